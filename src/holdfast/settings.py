@@ -1,0 +1,129 @@
+"""Settings, from three sources of growing weight.
+
+The environment, then `[tool.holdfast]` in the pyproject.toml of the working directory, then arguments.
+"""
+
+import math
+import os
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import Annotated, Any
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    PyprojectTomlConfigSettingsSource,
+    SettingsConfigDict,
+)
+
+from holdfast.errors import ConfigurationError
+
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h)?")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_PASSWORD = re.compile(r"(//[^:/@]*:).*(?=@)|(password=)[^&\s]+")
+
+
+def parse_duration(value: object) -> timedelta:
+    """Seconds as a number, or a number with a unit: 500ms, 30s, 5m, 2h."""
+    if isinstance(value, timedelta) and value >= timedelta(0):
+        return value
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None or isinstance(value, bool):
+        raise ValueError("give seconds (30, 0.5) or a number with a unit (500ms, 30s, 5m, 2h)")
+    seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
+    if not math.isfinite(seconds) or seconds >= timedelta.max.total_seconds():
+        raise ValueError("give a duration that is shorter than a lifetime")
+    return timedelta(seconds=seconds)
+
+
+def _check_database_url(value: str) -> str:
+    try:
+        conninfo_to_dict(value)
+    except ProgrammingError:
+        raise ValueError("give a PostgreSQL address such as postgresql://user@host:5432/database") from None
+    return value
+
+
+Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
+AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
+
+
+# Names that people already use for this. Every other variable begins with HOLDFAST_.
+_UNPREFIXED = {"database_url"}
+
+
+def variable_of(name: str) -> str:
+    """The environment variable of a setting."""
+    return name.upper() if name in _UNPREFIXED else f"HOLDFAST_{name.upper()}"
+
+
+class _Environment(PydanticBaseSettingsSource):
+    """Only the exact variable, unless empty: the stock source would also take `HOME` for `home`."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[str | None, str, bool]:
+        del field
+        return os.environ.get(variable_of(field_name)) or None, field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        found = {name: self.get_field_value(field, name)[0] for name, field in Settings.model_fields.items()}
+        return {name: value for name, value in found.items() if value is not None}
+
+
+class Settings(BaseSettings):
+    """Everything that can be set, declared once. Build it with `load`."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid",
+        frozen=True,
+        pyproject_toml_table_header=("tool", "holdfast"),
+        validate_default=True,
+    )
+
+    database_url: DatabaseUrl | None = Field(
+        default=None,
+        description="Where the work is kept. Without it, an embedded PostgreSQL is started.",
+    )
+    home: AbsolutePath = Field(
+        default=Path(".holdfast"),
+        description="Where the embedded PostgreSQL keeps its data.",
+    )
+
+    @classmethod
+    def load(cls, **arguments: Any) -> "Settings":
+        """Read all sources; an argument that is None counts as not given."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        try:
+            return cls(**given)
+        except ValidationError as error:
+            raise ConfigurationError(_explain(error.errors()[0])) from None
+        except TOMLDecodeError as error:
+            raise ConfigurationError(f"pyproject.toml cannot be read: {error}") from None
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del env_settings, dotenv_settings, file_secret_settings
+        return init_settings, PyprojectTomlConfigSettingsSource(settings_cls), _Environment(settings_cls)
+
+
+def _explain(error: Mapping[str, Any]) -> str:
+    name = str(error["loc"][0])
+    if error["type"] == "extra_forbidden":
+        return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"
+    value = _PASSWORD.sub(r"\1\2***", str(error["input"]))
+    allowed = str(error["msg"]).removeprefix("Value error, ")
+    return f"{variable_of(name)}={value!r} cannot be used: {allowed}"
