@@ -1,0 +1,139 @@
+"""The operating system account that runs the server. PostgreSQL refuses to run as root."""
+
+import os
+import pwd
+import stat
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import EmbeddedServerError
+
+SYSTEM_USER = "holdfast"
+
+
+@dataclass(frozen=True)
+class Account:
+    uid: int
+    gid: int
+
+    @property
+    def is_mine(self) -> bool:
+        return self.uid == os.geteuid()
+
+    def run(
+        self, command: Sequence[str | Path], cwd: Path, extra: Mapping[str, str], text: str | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program as this account, in its own session, without the caller's PG* variables."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        return subprocess.run(  # noqa: PLW1510 - callers turn a failure into a message with the log
+            command,
+            cwd=cwd,
+            env=environment | {"LC_ALL": "C"} | extra,
+            input="" if text is None else text,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            user=None if self.is_mine else self.uid,
+            group=None if self.is_mine else self.gid,
+            extra_groups=None if self.is_mine else [],
+        )
+
+
+def account_for(place: Path) -> Account:
+    """Whoever owns the place, else the caller, else (for root) a system user made for it."""
+    owner = place.stat() if place.exists() else None
+    if os.geteuid() != 0:
+        if owner and owner.st_uid != os.geteuid():
+            raise EmbeddedServerError(
+                f"{place} belongs to {_name(owner.st_uid)}: run this as that user or as root, "
+                "or set HOLDFAST_HOME to a directory of your own"
+            )
+        return Account(os.geteuid(), os.getegid())
+    if owner and owner.st_uid != 0:
+        return Account(owner.st_uid, owner.st_gid)
+    return _system_account()
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _system_account() -> Account:
+    try:
+        entry = pwd.getpwnam(SYSTEM_USER)
+    except KeyError:
+        _create_system_user()
+        entry = pwd.getpwnam(SYSTEM_USER)
+    return Account(entry.pw_uid, entry.pw_gid)
+
+
+def _create_system_user() -> None:
+    command = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent"]
+    command += ["--shell", "/usr/sbin/nologin", SYSTEM_USER]
+    already_exists = 9  # another process was faster
+    try:
+        made = subprocess.run(command, capture_output=True, text=True)  # noqa: PLW1510 - judged below
+    except FileNotFoundError:
+        made = subprocess.CompletedProcess(command, 127, stderr="useradd is not installed")
+    if made.returncode not in {0, already_exists}:
+        raise EmbeddedServerError(
+            f"PostgreSQL does not run as root, and the user {SYSTEM_USER} could not be created "
+            f"({made.stderr.strip()}): create it, run as another user, or set DATABASE_URL"
+        )
+
+
+def open_way(place: Path, account: Account) -> None:
+    """Let the account pass through the directories above a place; they stay unlistable."""
+    if account.is_mine:
+        return
+    for directory in reversed(place.resolve().parents):
+        _grant(directory, account, 0o1)
+
+
+def open_tree(tree: Path, account: Account) -> None:
+    """Let the account read an installation that was unpacked under a strict umask."""
+    open_way(tree, account)
+    if account.is_mine or _allows(tree.stat(), account, 0o5):
+        return
+    for path in [tree, *tree.rglob("*")]:
+        executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
+        _grant(path, account, 0o5 if executable else 0o4)
+
+
+def _grant(path: Path, account: Account, bits: int) -> None:
+    status = path.stat()
+    if not _allows(status, account, bits):
+        path.chmod(stat.S_IMODE(status.st_mode) | bits << _shift(status, account))
+
+
+def _allows(status: os.stat_result, account: Account, bits: int) -> bool:
+    return (status.st_mode >> _shift(status, account)) & bits == bits
+
+
+def _shift(status: os.stat_result, account: Account) -> int:
+    if status.st_uid == account.uid:
+        return 6
+    return 3 if status.st_gid == account.gid else 0
+
+
+def private_directory(path: Path, account: Account) -> Path:
+    """Make a directory for the account alone; refuse one that somebody else has put there."""
+    try:
+        path.mkdir(mode=0o700, parents=True)
+    except FileExistsError:
+        pass
+    else:
+        if not account.is_mine:
+            os.chown(path, account.uid, account.gid, follow_symlinks=False)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != account.uid or stat.S_IMODE(found.st_mode) & 0o077:
+        raise EmbeddedServerError(
+            f"{path} has to be a directory that only {_name(account.uid)} may enter: remove it, and try again"
+        )
+    return path

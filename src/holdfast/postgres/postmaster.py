@@ -1,0 +1,59 @@
+"""The running server, as its postmaster.pid describes it."""
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+# No system hands out this number, so PostgreSQL takes the file's process for gone.
+_NOBODY = 2**31 - 2
+
+_PID_LINE, _SOCKET_LINE = 0, 4
+
+
+@dataclass(frozen=True)
+class Postmaster:
+    pid: int
+    socket_directory: Path | None
+
+
+def find_postmaster(data: Path) -> Postmaster | None:
+    """The live server of a data directory; a file left behind by a crash does not count."""
+    lines = _read(data)
+    if not lines or not _serves(int(lines[_PID_LINE]), data):
+        return None
+    socket = lines[_SOCKET_LINE] if len(lines) > _SOCKET_LINE else ""
+    return Postmaster(int(lines[_PID_LINE]), Path(socket) if socket else None)
+
+
+def disown_stale_file(data: Path) -> None:
+    """Clear a dead server's number that another process of the same user has been given since.
+
+    PostgreSQL would take that process for a server and refuse to start. The rest of the file stays: with it,
+    PostgreSQL finds out whether backends of the dead server still use its shared memory.
+    """
+    lines = _read(data)
+    if lines and not _serves(int(lines[_PID_LINE]), data):
+        (data / "postmaster.pid").write_text("\n".join([str(_NOBODY), *lines[1:], ""]))
+
+
+def _read(data: Path) -> list[str]:
+    try:
+        lines = (data / "postmaster.pid").read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    return lines if lines and lines[_PID_LINE].strip().isdigit() else []
+
+
+def _serves(pid: int, data: Path) -> bool:
+    return os.fsencode(data) in _command_line(pid)
+
+
+def _command_line(pid: int) -> bytes:
+    if Path("/proc/self/cmdline").exists():
+        try:
+            return Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (FileNotFoundError, ProcessLookupError):
+            return b""
+    ps = ["ps", "-ww", "-o", "command=", "-p", str(pid)]  # macOS has no /proc
+    return subprocess.run(ps, capture_output=True, check=False).stdout
