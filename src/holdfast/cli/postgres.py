@@ -13,7 +13,8 @@ from holdfast.settings import Settings
 NOT_RUNNING = 3  # as pg_ctl and systemctl have it
 
 Home = Annotated[
-    Path | None, typer.Option("--home", help="Where the data is; else HOLDFAST_HOME or .holdfast.")
+    Path | None,
+    typer.Option("--home", readable=False, help="Where the data is; else HOLDFAST_HOME or .holdfast."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 

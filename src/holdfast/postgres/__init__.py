@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from holdfast.postgres.binaries import EMBEDDED_VERSION, binaries
+from holdfast.postgres.installation import EMBEDDED_VERSION, binaries
 from holdfast.postgres.server import EmbeddedServer, ServerStatus
 from holdfast.settings import Settings
 

@@ -4,7 +4,6 @@ import os
 import pwd
 import stat
 import subprocess
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,15 +22,15 @@ class Account:
         return self.uid == os.geteuid()
 
     def run(
-        self, command: Sequence[str | Path], cwd: Path, extra: Mapping[str, str], text: str | None = None
+        self, *command: str | Path, cwd: Path, text: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
         """Run a program as this account, in its own session, without the caller's PG* variables."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         return subprocess.run(  # noqa: PLW1510 - callers turn a failure into a message with the log
             command,
             cwd=cwd,
-            env=environment | {"LC_ALL": "C"} | extra,
-            input="" if text is None else text,
+            env=environment | {"LC_ALL": "C"} | variables,
+            input=text,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -40,6 +39,12 @@ class Account:
             group=None if self.is_mine else self.gid,
             extra_groups=None if self.is_mine else [],
         )
+
+    def write(self, path: Path, text: str) -> None:
+        """Write a file with the rights of the account: root would follow a link that it has planted."""
+        written = self.run("sh", "-c", 'exec cat >"$0"', path, cwd=path.parent, text=text)
+        if written.returncode != 0:
+            raise EmbeddedServerError(f"{path} could not be written: {written.stdout.strip()}")
 
 
 def account_for(place: Path) -> Account:

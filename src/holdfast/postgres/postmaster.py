@@ -5,6 +5,8 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.postgres.account import Account
+
 # No system hands out this number, so PostgreSQL takes the file's process for gone.
 _NOBODY = 2**31 - 2
 
@@ -19,27 +21,28 @@ class Postmaster:
 
 def find_postmaster(data: Path) -> Postmaster | None:
     """The live server of a data directory; a file left behind by a crash does not count."""
-    lines = _read(data)
+    lines = _read(data / "postmaster.pid")
     if not lines or not _serves(int(lines[_PID_LINE]), data):
         return None
     socket = lines[_SOCKET_LINE] if len(lines) > _SOCKET_LINE else ""
     return Postmaster(int(lines[_PID_LINE]), Path(socket) if socket else None)
 
 
-def disown_stale_file(data: Path) -> None:
-    """Clear a dead server's number that another process of the same user has been given since.
+def disown_stale_files(data: Path, socket_directory: Path, account: Account) -> None:
+    """Clear a dead server's number, which a zombie or another process of the same user may have by now.
 
-    PostgreSQL would take that process for a server and refuse to start. The rest of the file stays: with it,
+    PostgreSQL would take that process for a server and refuse to start. The rest of each file stays: with it,
     PostgreSQL finds out whether backends of the dead server still use its shared memory.
     """
-    lines = _read(data)
-    if lines and not _serves(int(lines[_PID_LINE]), data):
-        (data / "postmaster.pid").write_text("\n".join([str(_NOBODY), *lines[1:], ""]))
+    for file in [data / "postmaster.pid", *socket_directory.glob(".s.PGSQL.*.lock")]:
+        lines = _read(file)
+        if lines and not _serves(int(lines[_PID_LINE]), data):
+            account.write(file, "\n".join([str(_NOBODY), *lines[1:], ""]))
 
 
-def _read(data: Path) -> list[str]:
+def _read(file: Path) -> list[str]:
     try:
-        lines = (data / "postmaster.pid").read_text().splitlines()
+        lines = file.read_text().splitlines()
     except FileNotFoundError:
         return []
     return lines if lines and lines[_PID_LINE].strip().isdigit() else []

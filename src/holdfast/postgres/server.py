@@ -20,8 +20,8 @@ import psycopg
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.postgres.account import Account, account_for, open_tree, open_way, private_directory
-from holdfast.postgres.binaries import EMBEDDED_VERSION, binaries, directories_read_by
-from holdfast.postgres.postmaster import Postmaster, disown_stale_file, find_postmaster
+from holdfast.postgres.installation import EMBEDDED_VERSION, binaries, directories_read_by
+from holdfast.postgres.postmaster import Postmaster, disown_stale_files, find_postmaster
 
 DATABASE = "holdfast"
 
@@ -188,12 +188,7 @@ class EmbeddedServer:
         """Written anew at each start, by the account itself; what ALTER SYSTEM has set still wins."""
         lines = ["# Written by Holdfast at every start. Use ALTER SYSTEM to change a setting."]
         lines += [f"{name} = {_quoted(value)}" for name, value in self.settings.items()]
-        text = "\n".join([*lines, ""])
-        written = self._account.run(["tee", self._data / "postgresql.conf"], self._base, {}, text)
-        if written.returncode != 0:
-            raise EmbeddedServerError(
-                f"The embedded PostgreSQL could not be configured: {written.stdout.strip()}"
-            )
+        self._account.write(self._data / "postgresql.conf", "\n".join([*lines, ""]))
 
     def _launch(self) -> None:
         # On the command line, so that nobody opens a server without passwords to the network by ALTER SYSTEM.
@@ -201,7 +196,7 @@ class EmbeddedServer:
         options += ["-c", f"unix_socket_directories={self._socket_directory}"]
         deadline = time.monotonic() + _START_SECONDS
         while True:
-            disown_stale_file(self._data)
+            disown_stale_files(self._data, self._socket_directory, self._account)
             log = str(self._log.relative_to(self._base))
             started = self._pg_ctl("start", "-l", log, "-t", str(_START_SECONDS), "-o", shlex.join(options))
             if started.returncode == 0:
@@ -219,8 +214,8 @@ class EmbeddedServer:
 
     def _run(self, program: str, *arguments: str) -> CompletedProcess[str]:
         # PGDATA and relative paths, because pg_ctl pastes arguments into a shell line.
-        command = [binaries(self.version) / program, *arguments]
-        return self._account.run(command, self._base, {"PGDATA": str(self._data)})
+        path = binaries(self.version) / program
+        return self._account.run(path, *arguments, cwd=self._base, PGDATA=str(self._data))
 
     def _ensure_database(self) -> None:
         with self._connect_when_ready() as connection:
