@@ -1,0 +1,55 @@
+"""For tests of the engine: `tx` (rolled back) for functions, `db` (a clone) for everything else."""
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.postgres import EmbeddedServer
+from support.database import Database, cloned_database
+from support.server import disposable_server
+
+TEMPLATE = "holdfast_template"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[EmbeddedServer]:
+    """One per process, so that tests under xdist do not share roles, which belong to a whole server."""
+    with disposable_server(int(os.environ.get("HOLDFAST_TEST_PG", "18"))) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def template(server: EmbeddedServer) -> str:
+    """The name of a migrated database with a settable clock, to be cloned."""
+    from holdfast import schema  # tests that need no schema run without it
+
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute(f'create database "{TEMPLATE}"')
+    schema.migrate(server.url(TEMPLATE))
+    schema.install_test_clock(server.url(TEMPLATE))
+    return TEMPLATE
+
+
+@pytest.fixture
+def db(server: EmbeddedServer, template: str) -> Iterator[Database]:
+    """A database of the test's own."""
+    with cloned_database(server, template) as database:
+        yield database
+
+
+@pytest.fixture(scope="session")
+def _shared_database(server: EmbeddedServer, template: str) -> Iterator[Database]:
+    with cloned_database(server, template) as database:
+        yield database
+
+
+@pytest.fixture
+def tx(_shared_database: Database) -> Iterator[psycopg.Connection[Any]]:
+    """A transaction of the test's own, rolled back at the end."""
+    connection = _shared_database.connect(autocommit=False)
+    yield connection
+    connection.rollback()
+    _shared_database.close()

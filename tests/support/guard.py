@@ -1,0 +1,19 @@
+"""Remove a disposable home when the test process ends, however it ends: even kill -9 closes the pipe."""
+
+import shutil
+import sys
+from pathlib import Path
+
+
+def main(home: Path, version: int) -> None:
+    print("ready", flush=True)  # noqa: T201 - the test process waits for it
+    sys.stdin.read()
+
+    from holdfast.postgres import EmbeddedServer  # late, because nobody waits for a guard that is idle
+
+    EmbeddedServer(home, version).stop("immediate")
+    shutil.rmtree(home)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))

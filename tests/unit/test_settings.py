@@ -1,0 +1,121 @@
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import ConfigurationError
+from holdfast.settings import Settings, parse_duration, variable_of
+
+
+@pytest.fixture(autouse=True)
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in Settings.model_fields:
+        monkeypatch.delenv(variable_of(name), raising=False)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_pyproject(text: str) -> None:
+    Path("pyproject.toml").write_text(f"[tool.holdfast]\n{text}\n")
+
+
+def test_home_is_a_directory_of_the_working_directory_by_default(working_directory: Path) -> None:
+    assert Settings.load().home == working_directory / ".holdfast"
+
+
+def test_there_is_no_database_url_by_default() -> None:
+    assert Settings.load().database_url is None
+
+
+def test_the_environment_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "postgresql://me@db/work")
+    monkeypatch.setenv("HOLDFAST_HOME", "/var/lib/work")
+    assert Settings.load() == Settings(database_url="postgresql://me@db/work", home=Path("/var/lib/work"))
+
+
+def test_the_home_of_the_user_is_not_the_home_of_holdfast(
+    monkeypatch: pytest.MonkeyPatch, working_directory: Path
+) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    assert Settings.load().home == working_directory / ".holdfast"
+
+
+def test_an_empty_variable_counts_as_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", "")
+    assert Settings.load().database_url is None
+
+
+def test_pyproject_outweighs_the_environment(
+    monkeypatch: pytest.MonkeyPatch, working_directory: Path
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", "/from/environment")
+    write_pyproject('home = "from-pyproject"')
+    assert Settings.load().home == working_directory / "from-pyproject"
+
+
+def test_an_argument_outweighs_pyproject() -> None:
+    write_pyproject('home = "/from/pyproject"')
+    assert Settings.load(home=Path("/from/argument")).home == Path("/from/argument")
+
+
+def test_an_argument_that_is_none_counts_as_not_given() -> None:
+    write_pyproject('home = "/from/pyproject"')
+    assert Settings.load(home=None).home == Path("/from/pyproject")
+
+
+def test_a_bad_value_is_refused_with_its_variable_and_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", "mysql+driver://db/work")
+    with pytest.raises(
+        ConfigurationError, match=r"DATABASE_URL='mysql\+driver://db/work' .* postgresql://user@host"
+    ):
+        Settings.load()
+
+
+@pytest.mark.parametrize(
+    "url", ["postgres+x://me:sec:r/et@db/work", "postgres//me:secret@db/work", "password=secret host"]
+)
+def test_a_refused_address_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("DATABASE_URL", url)
+    with pytest.raises(ConfigurationError) as refusal:
+        Settings.load()
+    assert "***" in str(refusal.value)
+    assert "sec" not in str(refusal.value)
+
+
+def test_a_misspelt_setting_in_pyproject_is_refused_with_the_names_that_exist() -> None:
+    write_pyproject('hoem = "x"')
+    with pytest.raises(ConfigurationError, match=r"hoem is not a setting; the settings are .*home"):
+        Settings.load()
+
+
+def test_a_broken_pyproject_is_refused() -> None:
+    Path("pyproject.toml").write_text("[tool.holdfast")
+    with pytest.raises(ConfigurationError, match=r"pyproject\.toml cannot be read"):
+        Settings.load()
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 30),
+        ("0.5", 0.5),
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("5m", 300),
+        ("2h", 7200),
+        (" 1.5 m ", 90),
+        (7, 7),
+    ],
+)
+def test_a_duration_is_seconds_or_a_number_with_a_unit(text: object, seconds: float) -> None:
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1", "5 minutes", "1e9", "inf", "nan", "9" * 20, True, None, "٣"]
+)
+def test_what_is_not_a_duration_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="give"):
+        parse_duration(text)
