@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 import psycopg
@@ -24,8 +25,7 @@ def server() -> Iterator[EmbeddedServer]:
 @pytest.fixture(scope="session")
 def template(server: EmbeddedServer) -> str:
     """The name of a migrated database with a settable clock, to be cloned."""
-    from holdfast import schema  # tests that need no schema run without it
-
+    schema = import_module("holdfast.schema")  # late, so that tests that need no schema run without it
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
         admin.execute(f'create database "{TEMPLATE}"')
     schema.migrate(server.url(TEMPLATE))
