@@ -1,0 +1,81 @@
+-- Leases the first due tasks, in the strict order priority desc, run_at, task_id, over all that the worker
+-- subscribes to: queues, type prefixes, or both; with neither, the queue "default". Counts the attempt.
+-- For holdfast_worker. Locks: ready rows, never waiting for one.
+--
+-- "after" is the claim cursor: {lane_id: {"run_at", "task_id"}} of the last row that the same worker got from each lane. It lets a claim
+-- start past rows that are gone but that an old snapshot keeps in the index. A task that was put in
+-- behind the cursor is not seen, so a worker drops it after a second; a claim that comes back short looks again without it.
+create or replace function queues.claim(
+  worker_id text,
+  max_tasks integer default 1,
+  queues text[] default null,
+  type_prefixes text[] default null,
+  lease interval default null,
+  after jsonb default null)
+returns table (
+  task_id uuid, token bigint, type text, executor text, payload jsonb, attempt integer, max_attempts integer,
+  lease_until timestamptz, timeout interval, metadata jsonb, run_at timestamptz, lane_id integer)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _wanted integer := max_tasks;
+  _rank record;
+  _picked tid[] := '{}';
+  _token bigint;
+begin
+  perform queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
+  -- A claim lost in a crash loses nothing: the tasks are still ready.
+  perform set_config('synchronous_commit', 'off', true);
+
+  for _rank in
+    select l.priority, array_agg(l.lane_id) as lanes,
+      array_agg(coalesce((claim.after -> l.lane_id::text ->> 'run_at')::timestamptz, '-infinity')) as run_ats,
+      array_agg(coalesce((claim.after -> l.lane_id::text ->> 'task_id')::uuid, '00000000-0000-0000-0000-000000000000')) as task_ids
+    from queues.lane l
+    where (l.queue = any (coalesce(claim.queues, case when claim.type_prefixes is null then array['default'] end))
+        or exists (select from unnest(claim.type_prefixes) prefix where starts_with(l.type, prefix)))
+      and not exists (select from queues.paused_queue p where p.queue = l.queue)
+    group by l.priority order by l.priority desc
+  loop
+    _picked := _picked || coalesce(
+      queues.lock_ready(_rank.lanes, _rank.run_ats, _rank.task_ids, _now, _wanted), '{}');
+    _wanted := max_tasks - cardinality(_picked);
+    exit when _wanted = 0;
+  end loop;
+
+  if _wanted > 0 and after is not null then
+    return query select c.* from queues.claim(worker_id, max_tasks, queues, type_prefixes, lease) c;
+    return;
+  elsif _picked = '{}' then
+    return;
+  end if;
+
+  _token := nextval('queues.token');
+  return query
+  with gone as (
+    delete from queues.ready r where r.ctid = any (_picked)
+    returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 as attempt),
+  work as materialized (
+    select g.task_id, g.run_at, g.lane_id, g.attempt, t.type, t.executor, t.payload, t.max_attempts, t.timeout,
+      t.metadata, t.priority, coalesce(t.lease, claim.lease, interval '30 seconds') as lease
+    from gone g
+    cross join lateral (select * from queues.task t where t.task_id = g.task_id offset 0) t),
+  held as (
+    insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, deleted, worker_id)
+    select w.task_id, _token, _now, _now + w.lease, w.run_at, w.lane_id, w.attempt,
+      (extract(epoch from w.lease) * 1000)::integer, false, claim.worker_id
+    from work w)
+  select w.task_id, _token, w.type, w.executor, w.payload, w.attempt, w.max_attempts, _now + w.lease, w.timeout,
+    w.metadata, w.run_at, w.lane_id
+  from work w order by w.priority desc, w.run_at, w.task_id;
+end
+$$;
+
+comment on function queues.claim(text, integer, text[], text[], interval, jsonb) is
+  'Leases the first due tasks, in the strict order priority desc, run_at, task_id, over all that the worker subscribes to.';

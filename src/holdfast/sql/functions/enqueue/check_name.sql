@@ -1,0 +1,22 @@
+-- Refuses a type or queue name that nobody could route or read: empty, overlong, with white space, with an empty segment.
+create or replace function queues.check_name(field text, name text, place text default '')
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if name is null or name = '' then
+    raise exception using errcode = 'QF400', message = format('%s%s must not be empty', place, field);
+  elsif octet_length(name) > 200 then
+    raise exception using errcode = 'QF400',
+      message = format('%s%s is %s bytes long, and at most 200 are allowed', place, field, octet_length(name));
+  elsif name !~ '^[^\s[:cntrl:].:]+([.:][^\s[:cntrl:].:]+)*$' then
+    raise exception using errcode = 'QF400',
+      message = format('%s%s %s is malformed', place, field, to_json(name)),
+      hint = 'Segments are separated by "." or ":", are not empty and hold no white space: billing.invoice_charge.v1';
+  end if;
+end
+$$;
+
+comment on function queues.check_name(text, text, text) is
+  'Refuses a type or queue name that is empty, overlong, has white space or an empty segment.';

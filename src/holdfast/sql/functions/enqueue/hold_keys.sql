@@ -1,0 +1,52 @@
+-- Which task each element of a batch stands for: itself, or the one that already holds its key.
+-- The holder may be a transaction that has not ended: then this waits for it; if it rolls back, the key becomes ours.
+-- Locks: keys, in the order of (type, key).
+create or replace function queues.hold_keys(batch queues.new_task[])
+returns uuid[]
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _holders uuid[];
+  _missing integer;
+  _conflict record;
+begin
+  for _try in 1..10 loop
+    insert into queues.task_key (type, idempotency_key, task_id)
+    select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, b.task_id
+    from unnest(batch) b
+    where b.idempotency_key is not null
+    order by b.type, b.idempotency_key, b.n
+    on conflict do nothing;
+
+    -- A statement of its own, so that it sees what the others committed while we waited.
+    select array_agg(case when b.idempotency_key is null then b.task_id else k.task_id end order by b.n),
+           count(*) filter (where b.idempotency_key is not null and k.task_id is null)
+    into _holders, _missing
+    from unnest(batch) b
+    left join queues.task_key k on k.type = b.type and k.idempotency_key = b.idempotency_key;
+    exit when _missing = 0;
+  end loop;
+  if _missing > 0 then
+    raise exception using errcode = 'QF503', message = 'an idempotency key changes hands too fast; try again';
+  end if;
+
+  select b.n, b.type, b.idempotency_key, _holders[b.n] as holder into _conflict
+  from unnest(batch) b
+  left join unnest(batch) sibling on sibling.task_id = _holders[b.n]
+  left join queues.task t on t.task_id = _holders[b.n]
+  where _holders[b.n] <> b.task_id and b.spec_hash is distinct from coalesce(sibling.spec_hash, t.spec_hash)
+  order by b.n limit 1;
+  if found then
+    raise exception using errcode = 'QF409',
+      message = format('idempotency_key %s of type %s already stands for task %s, which was asked with another payload or executor',
+        to_json(_conflict.idempotency_key), _conflict.type, _conflict.holder),
+      hint = 'The same key may not mean two things: use another key, or send the same payload.';
+  end if;
+  return _holders;
+end
+$$;
+
+comment on function queues.hold_keys(queues.new_task[]) is
+  'Which task each element of a batch stands for: itself, or the one that already holds its key.';

@@ -1,0 +1,12 @@
+-- SHA-256 of the canonical spec: the same from every client, because jsonb brings keys, white space and escapes
+-- into one form. No pinned path, so that it is inlined.
+create or replace function queues.spec_hash(type text, executor text, payload jsonb)
+returns bytea
+language sql immutable parallel safe
+as $$
+  select pg_catalog.sha256(pg_catalog.convert_to(
+    pg_catalog.jsonb_build_object('type', type, 'executor', executor, 'payload', payload)::text, 'UTF8'))
+$$;
+
+comment on function queues.spec_hash(text, text, jsonb) is
+  'SHA-256 of the canonical spec {type, executor, payload}: the same from every client.';

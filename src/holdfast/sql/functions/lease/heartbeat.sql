@@ -1,0 +1,57 @@
+-- Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted or lost.
+-- For holdfast_worker. Locks: lease rows in the order of task_id, then the worker's row.
+create or replace function queues.heartbeat(worker_id text, held jsonb)
+returns table (task_id uuid, verdict text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _kept integer[];
+  _deleted integer[];
+begin
+  perform queues.check_batch('held', held);
+  perform set_config('synchronous_commit', 'off', true);
+
+  with given as materialized (
+    select h.n::integer as n, h.task_id, h.token, h.started_at, h.progress
+    from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint, started_at timestamptz, progress jsonb))
+      with ordinality h(task_id, token, started_at, progress, n)
+    order by h.task_id),
+  beaten as (
+    update queues.lease l
+    set lease_until = _now + l.lease_ms * interval '1 millisecond',
+        started_at = coalesce(l.started_at, greatest(l.claimed_at, least(g.started_at, _now))),
+        progress = case when pg_column_size(g.progress) <= 8192 then g.progress else l.progress end
+    from given g
+    where l.task_id = any (array(select task_id from given))
+      and l.task_id = g.task_id and l.token = g.token and l.worker_id = heartbeat.worker_id
+    returning g.n, l.deleted)
+  select coalesce(array_agg(b.n), '{}'), coalesce(array_agg(b.n) filter (where b.deleted), '{}') into _kept, _deleted from beaten b;
+
+  update queues.worker w
+  set last_heartbeat = _now, in_flight = cardinality(_kept)
+  where w.worker_id = heartbeat.worker_id;
+
+  -- A statement of its own, so that it sees what was committed while we waited for a lease.
+  return query
+  select h.task_id, case
+      when h.n = any (_deleted) then 'deleted'
+      when h.n = any (_kept) then 'held'
+      when o.status = 'cancelled' then 'cancelled'
+      else 'lost' end
+  from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
+  left join lateral (
+    select o.status from queues.outcome o
+    where o.task_id = h.task_id and o.token = h.token and not h.n = any (_kept) offset 0) o on true
+  order by h.n;
+end
+$$;
+
+comment on function queues.heartbeat(text, jsonb) is
+  'Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted or lost.';

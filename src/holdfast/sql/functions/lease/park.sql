@@ -1,0 +1,17 @@
+-- Takes tasks that were deleted while they ran off the ready list, until they are restored.
+-- A statement after the one that put them there, so that it sees the deletion whenever that was committed.
+create or replace function queues.park(task_ids uuid[])
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  with moved as (
+    delete from queues.ready r where r.task_id = any (task_ids)
+    returning r.task_id, r.run_at, r.lane_id, r.attempt)
+  update queues.deletion d
+  set parked_run_at = m.run_at, parked_lane_id = m.lane_id, parked_attempt = m.attempt
+  from moved m where d.task_id = m.task_id
+$$;
+
+comment on function queues.park(uuid[]) is
+  'Takes tasks that were deleted while they ran off the ready list, until they are restored.';

@@ -1,0 +1,55 @@
+-- Gives back, unfinished, what a worker holds: the attempt does not count and the task gets its place back.
+-- Answers released, already_done, cancelled or lost. For holdfast_worker. Locks: lease rows in the order of task_id.
+create or replace function queues.release(worker_id text, held jsonb)
+returns table (task_id uuid, verdict text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _released integer[];
+  _parked uuid[];
+begin
+  perform queues.check_batch('held', held);
+
+  with given as materialized (
+    select h.n::integer as n, h.task_id, h.token
+    from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
+    order by h.task_id),
+  freed as (
+    delete from queues.lease l using given g
+    where l.task_id = any (array(select task_id from given))
+      and l.task_id = g.task_id and l.token = g.token and l.worker_id = release.worker_id
+    returning l.*, g.n),
+  returned as (
+    insert into queues.ready (task_id, run_at, lane_id, attempt)
+    select f.task_id, f.run_at, f.lane_id, f.attempt - 1 from freed f),
+  recorded as (
+    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, data)
+    select f.task_id, 'released', _now, f.token, f.attempt, f.worker_id, session_user,
+      jsonb_build_object('claimed_at', f.claimed_at, 'started_at', f.started_at)
+    from freed f)
+  select coalesce(array_agg(f.n), '{}'), array_agg(f.task_id) filter (where f.deleted) into _released, _parked from freed f;
+
+  if _parked is not null then
+    perform queues.park(_parked);
+  end if;
+  return query
+  select h.task_id, case
+      when h.n = any (_released) then 'released'
+      when exists (select from queues.act a where a.task_id = h.task_id and a.token = h.token and a.act = 'released') then 'already_done'
+      when exists (select from queues.outcome o
+        where o.task_id = h.task_id and o.token = h.token and o.status = 'cancelled') then 'cancelled'
+      else 'lost' end
+  from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
+  order by h.n;
+end
+$$;
+
+comment on function queues.release(text, jsonb) is
+  'Gives back, unfinished, what a worker holds: the attempt does not count and the task gets its place back.';

@@ -1,0 +1,41 @@
+-- What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled or lost.
+-- Looks for the traces that an accepted call with the same token leaves.
+create or replace function queues.verdicts(results jsonb, accepted integer[])
+returns table (task_id uuid, verdict text)
+language plpgsql stable rows 100
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _odd text;
+begin
+  select case
+      when jsonb_typeof(r.element) <> 'object' then format('results[%s] must be an object', r.n - 1)
+      when r.element ->> 'task_id' is null then format('results[%s].task_id must not be null', r.n - 1)
+      when r.element ->> 'token' is null then format('results[%s].token must not be null', r.n - 1)
+      else format('results[%s].status %s is not one of succeeded, failed, retry, snooze, cancelled', r.n - 1, r.element -> 'status')
+    end into _odd
+  from jsonb_array_elements(results) with ordinality r(element, n)
+  where jsonb_typeof(r.element) <> 'object' or r.element ->> 'task_id' is null or r.element ->> 'token' is null
+     or coalesce(r.element ->> 'status', 'none') not in ('succeeded', 'failed', 'retry', 'snooze', 'cancelled')
+  order by r.n limit 1;
+  if _odd is not null then
+    raise exception using errcode = 'QF400', message = _odd;
+  end if;
+
+  return query
+  select r.task_id, case
+      when r.n = any (accepted) then 'accepted'
+      when exists (select from queues.act a
+        where a.task_id = r.task_id and a.token = r.token and a.act = 'cancelled') then 'cancelled'
+      when exists (select from queues.outcome o where o.task_id = r.task_id and o.token = r.token)
+        or exists (select from queues.error e where e.task_id = r.task_id and e.token = r.token and not e.recovered)
+        or exists (select from queues.act a where a.task_id = r.task_id and a.token = r.token) then 'already_done'
+      else 'lost' end
+  from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint)) with ordinality r(task_id, token, n)
+  order by r.n;
+end
+$$;
+
+comment on function queues.verdicts(jsonb, integer[]) is
+  'What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled or lost.';

@@ -1,0 +1,22 @@
+-- Lets claims from a paused queue go on. Answers whether it was paused until now.
+-- For holdfast_operator. Locks: the queue's row in paused_queue.
+create or replace function queues.resume(queue text, reason text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform queues.check_name('queue', queue);
+  delete from queues.paused_queue p where p.queue = resume.queue;
+  if not found then
+    return false;
+  end if;
+  insert into queues.act (queue, act, occurred_at, actor, reason)
+  values (queue, 'resumed', queues.clock(), session_user, reason);
+  perform pg_notify('holdfast', resume.queue);
+  return true;
+end
+$$;
+
+comment on function queues.resume(text, text) is 'Lets claims from a paused queue go on.';

@@ -1,0 +1,57 @@
+-- Cancels a task that has not ended and answers the status it led to: cancelled, or how it had already ended.
+-- A running task is cancelled at once; its worker learns of it at its next heartbeat and can no longer change it.
+-- For holdfast_client (its own tasks) and holdfast_operator. Locks: the ready row, else the lease, else the deletion.
+create or replace function queues.cancel(task_id uuid, reason text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _status text;
+  _token bigint;
+  _attempt integer;
+begin
+  perform queues.own_task(task_id);
+  perform set_config('synchronous_commit', 'on', true);
+  -- A task may move from one table to the next between two looks: look again until it stood still.
+  for _try in 1..100 loop
+    with waiting as (
+      delete from queues.ready r where r.task_id = cancel.task_id returning r.task_id, r.attempt)
+    insert into queues.outcome (task_id, finished_at, attempt, status, reason)
+    select w.task_id, _now, w.attempt, 'cancelled', cancel.reason from waiting w;
+    exit when found;
+
+    with held as (
+      delete from queues.lease l where l.task_id = cancel.task_id returning l.*)
+    insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, reason)
+    select h.task_id, h.token, h.claimed_at, h.started_at, _now, h.attempt, 'cancelled', h.worker_id, cancel.reason from held h
+    returning token into _token;
+    exit when found;
+
+    select d.parked_attempt into _attempt from queues.deletion d
+    where d.task_id = cancel.task_id and d.parked_run_at is not null for update;
+    if found then
+      update queues.deletion d set parked_run_at = null, parked_lane_id = null, parked_attempt = null
+      where d.task_id = cancel.task_id;
+      insert into queues.outcome (task_id, finished_at, attempt, status, reason)
+      values (task_id, _now, _attempt, 'cancelled', reason);
+      exit;
+    end if;
+
+    select o.status into _status from queues.outcome o where o.task_id = cancel.task_id;
+    if found then
+      return _status;
+    end if;
+    perform queues.give_up_after(_try, task_id);
+  end loop;
+
+  insert into queues.act (task_id, act, occurred_at, token, actor, reason)
+  values (task_id, 'cancelled', _now, _token, session_user, reason);
+  return 'cancelled';
+end
+$$;
+
+comment on function queues.cancel(uuid, text) is
+  'Cancels a task that has not ended and answers the status it led to: cancelled, or how it had already ended.';

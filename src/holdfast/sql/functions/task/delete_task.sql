@@ -1,0 +1,43 @@
+-- Soft-deletes a task, whatever its status: it is never claimed again, its key is free, and it can be restored.
+-- One that runs may still end; its worker is told at its next heartbeat. Answers deleted.
+-- For holdfast_operator. Locks: the ready row, else the lease, else the outcome; then the deletion, then the key.
+create or replace function queues.delete_task(task_id uuid, reason text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _waiting queues.ready;
+begin
+  perform queues.own_task(task_id);
+  perform set_config('synchronous_commit', 'on', true);
+  for _try in 1..100 loop
+    if exists (select from queues.deletion d where d.task_id = delete_task.task_id) then
+      return 'deleted';
+    end if;
+    delete from queues.ready r where r.task_id = delete_task.task_id returning r.* into _waiting;
+    exit when found;
+    update queues.lease l set deleted = true where l.task_id = delete_task.task_id;
+    exit when found;
+    perform from queues.outcome o where o.task_id = delete_task.task_id for update;
+    exit when found;
+    perform queues.give_up_after(_try, task_id);
+  end loop;
+
+  insert into queues.deletion (task_id, deleted_at, deleted_by, reason, parked_run_at, parked_lane_id, parked_attempt)
+  values (task_id, _now, session_user, reason, _waiting.run_at, _waiting.lane_id, _waiting.attempt)
+  on conflict do nothing;
+  if found then
+    delete from queues.task_key k using queues.task t
+    where t.task_id = delete_task.task_id and k.type = t.type and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id;
+    insert into queues.act (task_id, act, occurred_at, actor, reason)
+    values (task_id, 'deleted', _now, session_user, reason);
+  end if;
+  return 'deleted';
+end
+$$;
+
+comment on function queues.delete_task(uuid, text) is
+  'Soft-deletes a task, whatever its status: it is never claimed again, its key is free, and it can be restored.';

@@ -1,0 +1,34 @@
+-- Why a task is not running now, in plain words. For holdfast_client (its own tasks), holdfast_reader and holdfast_worker. Locks: none.
+create or replace function queues.explain(task_id uuid)
+returns text
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _task record;
+begin
+  select s.*, d.deleted_by into _task
+  from queues.task_status s left join queues.deletion d on d.task_id = s.task_id
+  where s.task_id = explain.task_id;
+  if not found then
+    return format('There is no task %s: the id is wrong, retention has removed it, or it belongs to another login.', coalesce(task_id::text, 'null'));
+  elsif _task.deleted_at is not null then
+    return format('It was deleted at %s by %s%s. Restore it to let it go on.',
+      _task.deleted_at, _task.deleted_by, coalesce(' because: ' || _task.delete_reason, ''));
+  elsif _task.finished_at is not null then
+    return queues.explain_end(_task.status, _task.finished_at, _task.attempt, _task.max_attempts, _task.reason, _task.last_error);
+  elsif _task.claimed_at is not null then
+    return format('%s leased by worker %s until %s (attempt %s of %s)%s.',
+      case when _task.status = 'running' then 'It is running,' else 'It is claimed and about to run,' end,
+      _task.worker_id, _task.lease_until, _task.attempt, _task.max_attempts,
+      case when _task.lease_until < _now then '; the lease has ended, so the next sweep puts it back' else '' end);
+  end if;
+  return queues.explain_wait(_task.task_id, _task.queue, _task.type, _task.run_at, _task.attempt, _task.max_attempts, _task.last_error, _now);
+end
+$$;
+
+comment on function queues.explain(uuid) is 'Why a task is not running now, in plain words.';

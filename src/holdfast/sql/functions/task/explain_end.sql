@@ -1,0 +1,17 @@
+-- How a task ended, in plain words.
+create or replace function queues.explain_end(
+  status text, finished_at timestamptz, attempt integer, max_attempts integer, reason text, last_error text)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case status
+    when 'succeeded' then format('It succeeded at %s, on attempt %s of %s.', finished_at, attempt, max_attempts)
+    when 'failed' then format('It failed at %s, on attempt %s of %s, and was not worth trying again: %s. Retry it once the cause is mended.',
+      finished_at, attempt, max_attempts, coalesce(last_error, reason, 'no error was reported'))
+    when 'dead_letter' then format('Its attempts were used up at %s (%s of %s): %s. Retry it once the cause is mended.',
+      finished_at, attempt, max_attempts, coalesce(last_error, reason, 'no error was reported'))
+    else format('It was cancelled at %s%s. Retry it to let it run after all.', finished_at, coalesce(' because: ' || reason, '')) end
+$$;
+
+comment on function queues.explain_end(text, timestamptz, integer, integer, text, text) is 'How a task ended, in plain words.';

@@ -1,0 +1,43 @@
+-- Why a waiting task waits, in plain words: its time, its queue, its workers, those before it.
+create or replace function queues.explain_wait(
+  task_id uuid, queue text, type text, run_at timestamptz, attempt integer, max_attempts integer, last_error text, now timestamptz)
+returns text
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _pause queues.paused_queue;
+  _timeout constant interval := (select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds');
+  _live integer;
+  _ahead integer;
+begin
+  if explain_wait.run_at > now then
+    return case when attempt > 0
+      then format('Attempt %s of %s failed (%s); it is tried again at %s.', attempt, max_attempts, coalesce(last_error, 'no error was reported'), explain_wait.run_at)
+      else format('It is scheduled for %s.', explain_wait.run_at) end;
+  end if;
+
+  select p.* into _pause from queues.paused_queue p where p.queue = explain_wait.queue;
+  if found then
+    return format('Queue %s was paused at %s by %s%s. Resume it to let its tasks run.',
+      _pause.queue, _pause.paused_at, _pause.paused_by, coalesce(' because: ' || _pause.reason, ''));
+  end if;
+
+  select count(*) into _live from queues.worker w
+  where w.last_heartbeat > now - _timeout
+    and (explain_wait.queue = any (w.queues) or exists (select from unnest(w.type_prefixes) p where starts_with(explain_wait.type, p)));
+  if _live = 0 then
+    return format('It is due, but no live worker subscribes to queue %s or to a prefix of type %s. Start one.', explain_wait.queue, explain_wait.type);
+  end if;
+
+  _ahead := queues.count_ahead(task_id, now);
+  return format('It is due and waits for one of %s live worker%s; %s.', _live, case when _live > 1 then 's' else '' end,
+    case _ahead when 0 then 'it is the next of its queue'
+      when 10000 then '10000 or more of its queue come before it'
+      else format('%s of its queue come%s before it', _ahead, case _ahead when 1 then 's' else '' end) end);
+end
+$$;
+
+comment on function queues.explain_wait(uuid, text, text, timestamptz, integer, integer, text, timestamptz) is
+  'Why a waiting task waits, in plain words: its time, its queue, its workers, those before it.';

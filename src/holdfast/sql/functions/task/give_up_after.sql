@@ -1,0 +1,15 @@
+-- Ends a search for a task that moves from table to table faster than it can be caught.
+create or replace function queues.give_up_after(tries integer, task_id uuid)
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if tries >= 100 then
+    raise exception using errcode = 'QF503', message = format('task %s moves too fast to be caught; try again', task_id);
+  end if;
+end
+$$;
+
+comment on function queues.give_up_after(integer, uuid) is
+  'Ends a search for a task that moves from table to table faster than it can be caught.';

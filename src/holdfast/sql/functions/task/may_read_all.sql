@@ -1,0 +1,11 @@
+-- Whether the session may read every task; if not, it reads those it enqueued itself.
+create or replace function queues.may_read_all()
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select pg_has_role(session_user, 'holdfast_reader', 'member') or pg_has_role(session_user, 'holdfast_worker', 'member')
+$$;
+
+comment on function queues.may_read_all() is
+  'Whether the session may read every task; if not, it reads those it enqueued itself.';

@@ -1,0 +1,21 @@
+-- Refuses a task that does not exist, or that the session may not touch: both read the same, so that ids cannot be probed.
+-- An operator may touch every task, and so may a worker's session inside a business function; a client its own.
+create or replace function queues.own_task(task_id uuid)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform from queues.task t
+  where t.task_id = own_task.task_id
+    and (t.enqueued_by = session_user or pg_has_role(session_user, 'holdfast_operator', 'member')
+      or pg_has_role(session_user, 'holdfast_worker', 'member'));
+  if not found then
+    raise exception using errcode = 'QF404', message = format('there is no task %s', coalesce(task_id::text, 'null')),
+      hint = 'Look for it with queues.task_status; it may have been removed by retention, or belong to another login.';
+  end if;
+end
+$$;
+
+comment on function queues.own_task(uuid) is
+  'Refuses a task that does not exist, or that the session may not touch.';

@@ -1,0 +1,48 @@
+-- Undoes a soft delete and answers the status that the task has again. Refused if its key has been given to another task.
+-- For holdfast_operator. Locks: the lease, then the deletion, then the key.
+create or replace function queues.restore_task(task_id uuid, reason text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _deletion queues.deletion;
+  _task queues.task;
+  _holder uuid;
+begin
+  perform queues.own_task(task_id);
+  perform set_config('synchronous_commit', 'on', true);
+  select t.* into _task from queues.task t where t.task_id = restore_task.task_id;
+  update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;
+  delete from queues.deletion d where d.task_id = restore_task.task_id returning d.* into _deletion;
+  if not found then
+    return queues.status_now(task_id);
+  end if;
+
+  if _task.idempotency_key is not null then
+    insert into queues.task_key (type, idempotency_key, task_id)
+    values (_task.type, _task.idempotency_key, task_id) on conflict do nothing;
+    if not found then
+      select k.task_id into _holder from queues.task_key k
+      where k.type = _task.type and k.idempotency_key = _task.idempotency_key;
+      raise exception using errcode = 'QF409',
+        message = format('task %s cannot be restored: its idempotency_key %s now stands for task %s',
+          task_id, to_json(_task.idempotency_key), coalesce(_holder::text, 'another')),
+        hint = 'Delete that task first, or leave this one deleted.';
+    end if;
+  end if;
+  if _deletion.parked_run_at is not null then
+    insert into queues.ready (task_id, run_at, lane_id, attempt)
+    values (task_id, _deletion.parked_run_at, _deletion.parked_lane_id, _deletion.parked_attempt);
+  end if;
+  insert into queues.act (task_id, act, occurred_at, actor, reason)
+  values (task_id, 'restored', _now, session_user, reason);
+  perform queues.wake_for(task_id);
+  return queues.status_now(task_id);
+end
+$$;
+
+comment on function queues.restore_task(uuid, text) is
+  'Undoes a soft delete and answers the status that the task has again.';

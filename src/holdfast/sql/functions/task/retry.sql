@@ -1,0 +1,42 @@
+-- Gives a task that failed, died or was cancelled a fresh set of attempts, from now on. Answers pending.
+-- For holdfast_operator. Locks: the outcome.
+create or replace function queues.retry(task_id uuid, reason text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _former queues.outcome;
+begin
+  perform queues.own_task(task_id);
+  perform set_config('synchronous_commit', 'on', true);
+  delete from queues.outcome o
+  where o.task_id = retry.task_id and o.status in ('failed', 'dead_letter', 'cancelled')
+  returning o.* into _former;
+  if not found then
+    raise exception using errcode = 'QF412',
+      message = format('task %s cannot be retried: it is %s', task_id, queues.status_now(task_id)),
+      hint = 'Only tasks that are failed, dead_letter or cancelled can be retried.';
+  end if;
+  -- After the outcome was had: delete_task holds it while it writes the deletion.
+  if exists (select from queues.deletion d where d.task_id = retry.task_id) then
+    raise exception using errcode = 'QF412', message = format('task %s is deleted and cannot be retried', task_id),
+      hint = 'Restore it first.';
+  end if;
+
+  insert into queues.ready (task_id, run_at, lane_id, attempt)
+  select t.task_id, _now, queues.lane_for(t.queue, t.type, t.priority), 0
+  from queues.task t where t.task_id = retry.task_id;
+  insert into queues.act (task_id, act, occurred_at, attempt, worker_id, actor, reason, data)
+  values (task_id, 'retried', _now, _former.attempt, _former.worker_id, session_user, reason, jsonb_build_object(
+    'status', _former.status, 'reason', _former.reason, 'claimed_at', _former.claimed_at,
+    'started_at', _former.started_at, 'finished_at', _former.finished_at));
+  perform queues.wake_for(task_id);
+  return 'pending';
+end
+$$;
+
+comment on function queues.retry(uuid, text) is
+  'Gives a task that failed, died or was cancelled a fresh set of attempts, from now on.';

@@ -1,0 +1,16 @@
+-- The status of a task, in the one word that people see. No pinned path, so that it can be read in a view.
+create or replace function queues.status_of(
+  outcome_status text, claimed_at timestamptz, started_at timestamptz, attempt integer, run_at timestamptz, now timestamptz)
+returns text
+language sql immutable parallel safe
+as $$
+  select case
+    when outcome_status is not null then outcome_status
+    when claimed_at is not null then case when started_at is null then 'claimed' else 'running' end
+    when attempt > 0 then 'retrying'
+    when run_at > now then 'scheduled'
+    else 'pending' end
+$$;
+
+comment on function queues.status_of(text, timestamptz, timestamptz, integer, timestamptz, timestamptz) is
+  'The status of a task, in the one word that people see.';

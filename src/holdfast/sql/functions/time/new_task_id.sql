@@ -1,0 +1,29 @@
+-- A UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order.
+-- Where the server has no uuidv7(): 48 bits of milliseconds, 12 bits of their fraction, 18 bits of a sequence, the rest random.
+create sequence if not exists queues.task_number as bigint cycle;
+
+do $install$
+begin
+  if pg_catalog.current_setting('server_version_num')::integer >= 180000 then
+    create or replace function queues.new_task_id()
+    returns uuid
+    language sql volatile parallel safe
+    as $$ select pg_catalog.uuidv7() $$;
+  else
+    create or replace function queues.new_task_id()
+    returns uuid
+    language sql volatile
+    as $$
+      select pg_catalog.encode(
+        pg_catalog.substring(pg_catalog.int8send(micros / 1000), 3, 6)
+        || pg_catalog.substring(pg_catalog.int8send(x'7000'::bigint | ((micros % 1000) * 4096 / 1000)), 7, 2)
+        || pg_catalog.substring(pg_catalog.int8send(
+             (2::bigint << 62) | ((pg_catalog.nextval('queues.task_number') & 262143) << 44)), 1, 3)
+        || pg_catalog.substring(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), 12, 5), 'hex')::uuid
+      from (select (pg_catalog.extract('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint as micros) t
+    $$;
+  end if;
+end
+$install$;
+
+comment on function queues.new_task_id() is 'A UUIDv7 that grows from call to call within a session.';

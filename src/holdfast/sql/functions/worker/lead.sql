@@ -1,0 +1,32 @@
+-- Makes the worker leader for a term, or prolongs its term, and says whether it leads now. Leading is a convenience:
+-- nothing is unsafe while nobody leads. For holdfast_worker. Locks: the leadership.
+create or replace function queues.lead(worker_id text, term interval default '15 seconds')
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now timestamptz;
+begin
+  if worker_id is null or worker_id = '' or term is null or term not between interval '1 second' and interval '1 hour' then
+    raise exception using errcode = 'QF400',
+      message = 'lead needs a worker_id and a term between 1 second and 1 hour';
+  end if;
+  perform from queues.leadership l for update;
+  -- Read after the row was had: a wait for it must not lengthen the term.
+  _now := queues.clock();
+  insert into queues.leadership as l (worker_id, term, leader_since, leader_until)
+  values (worker_id, 1, _now, _now + lead.term)
+  on conflict (only_one) do update
+  set worker_id = excluded.worker_id,
+      term = l.term + (l.worker_id <> excluded.worker_id or l.leader_until < _now)::integer,
+      leader_since = case when l.worker_id <> excluded.worker_id or l.leader_until < _now then _now else l.leader_since end,
+      leader_until = excluded.leader_until
+  where l.worker_id = excluded.worker_id or l.leader_until < _now;
+  return found;
+end
+$$;
+
+comment on function queues.lead(text, interval) is
+  'Makes the worker leader for a term, or prolongs its term, and says whether it leads now.';

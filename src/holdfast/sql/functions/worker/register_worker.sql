@@ -1,0 +1,36 @@
+-- Enters a worker into the registry. A worker takes a new id at every start. For holdfast_worker. Locks: the worker's row.
+create or replace function queues.register_worker(
+  worker_id text,
+  hostname text default 'unknown',
+  pid integer default null,
+  version text default null,
+  queues text[] default null,
+  type_prefixes text[] default null,
+  concurrency integer default 1)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+begin
+  perform queues.check_claim(worker_id, 1, queues, type_prefixes, null, null);
+  if hostname is null or concurrency is null or concurrency < 1 then
+    raise exception using errcode = 'QF400',
+      message = case when hostname is null then 'hostname must not be null' else 'concurrency must be at least 1' end;
+  end if;
+  insert into queues.worker as w (worker_id, hostname, pid, version, queues, type_prefixes, concurrency, in_flight, idle,
+    started_at, last_heartbeat)
+  values (worker_id, hostname, pid, version,
+    coalesce(register_worker.queues, case when type_prefixes is null then array['default'] else '{}' end),
+    coalesce(type_prefixes, '{}'), concurrency, 0, false, _now, _now)
+  on conflict (worker_id) do update
+  set hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, queues = excluded.queues,
+      type_prefixes = excluded.type_prefixes, concurrency = excluded.concurrency, in_flight = 0, idle = false,
+      started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat;
+end
+$$;
+
+comment on function queues.register_worker(text, text, integer, text, text[], text[], integer) is
+  'Enters a worker into the registry. A worker takes a new id at every start.';

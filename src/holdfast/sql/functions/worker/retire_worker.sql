@@ -1,0 +1,16 @@
+-- Takes a worker out of the registry, and its leadership from it. Answers whether it was there. Its leases are not touched: it releases
+-- them itself, or they end. For holdfast_worker. Locks: the leadership, then the worker's row.
+create or replace function queues.retire_worker(worker_id text)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  delete from queues.leadership l where l.worker_id = retire_worker.worker_id;
+  delete from queues.worker w where w.worker_id = retire_worker.worker_id;
+  return found;
+end
+$$;
+
+comment on function queues.retire_worker(text) is 'Takes a worker out of the registry, and its leadership from it.';

@@ -1,0 +1,47 @@
+-- A lane is one queue, type and priority in use. Claims look at one index range per lane, so that neither
+-- other queues, nor other types, nor tasks scheduled at another priority cost them anything.
+-- There is no unique key on purpose: two transactions that use a new type at the same time each make a lane
+-- instead of waiting for one another (or deadlocking); both lanes are read from then on.
+create table queues.lane (
+  lane_id integer generated always as identity constraint lane_pkey primary key,
+  queue text collate "C" not null,
+  type text collate "C" not null,
+  priority integer not null
+);
+create index lane_of_task on queues.lane (queue, type, priority, lane_id);
+comment on table queues.lane is 'One row per queue, type and priority in use: what a claim looks through.';
+
+create table queues.paused_queue (
+  queue text collate "C" constraint paused_queue_pkey primary key,
+  paused_at timestamptz not null,
+  paused_by text not null,
+  reason text
+);
+comment on table queues.paused_queue is 'Queues from which nothing is claimed until they are resumed.';
+
+create table queues.executor (
+  executor text collate "C" constraint executor_pkey primary key,
+  needs_process boolean not null,
+  description text not null
+);
+comment on table queues.executor is
+  'What can run a task. Those that act with the rights of the database need holdfast_process to enqueue.';
+insert into queues.executor (executor, needs_process, description) values
+  ('python', false, 'a registered Python handler, in the worker'),
+  ('process', false, 'a registered Python handler, in a process of its own'),
+  ('command', false, 'an external program from the worker''s configuration'),
+  ('db_function', true, 'a database function, called through internal.run_function'),
+  ('email', true, 'an e-mail, between its before, success and error handlers'),
+  ('sms', true, 'a text message, between its before, success and error handlers');
+
+create table queues.setting (
+  name text collate "C" constraint setting_pkey primary key,
+  value bigint not null,
+  description text not null
+);
+comment on table queues.setting is 'Limits that an installation may change.';
+insert into queues.setting (name, value, description) values
+  ('max_payload_bytes', 262144, 'largest payload, as text, that enqueue takes'),
+  ('max_result_bytes', 1048576, 'largest result, as text, that finish keeps'),
+  ('max_batch', 50000, 'most tasks in one call of enqueue_many, claim or finish'),
+  ('worker_timeout_seconds', 60, 'how long a worker may be silent before it counts as dead');

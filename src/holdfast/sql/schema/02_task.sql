@@ -1,0 +1,49 @@
+-- What was asked. Inserted once, never updated: where a task stands is which other table it has a row in.
+create table queues.task (
+  task_id uuid constraint task_pkey primary key,
+  created_at timestamptz not null,
+  run_at timestamptz not null,
+  priority integer not null,
+  max_attempts integer not null constraint at_least_one_attempt check (max_attempts >= 1),
+  type text collate "C" not null,
+  queue text collate "C" not null,
+  executor text collate "C" not null,
+  enqueued_by text collate "C" not null,
+  idempotency_key text collate "C",
+  timeout interval,
+  lease interval,
+  spec_hash bytea not null,
+  payload jsonb not null,
+  metadata jsonb
+);
+create index task_of_type on queues.task (type, task_id);
+comment on table queues.task is 'What was asked: written once, removed only by retention.';
+comment on column queues.task.spec_hash is 'SHA-256 of {type, executor, payload} in the normal form of jsonb.';
+comment on column queues.task.enqueued_by is 'The login (session_user) that asked.';
+
+-- Apart from the task, so that deleting a task frees its key and nothing on the retry path can collide with it.
+create table queues.task_key (
+  type text collate "C" not null,
+  idempotency_key text collate "C" not null,
+  task_id uuid not null,
+  constraint one_task_per_type_and_key primary key (type, idempotency_key)
+);
+comment on table queues.task_key is 'Which task an idempotency key stands for, per type.';
+
+-- One element of a batch on its way in.
+create type queues.new_task as (
+  n integer,
+  task_id uuid,
+  type text,
+  queue text,
+  executor text,
+  priority integer,
+  run_at timestamptz,
+  max_attempts integer,
+  timeout interval,
+  lease interval,
+  idempotency_key text,
+  spec_hash bytea,
+  payload jsonb,
+  metadata jsonb
+);

@@ -1,0 +1,68 @@
+-- Where a task stands: exactly one of ready, lease, outcome, or a deletion that parks it.
+
+create table queues.ready (
+  task_id uuid constraint ready_pkey primary key,
+  run_at timestamptz not null,
+  lane_id integer not null,
+  attempt integer not null
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+create index ready_to_claim on queues.ready (lane_id, run_at, task_id);
+comment on table queues.ready is
+  'May be claimed from run_at on. Rows are inserted and deleted, never updated.';
+comment on column queues.ready.attempt is 'Attempts used so far.';
+
+create table queues.lease (
+  task_id uuid constraint lease_pkey primary key,
+  token bigint not null,
+  claimed_at timestamptz not null,
+  lease_until timestamptz not null,
+  run_at timestamptz not null,
+  started_at timestamptz,
+  lane_id integer not null,
+  attempt integer not null,
+  lease_ms integer not null,
+  deleted boolean not null,
+  worker_id text collate "C" not null,
+  progress jsonb
+) with (
+  fillfactor = 80,
+  autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+create index lease_to_sweep on queues.lease (lease_until);
+comment on table queues.lease is
+  'Worker W holds the task, with this token, until lease_until: the only row of the hot path that is updated.';
+comment on column queues.lease.run_at is 'When it became due: kept so that a released task gets its place back.';
+comment on column queues.lease.deleted is
+  'Soft-deleted while it ran. Here and not only in deletion, because a finish that waited for this row sees its newest version.';
+
+create table queues.outcome (
+  task_id uuid constraint one_outcome_per_task primary key,
+  token bigint,
+  claimed_at timestamptz,
+  started_at timestamptz,
+  finished_at timestamptz not null,
+  attempt integer not null,
+  status text collate "C" not null
+    constraint known_outcome check (status in ('succeeded', 'failed', 'dead_letter', 'cancelled')),
+  worker_id text collate "C",
+  reason text,
+  result jsonb
+);
+create index outcome_to_look_into on queues.outcome (status, task_id) where status <> 'succeeded';
+comment on table queues.outcome is 'How it ended, with the result. At most one per task.';
+
+create table queues.deletion (
+  task_id uuid constraint deletion_pkey primary key,
+  deleted_at timestamptz not null,
+  deleted_by text not null,
+  reason text,
+  parked_run_at timestamptz,
+  parked_lane_id integer,
+  parked_attempt integer,
+  constraint parked_whole_or_not_at_all check (
+    (parked_run_at is null) = (parked_lane_id is null) and (parked_run_at is null) = (parked_attempt is null))
+);
+comment on table queues.deletion is
+  'Soft-deleted, by whom and why; the parked columns hold a waiting task''s place until it is restored.';
+
+-- One per claim call. It only ever grows, so it can serve as a fencing token outside this database too.
+create sequence queues.token as bigint;

@@ -1,0 +1,38 @@
+create table queues.error (
+  error_id bigint generated always as identity constraint error_pkey primary key,
+  task_id uuid not null,
+  token bigint,
+  claimed_at timestamptz,
+  started_at timestamptz,
+  occurred_at timestamptz not null,
+  retry_at timestamptz,
+  attempt integer not null,
+  recovered boolean not null,
+  kind text not null,
+  message text not null,
+  worker_id text,
+  detail jsonb
+);
+create index errors_of_task on queues.error (task_id, error_id);
+comment on table queues.error is 'Every attempt that went wrong. Append-only.';
+comment on column queues.error.recovered is 'Written when a lease ended without a report, not by the worker that held it.';
+comment on column queues.error.retry_at is 'When it is tried again; null when this was the end.';
+
+create table queues.act (
+  act_id bigint generated always as identity constraint act_pkey primary key,
+  task_id uuid,
+  queue text,
+  act text not null constraint known_act check (act in (
+    'cancelled', 'retried', 'deleted', 'restored', 'rescheduled', 'paused', 'resumed', 'released', 'snoozed')),
+  occurred_at timestamptz not null,
+  token bigint,
+  attempt integer,
+  worker_id text,
+  actor text not null,
+  reason text,
+  data jsonb
+);
+create index acts_on_task on queues.act (task_id, act_id) where task_id is not null;
+create index acts_on_queue on queues.act (queue, act_id) where queue is not null;
+comment on table queues.act is
+  'What was done to a task or a queue outside the ordinary course, with actor and reason. Append-only.';

@@ -1,0 +1,32 @@
+create table queues.worker (
+  worker_id text collate "C" constraint worker_pkey primary key,
+  hostname text not null,
+  pid integer,
+  version text,
+  queues text[] not null,
+  type_prefixes text[] not null,
+  concurrency integer not null,
+  in_flight integer not null,
+  idle boolean not null,
+  started_at timestamptz not null,
+  last_heartbeat timestamptz not null
+) with (fillfactor = 50);
+create index worker_to_wake on queues.worker (worker_id) where idle;
+comment on table queues.worker is 'The processes that run tasks. One row per process start, one update per beat.';
+
+-- One row at most, whatever happens: that is what makes two leaders impossible.
+create table queues.leadership (
+  only_one boolean constraint one_leader primary key default true constraint only_true check (only_one),
+  worker_id text not null,
+  term bigint not null,
+  leader_since timestamptz not null,
+  leader_until timestamptz not null
+) with (fillfactor = 50);
+comment on table queues.leadership is 'Who sweeps the floor, and until when.';
+
+create table queues.installation (
+  version integer constraint installation_pkey primary key,
+  installed_at timestamptz not null,
+  release text not null
+);
+comment on table queues.installation is 'Schema versions applied to this database.';

@@ -1,0 +1,22 @@
+-- What waits and what runs, per queue.
+create or replace view queues.queue_status with (security_barrier) as
+select q.queue,
+  coalesce(waiting.due, 0) as due, coalesce(waiting.scheduled, 0) as scheduled, coalesce(held.running, 0) as running,
+  waiting.oldest_due, p.paused_at, p.paused_by, p.reason as pause_reason,
+  (select pg_catalog.count(*) from queues.worker w
+   where q.queue = any (w.queues)
+     and w.last_heartbeat > queues.clock() - (
+       select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds')) as live_workers
+from (select l.queue from queues.lane l union select p.queue from queues.paused_queue p) q
+left join lateral (
+  select pg_catalog.count(*) filter (where r.run_at <= now.now) as due,
+    pg_catalog.count(*) filter (where r.run_at > now.now) as scheduled,
+    pg_catalog.min(r.run_at) filter (where r.run_at <= now.now) as oldest_due
+  from (select queues.clock() as now offset 0) now
+  cross join queues.lane l join queues.ready r on r.lane_id = l.lane_id where l.queue = q.queue) waiting on true
+left join lateral (
+  select pg_catalog.count(*) as running
+  from queues.lane l join queues.lease le on le.lane_id = l.lane_id where l.queue = q.queue) held on true
+left join queues.paused_queue p on p.queue = q.queue;
+
+comment on view queues.queue_status is 'What waits and what runs, per queue.';
