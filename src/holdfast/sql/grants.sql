@@ -1,15 +1,44 @@
 -- Everything a role may do. Nobody has a right on a table; what is not granted here is the owner's alone.
 
-revoke all on schema queues, internal from public;
+-- What an older release granted is taken back first. Only where there is something: a revoke writes to the catalog.
+do $$
+declare
+  _granted record;
+begin
+  for _granted in
+    select distinct held.kind, held.name, case held.grantee when 0 then 'public' else held.grantee::pg_catalog.regrole::text end as grantee
+    from (
+      select 'schema' as kind, n.oid::pg_catalog.regnamespace::text as name, a.grantee
+      from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a
+      where n.nspname in ('queues', 'internal')
+      union all
+      select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::pg_catalog.regclass::text, a.grantee
+      from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
+      where c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace)
+      union all
+      select 'routine', p.oid::pg_catalog.regprocedure::text, a.grantee
+      from pg_catalog.pg_proc p cross join lateral pg_catalog.aclexplode(p.proacl) a
+      where p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace)
+    ) held
+    where held.grantee = 0 or held.grantee in (
+      select r.oid from pg_catalog.pg_roles r
+      where r.rolname in ('holdfast_client', 'holdfast_process', 'holdfast_worker', 'holdfast_dispatcher',
+        'holdfast_operator', 'holdfast_reader'))
+  loop
+    execute pg_catalog.format('revoke all on %s %s from %s', _granted.kind, _granted.name, _granted.grantee);
+  end loop;
+end
+$$;
+
 grant usage on schema queues to
   holdfast_client, holdfast_process, holdfast_worker, holdfast_dispatcher, holdfast_operator, holdfast_reader;
 grant usage on schema internal to holdfast_worker;
 
 grant execute on function
-  queues.enqueue, queues.enqueue_many, queues.enqueue_for_client,
+  queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_one_for_client,
   queues.cancel, queues.reschedule, queues.explain, queues.list_tasks
 to holdfast_client;
-grant execute on function queues.enqueue_for_process to holdfast_process;
+grant execute on function queues.enqueue_for_process, queues.enqueue_one_for_process to holdfast_process;
 
 grant execute on function
   queues.claim, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,

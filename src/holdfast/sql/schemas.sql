@@ -1,9 +1,13 @@
-create schema if not exists queues authorization holdfast_owner;
-create schema if not exists internal authorization holdfast_owner;
-
-comment on schema queues is 'Holdfast: the engine. Every change of state is a function here.';
-comment on schema internal is 'Holdfast: the function runner.';
-
--- Only the global form works: a default that PUBLIC has everywhere cannot be taken away schema by schema.
-alter default privileges for role holdfast_owner revoke execute on functions from public;
-alter default privileges for role holdfast_owner revoke usage on types from public;
+-- Made by the login, for the owner: nothing else needs a right on the database.
+do $$
+declare
+  _schema text;
+begin
+  foreach _schema in array array['queues', 'internal'] loop
+    -- Not "if not exists": that asks for the right to create even where there is nothing to create.
+    if pg_catalog.to_regnamespace(_schema) is null then
+      execute pg_catalog.format('create schema %I authorization holdfast_owner', _schema);
+    end if;
+  end loop;
+end
+$$;

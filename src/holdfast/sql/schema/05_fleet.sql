@@ -27,6 +27,8 @@ comment on table queues.leadership is 'Who sweeps the floor, and until when.';
 create table queues.installation (
   version integer constraint installation_pkey primary key,
   installed_at timestamptz not null,
-  release text not null
+  release text not null,
+  digest text not null
 );
-comment on table queues.installation is 'Schema versions applied to this database.';
+comment on table queues.installation is 'The versions of the schema that this database has had.';
+comment on column queues.installation.digest is 'SHA-256 of the SQL that was applied last: another one is to be replayed.';

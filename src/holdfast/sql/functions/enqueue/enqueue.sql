@@ -16,23 +16,17 @@ returns uuid
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  _task jsonb;
-  _task_id uuid;
 begin
   if payload is null or priority is null or max_attempts is null then
     raise exception using errcode = 'QF400', message = format('%s must not be null',
       case when payload is null then 'payload' when priority is null then 'priority' else 'max_attempts' end);
-  end if;
-  _task := jsonb_build_array(jsonb_build_object('type', type, 'payload', payload, 'queue', queue, 'priority', priority,
-    'run_at', run_at, 'idempotency_key', idempotency_key, 'max_attempts', max_attempts, 'timeout', extract(epoch from timeout),
-    'lease', extract(epoch from lease), 'executor', executor, 'metadata', metadata));
-  if has_function_privilege('queues.enqueue_for_process(jsonb)', 'execute') then
-    select e.task_id into _task_id from queues.enqueue_for_process(_task) e;
+  elsif has_function_privilege('queues.enqueue_for_process(jsonb)', 'execute') then
+    return queues.enqueue_one_for_process(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease,
+      executor, metadata);
   else
-    select e.task_id into _task_id from queues.enqueue_for_client(_task) e;
+    return queues.enqueue_one_for_client(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease,
+      executor, metadata);
   end if;
-  return _task_id;
 end
 $$;
 

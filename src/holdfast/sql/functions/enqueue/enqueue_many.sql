@@ -6,28 +6,7 @@ returns table (task_id uuid, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  _odd text;
 begin
-  if jsonb_typeof(tasks) = 'array' then
-    select coalesce(
-        case when jsonb_typeof(t.element) <> 'object' then format('tasks[%s] must be an object', t.n - 1) end,
-        (select format('tasks[%s] has an unknown member %s', t.n - 1, to_json(k))
-         from jsonb_object_keys(t.element - array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key',
-           'max_attempts', 'timeout', 'lease', 'executor', 'metadata']) k limit 1),
-        format('tasks[%s].payload must not be null', t.n - 1))
-    into _odd
-    from jsonb_array_elements(tasks) with ordinality t(element, n)
-    where jsonb_typeof(t.element) <> 'object'
-       or t.element - array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key',
-            'max_attempts', 'timeout', 'lease', 'executor', 'metadata'] <> '{}'
-       or t.element -> 'payload' = 'null'
-    limit 1;
-    if _odd is not null then
-      raise exception using errcode = 'QF400', message = _odd;
-    end if;
-  end if;
-
   if has_function_privilege('queues.enqueue_for_process(jsonb)', 'execute') then
     return query select e.task_id, e.created from queues.enqueue_for_process(tasks) e;
   else

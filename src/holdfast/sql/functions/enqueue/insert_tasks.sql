@@ -11,34 +11,51 @@ as $$
 #variable_conflict use_column
 declare
   _now constant timestamptz := queues.clock();
+  _size integer;
+  _max_bytes bigint;
+  _first_id uuid;
   _batch queues.new_task[];
-  _holders uuid[];
   _keyed boolean;
+  _holders uuid[];
 begin
   perform queues.check_batch('tasks', tasks);
+  _size := jsonb_array_length(tasks);
   -- Acknowledged means on disk, whatever the caller's session says. A setting of the function would end before the commit.
   perform set_config('synchronous_commit', 'on', true);
 
-  select array_agg(parsed.task order by (parsed.task).n), bool_or(parsed.keyed) into _batch, _keyed
+  _max_bytes := (select s.value from queues.setting s where s.name = 'max_payload_bytes');
+  -- One id is drawn per batch, because random bytes are dear; the elements count up from it.
+  _first_id := queues.new_task_id();
+
+  -- The where clause refuses before the select list casts.
+  select array_agg(row(g.n, queues.nth_task_id(_first_id, g.n), g.type, coalesce(g.queue, split_part(split_part(g.type, '.', 1), ':', 1)),
+      g.executor, coalesce(g.priority::integer, 0), coalesce(g.run_at::timestamptz, _now), coalesce(g.max_attempts::integer, 3),
+      g.timeout::interval, g.lease::interval, g.idempotency_key,
+      queues.spec_hash_of_text(g.type, g.executor, coalesce(g.payload_text, g.payload::text)), g.payload, g.metadata)::queues.new_task),
+    bool_or(g.idempotency_key is not null)
+  into _batch, _keyed
   from (
-    select queues.parse_task(
-        g.n::integer, g.type, g.queue, g.executor, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease,
-        g.idempotency_key, g.payload, g.metadata, for_process,
-        case when b.size > 1 then format('tasks[%s].', g.n - 1) else '' end, _now, b.max_payload_bytes) as task,
-      g.idempotency_key is not null as keyed
-    from rows from (jsonb_to_recordset(tasks) as (
-        type text, queue text, executor text, priority text, run_at text, max_attempts text, timeout text, lease text,
-        idempotency_key text, payload jsonb, metadata jsonb)) with ordinality
-      g(type, queue, executor, priority, run_at, max_attempts, timeout, lease, idempotency_key, payload, metadata, n)
-    cross join (select jsonb_array_length(tasks) as size,
-      (select value from queues.setting where name = 'max_payload_bytes') as max_payload_bytes) b
-    offset 0) parsed;
+    select g.n, g.element, g.type, g.queue, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease, g.idempotency_key, g.metadata,
+      coalesce(g.payload, '{}') as payload, queues.text_of_plain(coalesce(g.payload, '{}')) as payload_text,
+      case when g.executor is null and g.payload ? 'task_type' then queues.executor_for(null, g.payload)
+        else coalesce(g.executor, 'python') end as executor
+    from rows from (
+        jsonb_to_recordset(tasks) as (type text, queue text, executor text, priority text, run_at text, max_attempts text,
+          timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb),
+        jsonb_array_elements(tasks)) with ordinality
+      g(type, queue, executor, priority, run_at, max_attempts, timeout, lease, idempotency_key, payload, metadata, element, n)
+    offset 0) g
+  where queues.looks_right(g.type, g.queue, g.executor, g.priority, g.max_attempts, g.idempotency_key,
+      g.element - array['type', 'payload', 'queue', 'executor', 'priority', 'max_attempts', 'idempotency_key'],
+      g.payload_text, _max_bytes)
+    or queues.check_task(g.element, g.type, g.queue, g.executor, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease,
+      g.idempotency_key, g.payload, g.metadata, for_process, case when _size > 1 then format('tasks[%s].', g.n - 1) else '' end, _now);
   if _batch is null then
     return;
   end if;
 
   insert into queues.lane (queue, type, priority)
-  select distinct b.queue, b.type, b.priority from unnest(_batch) b
+  select b.queue, b.type, b.priority from (select distinct b.queue, b.type, b.priority from unnest(_batch) b) b
   where not exists (
     select from queues.lane l where l.queue = b.queue and l.type = b.type and l.priority = b.priority);
 
@@ -49,6 +66,12 @@ begin
   return query
   with asked as materialized (
     select b.*, coalesce(_holders[b.n], b.task_id) as holder from unnest(_batch) b),
+  lanes as materialized (
+    select d.queue, d.type, d.priority, (
+      select l.lane_id from queues.lane l
+      where l.queue = d.queue and l.type = d.type and l.priority = d.priority
+      order by l.queue, l.type, l.priority, l.lane_id limit 1) as lane_id
+    from (select distinct b.queue, b.type, b.priority from unnest(_batch) b) d),
   told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
       idempotency_key, timeout, lease, spec_hash, payload, metadata)
@@ -57,11 +80,9 @@ begin
     from asked a where a.holder = a.task_id),
   waiting as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select a.task_id, a.run_at, (
-      select l.lane_id from queues.lane l
-      where l.queue = a.queue and l.type = a.type and l.priority = a.priority
-      order by l.queue, l.type, l.priority, l.lane_id limit 1), 0
-    from asked a where a.holder = a.task_id)
+    select a.task_id, a.run_at, l.lane_id, 0
+    from asked a join lanes l on l.queue = a.queue and l.type = a.type and l.priority = a.priority
+    where a.holder = a.task_id)
   select a.holder, a.holder = a.task_id from asked a order by a.n;
 
   perform queues.wake(_batch, _now);

@@ -3,10 +3,7 @@
 create or replace function queues.spec_hash(type text, executor text, payload jsonb)
 returns bytea
 language sql immutable parallel safe
-as $$
-  select pg_catalog.sha256(pg_catalog.convert_to(
-    pg_catalog.jsonb_build_object('type', type, 'executor', executor, 'payload', payload)::text, 'UTF8'))
-$$;
+as $$ select queues.spec_hash_of_text(type, executor, payload::text) $$;
 
 comment on function queues.spec_hash(text, text, jsonb) is
   'SHA-256 of the canonical spec {type, executor, payload}: the same from every client.';

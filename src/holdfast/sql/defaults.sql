@@ -1,0 +1,6 @@
+comment on schema queues is 'Holdfast: the engine. Every change of state is a function here.';
+comment on schema internal is 'Holdfast: the function runner.';
+
+-- Only the global form works: a default that PUBLIC has everywhere cannot be taken away schema by schema.
+alter default privileges for role holdfast_owner revoke execute on functions from public;
+alter default privileges for role holdfast_owner revoke usage on types from public;

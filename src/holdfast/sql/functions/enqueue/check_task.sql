@@ -1,0 +1,80 @@
+-- Refuses an element of a batch that cannot be enqueued, with a message that names the element and the field; answers true otherwise.
+-- Scalars arrive as text, so that a value that does not fit is refused here and not by a cast that cannot say which field it was.
+-- Only elements that do not look right at first sight come here.
+create or replace function queues.check_task(
+  element jsonb, type text, queue text, executor text, priority text, run_at text, max_attempts text,
+  timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb,
+  for_process boolean, place text, now timestamptz)
+returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  _problem text;
+  _odd text;
+begin
+  if jsonb_typeof(element) <> 'object' then
+    raise exception using errcode = 'QF400', message = format('%s must be an object', rtrim(place, '.'));
+  end if;
+  select k into _odd from jsonb_object_keys(element) k
+  where k <> all (array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key', 'max_attempts', 'timeout',
+    'lease', 'executor', 'metadata']) limit 1;
+  if found then
+    raise exception using errcode = 'QF400', message = format('%s%s is unknown', place, to_json(_odd)),
+      hint = 'Known are: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata.';
+  end if;
+
+  perform queues.check_name('type', type, place);
+  if queue is not null then
+    perform queues.check_name('queue', queue, place);
+  end if;
+  perform queues.check_executor(queues.executor_for(executor, payload), for_process, place);
+
+  if element -> 'payload' = 'null' then
+    raise exception using errcode = 'QF400', message = format('%spayload must not be null', place);
+  end if;
+  _problem := queues.problem_with_document(payload,
+    (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
+  if _problem is not null then
+    raise exception using message = format('%spayload %s', place, _problem),
+      errcode = case when _problem like '% bytes%' then 'QF413' else 'QF422' end;
+  end if;
+  if metadata is not null then
+    if jsonb_typeof(metadata) <> 'object' then
+      raise exception using errcode = 'QF400', message = format('%smetadata must be an object', place);
+    end if;
+    _problem := queues.problem_with_document(metadata, 16384);
+    if _problem is not null then
+      raise exception using errcode = 'QF422', message = format('%smetadata %s', place, _problem);
+    end if;
+  end if;
+
+  if priority !~ '^[+-]?[0-9]{1,9}$' then
+    raise exception using errcode = 'QF400',
+      message = format('%spriority %s is not a whole number between -999999999 and 999999999', place, to_json(priority));
+  end if;
+  if max_attempts is not null and (max_attempts !~ '^[0-9]{1,9}$' or max_attempts::integer not between 1 and 1000) then
+    raise exception using errcode = 'QF400',
+      message = format('%smax_attempts %s is not a whole number between 1 and 1000', place, to_json(max_attempts));
+  end if;
+  if run_at is not null then
+    perform queues.parse_time('run_at', run_at, now, place);
+  end if;
+  if timeout is not null then
+    perform queues.parse_duration('timeout', timeout, interval '1 millisecond', interval '30 days', place);
+  end if;
+  if lease is not null then
+    perform queues.parse_duration('lease', lease, interval '1 second', interval '1 day', place);
+  end if;
+  if idempotency_key is not null and (idempotency_key = '' or octet_length(idempotency_key) > 500) then
+    raise exception using errcode = 'QF400',
+      message = format('%sidempotency_key must be between 1 and 500 bytes long', place);
+  end if;
+  return true;
+end
+$$;
+
+comment on function queues.check_task(
+  jsonb, text, text, text, text, text, text, text, text, text, jsonb, jsonb, boolean, text, timestamptz) is
+  'Refuses an element of a batch that cannot be enqueued, with a message that names the element and the field.';

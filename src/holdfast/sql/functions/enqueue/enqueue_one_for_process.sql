@@ -1,0 +1,18 @@
+-- Enqueues for holdfast_process: a task of any executor, also of those that act with the rights of the database.
+-- As with enqueue_for_process, the right to execute it is the authority.
+create or replace function queues.enqueue_one_for_process(
+  type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text, max_attempts integer,
+  timeout interval, lease interval, executor text, metadata jsonb)
+returns uuid
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  return queues.insert_task(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor,
+    metadata, for_process => true);
+end
+$$;
+
+comment on function queues.enqueue_one_for_process(
+  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb) is
+  'Enqueues for holdfast_process: a task of any executor, also of those that act with the rights of the database.';

@@ -1,0 +1,59 @@
+-- Inserts one task and answers its id, as insert_tasks does for a batch, with statements small enough for a path that is taken once per
+-- request of an application. Behind enqueue_one_for_client and enqueue_one_for_process; nobody else may call it. Locks: the key.
+create or replace function queues.insert_task(
+  type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text, max_attempts integer,
+  timeout interval, lease interval, executor text, metadata jsonb, for_process boolean)
+returns uuid
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_variable
+declare
+  _now constant timestamptz := queues.clock();
+  _payload_text text := queues.text_of_plain(payload);
+  _task_id uuid := queues.new_task_id();
+  _hash bytea;
+  _holder uuid;
+  _lane_id integer;
+begin
+  -- Acknowledged means on disk, whatever the caller's session says. A setting of the function would end before the commit.
+  perform set_config('synchronous_commit', 'on', true);
+  executor := case when executor is null and payload ? 'task_type' then queues.executor_for(null, payload)
+    else coalesce(executor, 'python') end;
+  if timeout is not null or lease is not null or run_at is not null or metadata is not null
+    or queues.looks_right(type, queue, executor, priority::text, max_attempts::text, idempotency_key, '{}', _payload_text,
+      (select s.value from queues.setting s where s.name = 'max_payload_bytes')) is not true
+  then
+    perform queues.check_task('{}', type, queue, executor, priority::text, to_json(run_at) #>> '{}', max_attempts::text,
+      extract(epoch from timeout)::text, extract(epoch from lease)::text, idempotency_key, payload, metadata, for_process, '', _now);
+  end if;
+  queue := coalesce(queue, split_part(split_part(type, '.', 1), ':', 1));
+  run_at := coalesce(run_at, _now);
+  _hash := queues.spec_hash_of_text(type, executor, coalesce(_payload_text, payload::text));
+
+  if idempotency_key is not null then
+    _holder := (queues.hold_keys(array[row(1, _task_id, type, queue, executor, priority, run_at, max_attempts, timeout, lease,
+      idempotency_key, _hash, null, null)::queues.new_task]))[1];
+    if _holder <> _task_id then
+      return _holder;
+    end if;
+  end if;
+
+  _lane_id := queues.lane_for(queue, type, priority);
+  insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
+    idempotency_key, timeout, lease, spec_hash, payload, metadata)
+  values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user,
+    idempotency_key, timeout, lease, _hash, payload, metadata);
+  insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
+  if run_at <= _now and exists (select from queues.worker w where w.idle) then
+    perform queues.wake_for(_task_id);
+  end if;
+  return _task_id;
+end
+$$;
+
+comment on function queues.insert_task(
+  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, boolean) is
+  'Inserts one task and answers its id. Behind the two functions that say who may enqueue what.';

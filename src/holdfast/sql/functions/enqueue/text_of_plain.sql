@@ -1,0 +1,19 @@
+-- A document as text if it is plainly harmless to render and to read, else null: small enough to hide nothing,
+-- or of moderate size with no number out of range and no deep nesting. No pinned path, so that it is inlined: it runs once per task.
+create or replace function queues.text_of_plain(document jsonb)
+returns text
+language sql immutable parallel safe
+as $$
+  select case
+    -- At most 30 levels fit into 250 bytes, and a number that no reader holds takes more than 308 digits to write.
+    when pg_catalog.pg_column_size(document) <= 250 then
+      case when pg_catalog.octet_length(document::text) <= 308 then document::text end
+    when pg_catalog.pg_column_size(document) <= 8192
+      and not pg_catalog.jsonb_path_exists(document, '$.**{65 to last}')
+      and not pg_catalog.jsonb_path_exists(document, '$.** ? (@.type() == "number" && (@ > 1.7976931348623157e308
+        || @ < -1.7976931348623157e308 || (@ > 0 && @ < 2.3e-308) || (@ < 0 && @ > -2.3e-308)))')
+    then document::text end
+$$;
+
+comment on function queues.text_of_plain(jsonb) is
+  'A document as text if it is plainly harmless to render and to read, else null.';

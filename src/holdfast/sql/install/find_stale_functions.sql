@@ -1,0 +1,50 @@
+-- Finds what "create or replace" cannot replace: functions that have left the release, and those whose parameters or
+-- result have changed. To see that, each header of the release is declared once under a name of no importance.
+do $$
+declare
+  _wanted constant jsonb := pg_catalog.current_setting('holdfast.functions');
+  _function record;
+  _stale oid[];
+begin
+  _stale := array(
+    select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+    where n.nspname in ('queues', 'internal')
+      and not exists (
+        select from pg_catalog.jsonb_array_elements(_wanted) w where w ->> 'name' = n.nspname || '.' || p.proname));
+
+  for _function in
+    select w ->> 'header' as header, live.oid, live.defaults
+    from pg_catalog.jsonb_array_elements(_wanted) w
+    join (
+      select p.oid, n.nspname || '.' || p.proname as name, p.pronargdefaults as defaults
+      from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
+      where n.nspname in ('queues', 'internal')
+    ) live on live.name = w ->> 'name'
+  loop
+    begin
+      execute pg_catalog.format('create function queues.holdfast_probe%s language plpgsql as ''''', _function.header);
+      if not exists (
+        select from pg_catalog.pg_proc o, pg_catalog.pg_proc n
+        where o.oid = _function.oid and n.oid = 'queues.holdfast_probe'::pg_catalog.regproc
+          and o.prokind = n.prokind and o.proargtypes = n.proargtypes and o.provariadic = n.provariadic
+          and o.prorettype = n.prorettype and o.proretset = n.proretset and o.pronargdefaults <= n.pronargdefaults
+          and o.proallargtypes is not distinct from n.proallargtypes
+          and o.proargmodes is not distinct from n.proargmodes
+          and o.proargnames is not distinct from n.proargnames)
+      then
+        _stale := _stale || _function.oid;
+      end if;
+      drop function queues.holdfast_probe;
+    exception when undefined_object or undefined_table then
+      -- Its types are still to come, so this cannot be the same function.
+      _stale := _stale || _function.oid;
+    end;
+  end loop;
+
+  perform pg_catalog.set_config('holdfast.stale_functions', _stale::text, true);
+  perform pg_catalog.set_config('holdfast.drop_views', exists (
+    select from pg_catalog.pg_depend d
+    where d.classid = 'pg_catalog.pg_rewrite'::pg_catalog.regclass
+      and d.refclassid = 'pg_catalog.pg_proc'::pg_catalog.regclass and d.refobjid = any (_stale))::text, true);
+end
+$$;

@@ -1,0 +1,39 @@
+-- Finds out whether "create or replace" can replace the views: none may have left, and each may only have gained
+-- columns at its end. To see that, each is made once under a name of no importance.
+do $$
+declare
+  _wanted constant jsonb := pg_catalog.current_setting('holdfast.views');
+  _view record;
+  _stale boolean;
+begin
+  _stale := exists (
+    select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname in ('queues', 'internal') and c.relkind = 'v'
+      and not exists (
+        select from pg_catalog.jsonb_array_elements(_wanted) w where w ->> 'name' = n.nspname || '.' || c.relname));
+
+  for _view in
+    select w ->> 'query' as query, pg_catalog.to_regclass(w ->> 'name') as oid
+    from pg_catalog.jsonb_array_elements(_wanted) w
+    where pg_catalog.to_regclass(w ->> 'name') is not null
+  loop
+    exit when _stale;
+    begin
+      execute pg_catalog.format('create view queues.holdfast_probe as %s', _view.query);
+      _stale := exists (
+        select from pg_catalog.pg_attribute o
+        where o.attrelid = _view.oid and not exists (
+          select from pg_catalog.pg_attribute n
+          where n.attrelid = 'queues.holdfast_probe'::pg_catalog.regclass and n.attnum = o.attnum
+            and n.attname = o.attname and n.atttypid = o.atttypid and n.atttypmod = o.atttypmod
+            and n.attcollation = o.attcollation));
+      drop view queues.holdfast_probe;
+    exception when undefined_table or undefined_column then
+      -- It reads another view that is still to come or to change.
+      _stale := true;
+    end;
+  end loop;
+
+  perform pg_catalog.set_config('holdfast.drop_views', _stale::text, true);
+end
+$$;

@@ -1,0 +1,14 @@
+-- One migration of this database at a time. The wait is as long as it takes, whatever the login's timeouts are.
+do $$
+begin
+  perform pg_catalog.set_config(s.name, '0', true)
+  from pg_catalog.pg_settings s
+  where s.name in ('lock_timeout', 'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout');
+
+  if pg_catalog.current_setting('server_version_num')::integer < 140000 then
+    raise exception using message = pg_catalog.format(
+      'PostgreSQL 14 or later is needed, and this is %s.', pg_catalog.current_setting('server_version'));
+  end if;
+  perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('holdfast migrate', 0));
+end
+$$;
