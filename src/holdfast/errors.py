@@ -1,17 +1,40 @@
-"""What can go wrong, as one tree.
+"""What can go wrong, as one tree; behind each class, the exit code of the command line.
 
-HoldfastError
-├── ConfigurationError      a setting cannot be used as given
-└── EmbeddedServerError     the embedded PostgreSQL cannot be found, started or reached
+HoldfastError               1
+├── ConfigurationError      2   a setting cannot be used as given
+├── Refused                 1   the engine understood the call and declined it; nothing was written
+│   ├── InvalidArgument     2   an argument is missing, malformed or out of bounds
+│   │   ├── TooLarge        2   a payload or a batch is over its limit
+│   │   └── NotPortable     2   text or JSON that PostgreSQL, Python or JavaScript cannot hold
+│   ├── KeyConflict         1   an idempotency key already stands for something else
+│   ├── IllegalMove         1   the task cannot go from its status to that one
+│   ├── TaskNotFound        4   no such task or function, or it belongs to another login
+│   └── NotAllowed          7   the login lacks a role
+├── DatabaseUnavailable     5   no connection, or it broke: nothing is known about the last call
+│   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
+├── NotInstalled            6   the database has no Holdfast schema, or an older one
+├── TryAgain               75   lost a race, nothing was written: the same call may succeed now
+└── UnexpectedDatabaseError 1   PostgreSQL reported what no other class stands for
 """
 
 from typing import ClassVar
+
+import psycopg
 
 
 class HoldfastError(Exception):
     """Something that its message explains to the person who reads it."""
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str = "", *, hint: str | None = None, sqlstate: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.sqlstate = sqlstate
+
+    def __str__(self) -> str:
+        return f"{self.message.rstrip('.')}. {self.hint}" if self.hint else self.message
 
 
 class ConfigurationError(HoldfastError):
@@ -20,5 +43,134 @@ class ConfigurationError(HoldfastError):
     exit_code: ClassVar[int] = 2
 
 
-class EmbeddedServerError(HoldfastError):
+class Refused(HoldfastError):
+    """The engine understood the call and declined it; nothing was written."""
+
+
+class InvalidArgument(Refused):
+    """An argument is missing, malformed or out of bounds."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class TooLarge(InvalidArgument):
+    """A payload or a batch is over its limit."""
+
+
+class NotPortable(InvalidArgument):
+    """Text or JSON that PostgreSQL, Python or JavaScript cannot hold."""
+
+
+class KeyConflict(Refused):
+    """An idempotency key already stands for something else."""
+
+
+class IllegalMove(Refused):
+    """The task cannot go from its status to that one."""
+
+
+class TaskNotFound(Refused):
+    """No such task or function, or it belongs to another login."""
+
+    exit_code: ClassVar[int] = 4
+
+
+class NotAllowed(Refused):
+    """The login lacks a role."""
+
+    exit_code: ClassVar[int] = 7
+
+
+class DatabaseUnavailable(HoldfastError):
+    """No connection, or it broke: nothing is known about the last call, which may be repeated."""
+
+    exit_code: ClassVar[int] = 5
+
+
+class EmbeddedServerError(DatabaseUnavailable):
     """The embedded PostgreSQL cannot be found, started or reached."""
+
+
+class NotInstalled(HoldfastError):
+    """The database has no Holdfast schema, or an older one."""
+
+    exit_code: ClassVar[int] = 6
+
+
+class TryAgain(HoldfastError):
+    """Lost a race, nothing was written: the same call may succeed now."""
+
+    exit_code: ClassVar[int] = 75  # EX_TEMPFAIL of sysexits.h
+
+
+class UnexpectedDatabaseError(HoldfastError):
+    """PostgreSQL reported what no other class stands for."""
+
+
+# Five characters name a state, two a whole class of them. The engine's own begin with QF.
+BY_SQLSTATE: dict[str, type[HoldfastError]] = {
+    "QF400": InvalidArgument,
+    "QF403": NotAllowed,
+    "QF404": TaskNotFound,
+    "QF409": KeyConflict,
+    "QF412": IllegalMove,
+    "QF413": TooLarge,
+    "QF422": NotPortable,
+    "QF503": TryAgain,
+    "08": DatabaseUnavailable,  # connection exceptions
+    "22": InvalidArgument,  # a value that its type cannot hold
+    "22P05": NotPortable,  # \u0000, or a character that the database's encoding lacks
+    "25006": DatabaseUnavailable,  # a standby, which reads only
+    "28": DatabaseUnavailable,  # the login is refused
+    "3D000": DatabaseUnavailable,  # no such database
+    "3F000": NotInstalled,
+    "40": TryAgain,  # serialization failure, deadlock
+    "42501": NotAllowed,
+    "42703": NotInstalled,  # a column that an older schema lacks
+    "42883": NotInstalled,
+    "42P01": NotInstalled,
+    "53": DatabaseUnavailable,  # out of connections, memory or disk
+    "54": TooLarge,  # over a limit of PostgreSQL itself, such as the depth of a document
+    "55P03": TryAgain,  # a lock was not had in time
+    "57P": DatabaseUnavailable,  # the server is starting, stopping or has crashed
+}
+
+_HINTS: dict[str, str] = {
+    "22P05": r"Leave the character \u0000 out, or send the value in another form, such as base64.",
+    "25006": "Connect to the primary server.",
+    "42501": "Grant it a role: holdfast_client, holdfast_operator, holdfast_reader or holdfast_worker.",
+}
+_INSTALL = "Run holdfast migrate."
+
+
+def translate(error: psycopg.Error) -> HoldfastError:
+    """What an error of the driver means."""
+    message = error.diag.message_primary or str(error).strip() or type(error).__name__
+    # Inside a function, a missing name is that function's own mistake: the engine itself was found.
+    inside = error.diag.context is not None
+    state = error.sqlstate
+    if state is None:
+        return _without_sqlstate(error, message)
+    kind = next(
+        (BY_SQLSTATE[state[:n]] for n in (5, 3, 2) if state[:n] in BY_SQLSTATE), UnexpectedDatabaseError
+    )
+    if kind is NotInstalled:
+        return _missing(message, state) if not inside else UnexpectedDatabaseError(message, sqlstate=state)
+    if kind is InvalidArgument and error.diag.message_detail and not state.startswith("QF"):
+        message = f"{message}: {error.diag.message_detail}"
+    return kind(message, hint=error.diag.message_hint or _HINTS.get(state), sqlstate=state)
+
+
+def _missing(message: str, state: str) -> HoldfastError:
+    return NotInstalled(
+        f"this database has no Holdfast schema, or an older one ({message})", hint=_INSTALL, sqlstate=state
+    )
+
+
+def _without_sqlstate(error: psycopg.Error, message: str) -> HoldfastError:
+    """The driver itself speaks: it could not send a value, or has no connection."""
+    if isinstance(error, psycopg.DataError):
+        return NotPortable(message)
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return DatabaseUnavailable(f"the database cannot be reached: {message}")
+    return UnexpectedDatabaseError(message)

@@ -56,7 +56,7 @@ def test_url_starts_the_server_and_prints_only_its_address(home: Path) -> None:
 def test_an_error_is_one_line_and_not_a_traceback(home: Path) -> None:
     (home / "file").touch()
     refused = holdfast("postgres", "start", home=home / "file")
-    assert refused.returncode == 1
+    assert refused.returncode == 5
     assert refused.stderr == (
         f"holdfast: {home}/file cannot be used (File exists): set HOLDFAST_HOME to a directory of your own\n"
     )
