@@ -1,0 +1,137 @@
+"""The only Python that names SQL functions and views.
+
+The builders in `enqueue`, `lease`, `task` and `fleet` make one `Statement` per function, under the function's
+own name. An engine executes them on the caller's connection, in the caller's transaction, and never commits.
+"""
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from holdfast.engine import enqueue as _enqueue
+from holdfast.engine import fleet as _fleet
+from holdfast.engine import lease as _lease
+from holdfast.engine import task as _task
+from holdfast.engine.statement import Statement
+from holdfast.errors import translate
+
+__all__ = ["AsyncEngine", "Engine", "Statement"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _method(build: Callable[P, Statement[T]]) -> "Callable[Concatenate[Engine, P], T]":
+    def execute(self: "Engine", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(build(*args, **kwargs))
+
+    execute.__doc__ = build.__doc__
+    return execute
+
+
+def _async_method(
+    build: Callable[P, Statement[T]],
+) -> "Callable[Concatenate[AsyncEngine, P], Coroutine[Any, Any, T]]":
+    async def execute(self: "AsyncEngine", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.run(build(*args, **kwargs))
+
+    execute.__doc__ = build.__doc__
+    return execute
+
+
+class Engine:
+    """The engine over a psycopg connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def run(self, statement: Statement[T]) -> T:
+        # A cursor of our own: the caller's connection may have another row or cursor factory.
+        try:
+            with psycopg.RawCursor(self.connection, row_factory=tuple_row) as cursor:
+                rows = cursor.execute(statement.sql.encode(), statement.params).fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error
+        return statement.decode(rows)
+
+    enqueue = _method(_enqueue.enqueue)
+    enqueue_many = _method(_enqueue.enqueue_many)
+
+    claim = _method(_lease.claim)
+    heartbeat = _method(_lease.heartbeat)
+    finish = _method(_lease.finish)
+    release = _method(_lease.release)
+    sweep = _method(_lease.sweep)
+    run_function = _method(_lease.run_function)
+
+    cancel = _method(_task.cancel)
+    retry = _method(_task.retry)
+    delete_task = _method(_task.delete_task)
+    restore_task = _method(_task.restore_task)
+    reschedule = _method(_task.reschedule)
+    explain = _method(_task.explain)
+    list_tasks = _method(_task.list_tasks)
+    list_task_ids = _method(_task.list_task_ids)
+    task_status = _method(_task.task_status)
+    task_events = _method(_task.task_events)
+    task_errors = _method(_task.task_errors)
+
+    clock = _method(_fleet.clock)
+    pause = _method(_fleet.pause)
+    resume = _method(_fleet.resume)
+    queue_status = _method(_fleet.queue_status)
+    register_worker = _method(_fleet.register_worker)
+    retire_worker = _method(_fleet.retire_worker)
+    mark_idle = _method(_fleet.mark_idle)
+    lead = _method(_fleet.lead)
+    worker_status = _method(_fleet.worker_status)
+
+
+class AsyncEngine:
+    """The same over an asynchronous psycopg connection."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.connection = connection
+
+    async def run(self, statement: Statement[T]) -> T:
+        try:
+            async with psycopg.AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
+                await cursor.execute(statement.sql.encode(), statement.params)
+                rows = await cursor.fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error
+        return statement.decode(rows)
+
+    enqueue = _async_method(_enqueue.enqueue)
+    enqueue_many = _async_method(_enqueue.enqueue_many)
+
+    claim = _async_method(_lease.claim)
+    heartbeat = _async_method(_lease.heartbeat)
+    finish = _async_method(_lease.finish)
+    release = _async_method(_lease.release)
+    sweep = _async_method(_lease.sweep)
+    run_function = _async_method(_lease.run_function)
+
+    cancel = _async_method(_task.cancel)
+    retry = _async_method(_task.retry)
+    delete_task = _async_method(_task.delete_task)
+    restore_task = _async_method(_task.restore_task)
+    reschedule = _async_method(_task.reschedule)
+    explain = _async_method(_task.explain)
+    list_tasks = _async_method(_task.list_tasks)
+    list_task_ids = _async_method(_task.list_task_ids)
+    task_status = _async_method(_task.task_status)
+    task_events = _async_method(_task.task_events)
+    task_errors = _async_method(_task.task_errors)
+
+    clock = _async_method(_fleet.clock)
+    pause = _async_method(_fleet.pause)
+    resume = _async_method(_fleet.resume)
+    queue_status = _async_method(_fleet.queue_status)
+    register_worker = _async_method(_fleet.register_worker)
+    retire_worker = _async_method(_fleet.retire_worker)
+    mark_idle = _async_method(_fleet.mark_idle)
+    lead = _async_method(_fleet.lead)
+    worker_status = _async_method(_fleet.worker_status)

@@ -1,0 +1,80 @@
+"""Statements about queues, the workers that serve them, and the clock that all share."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from holdfast.engine.statement import (
+    Statement,
+    boolean,
+    call,
+    columns_of,
+    integer,
+    many,
+    nothing,
+    scalar,
+    span,
+    text,
+    texts,
+)
+from holdfast.model import QueueStatus, WorkerStatus
+
+
+def clock() -> Statement[datetime]:
+    return call("queues.clock", scalar, {})
+
+
+def pause(queue: str, reason: str | None = None) -> Statement[bool]:
+    """Answers whether the queue was running until now."""
+    return call("queues.pause", scalar, {"queue": text(queue), "reason": text(reason)})
+
+
+def resume(queue: str, reason: str | None = None) -> Statement[bool]:
+    """Answers whether the queue was paused until now."""
+    return call("queues.resume", scalar, {"queue": text(queue), "reason": text(reason)})
+
+
+def queue_status() -> Statement[list[QueueStatus]]:
+    sql = f"select {columns_of(QueueStatus)} from queues.queue_status answer order by answer.queue"  # noqa: S608 - our names only
+    return Statement(sql, (), many(QueueStatus))
+
+
+def register_worker(
+    worker_id: str,
+    hostname: str,
+    *,
+    pid: int | None = None,
+    version: str | None = None,
+    queues: Sequence[str] | None = None,
+    type_prefixes: Sequence[str] | None = None,
+    concurrency: int = 1,
+) -> Statement[None]:
+    arguments = {
+        "worker_id": text(worker_id),
+        "hostname": text(hostname),
+        "pid": integer(pid),
+        "version": text(version),
+        "queues": texts(queues),
+        "type_prefixes": texts(type_prefixes),
+        "concurrency": integer(concurrency),
+    }
+    return call("queues.register_worker", nothing, arguments)
+
+
+def retire_worker(worker_id: str) -> Statement[bool]:
+    """Answers whether it was registered."""
+    return call("queues.retire_worker", scalar, {"worker_id": text(worker_id)})
+
+
+def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:
+    """Answers whether it is registered."""
+    return call("queues.mark_idle", scalar, {"worker_id": text(worker_id), "idle": boolean(idle)})
+
+
+def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
+    """Answers whether the worker leads now."""
+    return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": span(term)})
+
+
+def worker_status() -> Statement[list[WorkerStatus]]:
+    sql = f"select {columns_of(WorkerStatus)} from queues.worker_status answer order by answer.worker_id"  # noqa: S608 - our names only
+    return Statement(sql, (), many(WorkerStatus))

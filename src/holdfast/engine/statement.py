@@ -1,0 +1,199 @@
+"""A statement as a value: built once, executed by whichever driver has the connection.
+
+Placeholders are PostgreSQL's own ($1, $2 …), each used once and in order. Every one is cast, so that no
+driver guesses a type; documents travel as text both ways, past whatever codec the caller's connection has.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from holdfast.errors import InvalidArgument, NotPortable
+from holdfast.model import Json, RawJson
+
+T = TypeVar("T")
+Row = Sequence[Any]
+Decode = Callable[[Sequence[Row]], T]
+
+_PLACEHOLDER = re.compile(r"\$\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement(Generic[T]):
+    """SQL, what is bound to it, and how its rows become a value."""
+
+    sql: str
+    params: tuple[Any, ...]
+    decode: Decode[T]
+
+    @property
+    def percent_sql(self) -> str:
+        """The same for drivers that write a placeholder as %s."""
+        return _PLACEHOLDER.sub("%s", self.sql.replace("%", "%%"))
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A value on its way into a statement, with the type that PostgreSQL shall give it."""
+
+    cast: str
+    value: Any
+
+
+Argument = Bound | None
+"""None is an argument that is not passed: the function's own default holds."""
+
+
+def text(value: str | None) -> Argument:
+    return None if value is None else Bound("text", value)
+
+
+def texts(values: Sequence[str] | None) -> Argument:
+    return None if values is None else Bound("text[]", list(values))
+
+
+def integer(value: int | None) -> Argument:
+    return None if value is None else Bound("integer", value)
+
+
+def boolean(value: bool | None) -> Argument:
+    return None if value is None else Bound("boolean", value)
+
+
+def uuid(value: UUID | None) -> Argument:
+    return None if value is None else Bound("uuid", value)
+
+
+def instant(value: datetime | None) -> Argument:
+    return None if value is None else Bound("timestamptz", value)
+
+
+def span(value: timedelta | None) -> Argument:
+    return None if value is None else Bound("interval", value)
+
+
+def document(value: Any) -> Bound:
+    return Bound("text::jsonb", value)
+
+
+def call(
+    function: str, decode: Decode[T], arguments: Mapping[str, Argument], columns: str = ""
+) -> Statement[T]:
+    """Call a function with its arguments by name; with columns, as a table."""
+    passed = {name: bound for name, bound in arguments.items() if bound is not None}
+    params = tuple(_checked(name, bound) for name, bound in passed.items())
+    casts = enumerate(((name, bound.cast) for name, bound in passed.items()), start=1)
+    called = f"{function}({', '.join(f'{name} => ${n}::{cast}' for n, (name, cast) in casts)})"
+    sql = f"select {columns} from {called} answer" if columns else f"select {called}"  # noqa: S608 - our names only
+    return Statement(sql, params, decode)
+
+
+def columns_of(row: type[Any]) -> str:
+    """The select list that fills the fields of a dataclass, in their order."""
+    return ", ".join(_column(field.name, field.type) for field in fields(row))
+
+
+def _column(name: str, kind: object) -> str:
+    if name.endswith("_json"):
+        return f"answer.{name.removesuffix('_json')}::text"
+    return f"answer.{name}::text" if kind is Json else f"answer.{name}"
+
+
+def scalar(rows: Sequence[Row]) -> Any:
+    return rows[0][0]
+
+
+def nothing(rows: Sequence[Row]) -> None:
+    del rows
+
+
+def many(row: Callable[..., T]) -> Decode[list[T]]:
+    """A list of dataclasses."""
+    decoders = _decoders(row)
+    if not decoders:
+        return lambda rows: [row(*values) for values in rows]
+    return lambda rows: [row(*_decoded(values, decoders)) for values in rows]
+
+
+def first(row: Callable[..., T]) -> Decode[T | None]:
+    """A dataclass, or None where there is no row."""
+    every = many(row)
+    return lambda rows: next(iter(every(rows[:1])), None)
+
+
+def only(row: Callable[..., T]) -> Decode[T]:
+    every = many(row)
+    return lambda rows: every(rows)[0]
+
+
+def _decoders(row: Any) -> frozenset[int]:
+    return frozenset(n for n, field in enumerate(fields(row)) if field.type is Json)
+
+
+def _decoded(values: Row, documents: frozenset[int]) -> Iterable[Any]:
+    return (load_json(value) if n in documents else value for n, value in enumerate(values))
+
+
+def load_json(written: str | None) -> Any:
+    """Decode for people to read. One that Python cannot decode (a number of 5,000 digits) stays text."""
+    if written is None:
+        return None
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError):
+        return written
+
+
+def dump_json(field: str, value: Any) -> str:
+    """JSON that PostgreSQL reads, or a refusal that names the field. NaN and Infinity are not JSON."""
+    if isinstance(value, RawJson):
+        return _storable(field, str(value))
+    try:
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotPortable(f"{field} cannot be written as JSON: {error}") from None
+    return _storable(field, written)
+
+
+def written_instant(field: str, value: datetime) -> str:
+    return _with_zone(field, value).isoformat()
+
+
+def written_seconds(value: timedelta) -> str:
+    return f"{value.total_seconds():.6f}"
+
+
+def _checked(name: str, bound: Bound) -> Any:
+    match bound.cast:
+        case "text":
+            return _storable(name, bound.value)
+        case "text[]":
+            return [_storable(name, value) for value in bound.value]
+        case "text::jsonb":
+            return dump_json(name, bound.value)
+        case "timestamptz":
+            return _with_zone(name, bound.value)
+    return bound.value
+
+
+def _storable(field: str, value: str) -> str:
+    """Refused here, because each driver has an error of its own for what cannot be sent."""
+    if "\0" in value:
+        raise NotPortable(f"{field} holds a NUL character, which PostgreSQL cannot store")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise NotPortable(
+            f"{field} holds {value[error.start]!a} at position {error.start}, which is not a character"
+        ) from None
+    return value
+
+
+def _with_zone(field: str, value: datetime) -> datetime:
+    if value.tzinfo is None:
+        raise InvalidArgument(f"{field} {value.isoformat()} has no time zone", hint="Use an aware datetime.")
+    return value

@@ -1,0 +1,95 @@
+"""Statements about one task, or a page of them: what people and clients ask for."""
+
+from datetime import datetime
+from typing import TypeVar
+from uuid import UUID
+
+from holdfast.engine.statement import (
+    Argument,
+    Decode,
+    Statement,
+    call,
+    columns_of,
+    first,
+    instant,
+    integer,
+    many,
+    scalar,
+    text,
+    uuid,
+)
+from holdfast.model import EVERY_TASK, Status, TaskError, TaskEvent, TaskFilter, TaskId, TaskStatus
+
+T = TypeVar("T")
+
+
+def cancel(task_id: UUID, reason: str | None = None) -> Statement[Status]:
+    """Answers the status it led to: cancelled, or how the task had already ended."""
+    return call("queues.cancel", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
+
+
+def retry(task_id: UUID, reason: str | None = None) -> Statement[Status]:
+    return call("queues.retry", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
+
+
+def delete_task(task_id: UUID, reason: str | None = None) -> Statement[str]:
+    return call("queues.delete_task", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
+
+
+def restore_task(task_id: UUID, reason: str | None = None) -> Statement[Status]:
+    return call("queues.restore_task", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
+
+
+def reschedule(task_id: UUID, run_at: datetime, reason: str | None = None) -> Statement[Status]:
+    arguments = {"task_id": uuid(task_id), "run_at": instant(run_at), "reason": text(reason)}
+    return call("queues.reschedule", scalar, arguments)
+
+
+def explain(task_id: UUID) -> Statement[str]:
+    return call("queues.explain", scalar, {"task_id": uuid(task_id)})
+
+
+def list_tasks(
+    matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
+) -> Statement[list[TaskStatus]]:
+    """One page, newest first; `before` is the last task_id of the page before."""
+    arguments = _filters(matching, before, max_tasks)
+    return call("queues.list_tasks", many(TaskStatus), arguments, columns_of(TaskStatus))
+
+
+def list_task_ids(
+    matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
+) -> Statement[list[TaskId]]:
+    """The same page without its documents, for acts on many tasks."""
+    arguments = _filters(matching, before, max_tasks)
+    return call("queues.list_tasks", many(TaskId), arguments, columns_of(TaskId))
+
+
+def task_status(task_id: UUID) -> Statement[TaskStatus | None]:
+    return _of_task("queues.task_status", columns_of(TaskStatus), first(TaskStatus), task_id)
+
+
+def task_events(task_id: UUID) -> Statement[list[TaskEvent]]:
+    """In the order in which they happened, which is the view's own."""
+    return _of_task("queues.task_event", columns_of(TaskEvent), many(TaskEvent), task_id)
+
+
+def task_errors(task_id: UUID) -> Statement[list[TaskError]]:
+    return _of_task("queues.task_error", columns_of(TaskError), many(TaskError), task_id, "answer.error_id")
+
+
+def _of_task(view: str, columns: str, decode: Decode[T], task_id: UUID, order: str = "") -> Statement[T]:
+    ordered = f" order by {order}" if order else ""
+    sql = f"select {columns} from {view} answer where answer.task_id = $1::uuid{ordered}"  # noqa: S608 - our names only
+    return Statement(sql, (task_id,), decode)
+
+
+def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -> dict[str, Argument]:
+    return {
+        "status": text(matching.status),
+        "queue": text(matching.queue),
+        "type_prefix": text(matching.type_prefix),
+        "since": instant(matching.since),
+        "before": uuid(before),
+        "max_tasks": integer(max_tasks),
+    }

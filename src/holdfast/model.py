@@ -1,0 +1,251 @@
+"""What goes into the engine and what comes back: values, with the names of the SQL contract.
+
+Fields stand in the order in which they are selected. `Json` is decoded on arrival; a field that ends in
+`_json` is kept as text, so that a document that cannot be decoded is the problem of its own task only.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Literal, get_args
+from uuid import UUID
+
+Json = Annotated[Any, "a document, decoded"]
+
+Status = Literal[
+    "scheduled",
+    "pending",
+    "retrying",
+    "claimed",
+    "running",
+    "succeeded",
+    "failed",
+    "dead_letter",
+    "cancelled",
+]
+STATUSES: tuple[Status, ...] = get_args(Status)
+
+Executor = Literal["python", "process", "command", "db_function", "email", "sms"]
+EXECUTORS: tuple[Executor, ...] = get_args(Executor)
+
+# held, deleted: a heartbeat · accepted: a finish · released: a release · already_done: a repeated call
+VerdictWord = Literal["held", "deleted", "accepted", "released", "already_done", "cancelled", "lost"]
+ResultStatus = Literal["succeeded", "failed", "retry", "snooze", "cancelled"]
+
+
+class RawJson(str):
+    """JSON that is text already: sent as it is, with every digit."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class NewTask:
+    """What to enqueue. None leaves the choice to the engine."""
+
+    type: str
+    payload: Any = field(default_factory=dict)
+    queue: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    lease: timedelta | None = None
+    executor: str | None = None
+    metadata: Mapping[str, Any] | RawJson | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    task_id: UUID
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A task that this worker holds until lease_until."""
+
+    task_id: UUID
+    token: int
+    type: str
+    executor: str
+    payload_json: str
+    attempt: int
+    max_attempts: int
+    lease_until: datetime
+    timeout: timedelta | None
+    metadata_json: str | None
+    run_at: datetime
+    lane_id: int
+
+    @property
+    def payload(self) -> Any:
+        return json.loads(self.payload_json)
+
+    @property
+    def metadata(self) -> Any:
+        return None if self.metadata_json is None else json.loads(self.metadata_json)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a worker says it holds, for a heartbeat or a release."""
+
+    task_id: UUID
+    token: int
+    started_at: datetime | None = None
+    progress: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How an attempt went, for a finish. `run_at` says when a retry or a snooze is due."""
+
+    task_id: UUID
+    token: int
+    status: ResultStatus
+    result: Any = None
+    error: Any = None
+    run_at: datetime | None = None
+    started_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of one element of a heartbeat, finish or release."""
+
+    task_id: UUID
+    verdict: VerdictWord
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    recovered: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks: those that match all that is given."""
+
+    status: str | None = None
+    queue: str | None = None
+    type_prefix: str | None = None
+    since: datetime | None = None
+
+
+EVERY_TASK = TaskFilter()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """A task of a listing, without its documents."""
+
+    task_id: UUID
+    deleted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """Where a task stands."""
+
+    task_id: UUID
+    type: str
+    queue: str
+    executor: str
+    status: Status
+    priority: int
+    payload: Json
+    result: Json
+    error: Json
+    last_error: str | None
+    idempotency_key: str | None
+    spec_hash: str
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    worker_id: str | None
+    lease_until: datetime | None
+    created_at: datetime
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+    deleted_at: datetime | None
+    delete_reason: str | None
+    reason: str | None
+    progress: Json
+    timeout: timedelta | None
+    lease: timedelta | None
+    metadata: Json
+    enqueued_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """One thing that happened to a task."""
+
+    task_id: UUID
+    event_type: str
+    occurred_at: datetime
+    attempt: int | None
+    worker_id: str | None
+    actor: str | None
+    reason: str | None
+    data: Json
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """An attempt that went wrong."""
+
+    error_id: int
+    task_id: UUID
+    attempt: int
+    kind: str
+    message: str
+    detail: Json
+    worker_id: str | None
+    recovered: bool
+    claimed_at: datetime | None
+    started_at: datetime | None
+    occurred_at: datetime
+    retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStatus:
+    """What waits and what runs in a queue."""
+
+    queue: str
+    due: int
+    scheduled: int
+    running: int
+    oldest_due: datetime | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    live_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A process that runs tasks."""
+
+    worker_id: str
+    hostname: str
+    pid: int | None
+    version: str | None
+    queues: list[str]
+    type_prefixes: list[str]
+    concurrency: int
+    in_flight: int
+    idle: bool
+    started_at: datetime
+    last_heartbeat: datetime
+    live: bool
+    leader: bool
+    term: int | None
+    leader_until: datetime | None

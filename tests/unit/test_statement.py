@@ -1,0 +1,153 @@
+import json
+import math
+import re
+from dataclasses import fields
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, fleet, lease, task
+from holdfast.engine.statement import load_json
+from holdfast.errors import InvalidArgument, NotPortable
+from holdfast.model import Claimed, Held, NewTask, RawJson, Result, TaskFilter, TaskStatus
+
+TASK_ID = UUID("01990000-0000-7000-8000-000000000001")
+NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
+
+STATEMENTS: list[Statement[Any]] = [
+    enqueue.enqueue(
+        NewTask("a.b", {}, "q", 1, NOON, "k", 3, timedelta(1), timedelta(1), "python", {"trace": "x"})
+    ),
+    enqueue.enqueue_many([NewTask("a"), NewTask("b")]),
+    lease.claim("w", 5, queues=["q"], type_prefixes=["a."], lease=timedelta(seconds=9), after={}),
+    lease.heartbeat("w", [Held(TASK_ID, 1)]),
+    lease.finish("w", [Result(TASK_ID, 1, "succeeded")]),
+    lease.release("w", [Held(TASK_ID, 1)]),
+    lease.sweep(7),
+    lease.run_function("a.b", {}),
+    task.cancel(TASK_ID, "r"),
+    task.list_tasks(TaskFilter("failed", "q", "a.", NOON), TASK_ID, 10),
+    task.task_status(TASK_ID),
+    task.task_errors(TASK_ID),
+    fleet.register_worker("w", "h", pid=1, version="1", queues=["q"], type_prefixes=["a."], concurrency=2),
+    fleet.worker_status(),
+]
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.sql[:40])
+def test_placeholders_are_numbered_in_order_each_used_once_and_cast(statement: Statement[Any]) -> None:
+    numbers = [int(number) for number in re.findall(r"\$(\d+)", statement.sql)]
+    assert numbers == list(range(1, len(statement.params) + 1))
+    assert len(re.findall(r"\$\d+::[a-z]", statement.sql)) == len(numbers)
+
+
+@pytest.mark.parametrize("statement", STATEMENTS, ids=lambda statement: statement.sql[:40])
+def test_a_statement_can_be_written_for_drivers_with_percent_signs(statement: Statement[Any]) -> None:
+    assert statement.percent_sql.count("%s") == len(statement.params)
+    assert "$" not in statement.percent_sql
+
+
+def test_both_engines_have_the_same_methods() -> None:
+    def methods(kind: type) -> set[str]:
+        return {name for name in vars(kind) if not name.startswith("__")}
+
+    assert methods(Engine) == methods(AsyncEngine)
+
+
+def test_what_is_not_given_is_not_passed_so_that_the_defaults_of_the_function_hold() -> None:
+    built = enqueue.enqueue(NewTask("a.b"))
+    assert built.sql == "select queues.enqueue(type => $1::text, payload => $2::text::jsonb)"
+    assert built.params == ("a.b", "{}")
+
+
+def test_a_value_is_bound_and_never_part_of_the_sql() -> None:
+    hostile = "'); drop schema queues cascade; --"
+    built = task.cancel(TASK_ID, hostile)
+    assert hostile not in built.sql
+    assert built.params == (TASK_ID, hostile)
+
+
+@pytest.mark.parametrize(
+    "payload", [math.nan, {"x": math.inf}, {"x": object()}, {"x": "\ud800"}, {"\udfff": 1}, RawJson('"\0"')]
+)
+def test_a_payload_that_is_not_json_is_refused_before_it_is_sent(payload: Any) -> None:
+    with pytest.raises(NotPortable, match=r"^payload "):
+        enqueue.enqueue(NewTask("a.b", payload))
+    with pytest.raises(NotPortable, match=r"^tasks\[1\]\.payload "):
+        enqueue.enqueue_many([NewTask("a.b"), NewTask("a.b", payload)])
+
+
+def test_a_payload_that_contains_itself_is_refused() -> None:
+    payload: list[Any] = []
+    payload.append(payload)
+    with pytest.raises(NotPortable, match="payload cannot be written as JSON"):
+        enqueue.enqueue(NewTask("a.b", payload))
+
+
+@pytest.mark.parametrize("value", ["nul\0", "half \ud83d"])
+def test_text_that_postgres_cannot_hold_is_refused_by_the_name_of_its_argument(value: str) -> None:
+    with pytest.raises(NotPortable, match=r"^reason holds"):
+        task.cancel(TASK_ID, value)
+    with pytest.raises(NotPortable, match=r"^queues holds"):
+        lease.claim("w", queues=[value])
+
+
+def test_a_time_without_a_zone_is_refused() -> None:
+    naive = NOON.replace(tzinfo=None)
+    with pytest.raises(InvalidArgument, match="run_at 2030-01-31T12:00:00 has no time zone"):
+        enqueue.enqueue(NewTask("a.b", run_at=naive))
+    with pytest.raises(InvalidArgument, match=r"tasks\[0\]\.run_at 2030"):
+        enqueue.enqueue_many([NewTask("a.b", run_at=naive)])
+
+
+def test_raw_json_is_sent_with_every_digit() -> None:
+    written = RawJson('{"x": 0.10000000000000000000000000001}')
+    assert enqueue.enqueue(NewTask("a.b", written)).params[1] == written
+    assert written in enqueue.enqueue_many([NewTask("a.b", written)]).params[0]
+
+
+def test_a_batch_has_the_members_of_enqueue() -> None:
+    built = enqueue.enqueue_many(
+        [NewTask("a.b", {"x": 1}, run_at=NOON, timeout=timedelta(microseconds=1500), idempotency_key="k")]
+    )
+    assert json.loads(built.params[0]) == [
+        {
+            "type": "a.b",
+            "payload": {"x": 1},
+            "run_at": "2030-01-31T12:00:00+00:00",
+            "idempotency_key": "k",
+            "timeout": "0.001500",
+        }
+    ]
+
+
+def test_a_null_payload_is_sent_so_that_the_engine_decides() -> None:
+    assert json.loads(enqueue.enqueue_many([NewTask("a.b", None)]).params[0])[0]["payload"] is None
+
+
+def test_documents_are_selected_as_text() -> None:
+    built = task.task_status(TASK_ID)
+    assert "answer.payload::text" in built.sql
+    assert "answer.status," in built.sql
+    assert "answer.payload::text, answer.attempt" in lease.claim("w").sql
+
+
+def test_a_row_becomes_a_dataclass_with_decoded_documents() -> None:
+    row = ['{"x": 1}' if field.name in {"payload", "error"} else None for field in fields(TaskStatus)]
+    found = task.task_status(TASK_ID).decode([row])
+    assert found is not None
+    assert (found.payload, found.result) == ({"x": 1}, None)
+
+
+def test_a_claimed_payload_is_decoded_only_when_it_is_asked_for() -> None:
+    row = ["[1e" if field.name == "payload_json" else None for field in fields(Claimed)]
+    [claimed] = lease.claim("w").decode([row])
+    with pytest.raises(json.JSONDecodeError):
+        _ = claimed.payload
+
+
+def test_a_document_that_python_cannot_decode_stays_text_for_people() -> None:
+    digits = "9" * 5000
+    assert load_json(digits) == digits
