@@ -9,7 +9,8 @@ HoldfastError               1
 │   ├── KeyConflict         1   an idempotency key already stands for something else
 │   ├── IllegalMove         1   the task cannot go from its status to that one
 │   ├── TaskNotFound        4   no such task or function, or it belongs to another login
-│   └── NotAllowed          7   the login lacks a role
+│   ├── NotAllowed          7   the login lacks a role
+│   └── MigrationRefused    3   the schema cannot be installed or upgraded as things are
 ├── DatabaseUnavailable     5   no connection, or it broke: nothing is known about the last call
 │   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
 ├── NotInstalled            6   the database has no Holdfast schema, or an older one
@@ -79,6 +80,12 @@ class NotAllowed(Refused):
     """The login lacks a role."""
 
     exit_code: ClassVar[int] = 7
+
+
+class MigrationRefused(Refused):
+    """The schema cannot be installed or upgraded as things are."""
+
+    exit_code: ClassVar[int] = 3
 
 
 class DatabaseUnavailable(HoldfastError):
