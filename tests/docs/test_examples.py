@@ -1,0 +1,67 @@
+"""What the pages print for people to copy runs as printed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.postgres import binaries
+from support.documents import DOCS, ROOT, blocks, code
+from support.server import disposable_home
+
+MARK = "-- next block --"
+
+
+@pytest.fixture
+def environment() -> Iterator[dict[str, str]]:
+    """A machine on which nobody has used Holdfast yet: no DATABASE_URL, an empty home."""
+    with disposable_home() as home:
+        path = f"{Path(sys.executable).parent}:{binaries()}:{os.environ['PATH']}"
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        inherited.pop("DATABASE_URL", None)
+        yield inherited | {"HOLDFAST_HOME": str(home), "PATH": path, "PGOPTIONS": ""}
+
+
+def _run(command: list[str], environment: dict[str, str], cwd: Path) -> str:
+    ran = subprocess.run(
+        command, env=environment, cwd=cwd, capture_output=True, text=True, check=False, timeout=100
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def test_the_code_in_the_readme_runs_as_printed_any_number_of_times(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    [program] = code((ROOT / "README.md").read_text(), "python")
+    lines = [line for line in program.splitlines() if line.strip()]
+    assert len(lines) <= 20
+    promised = [line.partition("# prints: ")[2] for line in lines if "# prints: " in line]
+    for _ in range(2):
+        printed = _run([sys.executable, "-W", "error", "-c", program], environment, tmp_path)
+        assert printed.splitlines() == promised
+
+
+def test_the_page_about_psql_runs_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
+    found = blocks((DOCS / "howto" / "work-from-psql.md").read_text())
+    commands = [text for language, text in found if language == "sh"]
+    script = f"\necho '{MARK}'\n".join(["set -eu", *commands])
+    printed = _run(["bash", "-c", script], environment, tmp_path).split(f"{MARK}\n")[1:]
+    expected = _expected(found)
+    assert len(printed) == len(expected) == len(commands)
+    for answer, wanted in zip(printed, expected, strict=True):
+        if wanted is not None:
+            assert answer == wanted
+
+
+def _expected(found: list[tuple[str, str]]) -> list[str | None]:
+    """What the page says that each command prints: the text block right after it, if there is one."""
+    following = [*found[1:], ("", "")]
+    return [
+        answer if kind == "text" else None
+        for (language, _), (kind, answer) in zip(found, following, strict=True)
+        if language == "sh"
+    ]

@@ -1,0 +1,128 @@
+"""What holds for every page, and for every file of the repository."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from support.documents import DOCS, ROOT, code, name_of, pages, prose
+
+NAMES = """
+  select n.nspname || '.' || c.relname from pg_catalog.pg_class c
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname in ('queues', 'internal')
+  union
+  select n.nspname || '.' || p.proname from pg_catalog.pg_proc p
+  join pg_catalog.pg_namespace n on n.oid = p.pronamespace where n.nspname in ('queues', 'internal')
+"""
+
+# Each pattern is written so that it does not match itself.
+FOREIGN_WORDS = [
+    r"[i]ssues?\s+(?:#|no\.?\s*|number\s+)?\d",
+    r"[t]rackers?\b",
+    r"(?:this|earlier|previous|last|next|coding)\s+[s]essions?\b",
+    r"[a]ssistants?\b",
+    r"\b(?:ai|language)[- ](?:[g]enerated|[m]odels?)\b",
+    r"\b[l]lms?\b|\b[c]hatgpt\b|\b[c]opilot\b",
+    r"\b(?:system|user|my|your|this|the)\s+[p]rompts?\b|\b[p]rompt(?:ed)? (?:to|by) (?:an?|the) [m]odel",
+    r"\.\./[s]hared|/work/[a-z]",
+    r"[p]ypi\.org|[p]ythonhosted|[t]est\.pypi|[n]pmjs|[r]ubygems\.org|[c]rates\.io",
+]
+
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+
+
+def _anchors(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", prose(page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_relative_links_lead_somewhere(page: Path) -> None:
+    for match in LINK.finditer(prose(page.read_text())):
+        target, _, anchor = match["target"].partition("#")
+        if "://" in target or target.startswith("mailto:"):
+            continue
+        found = (page.parent / target).resolve() if target else page
+        assert found.exists(), match["target"]
+        if anchor:
+            assert anchor in _anchors(found), match["target"]
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached: set[Path] = set()
+    waiting = [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        reached.add(page)
+        targets = LINK.findall(prose(page.read_text()))
+        found = {(page.parent / target.partition("#")[0]).resolve() for target in targets if "://" not in target}
+        waiting += [path for path in found if path.suffix == ".md" and path not in reached]
+    assert set(DOCS.rglob("*.md")) - reached == set()
+
+
+def test_pages_name_only_tables_views_and_functions_that_exist(tx: psycopg.Connection[Any]) -> None:
+    known = {name for (name,) in tx.execute(NAMES).fetchall()} | {"queues.sql", "internal.sql"}
+    for page in pages():
+        named = set(re.findall(r"\b(?:queues|internal)\.[a-z_]+", page.read_text()))
+        assert named - known == set(), name_of(page)
+
+
+def test_pages_name_only_files_that_exist() -> None:
+    for page in pages():
+        text = prose(page.read_text())
+        for name in re.findall(r"`((?:src|tests|docs|benchmarks|examples|tools)/[\w./-]+)`", text):
+            assert (ROOT / name).exists(), f"{name_of(page)} names {name}"
+        for name in re.findall(r"`((?:functions|views|schema)/[\w./-]+\.sql)`", text):
+            assert (ROOT / "src/holdfast/sql" / name).exists(), f"{name_of(page)} names {name}"
+
+
+def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
+    page = (DOCS / "explanation" / "locks.md").read_text()
+    for path in (ROOT / "src/holdfast/sql/functions").rglob("*.sql"):
+        head = path.read_text().partition("create or replace")[0]
+        if "Locks:" in head and re.search(r"\bFor holdfast_", head):
+            assert f"queues.{path.stem}`" in page, path.name
+
+
+def test_every_decision_is_in_the_list_and_has_its_four_parts() -> None:
+    decisions = sorted(DOCS.glob("adr/[0-9]*.md"))
+    listed = (DOCS / "adr" / "README.md").read_text()
+    for number, page in enumerate(decisions, start=1):
+        assert page.name.startswith(f"{number:04}-")
+        assert f"({page.name})" in listed
+        parts = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
+        assert parts == ["Status", "Context", "Decision", "Consequences"], page.name
+
+
+def test_code_in_pages_is_python_that_compiles() -> None:
+    for page in pages():
+        for block in code(page.read_text(), "python"):
+            compile(block, name_of(page), "exec")
+
+
+def _files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    names = listed.stdout.decode().split("\0")
+    return [ROOT / name for name in names if name and (ROOT / name).is_file()]
+
+
+def test_no_file_speaks_of_how_the_work_is_organised() -> None:
+    foreign = re.compile("|".join(FOREIGN_WORDS), re.IGNORECASE)
+    found = []
+    for path in _files():
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+        except (UnicodeDecodeError, FileNotFoundError):
+            continue
+        found += [f"{path.relative_to(ROOT)}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if foreign.search(line)]
+    assert found == []
