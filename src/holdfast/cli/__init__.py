@@ -1,19 +1,42 @@
 """The command line: one file per noun, each with a `register` that adds its commands."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli import postgres
+from holdfast.cli import act, enqueue, listing, migrate, postgres, queue, retry, show
+from holdfast.cli.output import complain
 from holdfast.errors import HoldfastError
 
-COMMAND_FILES = (postgres,)
+COMMAND_FILES = (enqueue, show, listing, act, retry, queue, migrate, postgres)
+
+EXIT_CODES = (
+    "Exit codes: 0 done · 1 refused, such as a key in use or a task that has ended · 2 bad usage or input · "
+    "3 not running (postgres status) or not possible (migrate) · 4 not found · "
+    "5 the database cannot be reached · 6 run holdfast migrate first · 7 the login may not do this · "
+    "75 lost a race, try again"
+)
+
+
+class Commands(TyperGroup):
+    """What Holdfast itself reports is a message and an exit code, not a traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as error:
+            complain(error)
+            raise typer.Exit(error.exit_code) from error
+
 
 app = typer.Typer(
     name="holdfast",
+    cls=Commands,
     help="Durable work on Postgres.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -40,9 +63,7 @@ for command_file in COMMAND_FILES:
 
 
 def main() -> None:
-    """Run the command line; what Holdfast itself reports is a message, not a traceback."""
-    try:
-        app()
-    except HoldfastError as error:
-        typer.echo(f"holdfast: {error}", err=True)
-        sys.exit(error.exit_code)
+    """Run the command line, also where the locale cannot write what a payload holds."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    app()

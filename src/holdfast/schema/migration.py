@@ -57,9 +57,9 @@ def migrate(
     return _persist(dsn, lambda connection: _migrate(connection, steps, say), say)
 
 
-def plan(dsn: str, *, sources: Sources | None = None) -> Migration:
+def plan(dsn: str, *, force: bool = False, sources: Sources | None = None) -> Migration:
     """What `migrate` would do, or why it would refuse. Changes nothing."""
-    steps = Steps(sources or Sources())
+    steps = Steps(sources or Sources(), force)
 
     def decide_only(connection: psycopg.Connection[Any]) -> Migration:
         found = _decide(connection, steps)

@@ -21,8 +21,9 @@ def script(sources: Sources | None = None) -> str:
         "  current_setting('holdfast.action') = 'nothing' as holdfast_nothing,",
         r"  current_setting('holdfast.installed_version') as holdfast_version \gset",
         r"\if :holdfast_nothing",
-        r"\echo nothing to do",
+        r"\set holdfast_done 'nothing to do'",
         r"\else",
+        r"\set holdfast_done 'done'",
         *_texts(steps.preparing),
         r"\if :holdfast_install",
         *_texts(steps.sources.tables),
@@ -32,6 +33,7 @@ def script(sources: Sources | None = None) -> str:
         *_texts([*steps.making_room, *steps.replaying]),
         r"\endif",
         "commit;",
+        r"\echo :holdfast_done",
     ]
     return "\n".join(lines) + "\n"
 
