@@ -22,7 +22,7 @@ NAMES = """
 FOREIGN_WORDS = [
     r"[i]ssues?\s+(?:#|no\.?\s*|number\s+)?\d",
     r"[t]rackers?\b",
-    r"(?:this|earlier|previous|last|next|coding)\s+[s]essions?\b",
+    r"(?:earlier|previous|coding|chat)\s+[s]essions?\b",
     r"[a]ssistants?\b",
     r"\b(?:ai|language)[- ](?:[g]enerated|[m]odels?)\b",
     r"\b[l]lms?\b|\b[c]hatgpt\b|\b[c]opilot\b",
