@@ -1,0 +1,47 @@
+"""Holdfast through its SQL contract, called as any worker in any language would call it."""
+
+import json
+from typing import Any
+
+import psycopg
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+CLAIM = "select * from queues.claim('w1', %s, array['bench'], after => %s)"
+FINISH = "select * from queues.finish('w1', %s)"
+ENQUEUE_MANY = "select * from queues.enqueue_many(%s)"
+ENQUEUE = "select queues.enqueue('bench.noop', %s)"
+HOT_TABLES = ("task", "ready", "lease", "outcome")
+
+
+class Contract:
+    name = "holdfast"
+
+    def __init__(self, connection: Connection, *, cursor: bool = False) -> None:
+        self.connection = connection
+        self.cursor = cursor
+        self.after: dict[str, dict[str, str]] = {}
+
+    def enqueue_many(self, payload: dict[str, Any], count: int) -> None:
+        tasks = json.dumps([{"type": "bench.noop", "payload": payload}] * count)
+        self.connection.execute(ENQUEUE_MANY, (tasks,)).fetchall()
+
+    def enqueue(self, payload: dict[str, Any]) -> None:
+        self.connection.execute(ENQUEUE, (json.dumps(payload),))
+
+    def claim(self, size: int) -> list[tuple[Any, ...]]:
+        after = json.dumps(self.after) if self.after else None
+        rows = self.connection.execute(CLAIM, (size, after)).fetchall()
+        if self.cursor and rows:
+            last = rows[-1]
+            self.after = {str(last[11]): {"run_at": last[10].isoformat(), "task_id": str(last[0])}}
+        return rows
+
+    def finish(self, claimed: list[tuple[Any, ...]]) -> None:
+        results = [{"task_id": str(row[0]), "token": row[1], "status": "succeeded"} for row in claimed]
+        self.connection.execute(FINISH, (json.dumps(results),)).fetchall()
+
+    def settle(self) -> None:
+        """Leave no clean-up of the filling to the measured part."""
+        for table in HOT_TABLES:
+            self.connection.execute(f"vacuum analyze queues.{table}")

@@ -1,0 +1,154 @@
+"""`make bench`: the engine against its floor, as ratios from one run. Exits with 1 when a target is missed."""
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from benchmarks import scenarios
+from benchmarks.contract import Contract
+from benchmarks.floor import Floor
+from benchmarks.measure import Timing, drain_in_turns, drain_slice, in_turns, ratio
+from holdfast.postgres import EmbeddedServer
+from holdfast.schema import migrate
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+SMALL = {"invoice_id": 1234567, "note": "sixty bytes of payload, or so"}
+LARGE = {"text": "x" * 1000, "n": 1}
+FILL = 1000
+
+
+@dataclass
+class Bench:
+    server: EmbeddedServer
+    scale: float
+    missed: int = 0
+
+    def tasks(self, count: int) -> int:
+        return max(4000, int(count * self.scale) // 2000 * 2000)
+
+    def report(self, what: str, value: float, target: float) -> None:
+        verdict = "holds" if value >= target else "MISSED"
+        self.missed += value < target
+        print(f"  {what:<66}{value:>6.2f}   must be >= {target:.2f}   {verdict}", flush=True)
+
+    @contextmanager
+    def database(self, name: str, prepare: Callable[[Connection], None] = scenarios.nothing) -> Iterator[Connection]:
+        with psycopg.connect(self.server.url("postgres"), autocommit=True) as admin:
+            admin.execute(f'drop database if exists "{name}" with (force)')
+            admin.execute(f'create database "{name}"')
+        migrate(self.server.url(name))
+        with psycopg.connect(self.server.url(name), autocommit=True) as connection:
+            prepare(connection)
+            yield connection
+
+
+def fill(side: Floor | Contract, payload: dict[str, Any], count: int) -> None:
+    for _ in range(0, count, FILL):
+        side.enqueue_many(payload, FILL)
+    side.settle()
+
+
+def say(timing: Timing, name: str) -> None:
+    print(
+        f"    {name:<10}{timing.per_second:>9,.0f}/s   claim {timing.micros(timing.claim_seconds):>5.1f} us"
+        f"   finish {timing.micros(timing.finish_seconds):>5.1f} us   WAL {timing.wal_per_task:>6,.0f} B per task",
+        flush=True,
+    )
+
+
+def claim_and_finish(bench: Bench) -> None:
+    count = bench.tasks(100_000)
+    print(f"Claim and finish {count:,} tasks, batches of 200, one connection")
+    for label, payload, target in (("60-byte payload", SMALL, 0.7), ("1 KB payload", LARGE, 1.0)):
+        with bench.database("bench_drain") as connection:
+            floor, ours = Floor(connection), Contract(connection)
+            fill(floor, payload, count)
+            fill(ours, payload, count)
+            connection.execute("checkpoint")
+            timings = drain_in_turns(floor, ours, count, slices=20)
+            bench.report(f"{label}, against the floor", ratio(*(t.slices for t in timings)), target)
+            for timing, side in zip(timings, (floor, ours), strict=True):
+                say(timing, side.name)
+
+
+def undisturbed(bench: Bench) -> None:
+    count = bench.tasks(60_000)
+    print(f"Claim and finish {count:,} tasks in a database that holds more, against a clean one")
+    for label, prepare in (
+        ("1,000,000 finished tasks", scenarios.a_million_finished),
+        ("1,000,000 tasks for tomorrow at a higher priority", scenarios.a_million_for_tomorrow),
+        ("200 other queues with 1,000 tasks each", scenarios.two_hundred_other_queues),
+    ):
+        with bench.database("bench_clean") as clean, bench.database("bench_full", prepare) as full:
+            one, other = Contract(clean), Contract(full)
+            for side in (one, other):
+                fill(side, SMALL, count)
+                side.connection.execute("checkpoint")
+            timings = drain_in_turns(one, other, count, slices=20)
+            bench.report(label, ratio(*(t.slices for t in timings)), 0.9)
+
+
+def held_snapshot(bench: Bench) -> None:
+    count = bench.tasks(300_000)
+    print(f"Claim and finish {count:,} tasks while another session holds an old snapshot")
+    for batch, tasks in ((200, count), (20, count // 5)):
+        with bench.database("bench_snapshot") as connection, psycopg.connect(connection.info.dsn) as reader:
+            side = Contract(connection, cursor=True)
+            fill(side, SMALL, tasks)
+            reader.execute("set transaction isolation level repeatable read")
+            reader.execute("select count(*) from queues.lane")
+            timing = Timing()
+            for _ in range(5):
+                drain_slice(side, tasks // 5, timing, batch=batch)
+            label = f"{tasks:,} tasks in batches of {batch}: last fifth against the first"
+            bench.report(label, timing.slices[0] / timing.slices[-1], 0.7)
+            reader.rollback()
+
+
+def enqueue(bench: Bench) -> None:
+    print("Enqueue, against an insert into the floor's table")
+    for label, payload in (("60-byte payload", SMALL), ("1 KB payload", LARGE)):
+        with bench.database("bench_enqueue") as connection:
+            floor, ours = Floor(connection), Contract(connection)
+            in_turns(lambda: floor.enqueue_many(payload, FILL), lambda: ours.enqueue_many(payload, FILL), 5)
+            many = in_turns(
+                lambda: floor.enqueue_many(payload, FILL), lambda: ours.enqueue_many(payload, FILL), bench.tasks(80_000) // FILL
+            )
+            bench.report(f"{label}, in batches of 1,000", ratio(*many), 0.6)
+            in_turns(lambda: floor.enqueue(payload), lambda: ours.enqueue(payload), 20)
+            one = in_turns(lambda: floor.enqueue(payload), lambda: ours.enqueue(payload), bench.tasks(20_000) // 5)
+            bench.report(f"{label}, one by one", ratio(*one), 0.7)
+
+
+PARTS = {"drain": claim_and_finish, "undisturbed": undisturbed, "snapshot": held_snapshot, "enqueue": enqueue}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="which parts; all of them unless given")
+    parser.add_argument("--scale", type=float, default=1.0, help="how many tasks, as a part of the full run")
+    parser.add_argument("--pg", type=int, default=18, help="version of PostgreSQL")
+    given = parser.parse_args()
+    durable = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "15min", "autovacuum_naptime": "5s"}
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
+        server = EmbeddedServer(Path(home), version=given.pg, settings=durable)
+        server.start()
+        try:
+            bench = Bench(server, given.scale)
+            for part in given.parts or PARTS:
+                PARTS[part](bench)
+        finally:
+            server.stop()
+    print("All targets hold." if not bench.missed else f"{bench.missed} targets were missed.")
+    return 1 if bench.missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
