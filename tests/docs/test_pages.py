@@ -58,7 +58,9 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         page = waiting.pop()
         reached.add(page)
         targets = LINK.findall(prose(page.read_text()))
-        found = {(page.parent / target.partition("#")[0]).resolve() for target in targets if "://" not in target}
+        found = {
+            (page.parent / target.partition("#")[0]).resolve() for target in targets if "://" not in target
+        }
         waiting += [path for path in found if path.suffix == ".md" and path not in reached]
     assert set(DOCS.rglob("*.md")) - reached == set()
 
@@ -124,5 +126,9 @@ def test_no_file_speaks_of_how_the_work_is_organised() -> None:
             lines = path.read_text(encoding="utf-8").splitlines()
         except (UnicodeDecodeError, FileNotFoundError):
             continue
-        found += [f"{path.relative_to(ROOT)}:{n}: {line.strip()}" for n, line in enumerate(lines, 1) if foreign.search(line)]
+        found += [
+            f"{path.relative_to(ROOT)}:{n}: {line.strip()}"
+            for n, line in enumerate(lines, 1)
+            if foreign.search(line)
+        ]
     assert found == []

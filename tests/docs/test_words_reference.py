@@ -30,27 +30,30 @@ def test_no_page_names_an_error_code_that_nothing_raises() -> None:
         assert set(re.findall(r"\bQF[0-9]{3}\b", page.read_text())) <= raised, page
 
 
+def _words_of_rule(tx: psycopg.Connection[Any], name: str) -> set[str]:
+    rule = tx.execute(
+        "select pg_catalog.pg_get_constraintdef(oid) from pg_catalog.pg_constraint where conname = %s", [name]
+    ).fetchone()
+    assert rule
+    return set(re.findall(r"'(\w+)'", rule[0]))
+
+
 def test_every_status_is_described(tx: psycopg.Connection[Any]) -> None:
     source = (SOURCE / "sql/functions/task/status_of.sql").read_text()
     derived = set(re.findall(r"(?:then|else) '(\w+)'", source))
-    rule = tx.execute(
-        "select pg_catalog.pg_get_constraintdef(oid) from pg_catalog.pg_constraint where conname = 'known_outcome'"
-    ).fetchone()
-    assert rule
-    ended = set(re.findall(r"'(\w+)'", rule[0]))
-    described = {
-        cells[0] for cells in rows((REFERENCE / "statuses.md").read_text().split("## Legal moves")[0])
-    }
-    assert described == derived | ended
+    table = (REFERENCE / "statuses.md").read_text().split("## Legal moves")[0]
+    assert {cells[0] for cells in rows(table)} == derived | _words_of_rule(tx, "known_outcome")
 
 
 def test_every_act_is_described(tx: psycopg.Connection[Any]) -> None:
-    rule = tx.execute(
-        "select pg_catalog.pg_get_constraintdef(oid) from pg_catalog.pg_constraint where conname = 'known_act'"
-    ).fetchone()
-    assert rule
-    acts = dict((cells[0], cells[2]) for cells in rows(sections(REFERENCE / "tables.md")["queues.act"]))["act"]
-    assert set(re.findall(r"'(\w+)'", rule[0])) <= set(re.findall(r"\w+", acts))
+    columns = {cells[0]: cells[2] for cells in rows(sections(REFERENCE / "tables.md")["queues.act"])}
+    assert _words_of_rule(tx, "known_act") <= set(re.findall(r"\w+", columns["act"]))
+
+
+def test_every_word_of_a_status_or_verdict_is_in_the_glossary(tx: psycopg.Connection[Any]) -> None:
+    words = {cells[0] for cells in rows((DOCS / "glossary.md").read_text())}
+    statuses = {cells[0] for cells in rows((REFERENCE / "statuses.md").read_text().split("## Legal")[0])}
+    assert statuses - words == set()
 
 
 def test_every_verdict_is_described() -> None:
