@@ -37,7 +37,10 @@ insert into queues.executor (executor, needs_process, description) values
 create table queues.setting (
   name text collate "C" constraint setting_pkey primary key,
   value bigint not null,
-  description text not null
+  description text not null,
+  -- So that small batches and payloads need no look into this table.
+  constraint limits_not_too_low check (value >= case name
+    when 'max_payload_bytes' then 4096 when 'max_result_bytes' then 4096 when 'max_batch' then 1000 else 1 end)
 );
 comment on table queues.setting is 'Limits that an installation may change.';
 insert into queues.setting (name, value, description) values

@@ -1,7 +1,8 @@
 -- Refuses a claim that cannot be meant: no worker, no tasks, nulls among the subscriptions, an absurd lease.
+-- Answers true, so that a declaration can call it without a query.
 create or replace function queues.check_claim(
   worker_id text, max_tasks integer, queues text[], type_prefixes text[], lease interval, after jsonb)
-returns void
+returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -20,6 +21,7 @@ begin
   if _problem is not null then
     raise exception using errcode = 'QF400', message = _problem;
   end if;
+  return true;
 end
 $$;
 

@@ -23,16 +23,15 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _checked constant boolean := queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
+  -- A claim lost in a crash loses nothing: the tasks are still ready.
+  _hasty constant text := set_config('synchronous_commit', 'off', true);
   _now constant timestamptz := queues.clock();
   _wanted integer := max_tasks;
   _rank record;
   _picked tid[] := '{}';
   _token bigint;
 begin
-  perform queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
-  -- A claim lost in a crash loses nothing: the tasks are still ready.
-  perform set_config('synchronous_commit', 'off', true);
-
   for _rank in
     select l.priority, array_agg(l.lane_id) as lanes,
       array_agg(coalesce((claim.after -> l.lane_id::text ->> 'run_at')::timestamptz, '-infinity')) as run_ats,

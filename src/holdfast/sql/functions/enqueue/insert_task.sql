@@ -11,20 +11,21 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_variable
 declare
+  -- Acknowledged means on disk, whatever the session says. A setting of the function would end before the commit.
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
-  _payload_text text := queues.text_of_plain(payload);
-  _task_id uuid := queues.new_task_id();
+  _payload_text constant text := queues.text_of_plain(payload);
+  _task_id constant uuid := queues.new_task_id();
   _hash bytea;
   _holder uuid;
   _lane_id integer;
+  _idle boolean;
 begin
-  -- Acknowledged means on disk, whatever the caller's session says. A setting of the function would end before the commit.
-  perform set_config('synchronous_commit', 'on', true);
   executor := case when executor is null and payload ? 'task_type' then queues.executor_for(null, payload)
     else coalesce(executor, 'python') end;
   if timeout is not null or lease is not null or run_at is not null or metadata is not null
     or queues.looks_right(type, queue, executor, priority::text, max_attempts::text, idempotency_key, '{}', _payload_text,
-      (select s.value from queues.setting s where s.name = 'max_payload_bytes')) is not true
+      max_payload_bytes => 4096) is not true
   then
     perform queues.check_task('{}', type, queue, executor, priority::text, to_json(run_at) #>> '{}', max_attempts::text,
       extract(epoch from timeout)::text, extract(epoch from lease)::text, idempotency_key, payload, metadata, for_process, '', _now);
@@ -41,13 +42,19 @@ begin
     end if;
   end if;
 
-  _lane_id := queues.lane_for(queue, type, priority);
+  select l.lane_id, exists (select from queues.worker w where w.idle) into _lane_id, _idle
+  from queues.lane l where l.queue = insert_task.queue and l.type = insert_task.type and l.priority = insert_task.priority
+  order by l.queue, l.type, l.priority, l.lane_id limit 1;
+  if _lane_id is null then
+    _lane_id := queues.lane_for(queue, type, priority);
+    _idle := true;
+  end if;
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
     idempotency_key, timeout, lease, spec_hash, payload, metadata)
   values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user,
     idempotency_key, timeout, lease, _hash, payload, metadata);
   insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
-  if run_at <= _now and exists (select from queues.worker w where w.idle) then
+  if _idle and run_at <= _now then
     perform queues.wake_for(_task_id);
   end if;
   return _task_id;

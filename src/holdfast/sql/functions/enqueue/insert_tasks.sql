@@ -10,19 +10,17 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _checked constant boolean := queues.check_batch('tasks', tasks);
+  -- Acknowledged means on disk, whatever the session says. A setting of the function would end before the commit.
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
-  _size integer;
+  _size constant integer := jsonb_array_length(tasks);
   _max_bytes bigint;
   _first_id uuid;
   _batch queues.new_task[];
   _keyed boolean;
   _holders uuid[];
 begin
-  perform queues.check_batch('tasks', tasks);
-  _size := jsonb_array_length(tasks);
-  -- Acknowledged means on disk, whatever the caller's session says. A setting of the function would end before the commit.
-  perform set_config('synchronous_commit', 'on', true);
-
   _max_bytes := (select s.value from queues.setting s where s.name = 'max_payload_bytes');
   -- One id is drawn per batch, because random bytes are dear; the elements count up from it.
   _first_id := queues.new_task_id();

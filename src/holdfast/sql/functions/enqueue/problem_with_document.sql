@@ -2,7 +2,7 @@
 -- become megabytes of text.
 create or replace function queues.problem_with_document(document jsonb, max_bytes bigint)
 returns text
-language plpgsql immutable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare

@@ -1,8 +1,9 @@
 -- A document as text if it is plainly harmless to render and to read, else null: small enough to hide nothing,
--- or of moderate size with no number out of range and no deep nesting. No pinned path, so that it is inlined: it runs once per task.
+-- or of moderate size with no number out of range and no deep nesting. Stable, because pg_column_size is, and without
+-- a pinned path, so that it is inlined: it runs once per task.
 create or replace function queues.text_of_plain(document jsonb)
 returns text
-language sql immutable parallel safe
+language sql stable parallel safe
 as $$
   select case
     -- At most 30 levels fit into 250 bytes, and a number that no reader holds takes more than 308 digits to write.

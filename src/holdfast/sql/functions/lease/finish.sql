@@ -12,71 +12,23 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _checked constant boolean := queues.check_batch('results', results);
+  -- Acknowledged means on disk, whatever the session says. A setting of the function would end before the commit.
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
-  _max_bytes constant bigint := (select s.value from queues.setting s where s.name = 'max_result_bytes');
   _accepted uuid[];
   _places integer[];
-  _parked uuid[];
 begin
-  perform queues.check_batch('results', results);
-  -- Acknowledged means on disk, whatever the caller's session says.
-  perform set_config('synchronous_commit', 'on', true);
-
-  with given as materialized (
-    select r.n::integer as n, r.task_id, r.token, r.status, queues.storable(r.result, _max_bytes) as result,
-      queues.storable(r.error, 65536) as error, r.run_at, r.started_at
-    from rows from (jsonb_to_recordset(results) as (
-        task_id uuid, token bigint, status text, result jsonb, error jsonb, run_at timestamptz, started_at timestamptz))
-      with ordinality r(task_id, token, status, result, error, run_at, started_at, n)
-    order by r.task_id),
-  freed as (
-    delete from queues.lease l using given g
-    where l.task_id = any (array(select task_id from given))
-      and l.task_id = g.task_id and l.token = g.token and l.worker_id = finish.worker_id
-      and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze')
-    returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, g.n, g.status, g.result, g.error,
-      coalesce(l.started_at, greatest(l.claimed_at, least(g.started_at, _now)), l.claimed_at) as started_at,
-      case when g.run_at > _now and g.run_at < _now + interval '100 years' then g.run_at
-        when g.run_at is null and g.status = 'retry' then _now + queues.backoff(l.attempt)
-        else _now end as run_at),
-  settled as materialized (
-    select f.*, case f.status when 'retry' then case when f.attempt >= t.max_attempts then 'dead_letter' end
-      when 'snooze' then null else f.status end as ending
-    from freed f
-    left join lateral (
-      select t.max_attempts from queues.task t where t.task_id = f.task_id and f.status = 'retry' offset 0) t on true),
-  ended as (
-    insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, reason, result)
-    select s.task_id, s.token, s.claimed_at, s.started_at, _now, s.attempt, s.ending, finish.worker_id,
-      case when s.ending <> 'succeeded' then queues.error_message(s.error, null) end, s.result
-    from settled s where s.ending is not null),
-  returned as (
-    insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select s.task_id, s.run_at, s.lane_id, s.attempt - (s.status = 'snooze')::integer
-    from settled s where s.ending is null),
-  erred as (
-    insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
-      message, worker_id, detail)
-    select s.task_id, s.token, s.claimed_at, s.started_at, _now, case when s.ending is null then s.run_at end, s.attempt, false,
-      left(coalesce(case when jsonb_typeof(s.error) = 'object' then s.error ->> 'kind' end, 'handler_error'), 200),
-      queues.error_message(s.error, 'no message'), finish.worker_id, s.error
-    from settled s where s.status in ('retry', 'failed') or s.status = 'cancelled' and s.error is not null),
-  snoozed as (
-    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, data)
-    select s.task_id, 'snoozed', _now, s.token, s.attempt, finish.worker_id, session_user,
-      jsonb_build_object('run_at', s.run_at, 'claimed_at', s.claimed_at, 'started_at', s.started_at)
-    from settled s where s.status = 'snooze')
-  select array_agg(s.task_id order by s.n), coalesce(array_agg(s.n), '{}'),
-    array_agg(s.task_id) filter (where s.ending is null and s.deleted)
-  into _accepted, _places, _parked from settled s;
-
-  if _parked is not null then
-    perform queues.park(_parked);
+  if jsonb_path_exists(results, '$[*] ? (!(@.status == "succeeded"))') then
+    select s.accepted, s.places into _accepted, _places from queues.settle_mixed(worker_id, results, _now) s;
+  else
+    select s.accepted, s.places into _accepted, _places from queues.settle_succeeded(worker_id, results, _now) s;
   end if;
+
   if cardinality(_accepted) = jsonb_array_length(results) then
     return query select accepted.task_id, 'accepted' from unnest(_accepted) accepted(task_id);
   else
-    return query select v.task_id, v.verdict from queues.verdicts(results, _places) v;
+    return query select v.task_id, v.verdict from queues.verdicts(results, coalesce(_places, '{}')) v;
   end if;
 end
 $$;

@@ -11,13 +11,12 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _checked constant boolean := queues.check_batch('held', held);
+  _hasty constant text := set_config('synchronous_commit', 'off', true);
   _now constant timestamptz := queues.clock();
   _kept integer[];
   _deleted integer[];
 begin
-  perform queues.check_batch('held', held);
-  perform set_config('synchronous_commit', 'off', true);
-
   with given as materialized (
     select h.n::integer as n, h.task_id, h.token, h.started_at, h.progress
     from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint, started_at timestamptz, progress jsonb))

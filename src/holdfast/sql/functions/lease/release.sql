@@ -11,11 +11,11 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _checked constant boolean := queues.check_batch('held', held);
   _now constant timestamptz := queues.clock();
   _released integer[];
   _parked uuid[];
 begin
-  perform queues.check_batch('held', held);
 
   with given as materialized (
     select h.n::integer as n, h.task_id, h.token

@@ -1,16 +1,19 @@
 -- The document, or a note in its place if nobody could read it back: what a handler returns never keeps its task from ending.
-create or replace function queues.storable(document jsonb, max_bytes bigint)
+-- At most so many bytes; unless given, what the installation allows for a result.
+create or replace function queues.storable(document jsonb, max_bytes bigint default null)
 returns jsonb
-language plpgsql immutable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
   _problem text;
 begin
-  if document is null or pg_column_size(document) <= 100 and octet_length(document::text) <= 308 then
+  -- The least that the limit may be: what is smaller needs no look into the settings.
+  if document is null or octet_length(queues.text_of_plain(document)) <= 4096 then
     return document;
   end if;
-  _problem := queues.problem_with_document(document, max_bytes);
+  _problem := queues.problem_with_document(document,
+    coalesce(max_bytes, (select s.value from queues.setting s where s.name = 'max_result_bytes')));
   if _problem is null then
     return document;
   end if;

@@ -12,13 +12,13 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _parked uuid[];
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
   end if;
-  perform set_config('synchronous_commit', 'on', true);
 
   with expired as materialized (
     select l.task_id, l.token from queues.lease l

@@ -8,13 +8,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _status text;
   _token bigint;
   _attempt integer;
 begin
   perform queues.own_task(task_id);
-  perform set_config('synchronous_commit', 'on', true);
   -- A task may move from one table to the next between two looks: look again until it stood still.
   for _try in 1..100 loop
     with waiting as (

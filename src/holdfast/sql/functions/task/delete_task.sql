@@ -8,11 +8,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _waiting queues.ready;
 begin
   perform queues.own_task(task_id);
-  perform set_config('synchronous_commit', 'on', true);
   for _try in 1..100 loop
     if exists (select from queues.deletion d where d.task_id = delete_task.task_id) then
       return 'deleted';

@@ -7,12 +7,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _former queues.ready;
 begin
   perform queues.own_task(task_id);
   perform queues.parse_time('run_at', coalesce(to_jsonb(reschedule.run_at) #>> '{}', ''), _now);
-  perform set_config('synchronous_commit', 'on', true);
   for _try in 1..100 loop
     delete from queues.ready r where r.task_id = reschedule.task_id returning r.* into _former;
     exit when found;

@@ -7,13 +7,13 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _deletion queues.deletion;
   _task queues.task;
   _holder uuid;
 begin
   perform queues.own_task(task_id);
-  perform set_config('synchronous_commit', 'on', true);
   select t.* into _task from queues.task t where t.task_id = restore_task.task_id;
   update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;
   delete from queues.deletion d where d.task_id = restore_task.task_id returning d.* into _deletion;

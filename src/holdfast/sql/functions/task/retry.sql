@@ -7,11 +7,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _former queues.outcome;
 begin
   perform queues.own_task(task_id);
-  perform set_config('synchronous_commit', 'on', true);
   delete from queues.outcome o
   where o.task_id = retry.task_id and o.status in ('failed', 'dead_letter', 'cancelled')
   returning o.* into _former;
