@@ -6,11 +6,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from holdfast.postgres import binaries
+from holdfast.schema import migrate
 from support.documents import DOCS, ROOT, blocks, code
-from support.server import disposable_home
+from support.server import disposable_home, disposable_server
 
 MARK = "-- next block --"
 
@@ -55,6 +58,21 @@ def test_the_page_about_psql_runs_as_printed(environment: dict[str, str], tmp_pa
     for answer, wanted in zip(printed, expected, strict=True):
         if wanted is not None:
             assert answer == wanted
+
+
+def test_the_page_for_a_dba_prepares_a_server_for_a_login_without_rights_of_its_own() -> None:
+    statements = code((DOCS / "howto" / "install-as-a-dba.md").read_text(), "sql")
+    with disposable_server() as server:
+        with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+            admin.execute("create database app")
+            *preparation, logins = statements
+            for block in preparation:
+                admin.execute(block.encode())
+            done = migrate(make_conninfo(server.url("app"), user="app_deploy"))
+            assert done.action == "install"
+            admin.execute(logins.encode())
+        with psycopg.connect(make_conninfo(server.url("app"), user="shop")) as client:
+            client.execute("select queues.enqueue('mail.welcome')")
 
 
 def _expected(found: list[tuple[str, str]]) -> list[str | None]:
