@@ -1,4 +1,4 @@
--- Refuses what is not a batch: not an array, or too long. Answers true, so that a declaration can call it without a query.
+-- Refuses what is not a batch: not an array of objects, or too long. Answers true, so that a declaration can call it without a query.
 create or replace function queues.check_batch(field text, batch jsonb)
 returns boolean
 language plpgsql stable
@@ -9,6 +9,10 @@ declare
 begin
   if batch is null or jsonb_typeof(batch) <> 'array' then
     raise exception using errcode = 'QF400', message = format('%s must be an array of objects', field);
+  elsif jsonb_path_exists(batch, 'strict $[*] ? (@.type() != "object")') then
+    raise exception using errcode = 'QF400', message = (
+      select format('%s[%s] must be an object', field, e.n - 1) from jsonb_array_elements(batch) with ordinality e(element, n)
+      where jsonb_typeof(e.element) <> 'object' order by e.n limit 1);
   elsif jsonb_array_length(batch) <= _most then
     return true;
   end if;
@@ -22,4 +26,4 @@ begin
 end
 $$;
 
-comment on function queues.check_batch(text, jsonb) is 'Refuses what is not a batch: not an array, or too long.';
+comment on function queues.check_batch(text, jsonb) is 'Refuses what is not a batch: not an array of objects, or too long.';

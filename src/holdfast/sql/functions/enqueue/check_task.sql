@@ -14,9 +14,6 @@ declare
   _problem text;
   _odd text;
 begin
-  if jsonb_typeof(element) <> 'object' then
-    raise exception using errcode = 'QF400', message = format('%s must be an object', rtrim(place, '.'));
-  end if;
   select k into _odd from jsonb_object_keys(element) k
   where k <> all (array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key', 'max_attempts', 'timeout',
     'lease', 'executor', 'metadata']) limit 1;
@@ -25,15 +22,17 @@ begin
       hint = 'Known are: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata.';
   end if;
 
+  select m.key into _odd from jsonb_each(element) m
+  where m.value = 'null' and m.key in ('payload', 'priority', 'max_attempts') limit 1;
+  if found then
+    raise exception using errcode = 'QF400', message = format('%s%s must not be null', place, _odd);
+  end if;
   perform queues.check_name('type', type, place);
   if queue is not null then
     perform queues.check_name('queue', queue, place);
   end if;
   perform queues.check_executor(queues.executor_for(executor, payload), for_process, place);
 
-  if element -> 'payload' = 'null' then
-    raise exception using errcode = 'QF400', message = format('%spayload must not be null', place);
-  end if;
   _problem := queues.problem_with_document(payload,
     (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
   if _problem is not null then

@@ -36,15 +36,17 @@ begin
     select g.n, g.element, g.type, g.queue, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease, g.idempotency_key, g.metadata,
       coalesce(g.payload, '{}') as payload, queues.text_of_plain(coalesce(g.payload, '{}')) as payload_text,
       case when g.executor is null and g.payload ? 'task_type' then queues.executor_for(null, g.payload)
-        else coalesce(g.executor, 'python') end as executor
+        else coalesce(g.executor, 'python') end as executor,
+      -- A null that was written out stays among the others, to be refused.
+      g.element - array['type', 'queue', 'executor', 'idempotency_key', case when g.payload is not null then 'payload' end,
+        case when g.priority is not null then 'priority' end, case when g.max_attempts is not null then 'max_attempts' end] as others
     from rows from (
         jsonb_to_recordset(tasks) as (type text, queue text, executor text, priority text, run_at text, max_attempts text,
           timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb),
         jsonb_array_elements(tasks)) with ordinality
       g(type, queue, executor, priority, run_at, max_attempts, timeout, lease, idempotency_key, payload, metadata, element, n)
     offset 0) g
-  where queues.looks_right(g.type, g.queue, g.executor, g.priority, g.max_attempts, g.idempotency_key,
-      g.element - array['type', 'payload', 'queue', 'executor', 'priority', 'max_attempts', 'idempotency_key'],
+  where queues.looks_right(g.type, g.queue, g.executor, g.priority, g.max_attempts, g.idempotency_key, g.others,
       g.payload_text, _max_bytes)
     or queues.check_task(g.element, g.type, g.queue, g.executor, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease,
       g.idempotency_key, g.payload, g.metadata, for_process, case when _size > 1 then format('tasks[%s].', g.n - 1) else '' end, _now);

@@ -6,7 +6,7 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if value !~ '^([0-9]{1,9}(\.[0-9]{1,9})?|([0-9]{1,5} days? ?)?([0-9]{1,6}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?)?|[0-9]{1,9}(\.[0-9]{1,9})? ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?))$'
+  if value !~ '^([0-9]{1,9}(\.[0-9]{1,9})?|([0-9]{1,5} days? ?)?([0-9]{1,6}:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?)?|[0-9]{1,9}(\.[0-9]{1,9})? ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?))$'
      or value = ''
      or value::interval not between least_allowed and most_allowed
   then

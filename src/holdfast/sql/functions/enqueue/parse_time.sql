@@ -4,15 +4,26 @@ returns timestamptz
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  _right boolean;
+  _time timestamptz;
 begin
-  if value !~ '^[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]+)?)? ?(Z|[+-][0-9]{2}(:?[0-9]{2}){0,2})?$'
-     or value::timestamptz not between timestamptz '1970-01-01 00:00Z' and now + interval '100 years'
-  then
+  _right := value ~ '^(19[7-9][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)? ?(Z|[+-](0[0-9]|1[0-5])(:?[0-5][0-9]){0,2})?$';
+  -- A cast would refuse the 30th of February itself, but could not say which field it was.
+  if _right then
+    _right := substr(value, 9, 2)::integer
+      <= extract(day from make_date(substr(value, 1, 4)::integer, substr(value, 6, 2)::integer, 1) + interval '1 month' - interval '1 day');
+  end if;
+  if _right then
+    _time := value;
+    _right := _time between timestamptz '1970-01-01 00:00Z' and now + interval '100 years';
+  end if;
+  if not _right then
     raise exception using errcode = 'QF400',
       message = format('%s%s %s is not a time between 1970 and a hundred years from now', place, field, to_json(value)),
       hint = 'Write it as 2030-01-31T08:00:00+00:00.';
   end if;
-  return value::timestamptz;
+  return _time;
 end
 $$;
 
