@@ -7,7 +7,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if has_function_privilege('queues.enqueue_for_process(jsonb)', 'execute') then
+  if has_function_privilege('queues.enqueue_for_process(jsonb)'::regprocedure, 'execute') then
     return query select e.task_id, e.created from queues.enqueue_for_process(tasks) e;
   else
     return query select e.task_id, e.created from queues.enqueue_for_client(tasks) e;
