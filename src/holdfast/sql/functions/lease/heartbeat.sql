@@ -25,7 +25,7 @@ begin
   beaten as (
     update queues.lease l
     set lease_until = _now + l.lease_ms * interval '1 millisecond',
-        started_at = coalesce(l.started_at, greatest(l.claimed_at, least(g.started_at, _now))),
+        started_at = coalesce(l.started_at, case when g.started_at is not null then greatest(l.claimed_at, least(g.started_at, _now)) end),
         progress = case when pg_column_size(g.progress) <= 8192 then g.progress else l.progress end
     from given g
     where l.task_id = any (array(select task_id from given))

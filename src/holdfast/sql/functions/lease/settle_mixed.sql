@@ -22,7 +22,7 @@ begin
       and l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id
       and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze')
     returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, g.n, g.status, g.result, g.error,
-      coalesce(l.started_at, greatest(l.claimed_at, least(g.started_at, settle_mixed.now)), l.claimed_at) as started_at,
+      coalesce(l.started_at, greatest(l.claimed_at, least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,
       case when g.run_at > settle_mixed.now and g.run_at < settle_mixed.now + interval '100 years' then g.run_at
         when g.run_at is null and g.status = 'retry' then settle_mixed.now + queues.backoff(l.attempt)
         else settle_mixed.now end as run_at),

@@ -17,7 +17,7 @@ begin
     where l.task_id = any (array(select task_id from given))
       and l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_succeeded.worker_id
     returning l.task_id, l.token, l.claimed_at, l.attempt, g.n, g.result,
-      coalesce(l.started_at, greatest(l.claimed_at, least(g.started_at, settle_succeeded.now)), l.claimed_at) as started_at),
+      coalesce(l.started_at, greatest(l.claimed_at, least(coalesce(g.started_at, l.claimed_at), settle_succeeded.now))) as started_at),
   ended as (
     insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, result)
     select f.task_id, f.token, f.claimed_at, f.started_at, settle_succeeded.now, f.attempt, 'succeeded', settle_succeeded.worker_id,
