@@ -143,7 +143,7 @@ BY_SQLSTATE: dict[str, type[HoldfastError]] = {
 }
 
 _HINTS: dict[str, str] = {
-    "22P05": r"Leave the character \u0000 out, or send the value in another form, such as base64.",
+    "22P05": r"Leave the character out, or send the value in another form, such as base64.",
     "25006": "Connect to the primary server.",
     "42501": "Grant it a role: holdfast_client, holdfast_operator, holdfast_reader or holdfast_worker.",
 }
@@ -163,7 +163,9 @@ def translate(error: psycopg.Error) -> HoldfastError:
     )
     if kind is NotInstalled:
         return _missing(message, state) if not inside else UnexpectedDatabaseError(message, sqlstate=state)
-    if kind is InvalidArgument and error.diag.message_detail and not state.startswith("QF"):
+    if state == "22P05" and r"\u0000" in (error.diag.message_detail or ""):
+        message = r"the text holds \u0000, which PostgreSQL cannot store"
+    elif kind is InvalidArgument and error.diag.message_detail and not state.startswith("QF"):
         message = f"{message}: {error.diag.message_detail}"
     return kind(message, hint=error.diag.message_hint or _HINTS.get(state), sqlstate=state)
 

@@ -25,18 +25,18 @@ from pydantic_settings import (
 
 from holdfast.errors import ConfigurationError
 
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h)?", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PASSWORD = re.compile(r"(//[^:/@]*:).*(?=@)|(password=)[^&\s]+")
 
 
 def parse_duration(value: object) -> timedelta:
-    """Seconds as a number, or a number with a unit: 500ms, 30s, 5m, 2h."""
+    """Seconds as a number, or a number with a unit: 500ms, 30s, 5m, 2h, 7d."""
     if isinstance(value, timedelta) and value >= timedelta(0):
         return value
     match = _DURATION.fullmatch(str(value).strip())
     if match is None or isinstance(value, bool):
-        raise ValueError("give seconds (30, 0.5) or a number with a unit (500ms, 30s, 5m, 2h)")
+        raise ValueError("give seconds (30, 0.5) or a number with a unit (500ms, 30s, 5m, 2h, 7d)")
     seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
     if not math.isfinite(seconds) or seconds >= timedelta.max.total_seconds():
         raise ValueError("give a duration that is shorter than a lifetime")

@@ -17,6 +17,7 @@ from holdfast.engine.statement import (
     many,
     scalar,
     span,
+    storable,
     text,
     written_instant,
     written_seconds,
@@ -71,4 +72,6 @@ def _member(place: str, name: str, value: Any) -> str:
         value = written_instant(place, value)
     elif name in {"timeout", "lease"}:
         value = written_seconds(value)
+    elif name not in {"payload", "metadata"} and isinstance(value, str):
+        value = storable(place, value)
     return dump_json(place, value)

@@ -151,12 +151,12 @@ def load_json(written: str | None) -> Any:
 def dump_json(field: str, value: Any) -> str:
     """JSON that PostgreSQL reads, or a refusal that names the field. NaN and Infinity are not JSON."""
     if isinstance(value, RawJson):
-        return _storable(field, str(value))
+        return storable(field, str(value))
     try:
         written = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
         raise NotPortable(f"{field} cannot be written as JSON: {error}") from None
-    return _storable(field, written)
+    return storable(field, written)
 
 
 def written_instant(field: str, value: datetime) -> str:
@@ -170,9 +170,9 @@ def written_seconds(value: timedelta) -> str:
 def _checked(name: str, bound: Bound) -> Any:
     match bound.cast:
         case "text":
-            return _storable(name, bound.value)
+            return storable(name, bound.value)
         case "text[]":
-            return [_storable(name, value) for value in bound.value]
+            return [storable(name, value) for value in bound.value]
         case "text::jsonb":
             return dump_json(name, bound.value)
         case "timestamptz":
@@ -180,7 +180,7 @@ def _checked(name: str, bound: Bound) -> Any:
     return bound.value
 
 
-def _storable(field: str, value: str) -> str:
+def storable(field: str, value: str) -> str:
     """Refused here, because each driver has an error of its own for what cannot be sent."""
     if "\0" in value:
         raise NotPortable(f"{field} holds a NUL character, which PostgreSQL cannot store")

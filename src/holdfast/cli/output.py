@@ -1,0 +1,119 @@
+"""How answers are shown: tables for people, one JSON document for programs."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, is_dataclass
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.errors import HoldfastError
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+
+_COLOURS = {
+    "scheduled": "cyan",
+    "pending": "cyan",
+    "retrying": "yellow",
+    "claimed": "blue",
+    "running": "blue",
+    "succeeded": "green",
+    "failed": "red",
+    "dead_letter": "red",
+    "cancelled": "magenta",
+}
+_BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+# What would move the cursor, change colours or turn the line around: data shall not control the terminal.
+_CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0), *_BIDI) if chr(code) not in "\n\t"]
+_VISIBLE = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _CONTROLS}  # noqa: PLR2004 - a byte
+
+
+def print_json(value: Any) -> None:
+    # ASCII only: what a program reads shall depend neither on a locale nor on a terminal.
+    typer.echo(json.dumps(value, default=_plain, indent=2))
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return value.astimezone().isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(type(value).__name__)
+
+
+def describe_error(error: HoldfastError) -> dict[str, str | None]:
+    return {"kind": type(error).__name__, "sqlstate": error.sqlstate, "message": str(error)}
+
+
+def complain(error: HoldfastError) -> None:
+    typer.echo(f"holdfast: {printable(str(error))}", err=True)
+
+
+def printable(text: str) -> str:
+    return text.translate(_VISIBLE)
+
+
+def shown(value: Any) -> str:
+    """One value in a cell."""
+    match value:
+        case None:
+            return ""
+        case datetime():
+            return value.astimezone().isoformat(sep=" ", timespec="seconds")
+        case bool():
+            return "yes" if value else "no"
+        case str():
+            return printable(value)
+        case dict() | list():
+            return printable(json.dumps(value, ensure_ascii=False))
+    return str(value)
+
+
+def pretty(value: Any) -> str:
+    return printable(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def status_text(status: str, deleted: object = None) -> Text:
+    text = Text(status, style=_COLOURS.get(status, ""))
+    return text.append(" (deleted)", style="dim") if deleted else text
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+    """One line per row, however long, to be searched, cut and copied. Empty columns are left out."""
+    lines = [[_cell(value) for value in row] for row in rows]
+    filled = [n for n in range(len(columns)) if any(line[n].plain for line in lines)]
+    header = [Text(columns[n], style="bold") for n in filled]
+    _print_lines([header, *([line[n] for n in filled] for line in lines)], title)
+
+
+def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
+    """A name and its value per line."""
+    _print_lines([[Text(name, style="bold"), _cell(value)] for name, value in pairs])
+
+
+def _cell(value: Any) -> Text:
+    return value if isinstance(value, Text) else Text(shown(value).replace("\n", "\\n").replace("\t", "\\t"))
+
+
+def _print_lines(lines: Sequence[Sequence[Text]], title: str = "") -> None:
+    console = Console(markup=False, emoji=False, highlight=False)
+    if title:
+        console.print(f"\n{title}")
+    widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = Text("  ").join(_padded(cell, width) for cell, width in zip(line, widths, strict=True))
+        padded.rstrip()
+        console.print(padded, soft_wrap=True)
+
+
+def _padded(cell: Text, width: int) -> Text:
+    return cell + " " * (width - cell.cell_len)

@@ -1,0 +1,79 @@
+"""holdfast show and why: one task."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, printable, status_text
+from holdfast.engine import Engine
+from holdfast.errors import TaskNotFound
+from holdfast.model import TaskError, TaskEvent, TaskStatus
+
+TaskArgument = Annotated[UUID, typer.Argument(metavar="ID")]
+
+_DOCUMENTS = {"payload", "result", "error", "progress", "metadata"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(show)
+    app.command()(why)
+
+
+def show(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Show all that is known about a task: its fields, its life, its errors."""
+    with connected(database_url) as engine:
+        task = find(engine, task_id)
+        events = engine.task_events(task_id)
+        errors = engine.task_errors(task_id)
+    if as_json:
+        print_json({**asdict(task), "events": events, "errors": errors})
+        return
+    _print_task(task)
+    _print_life(events, errors)
+
+
+def why(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Say in plain words why a task is not running."""
+    with connected(database_url) as engine:
+        status = find(engine, task_id).status
+        words = engine.explain(task_id)
+    if as_json:
+        print_json({"task_id": task_id, "status": status, "why": words})
+    else:
+        typer.echo(printable(words))
+
+
+def find(engine: Engine, task_id: UUID) -> TaskStatus:
+    found = engine.task_status(task_id)
+    if found is None:
+        raise TaskNotFound(
+            f"there is no task {task_id}",
+            hint="It may have been removed by retention, or belong to another login.",
+        )
+    return found
+
+
+def _print_task(task: TaskStatus) -> None:
+    values = asdict(task)
+    shown: dict[str, Any] = {name: value for name, value in values.items() if name not in _DOCUMENTS}
+    print_fields((shown | {"status": status_text(task.status, task.deleted_at)}).items())
+    for name in ("payload", "result", "error", "progress", "metadata"):
+        if values[name] is not None or name == "payload":
+            typer.echo(f"\n{name}\n{pretty(values[name])}")
+
+
+def _print_life(events: list[TaskEvent], errors: list[TaskError]) -> None:
+    print_table(
+        ["occurred_at", "event_type", "attempt", "worker_id", "actor", "reason", "data"],
+        [(e.occurred_at, e.event_type, e.attempt, e.worker_id, e.actor, e.reason, e.data) for e in events],
+        title="events",
+    )
+    if errors:
+        print_table(
+            ["occurred_at", "attempt", "kind", "message", "worker_id", "retry_at"],
+            [(e.occurred_at, e.attempt, e.kind, e.message, e.worker_id, e.retry_at) for e in errors],
+            title="errors",
+        )

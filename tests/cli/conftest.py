@@ -1,0 +1,48 @@
+"""Commands against a real database, in this process."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.model import NewTask
+from holdfast.postgres import EmbeddedServer
+from support.commands import Holdfast, run
+from support.database import Database, cloned_database
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No settings of this repository, no width of this terminal."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HOLDFAST_HOME", raising=False)
+    monkeypatch.setenv("TERMINAL_WIDTH", "1000")
+    return tmp_path
+
+
+@pytest.fixture
+def holdfast(db: Database) -> Holdfast:
+    """Run a command on the test's own database."""
+    return partial(run, url=db.dsn)
+
+
+@pytest.fixture(scope="session")
+def empty_db(server: EmbeddedServer, template: str) -> Iterator[Database]:
+    """One for all tests of input that is refused: nothing may ever be in it."""
+    with cloned_database(server, template) as database:
+        yield database
+        left = Engine(database.connect()).list_tasks()
+        assert left == []
+
+
+@pytest.fixture
+def engine(db: Database) -> Engine:
+    return Engine(db.connect())
+
+
+@pytest.fixture
+def task_id(engine: Engine) -> UUID:
+    return engine.enqueue(NewTask("billing.charge", {"amount": 7}))

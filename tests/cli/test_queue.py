@@ -1,0 +1,46 @@
+from uuid import UUID
+
+from holdfast.engine import Engine
+from support.commands import Holdfast, answer
+from support.database import Database
+
+
+def test_queues_show_what_waits_and_what_is_paused(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
+    engine.pause("mail", "provider is down")
+    [billing, mail] = answer(holdfast("queues", "--json"))["queues"]
+    assert (billing["queue"], billing["due"], billing["paused_at"]) == ("billing", 1, None)
+    assert (mail["queue"], mail["due"], mail["pause_reason"]) == ("mail", 0, "provider is down")
+    shown = holdfast("queues").stdout
+    assert shown.splitlines()[0].split()[:3] == ["queue", "due", "scheduled"]
+    assert "provider is down" in shown
+
+
+def test_no_queue_is_no_error(holdfast: Holdfast) -> None:
+    assert answer(holdfast("queues", "--json")) == {"queues": []}
+    assert holdfast("queues").stderr == "There is no queue yet.\n"
+
+
+def test_a_queue_is_paused_and_resumed(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
+    assert holdfast("pause", "billing", "--reason", "moving").stdout == "Queue billing is paused.\n"
+    assert engine.claim("w1", queues=["billing"]) == []
+    assert holdfast("pause", "billing").stdout == "Queue billing was already paused.\n"
+    assert holdfast("resume", "billing").stdout == "Queue billing is running.\n"
+    assert len(engine.claim("w1", queues=["billing"])) == 1
+    assert answer(holdfast("resume", "billing", "--json")) == {
+        "queue": "billing",
+        "paused": False,
+        "changed": False,
+    }
+
+
+def test_a_queue_without_a_name_is_bad_usage(holdfast: Holdfast) -> None:
+    for command in ("pause", "resume"):
+        refused = holdfast(command, "")
+        assert refused.exit_code == 2
+        assert "queue must not be empty" in refused.stderr
+
+
+def test_a_reader_may_look_but_not_pause(db: Database, holdfast: Holdfast) -> None:
+    reader = db.dsn_as("holdfast_reader")
+    assert holdfast("queues", url=reader).exit_code == 0
+    assert holdfast("pause", "billing", url=reader).exit_code == 7

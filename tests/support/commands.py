@@ -1,0 +1,41 @@
+"""Commands run in this process, and tasks for them to work on."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from typer.testing import CliRunner, Result
+
+from holdfast.cli import app
+from holdfast.engine import Engine
+from holdfast.model import NewTask
+from holdfast.model import Result as AttemptResult
+
+Holdfast = Callable[..., Result]
+
+
+def run(*arguments: str, url: str, stdin: str | bytes | None = None) -> Result:
+    """Run a command; what it cannot explain itself fails the test."""
+    result = CliRunner().invoke(app, list(arguments), input=stdin, env={"DATABASE_URL": url})
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def answer(result: Result) -> Any:
+    """The JSON document that a command printed."""
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def fail(engine: Engine, *, queue: str = "billing", count: int = 1, status: str = "failed") -> list[UUID]:
+    """Tasks that a worker has failed."""
+    tasks = [NewTask(f"{queue}.charge", max_attempts=1) for _ in range(count)]
+    ids = [enqueued.task_id for enqueued in engine.enqueue_many(tasks)]
+    claimed = engine.claim("w1", count, queues=[queue])
+    assert {task.task_id for task in claimed} == set(ids)
+    word: Any = "retry" if status == "dead_letter" else status
+    error = {"kind": "Boom", "message": "it broke"}
+    engine.finish("w1", [AttemptResult(task.task_id, task.token, word, error=error) for task in claimed])
+    return ids
