@@ -36,7 +36,7 @@ grant usage on schema internal to holdfast_worker;
 
 grant execute on function
   queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_one_for_client,
-  queues.cancel, queues.reschedule, queues.explain, queues.list_tasks
+  queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.watch
 to holdfast_client;
 grant execute on function queues.enqueue_for_process, queues.enqueue_one_for_process to holdfast_process;
 
@@ -50,7 +50,7 @@ grant execute on function
   queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause, queues.resume, queues.sweep
 to holdfast_operator;
 
-grant execute on function queues.explain, queues.list_tasks to holdfast_reader;
+grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
 grant execute on function queues.may_read_all, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;
 grant select on
   queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.queue_act

@@ -15,6 +15,7 @@ declare
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _parked uuid[];
+  _ended uuid[];
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
@@ -46,12 +47,16 @@ begin
       'lease_expired', format('worker %s was silent past the end of its lease at %s', s.worker_id, s.lease_until), s.worker_id
     from settled s)
   select count(*) filter (where not s.over), count(*) filter (where s.over),
-    array_agg(s.task_id) filter (where s.deleted and not s.over)
-  into recovered, dead, _parked from settled s;
+    array_agg(s.task_id) filter (where s.deleted and not s.over), array_agg(s.task_id) filter (where s.over)
+  into recovered, dead, _parked, _ended from settled s;
 
   if _parked is not null then
     perform queues.park(_parked);
   end if;
+  if _ended is not null then
+    perform queues.tell_waiters(_ended);
+  end if;
+  delete from queues.waiter w where w.until < _now;
   return next;
 end
 $$;

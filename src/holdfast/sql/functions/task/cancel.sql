@@ -49,6 +49,7 @@ begin
 
   insert into queues.act (task_id, act, occurred_at, token, actor, reason)
   values (task_id, 'cancelled', _now, _token, session_user, reason);
+  perform queues.tell_waiters(array[task_id]);
   return 'cancelled';
 end
 $$;
