@@ -181,6 +181,11 @@ def test_a_batch_of_one_names_the_field_alone(
         enqueue_many(tx, _batch(_task(**arguments)))
 
 
+DURATIONS: list[Any] = [
+    *("", "soon", "infinity", "-infinity", "P1D", "1:99:00", "1:00:99", "1 fortnight", "1 month"),
+    *("99999 days 999999:59:59", "1e3", -1, 0, True, [], {}),
+]
+
 JUNK: dict[str, list[Any]] = {
     "priority": ["high", "", 1.5, "1e3", True, [], {}, "99999999999", " 1", "0x10"],
     "max_attempts": ["many", "", 1.5, True, [], "+3", "99999999999"],
@@ -207,27 +212,8 @@ JUNK: dict[str, list[Any]] = {
         [],
         {},
     ],
-    **dict.fromkeys(
-        ("timeout", "lease"),
-        [
-            "",
-            "soon",
-            "infinity",
-            "-infinity",
-            "P1D",
-            "1:99:00",
-            "1:00:99",
-            "1 fortnight",
-            "1 month",
-            "99999 days 999999:59:59",
-            "1e3",
-            -1,
-            0,
-            True,
-            [],
-            {},
-        ],
-    ),
+    "timeout": DURATIONS,
+    "lease": DURATIONS,
     "executor": [7, ["python"]],
     "queue": [{"a": "b c"}],
 }

@@ -1,4 +1,4 @@
-"""The SQL contract, called as any driver would: one function per SQL function, rows come back as dictionaries."""
+"""The SQL contract, called as any driver would: one function per SQL function, rows as dictionaries."""
 
 import json
 from collections.abc import Iterator, Sequence
