@@ -1,17 +1,21 @@
 """Each method once against the real functions; what the functions promise is tested where they live."""
 
+import json
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+import asyncpg
 import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from holdfast.engine import AsyncEngine, Engine
+from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, fleet, lease, task
 from holdfast.errors import IllegalMove, KeyConflict, TaskNotFound, TooLarge
 from holdfast.model import Claimed, Enqueued, Held, NewTask, Result, Swept, TaskFilter, TaskId, Verdict
 from support.database import Database
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -165,3 +169,47 @@ async def test_the_same_statements_run_on_an_asynchronous_connection(db: Databas
         assert (task.task_id, task.payload) == (task_id, {"x": 1})
         with pytest.raises(IllegalMove):
             await engine.retry(task_id)
+
+
+async def test_the_same_statements_run_on_asyncpg(db: Database) -> None:
+    """With a JSON codec of the application's own, which must not get at what is sent as text."""
+    connection = await asyncpg.connect(db.dsn)
+    await connection.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+
+    async def run(statement: Statement[T]) -> T:
+        return statement.decode(await connection.fetch(statement.sql, *statement.params))
+
+    run_at = await run(fleet.clock()) - timedelta(seconds=1)
+    new = NewTask("mail.send", {"x": "é"}, priority=5, run_at=run_at, timeout=timedelta(seconds=9))
+    task_id = await run(enqueue.enqueue(new))
+    await run(enqueue.enqueue_many([new, NewTask("other.thing")]))
+    claimed = await run(lease.claim("w1", 5, queues=["mail"], lease=timedelta(minutes=1), after={}))
+    assert (claimed[0].task_id, claimed[0].payload, claimed[0].timeout) == (task_id, new.payload, new.timeout)
+    held = [Held(claimed[0].task_id, claimed[0].token, progress={"done": 1})]
+    assert await run(lease.heartbeat("w1", held)) == [Verdict(task_id, "held")]
+    found = await run(task.task_status(task_id))
+    assert found is not None
+    assert (found.progress, found.payload, found.priority) == ({"done": 1}, {"x": "é"}, 5)
+    page = await run(task.list_tasks(TaskFilter(since=run_at), max_tasks=10))
+    assert len(page) == 3
+    await connection.close()
+
+
+def test_the_same_statements_run_with_percent_placeholders(db: Database) -> None:
+    built = enqueue.enqueue(NewTask("mail.send", {"x": "100 %s"}, idempotency_key="%(k)s"))
+    rows = db.connect().execute(built.percent_sql.encode(), built.params).fetchall()
+    found = Engine(db.connect()).task_status(built.decode(rows))
+    assert found is not None
+    assert (found.payload, found.idempotency_key) == ({"x": "100 %s"}, "%(k)s")
+
+
+def test_a_report_that_cannot_be_stored_still_ends_its_task(engine: Engine, task_id: UUID) -> None:
+    deep: Any = "\0 \ud800"
+    for _ in range(400):
+        deep = [deep]
+    token = claimed(engine).token
+    assert engine.heartbeat("w1", [Held(task_id, token, progress=deep)]) == [Verdict(task_id, "held")]
+    result = Result(task_id, token, "failed", deep, error="nul \0")
+    assert engine.finish("w1", [result]) == [Verdict(task_id, "accepted")]
+    [error] = engine.task_errors(task_id)
+    assert error.message == "nul \ufffd"

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, fleet, lease, task
-from holdfast.engine.statement import load_json
+from holdfast.engine.documents import load_json, report_json
 from holdfast.errors import InvalidArgument, NotPortable
 from holdfast.model import Claimed, Held, NewTask, RawJson, Result, TaskFilter, TaskStatus
 
@@ -151,3 +151,45 @@ def test_a_claimed_payload_is_decoded_only_when_it_is_asked_for() -> None:
 def test_a_document_that_python_cannot_decode_stays_text_for_people() -> None:
     digits = "9" * 5000
     assert load_json(digits) == digits
+
+
+@pytest.mark.parametrize(
+    ("reported", "stored"),
+    [
+        ({"x": 1.5}, {"x": 1.5}),
+        ("nul \0 here", "nul \ufffd here"),
+        (r"not nul \u0000", r"not nul \u0000"),
+        ("\\\0", "\\\ufffd"),
+        ("half \ud83d of a pair", "half \ufffd of a pair"),
+        ({"\udfff": "☃"}, {"\ufffd": "☃"}),
+        (RawJson('{"x": 1}'), {"x": 1}),
+    ],
+)
+def test_what_a_handler_reports_is_made_storable(reported: Any, stored: Any) -> None:
+    assert json.loads(report_json(reported)) == stored
+
+
+def nested(depth: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(depth - 1):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [math.nan, object(), {1j: 1}, 10**5000, nested(600), nested(100_000), "x" * 20_000_000],
+    ids=["nan", "object", "key", "digits", "deep", "too deep to write", "long"],
+)
+def test_what_cannot_be_written_becomes_a_note(reported: Any) -> None:
+    assert json.loads(report_json(reported))["holdfast"] == "not stored"
+
+
+def test_brackets_in_strings_are_not_depth() -> None:
+    assert json.loads(report_json(["[" * 1000])) == ["[" * 1000]
+
+
+def test_one_bad_result_does_not_keep_the_others_from_being_sent() -> None:
+    results = [Result(TASK_ID, 1, "succeeded", {"ok": 1}), Result(TASK_ID, 2, "failed", error=object())]
+    good, bad = json.loads(lease.finish("w", results).params[1])
+    assert (good["result"], bad["error"]["holdfast"]) == ({"ok": 1}, "not stored")

@@ -60,6 +60,8 @@ class Engine:
     enqueue_many = _method(_enqueue.enqueue_many)
 
     claim = _method(_lease.claim)
+    claim_work = _method(_lease.claim_work)
+    settle_work = _method(_lease.settle_work)
     heartbeat = _method(_lease.heartbeat)
     finish = _method(_lease.finish)
     release = _method(_lease.release)
@@ -108,6 +110,8 @@ class AsyncEngine:
     enqueue_many = _async_method(_enqueue.enqueue_many)
 
     claim = _async_method(_lease.claim)
+    claim_work = _async_method(_lease.claim_work)
+    settle_work = _async_method(_lease.settle_work)
     heartbeat = _async_method(_lease.heartbeat)
     finish = _async_method(_lease.finish)
     release = _async_method(_lease.release)

@@ -1,28 +1,29 @@
 """Statements that ask for work."""
 
 from collections.abc import Iterable
-from dataclasses import fields
-from typing import Any
 from uuid import UUID
 
+from holdfast.engine.documents import (
+    array_of,
+    dump_json,
+    object_of,
+    storable_text,
+    written_instant,
+    written_seconds,
+)
 from holdfast.engine.statement import (
-    Bound,
     Statement,
     call,
     columns_of,
     document,
-    dump_json,
     instant,
     integer,
     many,
     scalar,
     span,
-    storable,
     text,
-    written_instant,
-    written_seconds,
 )
-from holdfast.model import Enqueued, NewTask, RawJson
+from holdfast.model import Enqueued, NewTask
 
 
 def enqueue(task: NewTask) -> Statement[UUID]:
@@ -44,34 +45,29 @@ def enqueue(task: NewTask) -> Statement[UUID]:
 
 def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
     """All or nothing, answered in order."""
-    objects = (_written(task, f"tasks[{n}].") for n, task in enumerate(tasks))
-    return call(
-        "queues.enqueue_many",
-        many(Enqueued),
-        {"tasks": Bound("text::jsonb", RawJson(f"[{','.join(objects)}]"))},
-        columns_of(Enqueued),
-    )
-
-
-_MEMBERS = tuple(field.name for field in fields(NewTask))
+    batch = array_of(_written(task, f"tasks[{n}].") for n, task in enumerate(tasks))
+    return call("queues.enqueue_many", many(Enqueued), {"tasks": document(batch)}, columns_of(Enqueued))
 
 
 def _written(task: NewTask, place: str) -> str:
-    """Joined by hand, so that raw JSON goes in unread."""
-    members = ((name, getattr(task, name)) for name in _MEMBERS)
-    written = (
-        f'"{name}":{_member(place + name, name, value)}'
-        for name, value in members
-        if value is not None or name == "payload"
+    return object_of(
+        type=_text(f"{place}type", task.type),
+        payload=dump_json(f"{place}payload", task.payload),
+        queue=_text(f"{place}queue", task.queue),
+        priority=_number(task.priority),
+        run_at=written_instant(f"{place}run_at", task.run_at),
+        idempotency_key=_text(f"{place}idempotency_key", task.idempotency_key),
+        max_attempts=_number(task.max_attempts),
+        timeout=written_seconds(task.timeout),
+        lease=written_seconds(task.lease),
+        executor=_text(f"{place}executor", task.executor),
+        metadata=None if task.metadata is None else dump_json(f"{place}metadata", task.metadata),
     )
-    return f"{{{','.join(written)}}}"
 
 
-def _member(place: str, name: str, value: Any) -> str:
-    if name == "run_at":
-        value = written_instant(place, value)
-    elif name in {"timeout", "lease"}:
-        value = written_seconds(value)
-    elif name not in {"payload", "metadata"} and isinstance(value, str):
-        value = storable(place, value)
-    return dump_json(place, value)
+def _text(field: str, value: str | None) -> str | None:
+    return None if value is None else dump_json(field, storable_text(field, value))
+
+
+def _number(value: int | None) -> str | None:
+    return None if value is None else str(value)

@@ -1,25 +1,32 @@
 """Statements of a worker about the tasks that it holds."""
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
-from typing import Any
+from datetime import timedelta
+from typing import Any, Literal
 
+from holdfast.engine.documents import (
+    array_of,
+    dump_json,
+    load_json,
+    object_of,
+    report_json,
+    written_instant,
+)
 from holdfast.engine.statement import (
+    Bound,
     Statement,
     call,
     columns_of,
     document,
     integer,
-    load_json,
     many,
     only,
     scalar,
     span,
     text,
     texts,
-    written_instant,
 )
-from holdfast.model import Claimed, Held, Result, Swept, Verdict
+from holdfast.model import Claimed, Held, RawJson, Result, Swept, Verdict
 
 
 def claim(
@@ -43,39 +50,88 @@ def claim(
     return call("queues.claim", many(Claimed), arguments, columns_of(Claimed))
 
 
+# A worker's own view of a claim: no objects that it would only take apart again, and times as numbers.
+_WORK = ", ".join(
+    (
+        "answer.task_id::text",
+        "answer.token",
+        "answer.type",
+        "answer.payload::text",
+        "answer.attempt",
+        "answer.max_attempts",
+        "answer.executor",
+        "answer.metadata::text",
+        "date_part('epoch', answer.timeout)",
+        "date_part('epoch', answer.lease_until)",
+        "date_part('epoch', answer.run_at)",
+        "answer.lane_id",
+        "date_part('epoch', queues.clock())",
+    )
+)
+
+
+def claim_work(
+    worker_id: str,
+    max_tasks: int,
+    queues: Sequence[str] | None,
+    type_prefixes: Sequence[str] | None,
+    lease: timedelta,
+    after: str | None,
+) -> Statement[Sequence[Sequence[Any]]]:
+    """The same claim for the worker's hot path: rows as they come."""
+    arguments = {
+        "worker_id": text(worker_id),
+        "max_tasks": integer(max_tasks),
+        "queues": texts(queues),
+        "type_prefixes": texts(type_prefixes),
+        "lease": span(lease),
+        "after": None if after is None else document(RawJson(after)),
+    }
+    return call("queues.claim", lambda rows: rows, arguments, _WORK)
+
+
+def settle_work(
+    function: Literal["finish", "heartbeat", "release"], worker_id: str, written: str
+) -> Statement[Sequence[Sequence[Any]]]:
+    """A finish, heartbeat or release whose batch is JSON text already; answers (task_id, verdict) as text."""
+    batch = "results" if function == "finish" else "held"
+    arguments = {"worker_id": text(worker_id), batch: Bound("text::jsonb", RawJson(written))}
+    return call(f"queues.{function}", lambda rows: rows, arguments, "answer.task_id::text, answer.verdict")
+
+
 def heartbeat(worker_id: str, held: Iterable[Held]) -> Statement[list[Verdict]]:
-    beats = [
-        _present(
-            task_id=str(task.task_id),
-            token=task.token,
-            started_at=_instant("held.started_at", task.started_at),
-            progress=task.progress,
+    beats = (
+        object_of(
+            task_id=f'"{task.task_id}"',
+            token=str(task.token),
+            started_at=written_instant("held.started_at", task.started_at),
+            progress=None if task.progress is None else report_json(task.progress),
         )
         for task in held
-    ]
-    return _settle("queues.heartbeat", worker_id, held=beats)
+    )
+    return _settle("queues.heartbeat", worker_id, held=array_of(beats))
 
 
 def finish(worker_id: str, results: Iterable[Result]) -> Statement[list[Verdict]]:
-    """One call settles a batch of mixed results."""
-    settled = [
-        _present(
-            task_id=str(result.task_id),
-            token=result.token,
-            status=result.status,
-            result=result.result,
-            error=result.error,
-            run_at=_instant("results.run_at", result.run_at),
-            started_at=_instant("results.started_at", result.started_at),
+    """One call settles a batch of mixed results. Nothing that a result or an error holds refuses it."""
+    settled = (
+        object_of(
+            task_id=f'"{result.task_id}"',
+            token=str(result.token),
+            status=dump_json("results.status", result.status),
+            result=None if result.result is None else report_json(result.result),
+            error=None if result.error is None else report_json(result.error),
+            run_at=written_instant("results.run_at", result.run_at),
+            started_at=written_instant("results.started_at", result.started_at),
         )
         for result in results
-    ]
-    return _settle("queues.finish", worker_id, results=settled)
+    )
+    return _settle("queues.finish", worker_id, results=array_of(settled))
 
 
 def release(worker_id: str, held: Iterable[Held]) -> Statement[list[Verdict]]:
-    tokens = [{"task_id": str(task.task_id), "token": task.token} for task in held]
-    return _settle("queues.release", worker_id, held=tokens)
+    tokens = (object_of(task_id=f'"{task.task_id}"', token=str(task.token)) for task in held)
+    return _settle("queues.release", worker_id, held=array_of(tokens))
 
 
 def sweep(max_tasks: int | None = None) -> Statement[Swept]:
@@ -89,14 +145,6 @@ def run_function(function_name: str, payload: Any) -> Statement[Any]:
     return Statement(f"{called.sql}::text", called.params, lambda rows: load_json(scalar(rows)))
 
 
-def _settle(function: str, worker_id: str, **batch: Any) -> Statement[list[Verdict]]:
+def _settle(function: str, worker_id: str, **batch: RawJson) -> Statement[list[Verdict]]:
     documents = {name: document(value) for name, value in batch.items()}
     return call(function, many(Verdict), {"worker_id": text(worker_id), **documents}, columns_of(Verdict))
-
-
-def _instant(field: str, value: datetime | None) -> str | None:
-    return None if value is None else written_instant(field, value)
-
-
-def _present(**members: Any) -> dict[str, Any]:
-    return {name: value for name, value in members.items() if value is not None}

@@ -4,7 +4,6 @@ Placeholders are PostgreSQL's own ($1, $2 …), each used once and in order. Eve
 driver guesses a type; documents travel as text both ways, past whatever codec the caller's connection has.
 """
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -12,8 +11,8 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from holdfast.errors import InvalidArgument, NotPortable
-from holdfast.model import Json, RawJson
+from holdfast.engine.documents import dump_json, load_json, storable_text, with_zone
+from holdfast.model import Json
 
 T = TypeVar("T")
 Row = Sequence[Any]
@@ -138,62 +137,14 @@ def _decoded(values: Row, documents: frozenset[int]) -> Iterable[Any]:
     return (load_json(value) if n in documents else value for n, value in enumerate(values))
 
 
-def load_json(written: str | None) -> Any:
-    """Decode for people to read. One that Python cannot decode (a number of 5,000 digits) stays text."""
-    if written is None:
-        return None
-    try:
-        return json.loads(written)
-    except (ValueError, RecursionError):
-        return written
-
-
-def dump_json(field: str, value: Any) -> str:
-    """JSON that PostgreSQL reads, or a refusal that names the field. NaN and Infinity are not JSON."""
-    if isinstance(value, RawJson):
-        return storable(field, str(value))
-    try:
-        written = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise NotPortable(f"{field} cannot be written as JSON: {error}") from None
-    return storable(field, written)
-
-
-def written_instant(field: str, value: datetime) -> str:
-    return _with_zone(field, value).isoformat()
-
-
-def written_seconds(value: timedelta) -> str:
-    return f"{value.total_seconds():.6f}"
-
-
 def _checked(name: str, bound: Bound) -> Any:
     match bound.cast:
         case "text":
-            return storable(name, bound.value)
+            return storable_text(name, bound.value)
         case "text[]":
-            return [storable(name, value) for value in bound.value]
+            return [storable_text(name, value) for value in bound.value]
         case "text::jsonb":
             return dump_json(name, bound.value)
         case "timestamptz":
-            return _with_zone(name, bound.value)
+            return with_zone(name, bound.value)
     return bound.value
-
-
-def storable(field: str, value: str) -> str:
-    """Refused here, because each driver has an error of its own for what cannot be sent."""
-    if "\0" in value:
-        raise NotPortable(f"{field} holds a NUL character, which PostgreSQL cannot store")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise NotPortable(
-            f"{field} holds {value[error.start]!a} at position {error.start}, which is not a character"
-        ) from None
-    return value
-
-
-def _with_zone(field: str, value: datetime) -> datetime:
-    if value.tzinfo is None:
-        raise InvalidArgument(f"{field} {value.isoformat()} has no time zone", hint="Use an aware datetime.")
-    return value
