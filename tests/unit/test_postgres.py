@@ -251,7 +251,7 @@ def test_a_home_of_another_user_is_refused_with_whose_it_is(running: EmbeddedSer
     prefix = [sys.executable, "-c", RUN_AS, str(user.pw_uid), str(user.pw_gid)]
     command = [*prefix, "postgres", "start", "--home", str(running.home)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
-    assert refused.returncode == 1
+    assert refused.returncode == 5
     assert "belongs to holdfast" in refused.stderr
     assert "Traceback" not in refused.stderr
 
