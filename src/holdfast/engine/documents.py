@@ -41,7 +41,7 @@ def dump_json(field: str, value: Any) -> str:
 def report_json(value: Any) -> str:
     """JSON that PostgreSQL reads, whatever a handler reported.
 
-    Characters that cannot be stored become U+FFFD; a document that cannot be written becomes a note that says so.
+    Characters that cannot be stored become U+FFFD; a document that cannot be written becomes a note.
     """
     try:
         written = _written(value)
