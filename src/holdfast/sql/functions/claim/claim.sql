@@ -25,7 +25,7 @@ as $$
 declare
   _checked constant boolean := queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
   -- A claim lost in a crash loses nothing: the tasks are still ready.
-  _hasty constant text := set_config('synchronous_commit', 'off', true);
+  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _wanted integer := max_tasks;
   _rank record;

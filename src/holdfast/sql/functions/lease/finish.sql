@@ -19,7 +19,8 @@ declare
   _accepted uuid[];
   _places integer[];
 begin
-  if jsonb_path_exists(results, '$[*] ? (!(@.status == "succeeded"))') then
+  -- Strict, and with what is neither true nor false: a status that is missing or no text is not a success.
+  if jsonb_path_exists(results, 'strict $[*] ? (!(@.status == "succeeded") || (@.status == "succeeded") is unknown)') then
     select s.accepted, s.places into _accepted, _places from queues.settle_mixed(worker_id, results, _now) s;
   else
     select s.accepted, s.places into _accepted, _places from queues.settle_succeeded(worker_id, results, _now) s;

@@ -12,21 +12,21 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('held', held);
-  _hasty constant text := set_config('synchronous_commit', 'off', true);
+  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _kept integer[];
   _deleted integer[];
 begin
   with given as materialized (
-    select h.n::integer as n, h.task_id, h.token, h.started_at, h.progress
+    select distinct on (h.task_id, h.token) h.n::integer as n, h.task_id, h.token, h.started_at, h.progress
     from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint, started_at timestamptz, progress jsonb))
       with ordinality h(task_id, token, started_at, progress, n)
-    order by h.task_id),
+    order by h.task_id, h.token, h.n),
   beaten as (
     update queues.lease l
     set lease_until = _now + l.lease_ms * interval '1 millisecond',
         started_at = coalesce(l.started_at, case when g.started_at is not null then greatest(l.claimed_at, least(g.started_at, _now)) end),
-        progress = case when pg_column_size(g.progress) <= 8192 then g.progress else l.progress end
+        progress = case when octet_length(queues.text_of_plain(g.progress)) <= 8192 then g.progress else l.progress end
     from given g
     where l.task_id = any (array(select task_id from given))
       and l.task_id = g.task_id and l.token = g.token and l.worker_id = heartbeat.worker_id
@@ -44,11 +44,13 @@ begin
       when h.n = any (_kept) then 'held'
       when o.status = 'cancelled' then 'cancelled'
       else 'lost' end
-  from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
+  from (
+    select h.task_id, h.token, h.n as place, min(h.n) over (partition by h.task_id, h.token) as n
+    from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)) h
   left join lateral (
     select o.status from queues.outcome o
     where o.task_id = h.task_id and o.token = h.token and not h.n = any (_kept) offset 0) o on true
-  order by h.n;
+  order by h.place;
 end
 $$;
 

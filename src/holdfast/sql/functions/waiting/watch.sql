@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant text := set_config('synchronous_commit', 'off', true);
+  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
 begin
   if not exists (select from queues.task t where t.task_id = watch.task_id and queues.may_read_all()) then
