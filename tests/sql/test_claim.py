@@ -333,13 +333,22 @@ def test_a_claim_that_cannot_be_meant_is_refused(tx: Connection, arguments: Row,
         claim(tx, **{"worker_id": "w1", **arguments})
 
 
-def test_a_claim_does_not_wait_for_the_disk(tx: Connection) -> None:
+def test_a_claim_does_not_wait_for_the_disk(db: Database) -> None:
+    enqueue(db.connect())
+    worker = db.connect("holdfast_worker", autocommit=False)
+    worker.execute("set local synchronous_commit = on")
+
+    claim(worker)
+
+    assert value(worker, "show synchronous_commit") == "off"
+
+
+def test_a_claim_in_a_transaction_that_wrote_something_leaves_its_durability_alone(tx: Connection) -> None:
     enqueue(tx)
-    tx.execute("set local synchronous_commit = on")
 
     claim(tx)
 
-    assert value(tx, "show synchronous_commit") == "off"
+    assert value(tx, "show synchronous_commit") == "on"
 
 
 def test_a_claim_is_there_for_others_once_it_is_committed(db: Database) -> None:
