@@ -2,6 +2,12 @@
 
 HoldfastError               1
 ├── ConfigurationError      2   a setting cannot be used as given
+├── InvalidHandler          2   a function cannot be a task's handler as it is written
+├── PayloadError            2   a payload does not fit its handler's arguments
+├── ResultError             1   a result cannot be written as JSON, or does not fit its type when read
+├── TaskEnded               1   a task that was waited for has no result
+│   ├── TaskFailed          1   it failed, or its attempts were used up
+│   └── TaskCancelled       1   somebody, or its handler, decided that it shall not run
 ├── Refused                 1   the engine understood the call and declined it; nothing was written
 │   ├── InvalidArgument     2   an argument is missing, malformed or out of bounds
 │   │   ├── TooLarge        2   a payload or a batch is over its limit
@@ -18,7 +24,9 @@ HoldfastError               1
 └── UnexpectedDatabaseError 1   PostgreSQL reported what no other class stands for
 """
 
+from dataclasses import dataclass
 from typing import ClassVar
+from uuid import UUID
 
 import psycopg
 
@@ -42,6 +50,52 @@ class ConfigurationError(HoldfastError):
     """A setting cannot be used as given."""
 
     exit_code: ClassVar[int] = 2
+
+
+class InvalidHandler(HoldfastError):
+    """A function cannot be a task's handler as it is written."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class PayloadError(HoldfastError):
+    """A payload does not fit its handler's arguments."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class ResultError(HoldfastError):
+    """A result cannot be written as JSON, or does not fit its type when read."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptError:
+    """How one attempt went wrong. The traceback is there if the worker reported one."""
+
+    attempt: int
+    kind: str
+    message: str
+    traceback: str | None = None
+
+
+class TaskEnded(HoldfastError):
+    """A task that was waited for has no result."""
+
+    def __init__(
+        self, message: str, *, task_id: UUID, status: str, errors: tuple[AttemptError, ...] = ()
+    ) -> None:
+        super().__init__(message)
+        self.task_id = task_id
+        self.status = status
+        self.errors = errors
+
+
+class TaskFailed(TaskEnded):
+    """It failed, or its attempts were used up."""
+
+
+class TaskCancelled(TaskEnded):
+    """Somebody, or its handler, decided that it shall not run."""
 
 
 class Refused(HoldfastError):
