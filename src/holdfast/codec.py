@@ -1,0 +1,224 @@
+"""JSON to arguments, arguments to JSON, and the same for results: built once per handler, run per task."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NotRequired, Required
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.errors import PydanticUserError
+from pydantic_core import from_json, to_jsonable_python
+from typing_extensions import TypedDict  # typing's own lacks what pydantic needs before Python 3.12
+
+from holdfast.errors import InvalidArgument, InvalidHandler, NotPortable, PayloadError, ResultError
+from holdfast.signature import Field, Signature
+
+_NUL = r"\u0000"
+_ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_SHOWN = 80
+_typed_dict: Any = TypedDict  # to type checkers it takes literals only
+
+# What JSON has no form for, in one that is read back as it was.
+_BOTH_WAYS = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
+_ARGUMENTS = ConfigDict(ser_json_inf_nan="strings", populate_by_name=True, **_BOTH_WAYS)
+
+
+class ArgumentsCodec:
+    """The arguments of one handler."""
+
+    def __init__(self, task_type: str, name: str, signature: Signature) -> None:
+        self.type = task_type
+        self.names = tuple(signature.fields)
+        self.fields = signature.fields
+        self.takes_others = signature.takes_others
+        self.context = signature.context
+        self.adapter = _arguments_adapter(name, signature)
+        self.validate_json: Callable[[str], dict[str, Any]] = self.adapter.validator.validate_json
+        self.empty = not self.names and not self.takes_others
+
+    def decode(self, payload: str) -> dict[str, Any]:
+        if self.empty:
+            return {}
+        try:
+            arguments = self.validate_json(payload)
+        except ValidationError as error:
+            raise PayloadError(f"the payload of {self.type} does not fit: {explain(error)}") from None
+        except Exception as error:  # a validator of the application's own may raise anything
+            raise PayloadError(f"the payload of {self.type} cannot be read: {error}") from error
+        if self.takes_others and self.context:
+            arguments.pop(self.context, None)
+        return arguments
+
+    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        given = self._bind(args, kwargs)
+        if self.empty:
+            return "{}"
+        try:
+            arguments = self.adapter.validator.validate_python(given)
+        except ValidationError as error:
+            raise InvalidArgument(f"{self.type}: {explain(error)}") from None
+        try:
+            written = self._write(arguments)
+        except Exception as error:
+            raise self._blamed(arguments, error) from error
+        if _NUL in written and _ESCAPED_NUL.search(written):
+            raise self._blamed(arguments, None)
+        return written
+
+    def schema(self) -> dict[str, Any]:
+        schema = self.adapter.json_schema(mode="validation")
+        for name, field in self.fields.items():
+            if not field.required and name in schema.get("properties", {}):
+                _add_default(schema["properties"][name], field.default)
+        return schema
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if len(args) > len(self.names):
+            raise InvalidArgument(f"{self.type} takes {len(self.names)} arguments, not {len(args)}")
+        given = dict(zip(self.names, args, strict=False))
+        twice = given.keys() & kwargs.keys()
+        unknown = () if self.takes_others else kwargs.keys() - set(self.names)
+        if twice or unknown:
+            what = "given twice" if twice else "not an argument of it"
+            raise InvalidArgument(
+                f"{self.type}: {min(twice or unknown)} is {what}",
+                hint=f"It takes {', '.join(self.names) or 'no arguments'}.",
+            )
+        given.update(kwargs)
+        return given
+
+    def _write(self, arguments: dict[str, Any]) -> str:
+        return self.adapter.serializer.to_json(arguments, by_alias=True, warnings=False).decode()
+
+    def _blamed(self, arguments: dict[str, Any], error: Exception | None) -> InvalidArgument:
+        """The refusal that names the first argument that cannot be written."""
+        for name, value in arguments.items():
+            try:
+                written = self._write({name: value})
+            except Exception as problem:  # noqa: BLE001 - whatever it is, it is about this argument
+                return NotPortable(f"{self.type}: {name} cannot be written as JSON: {_brief(problem)}")
+            if _ESCAPED_NUL.search(written):
+                return NotPortable(f"{self.type}: {name} holds NUL, which PostgreSQL cannot store")
+        return NotPortable(f"{self.type}: the arguments cannot be written as JSON: {_brief(error)}")
+
+
+class ResultCodec:
+    """The result of one handler."""
+
+    def __init__(self, task_type: str, name: str, annotation: Any) -> None:
+        self.type = task_type
+        self.adapter = _adapter(name, "what it returns", annotation)
+        self.to_json = self.adapter.serializer.to_json
+        # Without an annotation everything fits, and None was said to mean that there is nothing to read.
+        self.typed = annotation not in (Any, None)
+
+    def encode(self, value: Any) -> str:
+        if value is None:
+            return "null"
+        try:
+            # No warnings: a result of another type than announced is kept, if JSON has a form for it.
+            written = self.to_json(value, by_alias=True, warnings=False).decode()
+        except Exception as error:  # noqa: BLE001 - a serializer of the application's own may raise anything
+            written = self._encode_plain(value, error)
+        return _ESCAPED_NUL.sub(r"\1\\ufffd", written) if _NUL in written else written
+
+    def load(self, written: str | None) -> Any:
+        if written is None:
+            return None
+        try:
+            return self.adapter.validator.validate_json(written) if self.typed else from_json(written)
+        except ValidationError as error:
+            raise ResultError(f"the result of {self.type} does not fit: {explain(error)}") from None
+        except ValueError as error:
+            raise ResultError(f"the result of {self.type} cannot be read: {error}") from None
+
+    def schema(self) -> dict[str, Any]:
+        return self.adapter.json_schema(mode="serialization")
+
+    def _encode_plain(self, value: Any, error: Exception) -> str:
+        """Text with lone surrogates is refused by the fast way; anything else that was is refused again."""
+        try:
+            plain = self.adapter.serializer.to_python(value, mode="json", by_alias=True, warnings=False)
+            return json.dumps(_storable(plain), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        except Exception:  # noqa: BLE001 - the first error is the one that says why
+            reason = _brief(error)
+            raise ResultError(f"the result of {self.type} cannot be written as JSON: {reason}") from error
+
+
+def explain(error: ValidationError) -> str:
+    """Every field that does not fit, with the reason and what was given."""
+    return "; ".join(
+        f"{_path(problem['loc'])}: {problem['msg']}{_given(problem)}"
+        for problem in error.errors(include_url=False, include_context=False)
+    )
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    written = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return written.removeprefix(".") or "payload"
+
+
+def _given(problem: Any) -> str:
+    if problem["type"] in {"missing", "json_invalid"}:
+        return ""
+    shown = repr(problem["input"])
+    return f" (given {shown if len(shown) <= _SHOWN else shown[:_SHOWN] + '…'})"
+
+
+def _brief(error: Exception | None) -> str:
+    return str(error).removeprefix("Error serializing to JSON: ") or type(error).__name__
+
+
+def _storable(value: Any) -> Any:
+    match value:
+        case str():
+            return _LONE_SURROGATE.sub("�", value)
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {_storable(key): _storable(member) for key, member in value.items()}
+        case list() | tuple():
+            return [_storable(member) for member in value]
+    return value
+
+
+def _arguments_adapter(name: str, signature: Signature) -> TypeAdapter[Any]:
+    members = {key: _member(field) for key, field in signature.fields.items()}
+    payload = _typed_dict(name.rpartition(".")[2], members)
+    extra = ConfigDict(extra="allow" if signature.takes_others else "ignore")
+    payload.__pydantic_config__ = _ARGUMENTS | extra
+    try:
+        return TypeAdapter(payload)
+    except Exception:
+        for key, field in signature.fields.items():
+            _adapter(name, f"parameter {key!r}", field.annotation)  # raises for the one that it is about
+        raise
+
+
+def _member(field: Field) -> Any:
+    # A default is left to the function itself, so that it need not be something that JSON can hold.
+    return Required[field.annotation] if field.required else NotRequired[field.annotation]
+
+
+def _adapter(name: str, what: str, annotation: Any) -> TypeAdapter[Any]:
+    try:
+        try:
+            return TypeAdapter(annotation, config=_BOTH_WAYS)
+        except PydanticUserError as error:
+            if error.code != "type-adapter-config-unused":
+                raise
+            return TypeAdapter(annotation)  # a model brings a configuration of its own
+    except Exception as error:
+        raise InvalidHandler(
+            f"{name}: {annotation!r}, the type of {what}, has no form in JSON ({str(error).splitlines()[0]})",
+            hint="Use what pydantic knows: plain types, dataclasses, models, datetime, Decimal, UUID, enums.",
+        ) from error
+
+
+def _add_default(schema: dict[str, Any], default: Any) -> None:
+    try:
+        schema["default"] = to_jsonable_python(default)
+    except ValueError:
+        return

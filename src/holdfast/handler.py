@@ -1,0 +1,98 @@
+"""A function that does the work of one type, with its limits and the way to and from JSON."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from holdfast.codec import ArgumentsCodec, ResultCodec
+from holdfast.errors import InvalidHandler
+from holdfast.model import EXECUTORS
+from holdfast.retry import Exponential, RetryPolicy
+from holdfast.signature import name_of, read_signature
+
+DEFAULT_RETRY = Exponential()
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """Built by `build_handler`, which reads the function's signature."""
+
+    type: str
+    function: Callable[..., Any]
+    is_async: bool
+    wants_context: bool
+    retry: RetryPolicy
+    timeout: float | None
+    lease: float | None
+    executor: str
+    max_attempts: int
+    queue: str | None
+    priority: int
+    arguments: ArgumentsCodec = field(repr=False, compare=False)
+    result: ResultCodec = field(repr=False, compare=False)
+
+    def decode(self, payload: str) -> dict[str, Any]:
+        """JSON text to keyword arguments; PayloadError names the field. Unknown fields are ignored."""
+        return self.arguments.decode(payload)
+
+    def encode(self, value: Any) -> str:
+        """A result to JSON that PostgreSQL can store, or ResultError."""
+        return self.result.encode(value)
+
+    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
+        """A caller's arguments to the payload's JSON; InvalidArgument names the field."""
+        return self.arguments.check(args, kwargs)
+
+    def load_result(self, written: str | None) -> Any:
+        """JSON text to a result of the announced type, or ResultError."""
+        return self.result.load(written)
+
+    def schema(self) -> dict[str, Any]:
+        """JSON schema of arguments and result."""
+        return {"arguments": self.arguments.schema(), "result": self.result.schema()}
+
+
+def build_handler(
+    task_type: str,
+    function: Callable[..., Any],
+    *,
+    queue: str | None = None,
+    priority: int = 0,
+    max_attempts: int = 3,
+    timeout: float | None = None,
+    lease: float | None = None,
+    retry: RetryPolicy = DEFAULT_RETRY,
+    executor: str = "python",
+) -> Handler:
+    """Refuses what cannot be registered, at decoration and not when the first task fails."""
+    name = name_of(function)
+    if not task_type or not isinstance(task_type, str):
+        raise InvalidHandler(f"{name} needs a type such as 'billing.invoice_charge.v1', not {task_type!r}")
+    if not isinstance(retry, RetryPolicy):
+        raise InvalidHandler(f"{name}: retry takes a policy such as Exponential() or Never(), not {retry!r}")
+    if executor not in EXECUTORS:
+        raise InvalidHandler(f"{name}: executor {executor!r} is not one of {', '.join(EXECUTORS)}")
+    signature = read_signature(function)
+    return Handler(
+        type=task_type,
+        function=function,
+        is_async=signature.is_async,
+        wants_context=signature.context is not None,
+        retry=retry,
+        timeout=_seconds(name, "timeout", timeout),
+        lease=_seconds(name, "lease", lease),
+        executor=executor,
+        max_attempts=max_attempts,
+        queue=queue,
+        priority=priority,
+        arguments=ArgumentsCodec(task_type, name, signature),
+        result=ResultCodec(task_type, name, signature.result),
+    )
+
+
+def _seconds(name: str, option: str, given: object) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < float("inf"):
+        raise InvalidHandler(f"{name}: {option} takes seconds above 0, not {given!r}")
+    return float(given)

@@ -1,0 +1,88 @@
+"""When to try again: policies that a task is given, asked by the worker after each attempt that raised."""
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+
+@runtime_checkable
+class RetryPolicy(Protocol):
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        """Seconds until the next attempt, or None for no further one. The first attempt is number 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Doubles each time: min(cap, base * 2^attempt) seconds, plus chance up to that share of it."""
+
+    base: float = 1
+    cap: float = 300
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check(self, base=self.base, cap=self.cap, jitter=self.jitter)
+
+    def delay(self, attempt: int, error: BaseException) -> float:
+        del error
+        # A power beyond 1,000 does not fit a float, and no cap is that high.
+        return _jittered(min(self.cap, self.base * 2.0 ** min(attempt, 1000)), self.jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Grows by the same step each time: min(cap, step * attempt) seconds, plus chance."""
+
+    step: float = 10
+    cap: float = 300
+    jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check(self, step=self.step, cap=self.cap, jitter=self.jitter)
+
+    def delay(self, attempt: int, error: BaseException) -> float:
+        del error
+        return _jittered(min(self.cap, self.step * attempt), self.jitter)
+
+
+@dataclass(frozen=True, slots=True)
+class Never:
+    """One attempt, whatever was raised."""
+
+    def delay(self, attempt: int, error: BaseException) -> None:
+        del attempt, error
+
+
+@dataclass(frozen=True, slots=True)
+class ByException:
+    """The policy of the first class, in the order given, that the error is an instance of."""
+
+    policies: Mapping[type[BaseException], RetryPolicy]
+    otherwise: RetryPolicy = field(default_factory=Exponential)
+
+    def __post_init__(self) -> None:
+        for kind, policy in self.policies.items():
+            _check_choice(kind, policy)
+
+    def delay(self, attempt: int, error: BaseException) -> float | None:
+        for kind, policy in self.policies.items():
+            if isinstance(error, kind):
+                return policy.delay(attempt, error)
+        return self.otherwise.delay(attempt, error)
+
+
+def _jittered(raw: float, jitter: float) -> float:
+    return raw + random.uniform(0, jitter * raw)  # noqa: S311 - spreads load, guards no secret
+
+
+def _check(policy: object, **numbers: object) -> None:
+    for name, number in numbers.items():
+        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
+            raise ValueError(f"{type(policy).__name__} takes {name} from 0 on, not {number!r}")
+
+
+def _check_choice(kind: object, policy: object) -> None:
+    if not (isinstance(kind, type) and issubclass(kind, BaseException)):
+        raise TypeError(f"ByException maps exception classes to policies; {kind!r} is no such class")
+    if not isinstance(policy, RetryPolicy):
+        raise TypeError(f"ByException maps {kind.__name__} to {policy!r}, which is not a retry policy")

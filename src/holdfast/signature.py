@@ -1,0 +1,161 @@
+"""What a handler's signature says: the fields of its payload, whether it wants a context, what it returns."""
+
+import inspect
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Never, NoReturn, Union, get_args, get_origin, get_type_hints
+
+from holdfast.errors import InvalidHandler
+from holdfast.outcome import OUTCOMES
+
+RESERVED = frozenset(
+    ("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata", "tx")
+)
+"""Options of enqueue: they cannot also be fields of a payload."""
+
+_EMPTY = inspect.Parameter.empty
+_CONTEXT_NAMES = {"Context", "holdfast.Context", "context.Context", "holdfast.context.Context"}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One argument of a handler, and so one member of its payload."""
+
+    annotation: Any
+    default: Any = _EMPTY
+
+    @property
+    def required(self) -> bool:
+        return self.default is _EMPTY
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    fields: Mapping[str, Field]
+    takes_others: bool
+    context: str | None
+    result: Any
+    is_async: bool
+
+
+def read_signature(function: Callable[..., Any]) -> Signature:
+    """Refuses what cannot be called with the members of a JSON object."""
+    name = name_of(function)
+    parameters = _parameters(function, name)
+    context = _context_of(parameters[0]) if parameters else None
+    fields, takes_others = _fields(name, function, parameters[1:] if context else parameters)
+    returns = getattr(_plain(function), "__annotations__", {}).get("return", Any)
+    result = _resolved(name, function, "what it returns", returns)
+    return Signature(fields, takes_others, context, _without_outcomes(result), _is_async(function, name))
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    return getattr(_plain(function), "__qualname__", None) or type(function).__qualname__
+
+
+def _plain(function: Any) -> Any:
+    """The function that has the annotations: below partials, or behind a callable object."""
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return inspect.unwrap(function)
+    return inspect.unwrap(type(function).__call__)
+
+
+def _parameters(function: object, name: str) -> list[inspect.Parameter]:
+    if not callable(function) or inspect.isclass(function):
+        raise InvalidHandler(f"{function!r} is not a function")
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (ValueError, NameError) as error:
+        raise InvalidHandler(f"the signature of {name} cannot be read: {error}") from None
+
+
+def _fields(
+    name: str, function: Callable[..., Any], parameters: list[inspect.Parameter]
+) -> tuple[dict[str, Field], bool]:
+    fields: dict[str, Field] = {}
+    takes_others = False
+    for parameter in parameters:
+        _check_kind(name, parameter)
+        if parameter.kind is parameter.VAR_KEYWORD:
+            takes_others = True
+            continue
+        if parameter.name in RESERVED:
+            raise InvalidHandler(
+                f"{name} has a parameter {parameter.name!r}, which is an option of enqueue",
+                hint=f"Rename it. Taken are: {', '.join(sorted(RESERVED))}.",
+            )
+        annotation = Any if parameter.annotation is _EMPTY else parameter.annotation
+        resolved = _resolved(name, function, f"parameter {parameter.name!r}", annotation)
+        fields[parameter.name] = Field(resolved, parameter.default)
+    return fields, takes_others
+
+
+def _check_kind(name: str, parameter: inspect.Parameter) -> None:
+    if _context_of(parameter) and parameter.annotation is not _EMPTY:
+        raise InvalidHandler(f"{name}: its context {parameter.name!r} has to be the first parameter")
+    if parameter.kind is parameter.VAR_POSITIONAL:
+        raise InvalidHandler(f"{name} takes *{parameter.name}: a payload has names, so list the parameters")
+    if parameter.kind is parameter.POSITIONAL_ONLY:
+        raise InvalidHandler(f"{name} takes {parameter.name!r} by position only: a payload has names")
+
+
+def _context_of(parameter: inspect.Parameter) -> str | None:
+    """The name of a parameter that is the context, known by name: its import may be left to type checkers."""
+    annotation = parameter.annotation
+    if annotation is _EMPTY:
+        return parameter.name if parameter.name == "ctx" else None
+    if isinstance(annotation, str):
+        return parameter.name if annotation.strip("'\" ") in _CONTEXT_NAMES else None
+    own = getattr(annotation, "__module__", "").partition(".")[0] == "holdfast"
+    return parameter.name if own and getattr(annotation, "__name__", "") == "Context" else None
+
+
+def _resolved(name: str, function: Callable[..., Any], what: str, annotation: Any) -> Any:
+    """The type behind an annotation, also where it is written as text."""
+    plain = _plain(function)
+    names = getattr(plain, "__globals__", {}), _closure(plain)
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    try:
+        hints = get_type_hints(holder, *names, include_extras=True)
+    except NameError as error:
+        raise InvalidHandler(
+            f"{name}: {error}, in the annotation {annotation!r} of {what}",
+            hint="Import or define it at the top of the module; not below TYPE_CHECKING, nor in a function.",
+        ) from None
+    except Exception as error:  # an annotation may be any expression
+        raise InvalidHandler(f"{name}: {annotation!r} of {what} cannot be read: {error}") from error
+    return hints["it"]
+
+
+def _closure(function: Callable[..., Any]) -> dict[str, Any]:
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None) or ()
+    found: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars if code else (), cells, strict=True):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    return found
+
+
+def _without_outcomes(annotation: Any) -> Any:
+    """`Receipt | Snooze` has results of Receipt only."""
+    if annotation in (*OUTCOMES, None, type(None)):
+        return None
+    if annotation in (NoReturn, Never):
+        return Any
+    if get_origin(annotation) not in (Union, types.UnionType):
+        return annotation
+    kept = tuple(kind for kind in get_args(annotation) if kind not in OUTCOMES)
+    return Union[kept] if kept else None  # noqa: UP007 - built from a tuple
+
+
+def _is_async(function: Callable[..., Any], name: str) -> bool:
+    plain = _plain(function)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise InvalidHandler(f"{name} is a generator: a handler returns its result")
+    return any(map(inspect.iscoroutinefunction, (function, plain, getattr(function, "func", None))))
