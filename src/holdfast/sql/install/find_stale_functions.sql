@@ -23,9 +23,10 @@ begin
   loop
     begin
       execute pg_catalog.format('create function queues.holdfast_probe%s language plpgsql as ''''', _function.header);
+      -- Looked up by name each time: a constant would stay the first one's oid for the whole loop.
       if not exists (
         select from pg_catalog.pg_proc o, pg_catalog.pg_proc n
-        where o.oid = _function.oid and n.oid = 'queues.holdfast_probe'::pg_catalog.regproc
+        where o.oid = _function.oid and n.oid = pg_catalog.to_regproc('queues.holdfast_probe')
           and o.prokind = n.prokind and o.proargtypes = n.proargtypes and o.provariadic = n.provariadic
           and o.prorettype = n.prorettype and o.proretset = n.proretset and o.pronargdefaults <= n.pronargdefaults
           and o.proallargtypes is not distinct from n.proallargtypes

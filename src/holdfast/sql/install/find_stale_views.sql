@@ -24,7 +24,7 @@ begin
         select from pg_catalog.pg_attribute o
         where o.attrelid = _view.oid and not exists (
           select from pg_catalog.pg_attribute n
-          where n.attrelid = 'queues.holdfast_probe'::pg_catalog.regclass and n.attnum = o.attnum
+          where n.attrelid = pg_catalog.to_regclass('queues.holdfast_probe') and n.attnum = o.attnum
             and n.attname = o.attname and n.atttypid = o.atttypid and n.atttypmod = o.atttypmod
             and n.attcollation = o.attcollation));
       drop view queues.holdfast_probe;

@@ -1,4 +1,5 @@
--- Every object of the engine's schemas with all that distinguishes it, as (name, facts).
+-- Every object of the engine's schemas with all that distinguishes it, as (name, facts). No grants and the default grants
+-- are the same fact, though the catalog tells them apart.
 with
 our_schema as (
   select n.* from pg_catalog.pg_namespace n where n.nspname in ('queues', 'internal')
@@ -9,7 +10,9 @@ our_relation as (
 )
 select 'schema ' || s.nspname, pg_catalog.jsonb_build_object(
   'owner', s.nspowner::pg_catalog.regrole::text,
-  'grants', (select pg_catalog.jsonb_agg(a::text order by a::text) from pg_catalog.unnest(s.nspacl) a),
+  'grants', (
+    select pg_catalog.jsonb_agg(a::text order by a::text)
+    from pg_catalog.unnest(coalesce(s.nspacl, pg_catalog.acldefault('n', s.nspowner))) a),
   'comment', pg_catalog.obj_description(s.oid, 'pg_namespace'))
 from our_schema s
 
@@ -18,7 +21,10 @@ select case c.relkind when 'r' then 'table ' when 'v' then 'view ' when 'i' then
     when 'c' then 'type ' else c.relkind::text || ' ' end || c.name,
   pg_catalog.jsonb_build_object(
     'owner', c.relowner::pg_catalog.regrole::text,
-    'grants', (select pg_catalog.jsonb_agg(a::text order by a::text) from pg_catalog.unnest(c.relacl) a),
+    'grants', (
+      select pg_catalog.jsonb_agg(a::text order by a::text)
+      from pg_catalog.unnest(coalesce(
+        c.relacl, pg_catalog.acldefault(case c.relkind when 'S' then 's'::"char" else 'r' end, c.relowner))) a),
     'comment', pg_catalog.obj_description(c.oid, 'pg_class'),
     'options', (select pg_catalog.jsonb_agg(o order by o) from pg_catalog.unnest(c.reloptions) o),
     'persistence', c.relpersistence,
@@ -63,7 +69,9 @@ where not t.tgisinternal
 union all
 select 'function ' || p.oid::pg_catalog.regprocedure, pg_catalog.jsonb_build_object(
   'owner', p.proowner::pg_catalog.regrole::text,
-  'grants', (select pg_catalog.jsonb_agg(a::text order by a::text) from pg_catalog.unnest(p.proacl) a),
+  'grants', (
+    select pg_catalog.jsonb_agg(a::text order by a::text)
+    from pg_catalog.unnest(coalesce(p.proacl, pg_catalog.acldefault('f', p.proowner))) a),
   'comment', pg_catalog.obj_description(p.oid, 'pg_proc'),
   'definition', pg_catalog.pg_get_functiondef(p.oid))
 from pg_catalog.pg_proc p join our_schema s on s.oid = p.pronamespace
@@ -72,7 +80,9 @@ union all
 select 'standalone type ' || t.oid::pg_catalog.regtype, pg_catalog.jsonb_build_object(
   'owner', t.typowner::pg_catalog.regrole::text,
   'kind', t.typtype,
-  'grants', (select pg_catalog.jsonb_agg(a::text order by a::text) from pg_catalog.unnest(t.typacl) a),
+  'grants', (
+    select pg_catalog.jsonb_agg(a::text order by a::text)
+    from pg_catalog.unnest(coalesce(t.typacl, pg_catalog.acldefault('T', t.typowner))) a),
   'labels', (
     select pg_catalog.jsonb_agg(e.enumlabel order by e.enumsortorder) from pg_catalog.pg_enum e where e.enumtypid = t.oid),
   'comment', pg_catalog.obj_description(t.oid, 'pg_type'))

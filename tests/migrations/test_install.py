@@ -1,0 +1,100 @@
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import __version__
+from holdfast.schema import SCHEMA_VERSION, Migration, Sources, fingerprint, migrate, plan, script
+from support.database import Database
+from support.releases import Release
+
+Psql = Callable[[str, str], str]
+
+
+def installation(connection: psycopg.Connection[Any]) -> list[Any]:
+    return connection.execute("select version, release, digest from queues.installation").fetchall()
+
+
+def test_a_fresh_install_says_so_and_records_what_it_installed(blank: Database) -> None:
+    lines: list[str] = []
+    assert migrate(blank.dsn, echo=lines.append) == Migration("install", 0, SCHEMA_VERSION)
+    assert lines == ["creating tables", "replaying functions and views"]
+    assert installation(blank.connect()) == [(SCHEMA_VERSION, __version__, Sources().digest)]
+
+
+def test_what_is_installed_works(blank: Database) -> None:
+    migrate(blank.dsn)
+    client, worker = blank.connect("holdfast_client"), blank.connect("holdfast_worker")
+    enqueued = client.execute("select queues.enqueue('demo.echo')").fetchone()
+    claimed = worker.execute("select task_id from queues.claim('w', queues => '{demo}')").fetchone()
+    assert enqueued == claimed
+    assert client.execute("select task_id from queues.list_tasks()").fetchone() == enqueued
+
+
+def test_every_object_belongs_to_the_owner(blank: Database) -> None:
+    migrate(blank.dsn)
+    owners = {facts.get("owner", "holdfast_owner") for facts in fingerprint(blank.connect()).values()}
+    assert owners == {"holdfast_owner"}
+
+
+def test_a_second_run_has_nothing_to_do_and_writes_nothing(blank: Database) -> None:
+    migrate(blank.dsn)
+    connection = blank.connect()
+    rows = "select xmin, oid, proname from pg_proc where pronamespace = 'queues'::regnamespace order by oid"
+    before = connection.execute(rows).fetchall()
+
+    assert migrate(blank.dsn) == Migration("nothing", SCHEMA_VERSION, SCHEMA_VERSION)
+    assert connection.execute(rows).fetchall() == before
+
+
+def test_a_plan_says_what_is_to_do_and_changes_nothing(blank: Database, release: Release) -> None:
+    roles = "select count(*) from pg_roles where rolname like 'holdfast%'"
+    assert plan(blank.dsn).action == "install"
+    assert blank.connect().execute(roles).fetchone() == (0,)
+
+    migrate(blank.dsn)
+    assert plan(blank.dsn).action == "nothing"
+    release.append("functions/time/clock.sql", "-- changed")
+    assert plan(blank.dsn, sources=release.sources).action == "replay"
+    release.write("migrations/0099_nothing.sql", "")
+    assert plan(blank.dsn, sources=release.sources) == Migration("upgrade", SCHEMA_VERSION, 99)
+    assert plan(blank.dsn).action == "nothing"
+
+
+def test_psql_applies_the_script_and_gets_the_same_schema(
+    new_database: Callable[[], Database], psql: Psql
+) -> None:
+    by_python, by_psql = new_database(), new_database()
+    migrate(by_python.dsn)
+    assert psql(by_psql.dsn, script()) == "done\n"
+
+    assert fingerprint(by_psql.connect()) == fingerprint(by_python.connect())
+    assert installation(by_psql.connect()) == installation(by_python.connect())
+    assert migrate(by_psql.dsn).action == "nothing"
+
+
+def test_psql_applies_the_script_twice_and_the_second_time_does_nothing(blank: Database, psql: Psql) -> None:
+    psql(blank.dsn, script())
+    before = installation(blank.connect())
+    assert psql(blank.dsn, script()) == "nothing to do\n"
+    assert installation(blank.connect()) == before
+
+
+def test_a_failing_install_leaves_nothing_behind(blank: Database, release: Release) -> None:
+    release.append("grants.sql", "select 1/0;")
+    with pytest.raises(Exception, match=r"grants\.sql: division by zero"):
+        migrate(blank.dsn, sources=release.sources)
+    found = blank.connect().execute("""
+        select nspname::text from pg_namespace where nspname in ('queues', 'internal')
+        union all select rolname from pg_roles where rolname like 'holdfast%'
+    """)
+    assert found.fetchall() == []
+
+
+@pytest.mark.parametrize("name", ["functions/time/clock.sql", "views/task_status.sql"])
+def test_a_file_that_does_not_declare_what_its_name_says_is_refused(release: Release, name: str) -> None:
+    release.replace(name, "create or replace", "create")
+    sources = release.sources
+    with pytest.raises(ValueError, match=name):
+        _ = sources.function_headers + sources.view_queries

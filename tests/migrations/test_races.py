@@ -1,0 +1,95 @@
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Barrier
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from holdfast.schema import SCHEMA_VERSION, Migration, Sources, fingerprint, migrate
+from support.database import Database
+from support.releases import Release
+
+
+@contextmanager
+def migrating_behind(
+    holder: psycopg.Connection[Any], database: Database, dsn: str, lines: list[str]
+) -> Iterator[Future[Migration]]:
+    """A migration that already waits for a lock of a session, which ends its transaction in the block."""
+    observer = database.connect()
+    blocked = (
+        "select from pg_stat_activity where %s = any (pg_blocking_pids(pid)) and wait_event_type = 'Lock'"
+    )
+    with ThreadPoolExecutor(1) as pool:
+        migration = pool.submit(migrate, dsn, echo=lines.append)
+        try:
+            while not observer.execute(blocked, [holder.info.backend_pid]).fetchall():
+                assert not migration.done(), migration.result()
+            yield migration
+        finally:
+            holder.rollback()
+
+
+def test_ten_at_once_install_once_and_none_of_them_notices(blank: Database) -> None:
+    together = Barrier(10)
+    lines: list[str] = []
+
+    def run(_: int) -> str:
+        together.wait()
+        return migrate(blank.dsn, echo=lines.append).action
+
+    with ThreadPoolExecutor(10) as pool:
+        done = list(pool.map(run, range(10)))
+    assert sorted(done) == ["install", *["nothing"] * 9]
+    assert lines == ["creating tables", "replaying functions and views"]
+
+
+def test_two_databases_of_one_server_at_once_share_their_roles(new_database: Callable[[], Database]) -> None:
+    first, second = new_database(), new_database()
+    lines: list[str] = []
+    # The first has created the roles and not committed yet when the second finds that there are none.
+    migrating = first.connect(autocommit=False)
+    migrating.execute(Sources().read("roles.sql").sql.encode())
+
+    with migrating_behind(migrating, first, second.dsn, lines) as migration:
+        migrating.commit()
+        assert migration.result().action == "install"
+    assert "trying again (1 of" in lines[0]
+    migrate(first.dsn)
+    assert fingerprint(first.connect()) == fingerprint(second.connect())
+
+
+def test_a_lock_on_a_table_is_not_waited_for_but_tried_again(blank: Database, release: Release) -> None:
+    migrate(blank.dsn)
+    reader = blank.connect(autocommit=False)
+    reader.execute("lock table queues.task in access share mode")
+    release.write(
+        f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
+    )
+    lines: list[str] = []
+
+    def let_go(line: str) -> None:
+        lines.append(line)
+        if "trying again" in line:
+            reader.rollback()
+
+    assert migrate(blank.dsn, sources=release.sources, echo=let_go).action == "upgrade"
+    tried_again = [line for line in lines if "trying again" in line]
+    assert tried_again == ["canceling statement due to lock timeout: trying again (1 of 20)"]
+
+
+def test_the_wait_for_another_migration_is_as_long_as_it_takes(blank: Database) -> None:
+    admin = blank.connect()
+    admin.execute("create role hasty superuser login")
+    admin.execute("alter role hasty set lock_timeout = '1ms'")
+    admin.execute("alter role hasty set statement_timeout = '1s'")
+    admin.execute("alter role hasty set default_transaction_isolation = 'serializable'")
+    other = blank.connect(autocommit=False)
+    other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
+
+    lines: list[str] = []
+    with migrating_behind(other, blank, make_conninfo(blank.dsn, user="hasty"), lines) as migration:
+        other.commit()
+        assert migration.result().action == "install"
+    assert lines == ["creating tables", "replaying functions and views"]
