@@ -41,7 +41,7 @@ to holdfast_client;
 grant execute on function queues.enqueue_for_process, queues.enqueue_one_for_process to holdfast_process;
 
 grant execute on function
-  queues.claim, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
+  queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
   queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.explain
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;

@@ -4,3 +4,6 @@ create unlogged table queues.waiter (
   until timestamptz not null
 );
 comment on table queues.waiter is 'Tasks whose end somebody waits for: finish tells them, and nobody else.';
+
+update queues.setting
+set description = 'most elements in one call of enqueue_many, heartbeat, finish or release' where name = 'max_batch';

@@ -4,7 +4,9 @@ select q.queue,
   coalesce(waiting.due, 0) as due, coalesce(waiting.scheduled, 0) as scheduled, coalesce(held.running, 0) as running,
   waiting.oldest_due, p.paused_at, p.paused_by, p.reason as pause_reason,
   (select pg_catalog.count(*) from queues.worker w
-   where q.queue = any (w.queues)
+   where (q.queue = any (w.queues) or exists (
+       select from queues.lane l, pg_catalog.unnest(w.type_prefixes) prefix
+       where l.queue = q.queue and pg_catalog.starts_with(l.type, prefix)))
      and w.last_heartbeat > queues.clock() - (
        select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds')) as live_workers
 from (select l.queue from queues.lane l union select p.queue from queues.paused_queue p) q

@@ -47,6 +47,9 @@ from (
   cross join lateral (values
     ('claimed', case when a.act in ('released', 'snoozed') then (a.data ->> 'claimed_at')::timestamptz end, 2),
     ('started', case when a.act in ('released', 'snoozed') then (a.data ->> 'started_at')::timestamptz end, 3),
+    -- A retry takes the outcome away: how the task had ended is kept with the act.
+    (a.data ->> 'status', case when a.act = 'retried' and a.data ->> 'status' <> 'cancelled'
+      then (a.data ->> 'finished_at')::timestamptz end, 6),
     (a.act, a.occurred_at, 7)) v(event_type, occurred_at, rank)
   where a.task_id is not null and v.occurred_at is not null
 ) e

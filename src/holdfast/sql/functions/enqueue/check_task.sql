@@ -27,6 +27,12 @@ begin
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s must not be null', place, _odd);
   end if;
+  select k into _odd from unnest(array['type', 'queue', 'executor', 'idempotency_key', 'run_at']) k
+  where jsonb_typeof(element -> k) not in ('string', 'null') limit 1;
+  if found then
+    raise exception using errcode = 'QF400', message = format('%s%s must be a string', place, _odd);
+  end if;
+
   perform queues.check_name('type', type, place);
   if queue is not null then
     perform queues.check_name('queue', queue, place);
@@ -45,7 +51,8 @@ begin
     end if;
     _problem := queues.problem_with_document(metadata, 16384);
     if _problem is not null then
-      raise exception using errcode = 'QF422', message = format('%smetadata %s', place, _problem);
+      raise exception using message = format('%smetadata %s', place, _problem),
+        errcode = case when _problem like '% bytes%' then 'QF413' else 'QF422' end;
     end if;
   end if;
 

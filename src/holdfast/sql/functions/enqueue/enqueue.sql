@@ -17,10 +17,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if payload is null or priority is null or max_attempts is null then
-    raise exception using errcode = 'QF400', message = format('%s must not be null',
-      case when payload is null then 'payload' when priority is null then 'priority' else 'max_attempts' end);
-  elsif has_function_privilege('queues.enqueue_for_process(jsonb)'::regprocedure, 'execute') then
+  if has_function_privilege('queues.enqueue_for_process(jsonb)'::regprocedure, 'execute') then
     return queues.enqueue_one_for_process(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease,
       executor, metadata);
   else

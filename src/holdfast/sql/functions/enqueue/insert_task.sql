@@ -21,6 +21,10 @@ declare
   _lane_id integer;
   _idle boolean;
 begin
+  if payload is null or payload = 'null' or priority is null or max_attempts is null then
+    raise exception using errcode = 'QF400', message = format('%s must not be null',
+      case when priority is null then 'priority' when max_attempts is null then 'max_attempts' else 'payload' end);
+  end if;
   executor := case when executor is null and payload ? 'task_type' then queues.executor_for(null, payload)
     else coalesce(executor, 'python') end;
   if timeout is not null or lease is not null or run_at is not null or metadata is not null

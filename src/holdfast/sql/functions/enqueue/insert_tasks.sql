@@ -38,7 +38,8 @@ begin
       case when g.executor is null and g.payload ? 'task_type' then queues.executor_for(null, g.payload)
         else coalesce(g.executor, 'python') end as executor,
       -- A null that was written out stays among the others, to be refused.
-      g.element - array['type', 'queue', 'executor', 'idempotency_key', case when g.payload is not null then 'payload' end,
+      g.element - array['type', 'queue', 'executor',
+        case when g.idempotency_key is null or jsonb_typeof(g.element -> 'idempotency_key') = 'string' then 'idempotency_key' end, case when g.payload is not null then 'payload' end,
         case when g.priority is not null then 'priority' end, case when g.max_attempts is not null then 'max_attempts' end] as others
     from rows from (
         jsonb_to_recordset(tasks) as (type text, queue text, executor text, priority text, run_at text, max_attempts text,

@@ -1,5 +1,6 @@
 -- Settles a batch of results and says of each: accepted, already_done, cancelled or lost. Every result is checked
--- against its token, so a worker that lost its lease changes nothing. Repeating a call gives the same answer.
+-- against its token, so a worker that lost its lease changes nothing. Repeating an accepted call changes nothing
+-- either and answers already_done.
 -- What a result or an error holds never refuses it. For holdfast_worker. Locks: lease rows in the order of task_id.
 create or replace function queues.finish(worker_id text, results jsonb)
 returns table (task_id uuid, verdict text)

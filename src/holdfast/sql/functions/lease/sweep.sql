@@ -56,7 +56,8 @@ begin
   if _ended is not null then
     perform queues.tell_waiters(_ended);
   end if;
-  delete from queues.waiter w where w.until < _now;
+  delete from queues.waiter w
+  where w.task_id in (select held.task_id from queues.waiter held where held.until < _now for update skip locked);
   return next;
 end
 $$;

@@ -30,7 +30,8 @@ begin
         where a.task_id = r.task_id and a.token = r.token and a.act = 'cancelled') then 'cancelled'
       when exists (select from queues.outcome o where o.task_id = r.task_id and o.token = r.token)
         or exists (select from queues.error e where e.task_id = r.task_id and e.token = r.token and not e.recovered)
-        or exists (select from queues.act a where a.task_id = r.task_id and a.token = r.token) then 'already_done'
+        or exists (select from queues.act a
+          where a.task_id = r.task_id and a.token = r.token and a.act = 'snoozed') then 'already_done'
       else 'lost' end
   from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint)) with ordinality r(task_id, token, n)
   order by r.n;

@@ -8,6 +8,7 @@ as $$
 #variable_conflict use_column
 begin
   perform queues.check_name('queue', queue);
+  reason := left(reason, 2000);
   insert into queues.paused_queue (queue, paused_at, paused_by, reason)
   values (queue, queues.clock(), session_user, reason) on conflict do nothing;
   if not found then

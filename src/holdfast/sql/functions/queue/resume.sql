@@ -8,6 +8,7 @@ as $$
 #variable_conflict use_column
 begin
   perform queues.check_name('queue', queue);
+  reason := left(reason, 2000);
   delete from queues.paused_queue p where p.queue = resume.queue;
   if not found then
     return false;

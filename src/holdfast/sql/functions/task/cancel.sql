@@ -13,8 +13,10 @@ declare
   _status text;
   _token bigint;
   _attempt integer;
+  _worker_id text;
 begin
   perform queues.own_task(task_id);
+  reason := left(reason, 2000);
   -- A task may move from one table to the next between two looks: look again until it stood still.
   for _try in 1..100 loop
     with waiting as (
@@ -27,7 +29,7 @@ begin
       delete from queues.lease l where l.task_id = cancel.task_id returning l.*)
     insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, reason)
     select h.task_id, h.token, h.claimed_at, h.started_at, _now, h.attempt, 'cancelled', h.worker_id, cancel.reason from held h
-    returning token into _token;
+    returning token, attempt, worker_id into _token, _attempt, _worker_id;
     exit when found;
 
     select d.parked_attempt into _attempt from queues.deletion d
@@ -47,8 +49,8 @@ begin
     perform queues.give_up_after(_try, task_id);
   end loop;
 
-  insert into queues.act (task_id, act, occurred_at, token, actor, reason)
-  values (task_id, 'cancelled', _now, _token, session_user, reason);
+  insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason)
+  values (task_id, 'cancelled', _now, _token, _attempt, _worker_id, session_user, reason);
   perform queues.tell_waiters(array[task_id]);
   return 'cancelled';
 end

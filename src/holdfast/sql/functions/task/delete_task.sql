@@ -13,6 +13,7 @@ declare
   _waiting queues.ready;
 begin
   perform queues.own_task(task_id);
+  reason := left(reason, 2000);
   for _try in 1..100 loop
     if exists (select from queues.deletion d where d.task_id = delete_task.task_id) then
       return 'deleted';

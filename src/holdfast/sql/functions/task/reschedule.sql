@@ -12,6 +12,7 @@ declare
   _former queues.ready;
 begin
   perform queues.own_task(task_id);
+  reason := left(reason, 2000);
   perform queues.parse_time('run_at', coalesce(to_jsonb(reschedule.run_at) #>> '{}', ''), _now);
   for _try in 1..100 loop
     delete from queues.ready r where r.task_id = reschedule.task_id returning r.* into _former;

@@ -14,6 +14,7 @@ declare
   _holder uuid;
 begin
   perform queues.own_task(task_id);
+  reason := left(reason, 2000);
   select t.* into _task from queues.task t where t.task_id = restore_task.task_id;
   update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;
   delete from queues.deletion d where d.task_id = restore_task.task_id returning d.* into _deletion;

@@ -12,6 +12,7 @@ declare
   _former queues.outcome;
 begin
   perform queues.own_task(task_id);
+  reason := left(reason, 2000);
   delete from queues.outcome o
   where o.task_id = retry.task_id and o.status in ('failed', 'dead_letter', 'cancelled')
   returning o.* into _former;
