@@ -42,7 +42,7 @@ class RawJson(str):
 
 @dataclass(frozen=True)
 class NewTask:
-    """What to enqueue. None leaves the choice to the engine."""
+    """What to enqueue. None leaves the choice to the engine, by whose clock a delay is counted."""
 
     type: str
     payload: Any = field(default_factory=dict)
@@ -55,6 +55,7 @@ class NewTask:
     lease: timedelta | None = None
     executor: str | None = None
     metadata: Mapping[str, Any] | RawJson | None = None
+    delay: timedelta | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,17 @@ class TaskStatus:
     lease: timedelta | None
     metadata: Json
     enqueued_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """How a task ended, if it did; the result as it was written."""
+
+    task_id: UUID
+    type: str
+    status: Status
+    result_json: str | None
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,7 @@ class Engine:
 
     enqueue = _method(_enqueue.enqueue)
     enqueue_many = _method(_enqueue.enqueue_many)
+    ask = _method(_enqueue.ask)
 
     claim = _method(_lease.claim)
     claim_work = _method(_lease.claim_work)
@@ -73,10 +74,12 @@ class Engine:
     delete_task = _method(_task.delete_task)
     restore_task = _method(_task.restore_task)
     reschedule = _method(_task.reschedule)
+    watch = _method(_task.watch)
     explain = _method(_task.explain)
     list_tasks = _method(_task.list_tasks)
     list_task_ids = _method(_task.list_task_ids)
     task_status = _method(_task.task_status)
+    task_end = _method(_task.task_end)
     task_events = _method(_task.task_events)
     task_errors = _method(_task.task_errors)
 
@@ -108,6 +111,7 @@ class AsyncEngine:
 
     enqueue = _async_method(_enqueue.enqueue)
     enqueue_many = _async_method(_enqueue.enqueue_many)
+    ask = _async_method(_enqueue.ask)
 
     claim = _async_method(_lease.claim)
     claim_work = _async_method(_lease.claim_work)
@@ -123,10 +127,12 @@ class AsyncEngine:
     delete_task = _async_method(_task.delete_task)
     restore_task = _async_method(_task.restore_task)
     reschedule = _async_method(_task.reschedule)
+    watch = _async_method(_task.watch)
     explain = _async_method(_task.explain)
     list_tasks = _async_method(_task.list_tasks)
     list_task_ids = _async_method(_task.list_task_ids)
     task_status = _async_method(_task.task_status)
+    task_end = _async_method(_task.task_end)
     task_events = _async_method(_task.task_events)
     task_errors = _async_method(_task.task_errors)
 

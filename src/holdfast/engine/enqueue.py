@@ -16,7 +16,7 @@ from holdfast.engine.statement import (
     call,
     columns_of,
     document,
-    instant,
+    due,
     integer,
     many,
     scalar,
@@ -32,7 +32,7 @@ def enqueue(task: NewTask) -> Statement[UUID]:
         "payload": document(task.payload),
         "queue": text(task.queue),
         "priority": integer(task.priority),
-        "run_at": instant(task.run_at),
+        "run_at": due(task.run_at, task.delay),
         "idempotency_key": text(task.idempotency_key),
         "max_attempts": integer(task.max_attempts),
         "timeout": span(task.timeout),
@@ -45,8 +45,30 @@ def enqueue(task: NewTask) -> Statement[UUID]:
 
 def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
     """All or nothing, answered in order."""
-    batch = array_of(_written(task, f"tasks[{n}].") for n, task in enumerate(tasks))
+    asked = list(tasks)
+    batch = array_of(_written(task, f"tasks[{n}].") for n, task in enumerate(asked))
+    if any(task.delay is not None for task in asked):
+        return _enqueue_many_delayed(batch)
     return call("queues.enqueue_many", many(Enqueued), {"tasks": document(batch)}, columns_of(Enqueued))
+
+
+def ask(task: NewTask) -> Statement[Enqueued]:
+    """The shortest way that also says whether the task is new: without a key it always is."""
+    if task.idempotency_key is not None:
+        batch = enqueue_many([task])
+        return Statement(batch.sql, batch.params, lambda rows: batch.decode(rows)[0])
+    alone = enqueue(task)
+    return Statement(alone.sql, alone.params, lambda rows: Enqueued(alone.decode(rows), created=True))
+
+
+def _enqueue_many_delayed(batch: str) -> Statement[list[Enqueued]]:
+    """A batch whose delays become times by the engine's own clock."""
+    sql = f"""select {columns_of(Enqueued)} from queues.enqueue_many(tasks => (
+      select jsonb_agg(case when e -> 'delay' is not null
+          then e - 'delay' || jsonb_build_object('run_at', queues.clock() + (e ->> 'delay')::interval)
+          else e end order by n)
+      from jsonb_array_elements($1::text::jsonb) with ordinality listed(e, n))) answer"""  # noqa: S608 - our names only
+    return Statement(sql, (str(batch),), many(Enqueued))
 
 
 def _written(task: NewTask, place: str) -> str:
@@ -62,6 +84,7 @@ def _written(task: NewTask, place: str) -> str:
         lease=written_seconds(task.lease),
         executor=_text(f"{place}executor", task.executor),
         metadata=None if task.metadata is None else dump_json(f"{place}metadata", task.metadata),
+        delay=written_seconds(task.delay),
     )
 
 

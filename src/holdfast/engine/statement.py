@@ -75,6 +75,11 @@ def span(value: timedelta | None) -> Argument:
     return None if value is None else Bound("interval", value)
 
 
+def due(run_at: datetime | None, delay: timedelta | None) -> Argument:
+    """When a task shall run. A delay is counted by the engine's clock: nobody else's is asked."""
+    return instant(run_at) if delay is None else Bound("interval + queues.clock()", delay)
+
+
 def document(value: Any) -> Bound:
     return Bound("text::jsonb", value)
 

@@ -1,6 +1,6 @@
 """Statements about one task, or a page of them: what people and clients ask for."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
 
@@ -10,15 +10,17 @@ from holdfast.engine.statement import (
     Statement,
     call,
     columns_of,
+    due,
     first,
     instant,
     integer,
     many,
     scalar,
+    span,
     text,
     uuid,
 )
-from holdfast.model import EVERY_TASK, Status, TaskError, TaskEvent, TaskFilter, TaskId, TaskStatus
+from holdfast.model import EVERY_TASK, Status, TaskEnd, TaskError, TaskEvent, TaskFilter, TaskId, TaskStatus
 
 T = TypeVar("T")
 
@@ -40,9 +42,21 @@ def restore_task(task_id: UUID, reason: str | None = None) -> Statement[Status]:
     return call("queues.restore_task", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
-def reschedule(task_id: UUID, run_at: datetime, reason: str | None = None) -> Statement[Status]:
-    arguments = {"task_id": uuid(task_id), "run_at": instant(run_at), "reason": text(reason)}
+def reschedule(
+    task_id: UUID,
+    run_at: datetime | None = None,
+    reason: str | None = None,
+    *,
+    delay: timedelta | None = None,
+) -> Statement[Status]:
+    """To a time, or to so long from now."""
+    arguments = {"task_id": uuid(task_id), "run_at": due(run_at, delay), "reason": text(reason)}
     return call("queues.reschedule", scalar, arguments)
+
+
+def watch(task_id: UUID, ttl: timedelta | None = None) -> Statement[Status]:
+    """Ask for a notification when the task ends; answers its status now."""
+    return call("queues.watch", scalar, {"task_id": uuid(task_id), "ttl": span(ttl)})
 
 
 def explain(task_id: UUID) -> Statement[str]:
@@ -67,6 +81,11 @@ def list_task_ids(
 
 def task_status(task_id: UUID) -> Statement[TaskStatus | None]:
     return _of_task("queues.task_status", columns_of(TaskStatus), first(TaskStatus), task_id)
+
+
+def task_end(task_id: UUID) -> Statement[TaskEnd | None]:
+    """The status with the result, and without what else was asked for."""
+    return _of_task("queues.task_status", columns_of(TaskEnd), first(TaskEnd), task_id)
 
 
 def task_events(task_id: UUID) -> Statement[list[TaskEvent]]:
