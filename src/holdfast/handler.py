@@ -1,8 +1,8 @@
 """A function that does the work of one type, with its limits and the way to and from JSON."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from holdfast.codec import ArgumentsCodec, ResultCodec
 from holdfast.errors import InvalidHandler
@@ -50,23 +50,6 @@ class Handler:
     def schema(self) -> dict[str, Any]:
         """JSON schema of arguments and result."""
         return {"arguments": self.arguments.schema(), "result": self.result.schema()}
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One run of a handler, as middleware sees it."""
-
-    type: str
-    task_id: str
-    attempt: int
-    payload: Any
-    metadata: Mapping[str, Any]
-
-
-class Middleware(Protocol):
-    """Wraps every run of a handler. What it returns or raises counts as what the handler did."""
-
-    async def __call__(self, call: Call, proceed: Callable[[], Awaitable[Any]]) -> Any: ...
 
 
 def build_handler(
