@@ -9,9 +9,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 TABLE = """
 create table floor (
-  id bigserial primary key, payload jsonb, status text not null default 'pending', attempt int not null default 0,
-  run_at timestamptz not null default now(), priority int not null default 0, worker text,
-  created_at timestamptz not null default now(), finished_at timestamptz)
+  id bigserial primary key, payload jsonb, status text not null default 'pending',
+  attempt int not null default 0, run_at timestamptz not null default now(), priority int not null default 0,
+  worker text, created_at timestamptz not null default now(), finished_at timestamptz)
 """
 INDEX = "create index on floor (priority desc, run_at, id) where status = 'pending'"
 CLAIM = """

@@ -79,7 +79,9 @@ def drain_in_turns(one: Side, other: Side, tasks: int, slices: int) -> tuple[Tim
     return timings
 
 
-def in_turns(one: Callable[[], None], other: Callable[[], None], rounds: int) -> tuple[list[float], list[float]]:
+def in_turns(
+    one: Callable[[], None], other: Callable[[], None], rounds: int
+) -> tuple[list[float], list[float]]:
     seconds: tuple[list[float], list[float]] = ([], [])
     for number in range(rounds):
         pair = list(zip((one, other), seconds, strict=True))
