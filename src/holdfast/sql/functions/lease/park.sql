@@ -5,8 +5,11 @@ returns void
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-  with moved as (
-    delete from queues.ready r where r.task_id = any (task_ids)
+  with deleted as materialized (
+    -- Those that are restored meanwhile are gone from here, and stay ready.
+    select d.task_id from queues.deletion d where d.task_id = any (task_ids) order by d.task_id for update),
+  moved as (
+    delete from queues.ready r where r.task_id = any (array(select task_id from deleted))
     returning r.task_id, r.run_at, r.lane_id, r.attempt)
   update queues.deletion d
   set parked_run_at = m.run_at, parked_lane_id = m.lane_id, parked_attempt = m.attempt

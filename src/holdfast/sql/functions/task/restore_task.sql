@@ -16,11 +16,13 @@ begin
   perform queues.own_task(task_id);
   reason := left(reason, 2000);
   select t.* into _task from queues.task t where t.task_id = restore_task.task_id;
-  update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;
+  -- Had before the deletion is looked for, deleted or not: a delete that is under way holds it until it commits.
+  perform from queues.lease l where l.task_id = restore_task.task_id for update;
   delete from queues.deletion d where d.task_id = restore_task.task_id returning d.* into _deletion;
   if not found then
     return queues.status_now(task_id);
   end if;
+  update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;
 
   if _task.idempotency_key is not null then
     insert into queues.task_key (type, idempotency_key, task_id)
