@@ -1,0 +1,206 @@
+"""queues.explain: why a task is not running now, in plain words."""
+
+import pytest
+
+from support.clock import NOON, Clock
+from support.engine import (
+    Connection,
+    act,
+    answer,
+    call,
+    claim,
+    claim_one,
+    end,
+    enqueue,
+    enqueue_many,
+    explain,
+    heartbeat,
+    held,
+    sweep,
+)
+
+
+@pytest.fixture(autouse=True)
+def _utc(tx: Connection, clock: Clock) -> None:
+    tx.execute("set local timezone = 'UTC'")
+    assert clock.now == NOON
+
+
+def _worker(tx: Connection, worker_id: str = "w1") -> None:
+    call(tx, "queues.register_worker", {"worker_id": worker_id})
+
+
+def test_an_unknown_id(tx: Connection) -> None:
+    unknown = "00000000-0000-7000-8000-000000000000"
+    told = "the id is wrong, retention has removed it, or it belongs to another login."
+
+    assert explain(tx, unknown) == f"There is no task {unknown}: {told}"
+    assert explain(tx, None) == f"There is no task null: {told}"
+
+
+def test_scheduled_for_later(tx: Connection, clock: Clock) -> None:
+    assert explain(tx, enqueue(tx, run_at=clock.after(60))) == "It is scheduled for 2030-01-31 12:01:00+00."
+
+
+def test_waiting_for_its_next_attempt(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx)
+    end(tx, claim_one(tx), "retry", error="broke", run_at=clock.after(60))
+
+    assert (
+        explain(tx, task_id) == "Attempt 1 of 3 failed (broke); it is tried again at 2030-01-31 12:01:00+00."
+    )
+
+
+def test_a_paused_queue(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    answer(tx, "queues.pause", {"queue": "default", "reason": "the provider is down"})
+
+    assert explain(tx, task_id) == (
+        f"Queue default was paused at 2030-01-31 12:00:00+00 by {tx.info.user} because: the provider is"
+        " down. Resume it to let its tasks run."
+    )
+
+
+def test_no_live_worker(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx)
+    told = (
+        "It is due, but no live worker subscribes to queue default or to a prefix of type default.work."
+        " Start one."
+    )
+    assert explain(tx, task_id) == told
+
+    _worker(tx)
+    clock.advance(60)
+    assert explain(tx, task_id) == told
+
+
+def test_the_next_of_its_queue(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    _worker(tx)
+
+    assert (
+        explain(tx, task_id) == "It is due and waits for one of 1 live worker; it is the next of its queue."
+    )
+
+
+def test_a_worker_that_subscribes_by_prefix_counts(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    call(tx, "queues.register_worker", {"worker_id": "w1", "type_prefixes": ["default."]})
+
+    assert "1 live worker;" in explain(tx, task_id)
+
+
+def test_waiting_behind_others(tx: Connection, clock: Clock) -> None:
+    enqueue(tx, run_at=clock.after(60), priority=9)
+    enqueue(tx, "other.work", priority=9)
+    one = enqueue(tx, "default.urgent", priority=1)
+    two = enqueue(tx, "default.older", run_at=clock.after(-60))
+    three = enqueue(tx)
+    _worker(tx)
+    _worker(tx, "w2")
+
+    assert [explain(tx, task_id).split("; ")[1] for task_id in (one, two, three)] == [
+        "it is the next of its queue.",
+        "1 of its queue comes before it.",
+        "2 of its queue come before it.",
+    ]
+    assert explain(tx, three).startswith("It is due and waits for one of 2 live workers; ")
+
+
+def test_counting_those_before_it_ends_at_ten_thousand(tx: Connection) -> None:
+    enqueue_many(tx, [{"type": "default.work", "priority": 1}] * 10_001)
+    task_id = enqueue(tx)
+    _worker(tx)
+
+    assert explain(tx, task_id).endswith("; 10000 or more of its queue come before it.")
+
+
+def test_claimed(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    claim(tx)
+
+    assert explain(tx, task_id) == (
+        "It is claimed and about to run, leased by worker w1 until 2030-01-31 12:00:30+00 (attempt 1 of 3)."
+    )
+
+
+def test_running(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx)
+    heartbeat(tx, held(claim_one(tx), started_at=clock.now))
+
+    assert explain(tx, task_id) == (
+        "It is running, leased by worker w1 until 2030-01-31 12:00:30+00 (attempt 1 of 3)."
+    )
+
+
+def test_a_lease_that_has_ended(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx)
+    claim(tx)
+    clock.advance(31)
+
+    assert explain(tx, task_id).endswith(
+        "(attempt 1 of 3); the lease has ended, so the next sweep puts it back."
+    )
+
+
+def test_succeeded(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    end(tx, claim_one(tx))
+
+    assert explain(tx, task_id) == "It succeeded at 2030-01-31 12:00:00+00, on attempt 1 of 3."
+
+
+def test_failed(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    end(tx, claim_one(tx), "failed", error="no such invoice")
+
+    assert explain(tx, task_id) == (
+        "It failed at 2030-01-31 12:00:00+00, on attempt 1 of 3, and was not worth trying again:"
+        " no such invoice. Retry it once the cause is mended."
+    )
+
+
+def test_failed_without_a_word(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    end(tx, claim_one(tx), "failed")
+
+    assert "no message" in explain(tx, task_id)
+
+
+def test_a_dead_letter(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx, max_attempts=1)
+    claim(tx)
+    clock.advance(31)
+    sweep(tx)
+
+    assert explain(tx, task_id) == (
+        "Its attempts were used up at 2030-01-31 12:00:31+00 (1 of 1): worker w1 was silent past the end of"
+        " its lease at 2030-01-31 12:00:30+00. Retry it once the cause is mended."
+    )
+
+
+@pytest.mark.parametrize(("reason", "told"), [("a mistake", " because: a mistake"), (None, "")])
+def test_cancelled(tx: Connection, reason: str | None, told: str) -> None:
+    task_id = enqueue(tx)
+    act(tx, "cancel", task_id, reason=reason)
+
+    assert explain(tx, task_id) == (
+        f"It was cancelled at 2030-01-31 12:00:00+00{told}. Retry it to let it run after all."
+    )
+
+
+@pytest.mark.parametrize(("reason", "told"), [("spam", " because: spam"), (None, "")])
+def test_deleted(tx: Connection, reason: str | None, told: str) -> None:
+    task_id = enqueue(tx)
+    act(tx, "delete_task", task_id, reason=reason)
+
+    assert explain(tx, task_id) == (
+        f"It was deleted at 2030-01-31 12:00:00+00 by {tx.info.user}{told}. Restore it to let it go on."
+    )
+
+
+def test_what_people_write_is_not_read_as_a_format(tx: Connection) -> None:
+    task_id = enqueue(tx)
+    act(tx, "cancel", task_id, reason="100%s %I $1")
+
+    assert "because: 100%s %I $1." in explain(tx, task_id)

@@ -1,0 +1,144 @@
+"""Wake-ups: sent when an idle worker can use them, once per statement, and only then."""
+
+from typing import Any
+
+import pytest
+
+from support.clock import Clock
+from support.database import Database
+from support.engine import act, answer, call, claim_one, end, enqueue, enqueue_many
+
+
+class Fleet:
+    """A listening session, and workers that say what they subscribe to."""
+
+    def __init__(self, db: Database) -> None:
+        self.admin = db.connect()
+        self.listener = db.connect("holdfast_worker")
+        self.listener.execute("listen holdfast")
+
+    def register(self, worker_id: str = "w1", idle: bool = True, **arguments: Any) -> None:
+        call(self.admin, "queues.register_worker", {"worker_id": worker_id, **arguments})
+        answer(self.admin, "queues.mark_idle", {"worker_id": worker_id, "idle": idle})
+
+    def heard(self) -> list[str]:
+        """What has come by now: a notice of our own, sent after everything else, ends the wait."""
+        self.admin.execute("notify holdfast, 'that was all'")
+        heard = []
+        for notice in self.listener.notifies(timeout=30):
+            if notice.payload == "that was all":
+                break
+            heard.append(notice.payload)
+        return heard
+
+
+@pytest.fixture
+def fleet(db: Database) -> Fleet:
+    return Fleet(db)
+
+
+def test_an_idle_worker_is_woken_for_its_queue(fleet: Fleet) -> None:
+    fleet.register()
+
+    enqueue(fleet.admin)
+
+    assert fleet.heard() == ["default"]
+
+
+def test_an_idle_worker_is_woken_for_its_prefix(fleet: Fleet) -> None:
+    fleet.register(type_prefixes=["media."])
+
+    enqueue(fleet.admin, "media.cut", queue="elsewhere")
+    enqueue_many(fleet.admin, [{"type": "media.cut", "queue": "elsewhere"}])
+
+    assert fleet.heard() == ["elsewhere", "elsewhere"]
+
+
+def test_nobody_is_woken_when_none_of_the_idle_subscribes(fleet: Fleet) -> None:
+    fleet.register("w1", idle=True, queues=["other"], type_prefixes=["media."])
+    fleet.register("w2", idle=False)
+
+    enqueue(fleet.admin)
+    enqueue(fleet.admin, "mediaplus.x")
+    enqueue_many(fleet.admin, [{"type": "default.work"}] * 3)
+
+    assert fleet.heard() == []
+
+
+def test_a_statement_sends_one_wake_up_per_queue(fleet: Fleet) -> None:
+    fleet.register(queues=["a", "b"])
+
+    enqueue_many(fleet.admin, [{"type": f"{'ab'[n % 2]}.t{n % 5}"} for n in range(50)])
+
+    assert sorted(fleet.heard()) == ["a", "b"]
+
+
+def test_a_task_for_later_wakes_nobody(fleet: Fleet) -> None:
+    clock = Clock(fleet.admin)
+    fleet.register()
+
+    enqueue(fleet.admin, run_at=clock.after(60))
+    enqueue_many(fleet.admin, [{"type": "default.work", "run_at": clock.after(60).isoformat()}])
+
+    assert fleet.heard() == []
+
+
+def test_a_key_that_is_taken_wakes_nobody(fleet: Fleet) -> None:
+    enqueue(fleet.admin, idempotency_key="k")
+    fleet.register()
+
+    enqueue(fleet.admin, idempotency_key="k")
+
+    assert fleet.heard() == []
+
+
+def test_what_is_rolled_back_wakes_nobody(fleet: Fleet, db: Database) -> None:
+    fleet.register()
+    client = db.connect("holdfast_client", autocommit=False)
+
+    enqueue(client)
+    client.rollback()
+
+    assert fleet.heard() == []
+
+
+@pytest.mark.parametrize("function", ["retry", "restore_task", "reschedule"])
+def test_a_person_who_makes_a_task_due_wakes_an_idle_worker(fleet: Fleet, function: str) -> None:
+    clock = Clock(fleet.admin)
+    task_id = enqueue(fleet.admin, run_at=clock.after(60 if function == "reschedule" else 0))
+    if function == "retry":
+        end(fleet.admin, claim_one(fleet.admin), "failed")
+    elif function == "restore_task":
+        act(fleet.admin, "delete_task", task_id)
+    fleet.register()
+
+    act(fleet.admin, function, task_id, **({"run_at": clock.now} if function == "reschedule" else {}))
+
+    assert fleet.heard() == ["default"]
+
+
+def test_putting_a_task_off_wakes_nobody(fleet: Fleet) -> None:
+    clock = Clock(fleet.admin)
+    task_id = enqueue(fleet.admin)
+    fleet.register()
+
+    act(fleet.admin, "reschedule", task_id, run_at=clock.after(60))
+
+    assert fleet.heard() == []
+
+
+def test_resuming_a_queue_wakes_its_workers(fleet: Fleet) -> None:
+    answer(fleet.admin, "queues.pause", {"queue": "default"})
+    fleet.register()
+
+    answer(fleet.admin, "queues.resume", {"queue": "default"})
+
+    assert fleet.heard() == ["default"]
+
+
+def test_a_wake_up_holds_nothing_but_the_name_of_the_queue(fleet: Fleet) -> None:
+    fleet.register(queues=["q" * 200])
+
+    enqueue(fleet.admin, "q" * 200, payload={"secret": "x" * 9000})
+
+    assert fleet.heard() == ["q" * 200]

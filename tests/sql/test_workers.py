@@ -1,0 +1,237 @@
+"""queues.register_worker, retire_worker, mark_idle and lead: the fleet, and who sweeps its floor."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.clock import Clock
+from support.database import Database
+from support.engine import Connection, Row, answer, call, claim_one, end, enqueue, refused, rows
+from support.sessions import at_once, in_background, wait_until_blocked
+
+
+def _register(conn: Connection, worker_id: Any = "w1", **arguments: Any) -> None:
+    call(conn, "queues.register_worker", {"worker_id": worker_id, **arguments})
+
+
+def _lead(conn: Connection, worker_id: Any = "w1", **arguments: Any) -> bool:
+    return bool(answer(conn, "queues.lead", {"worker_id": worker_id, **arguments}))
+
+
+def _fleet(conn: Connection) -> list[Row]:
+    return rows(conn, "select * from queues.worker_status order by worker_id")
+
+
+def test_a_worker_is_entered_with_what_it_says_of_itself(tx: Connection, clock: Clock) -> None:
+    _register(
+        tx,
+        hostname="node-3",
+        pid=4711,
+        version="1.2",
+        queues=["billing"],
+        type_prefixes=["media."],
+        concurrency=8,
+    )
+
+    (worker,) = _fleet(tx)
+    assert worker == {
+        "worker_id": "w1",
+        "hostname": "node-3",
+        "pid": 4711,
+        "version": "1.2",
+        "queues": ["billing"],
+        "type_prefixes": ["media."],
+        "concurrency": 8,
+        "in_flight": 0,
+        "idle": False,
+        "started_at": clock.now,
+        "last_heartbeat": clock.now,
+        "live": True,
+        "leader": False,
+        "term": None,
+        "leader_until": None,
+    }
+
+
+def test_with_no_subscription_it_is_entered_for_default(tx: Connection) -> None:
+    _register(tx)
+
+    assert (_fleet(tx)[0]["queues"], _fleet(tx)[0]["type_prefixes"]) == (["default"], [])
+
+
+def test_with_prefixes_alone_it_is_entered_for_no_queue(tx: Connection) -> None:
+    _register(tx, type_prefixes=["media."])
+
+    assert _fleet(tx)[0]["queues"] == []
+
+
+def test_a_worker_that_registers_again_starts_afresh(tx: Connection, clock: Clock) -> None:
+    _register(tx, concurrency=8)
+    answer(tx, "queues.mark_idle", {"worker_id": "w1", "idle": True})
+    clock.advance(5)
+
+    _register(tx, concurrency=2)
+
+    (worker,) = _fleet(tx)
+    assert (worker["concurrency"], worker["idle"], worker["started_at"]) == (2, False, clock.now)
+
+
+def test_a_worker_that_is_silent_for_a_minute_counts_as_dead(tx: Connection, clock: Clock) -> None:
+    _register(tx)
+
+    clock.advance(59)
+    assert _fleet(tx)[0]["live"]
+    clock.advance(1)
+    assert not _fleet(tx)[0]["live"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"worker_id": None}, "worker_id"),
+        ({"worker_id": ""}, "worker_id"),
+        ({"worker_id": "w" * 201}, "worker_id"),
+        ({"hostname": None}, "hostname"),
+        ({"concurrency": 0}, "concurrency"),
+        ({"concurrency": None}, "concurrency"),
+        ({"queues": [None]}, "queues"),
+        ({"type_prefixes": [None]}, "type_prefixes"),
+    ],
+)
+def test_a_worker_that_cannot_be_meant_is_refused(tx: Connection, arguments: Row, named: str) -> None:
+    with refused(tx, "QF400", named):
+        _register(tx, **arguments)
+
+
+def test_a_worker_retires_once(tx: Connection) -> None:
+    _register(tx)
+
+    retired = [answer(tx, "queues.retire_worker", {"worker_id": "w1"}) for _ in range(2)]
+
+    assert retired == [True, False]
+    assert _fleet(tx) == []
+
+
+def test_what_a_retired_worker_holds_is_not_touched(tx: Connection) -> None:
+    enqueue(tx)
+    _register(tx)
+    task = claim_one(tx)
+
+    answer(tx, "queues.retire_worker", {"worker_id": "w1"})
+
+    assert end(tx, task) == "accepted"
+
+
+def test_a_retired_leader_leads_no_more(tx: Connection) -> None:
+    _register(tx)
+    _lead(tx)
+
+    answer(tx, "queues.retire_worker", {"worker_id": "w1"})
+
+    assert _lead(tx, "w2")
+
+
+@pytest.mark.parametrize(("said", "kept"), [(True, True), (False, False), (None, False)])
+def test_a_worker_says_whether_it_waits(tx: Connection, said: bool | None, kept: bool) -> None:
+    _register(tx)
+
+    assert answer(tx, "queues.mark_idle", {"worker_id": "w1", "idle": said}) is True
+    assert _fleet(tx)[0]["idle"] is kept
+
+
+def test_who_is_not_registered_is_told(tx: Connection) -> None:
+    assert answer(tx, "queues.mark_idle", {"worker_id": "nobody", "idle": True}) is False
+
+
+def test_the_first_who_asks_leads_until_its_term_ends(tx: Connection, clock: Clock) -> None:
+    assert _lead(tx, "w1", term=timedelta(seconds=20))
+
+    clock.advance(20)
+    assert not _lead(tx, "w2")
+    clock.advance(0.001)
+    assert _lead(tx, "w2")
+    assert not _lead(tx, "w1")
+
+
+def test_a_leader_prolongs_its_term(tx: Connection, clock: Clock) -> None:
+    _register(tx)
+    _lead(tx)
+    for _ in range(3):
+        clock.advance(10)
+        assert _lead(tx)
+
+    (worker,) = _fleet(tx)
+    assert (worker["leader"], worker["term"], worker["leader_until"]) == (True, 1, clock.after(15))
+
+
+def test_every_change_and_every_gap_begins_a_new_term(tx: Connection, clock: Clock) -> None:
+    terms = []
+    for worker_id, seconds in (("w1", 0), ("w1", 5), ("w2", 60), ("w2", 60), ("w1", 60)):
+        clock.advance(seconds)
+        assert _lead(tx, worker_id)
+        terms.append(_term(tx))
+
+    assert terms == [1, 1, 2, 3, 4]
+
+
+def _term(tx: Connection) -> int:
+    (leadership,) = rows(tx, "select term from queues.leadership")
+    return int(leadership["term"])
+
+
+def test_a_leader_whose_term_is_over_is_not_shown_as_one(tx: Connection, clock: Clock) -> None:
+    _register(tx)
+    _lead(tx)
+    clock.advance(16)
+
+    assert not _fleet(tx)[0]["leader"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"worker_id": None},
+        {"worker_id": ""},
+        {"term": None},
+        {"term": "0"},
+        {"term": "-1 second"},
+        {"term": "2 hours"},
+    ],
+)
+def test_a_term_that_cannot_be_meant_is_refused(tx: Connection, arguments: Row) -> None:
+    with refused(tx, "QF400", "lead needs"):
+        _lead(tx, **arguments)
+
+
+def test_of_many_who_ask_at_once_exactly_one_leads(db: Database) -> None:
+    sessions = [(db.connect("holdfast_worker"), f"w{n}") for n in range(12)]
+
+    answers = at_once(lambda session: _lead(*session), sessions)
+
+    assert sum(answers) == 1
+
+
+def test_when_a_term_ends_exactly_one_of_many_takes_over(db: Database) -> None:
+    admin = db.connect()
+    clock = Clock(admin)
+    _lead(admin, "w0")
+    clock.advance(16)
+    sessions = [(db.connect("holdfast_worker"), f"w{n}") for n in range(1, 12)]
+
+    answers = at_once(lambda session: _lead(*session), sessions)
+
+    assert sum(answers) == 1
+    assert _term(admin) == 2
+
+
+def test_who_waits_for_a_leader_that_prolongs_does_not_lead(db: Database) -> None:
+    leader = db.connect("holdfast_worker", autocommit=False)
+    other = db.connect("holdfast_worker")
+    _lead(leader, "w1")
+
+    with in_background(lambda: _lead(other, "w2")) as asking:
+        wait_until_blocked(db.connect(), other)
+        leader.commit()
+
+    assert asking.result() is False
