@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic.fields import FieldInfo
+from pydantic_core import PydanticCustomError
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -51,13 +52,39 @@ def _check_database_url(value: str) -> str:
     return value
 
 
+def split_names(value: object) -> object:
+    """Names separated by commas, as an environment variable has them."""
+    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def between(least: str, most: str) -> AfterValidator:
+    """Bounds that are named in the refusal."""
+    low, high = parse_duration(least), parse_duration(most)
+
+    def check(value: timedelta) -> timedelta:
+        if not low <= value <= high:
+            raise ValueError(f"give a duration between {least} and {most}")
+        return value
+
+    return AfterValidator(check)
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
 DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
 
 # Names that people already use for this. Every other variable begins with HOLDFAST_.
-_UNPREFIXED = {"database_url"}
+_UNPREFIXED = {
+    "database_url",
+    "worker_id",
+    "poll_interval",
+    "worker_type_prefixes",
+    "worker_queues",
+    "worker_concurrency",
+    "worker_timeout",
+}
 
 
 def variable_of(name: str) -> str:
@@ -95,6 +122,62 @@ class Settings(BaseSettings):
         default=Path(".holdfast"),
         description="Where the embedded PostgreSQL keeps its data.",
     )
+    worker_id: Annotated[str, Field(min_length=1, max_length=150)] | None = Field(
+        default=None,
+        description="Name of the worker; the process start is added to it. Without it, the host's name.",
+    )
+    worker_queues: Names = Field(
+        default=(),
+        description="Queues that the worker serves, separated by commas. With no prefixes either: default.",
+    )
+    worker_type_prefixes: Names = Field(
+        default=(),
+        description="Prefixes of the task types that the worker serves, separated by commas.",
+    )
+    worker_concurrency: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=10,
+        description="How many tasks the worker runs at once.",
+    )
+    worker_timeout: Annotated[Duration, between("5s", "1d")] = Field(
+        default=timedelta(seconds=60),
+        description="How long a worker may be silent before it counts as dead.",
+    )
+    poll_interval: Annotated[Duration, between("10ms", "1h")] = Field(
+        default=timedelta(seconds=2),
+        description="How long an idle worker waits for a wake-up before it looks by itself.",
+    )
+    lease: Annotated[Duration, between("1s", "1d")] = Field(
+        default=timedelta(seconds=30),
+        description="How long a task is held without a heartbeat.",
+    )
+    heartbeat: Annotated[Duration, between("100ms", "1h")] = Field(
+        default=timedelta(seconds=10),
+        description="How often the worker prolongs its leases. At most half a lease.",
+    )
+    grace: Annotated[Duration, between("0s", "1d")] = Field(
+        default=timedelta(seconds=30),
+        description="How long running tasks may go on after the worker was asked to stop.",
+    )
+    log_format: Literal["console", "json"] | None = Field(
+        default=None,
+        description="How the worker logs: for people, or for machines. Without it, as the terminal tells.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info",
+        description="From which level on the worker logs; debug has a line for every task.",
+    )
+    metrics_port: Annotated[int, Field(ge=0, le=65535)] | None = Field(
+        default=None,
+        description="Port of 127.0.0.1 on which the worker serves Prometheus metrics; 0 takes a free one.",
+    )
+
+    @model_validator(mode="after")
+    def _heartbeat_fits_lease(self) -> "Settings":
+        if self.heartbeat * 2 > self.lease:
+            raise PydanticCustomError(
+                "heartbeat", "give at most half of the lease, which is {lease}", {"lease": str(self.lease)}
+            )
+        return self
 
     @classmethod
     def load(cls, **arguments: Any) -> "Settings":
@@ -121,6 +204,8 @@ class Settings(BaseSettings):
 
 
 def _explain(error: Mapping[str, Any]) -> str:
+    if error["type"] == "heartbeat":
+        return f"HOLDFAST_HEARTBEAT cannot be used: {error['msg']}"
     name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"

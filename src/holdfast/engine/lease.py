@@ -51,28 +51,17 @@ def claim(
 
 
 # A worker's own view of a claim: no objects that it would only take apart again, and times as numbers.
-_WORK = ", ".join(
-    (
-        "answer.task_id::text",
-        "answer.token",
-        "answer.type",
-        "answer.payload::text",
-        "answer.attempt",
-        "answer.max_attempts",
-        "answer.executor",
-        "answer.metadata::text",
-        "date_part('epoch', answer.timeout)",
-        "date_part('epoch', answer.lease_until)",
-        "date_part('epoch', answer.run_at)",
-        "answer.lane_id",
-        "date_part('epoch', queues.clock())",
-    )
-)
+_WORK = """
+answer.task_id::text, answer.token, answer.type, answer.payload::text, answer.attempt, answer.max_attempts,
+answer.executor, answer.metadata::text, date_part('epoch', answer.timeout),
+date_part('epoch', answer.lease_until), date_part('epoch', answer.run_at), answer.lane_id,
+date_part('epoch', queues.clock())"""
 
 
 def claim_work(
     worker_id: str,
     max_tasks: int,
+    *,
     queues: Sequence[str] | None,
     type_prefixes: Sequence[str] | None,
     lease: timedelta,
@@ -88,6 +77,13 @@ def claim_work(
         "after": None if after is None else document(RawJson(after)),
     }
     return call("queues.claim", lambda rows: rows, arguments, _WORK)
+
+
+def next_due(
+    queues: Sequence[str] | None, type_prefixes: Sequence[str] | None
+) -> Statement[timedelta | None]:
+    """How long until the next task is due; None if none waits."""
+    return call("queues.next_due", scalar, {"queues": texts(queues), "type_prefixes": texts(type_prefixes)})
 
 
 def settle_work(

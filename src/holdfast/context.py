@@ -1,0 +1,95 @@
+"""What a handler may know and do beyond its arguments."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+from uuid import UUID
+
+import structlog
+
+
+class Stopped(BaseException):
+    """Raised by `Context.check` when the task was cancelled, deleted or lost: let it pass.
+
+    Not an Exception, so that a handler that catches those does not go on by mistake.
+    """
+
+
+class Held(Protocol):
+    """What a context reads of the task that the worker holds."""
+
+    task_id: str
+    type: str
+    attempt: int
+    max_attempts: int
+    metadata: str | None
+    progress: dict[str, Any] | None
+
+    @property
+    def stop(self) -> str | None:
+        """Why the handler should end, if it should."""
+
+
+class Context:
+    """Given to a handler as its first parameter, if that is annotated with `Context` or named `ctx`."""
+
+    __slots__ = ("_held", "_open_transaction", "_tell")
+
+    def __init__(self, held: Held, tell: Callable[[], None], open_transaction: Callable[[], Any]) -> None:
+        self._held = held
+        self._tell = tell
+        self._open_transaction = open_transaction
+
+    @property
+    def task_id(self) -> UUID:
+        return UUID(self._held.task_id)
+
+    @property
+    def type(self) -> str:
+        return self._held.type
+
+    @property
+    def attempt(self) -> int:
+        """The number of this attempt; the first is 1."""
+        return self._held.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._held.max_attempts
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        return {} if self._held.metadata is None else dict(json.loads(self._held.metadata))
+
+    @property
+    def log(self) -> Any:
+        """A structured logger that names the task on every line."""
+        return structlog.get_logger("holdfast.task").bind(
+            task_id=self._held.task_id, type=self._held.type, attempt=self._held.attempt
+        )
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far it is, for `holdfast show`. Cheap: only the last word before a heartbeat is sent."""
+        self._held.progress = {
+            "done": done,
+            "total": total,
+            "note": None if note is None else str(note)[:500],
+        }
+        self._tell()
+
+    def cancelled(self) -> bool:
+        """Whether the task was cancelled, deleted or lost since the handler started."""
+        return self._held.stop is not None
+
+    def check(self) -> None:
+        """A checkpoint: ends the handler here if the task was cancelled, deleted or lost."""
+        if self._held.stop is not None:
+            raise Stopped(self._held.stop)
+
+    def transaction(self) -> Any:
+        """A connection whose commit also records the outcome: `async with` in async handlers, else `with`.
+
+        What the handler writes through it is committed together with the outcome when the handler has
+        returned. If the lease was lost by then, or the handler raises, both are rolled back.
+        """
+        return self._open_transaction()

@@ -1,0 +1,109 @@
+"""Claiming: how much to ask for, and where to look from."""
+
+import json
+import time
+from datetime import timedelta
+
+from holdfast.engine import fleet
+from holdfast.engine import lease as statements
+from holdfast.settings import Settings
+from holdfast.worker.clock import DatabaseClock, written
+from holdfast.worker.job import Job
+from holdfast.worker.link import Link
+
+CURSOR_SECONDS = 1.0
+PREFETCH_SECONDS = 0.05
+MOST_PREFETCHED = 500
+SHARE_OF_LEASE = 0.1
+
+
+class Demand:
+    """How many tasks to hold in advance: as many as are started in a twentieth of a second.
+
+    Few enough that each starts within a fraction of its lease, and that a crash strands little.
+    """
+
+    def __init__(self, concurrency: int, lease: timedelta) -> None:
+        self._concurrency = concurrency
+        self._ahead = min(PREFETCH_SECONDS, SHARE_OF_LEASE * lease.total_seconds())
+        self._per_second = 0.0
+        self._since = time.monotonic()
+        self._started = 0
+
+    def wanted(self, running: int, waiting: int) -> int:
+        """Nothing while half of what is held in advance is left: claims go in batches."""
+        prefetch = min(MOST_PREFETCHED, int(self._per_second * self._ahead))
+        if waiting > prefetch // 2:
+            return 0
+        return max(0, self._concurrency - running) + prefetch - waiting
+
+    def started(self, count: int) -> None:
+        self._started += count
+        elapsed = time.monotonic() - self._since
+        if elapsed >= PREFETCH_SECONDS:
+            self._per_second = (self._per_second + self._started / elapsed) / 2
+            self._since += elapsed
+            self._started = 0
+
+
+class Cursor:
+    """Where the last claim ended in each lane, so that the next need not walk over what it left behind."""
+
+    def __init__(self) -> None:
+        self._ends: dict[str, dict[str, str]] = {}
+        self._since = 0.0
+
+    def current(self) -> str | None:
+        """Dropped after a second: what was put in behind it is not seen before."""
+        if self._ends and time.monotonic() - self._since > CURSOR_SECONDS:
+            self._ends = {}
+        return json.dumps(self._ends) if self._ends else None
+
+    def advance(self, jobs: list[Job], *, short: bool) -> None:
+        if short:
+            self._ends = {}
+            return
+        if not self._ends:
+            self._since = time.monotonic()
+        for lane_id, last in {job.lane_id: job for job in jobs}.items():
+            self._ends[str(lane_id)] = {"run_at": written(last.run_at), "task_id": last.task_id}
+
+
+class Claimer:
+    """One claim after another, on a connection of its own."""
+
+    def __init__(self, link: Link, worker_id: str, settings: Settings, clock: DatabaseClock) -> None:
+        self._link = link
+        self._worker_id = worker_id
+        self._queues = list(settings.worker_queues) or None
+        self._prefixes = list(settings.worker_type_prefixes) or None
+        self._lease = settings.lease
+        self._clock = clock
+        self._cursor = Cursor()
+
+    async def claim(self, count: int) -> list[Job]:
+        """At most so many tasks; fewer only if no more are due."""
+        asked = time.monotonic()
+        rows = await self._link.run(
+            lambda: statements.claim_work(
+                self._worker_id,
+                count,
+                queues=self._queues,
+                type_prefixes=self._prefixes,
+                lease=self._lease,
+                after=self._cursor.current(),
+            )
+        )
+        jobs = [Job(row, asked) for row in rows]
+        if rows:
+            self._clock.heard(rows[0][-1], asked)
+        self._cursor.advance(jobs, short=len(jobs) < count)
+        return jobs
+
+    async def mark_idle(self, *, idle: bool) -> None:
+        await self._link.run(lambda: fleet.mark_idle(self._worker_id, idle))
+
+    async def seconds_until_due(self) -> float | None:
+        """None if nothing waits."""
+        due = await self._link.run(lambda: statements.next_due(self._queues, self._prefixes))
+        return None if due is None else max(0.0, due.total_seconds())
