@@ -16,7 +16,13 @@ from (
   union all
   select o.task_id, v.event_type, v.occurred_at, o.attempt, o.worker_id, null,
     case when v.rank > 3 then o.reason end, null, v.rank
-  from queues.outcome o
+  from (
+    select o.task_id, o.status, o.claimed_at, o.started_at, o.finished_at, o.attempt, o.worker_id, o.reason from queues.outcome o
+    union all
+    -- A retry takes the outcome away: how the task had ended is kept with the act.
+    select a.task_id, a.data ->> 'status', (a.data ->> 'claimed_at')::timestamptz, (a.data ->> 'started_at')::timestamptz,
+      (a.data ->> 'finished_at')::timestamptz, a.attempt, a.worker_id, a.data ->> 'reason'
+    from queues.act a where a.act = 'retried') o
   cross join lateral (values ('claimed', o.claimed_at, 2), ('started', o.started_at, 3), (o.status, o.finished_at, 6))
     v(event_type, occurred_at, rank)
   where v.occurred_at is not null
@@ -37,8 +43,12 @@ from (
     ('retried', case when e.retry_at is not null and not e.recovered then e.occurred_at end, null,
       pg_catalog.jsonb_build_object('run_at', e.retry_at), 5)) v(event_type, occurred_at, reason, data, rank)
   where v.occurred_at is not null
-    and not (v.event_type = 'failed' and exists (
-      select from queues.outcome o where o.task_id = e.task_id and o.status = 'failed' and o.finished_at = e.occurred_at))
+    and not (v.event_type = 'failed' and (
+      exists (select from queues.outcome o
+        where o.task_id = e.task_id and o.status = 'failed' and o.finished_at = e.occurred_at)
+      or exists (select from queues.act a
+        where a.task_id = e.task_id and a.act = 'retried' and a.data ->> 'status' = 'failed'
+          and (a.data ->> 'finished_at')::timestamptz = e.occurred_at)))
 
   union all
   select a.task_id, v.event_type, v.occurred_at, a.attempt, a.worker_id,
@@ -47,9 +57,6 @@ from (
   cross join lateral (values
     ('claimed', case when a.act in ('released', 'snoozed') then (a.data ->> 'claimed_at')::timestamptz end, 2),
     ('started', case when a.act in ('released', 'snoozed') then (a.data ->> 'started_at')::timestamptz end, 3),
-    -- A retry takes the outcome away: how the task had ended is kept with the act.
-    (a.data ->> 'status', case when a.act = 'retried' and a.data ->> 'status' <> 'cancelled'
-      then (a.data ->> 'finished_at')::timestamptz end, 6),
     (a.act, a.occurred_at, 7)) v(event_type, occurred_at, rank)
   where a.task_id is not null and v.occurred_at is not null
 ) e
