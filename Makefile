@@ -14,10 +14,10 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = $(wildcard tests/sql tests/concurrency tests/migrations tests/plans)
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test test-18 test-16 test-15 test-all check format bench lock clean
+.PHONY: help up test test-18 test-16 test-15 test-all check format bench bench-peers lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV): requirements.lock pyproject.toml
 	$(PYTHON) -m venv --clear .venv
@@ -64,10 +64,13 @@ format: $(VENV) ## format the code and mend what the linter can mend
 bench: $(VENV) ## measure the engine against its floor
 	$(BIN)/python -m benchmarks.engine $(ARGS)
 
+bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json FILE" for more
+	$(BIN)/python -m benchmarks.peers $(ARGS)
+
 lock: $(VENV) ## resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --universal \
 	  --python-version 3.11 --upgrade --quiet --custom-compile-command 'make lock' --output-file requirements.lock
 
 clean: ## remove what can be built again; your data in .holdfast stays
-	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .bench dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,176 @@
+"""What is measured. Each one takes a contender, has a database to itself and answers with named figures."""
+
+import statistics
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from benchmarks import scenarios
+from benchmarks.peers import processes
+from benchmarks.peers.cluster import number
+from benchmarks.peers.contender import Contender, Failure
+from benchmarks.peers.drain import drain
+
+Values = dict[str, float]
+Measure = Callable[[Contender, float], Values]
+
+TRICKLE = 500
+WARM_UP = 20
+IN_FLIGHT = 1000
+WIDTH = 100
+MILLION = 1_000_000
+SNAPSHOT_JOBS = 300_000
+
+
+def scaled(count: int, scale: float) -> int:
+    return max(200, int(count * scale) // 100 * 100)
+
+
+def enqueue_one(contender: Contender, scale: float) -> Values:
+    return _enqueue(contender, "one", scaled(contender.peer.singles, scale))
+
+
+def enqueue_many(contender: Contender, scale: float) -> Values:
+    return _enqueue(contender, "many", scaled(contender.peer.jobs, scale)) if contender.peer.bulk else {}
+
+
+def enqueue_concurrently(contender: Contender, scale: float) -> Values:
+    """A hundred at a time in one process; the database is asked whether all have arrived."""
+    count = scaled(contender.peer.singles * 10, scale)
+    with contender.database() as database:
+        took = contender.ask(database, "concurrent", count=count, width=WIDTH)["seconds"]
+        _expect_unfinished(contender, database, count)
+    return {"per_second": count / took}
+
+
+def drain_alone(contender: Contender, scale: float) -> Values:
+    return _drain(contender, scaled(contender.peer.jobs, scale), 1)
+
+
+def drain_together(contender: Contender, scale: float) -> Values:
+    return _drain(contender, scaled(contender.peer.jobs, scale), 2)
+
+
+def latency(contender: Contender, scale: float) -> Values:
+    """From the return of the enqueue, which is after its commit, to the start of the handler."""
+    count = scaled(TRICKLE, scale) + WARM_UP
+    settings = {**contender.peer.settings, **contender.peer.idle_settings}
+    with contender.database() as database, contender.workers(database, count, settings=settings) as (worker,):
+        _wait(lambda: worker.slots.is_ready, 20, "the worker was not ready")
+        time.sleep(3)
+        times = contender.ask(database, "trickle", count=count, interval=0.02)
+        _wait(lambda: worker.slots.started == count, 15, "not every job had started")
+        starts = worker.slots.starts()
+    commit = [(s - r) / 1e6 for s, r in zip(starts, times["returned"], strict=True)][WARM_UP:]
+    call = [(s - c) / 1e6 for s, c in zip(starts, times["called"], strict=True)][WARM_UP:]
+    return {**_percentiles(commit), **{f"call_{name}": value for name, value in _percentiles(call).items()}}
+
+
+def in_flight(contender: Contender, _scale: float) -> Values:
+    """Memory of one worker while a thousand handlers wait for an event; then they may end, and must."""
+    with contender.database() as database:
+        contender.ask(database, "enqueue", mode="many", count=IN_FLIGHT, task="wait")
+        with contender.workers(database, IN_FLIGHT, settings={"concurrency": IN_FLIGHT}) as (worker,):
+            _wait(lambda: worker.slots.started == IN_FLIGHT, 60, "not every job was in flight")
+            time.sleep(1)
+            resident = processes.resident_mb([worker.pid])
+            worker.slots.path.with_name(worker.slots.path.name + ".go").touch()
+            with contender.cluster.connect(database) as connection:
+                unfinished = contender.peer.unfinished or ""
+                _wait(lambda: number(connection, unfinished) == 0, 30, "not every job ended")
+    return {"resident_mb": resident}
+
+
+def million_finished(contender: Contender, scale: float) -> Values:
+    """The same backlog with a million finished tasks in the database and without, one after the other."""
+    count = scaled(contender.peer.jobs, scale)
+    full = _with_a_million(contender, scale)
+    rates = {}
+    for name, template in (("clean", contender.template), ("full", full)):
+        with contender.database(template) as database:
+            contender.fill(database, count)
+            rates[name] = drain(contender, database, count).per_second
+    return {"ratio": rates["full"] / rates["clean"], **rates}
+
+
+def held_snapshot(contender: Contender, scale: float) -> Values:
+    """While a session holds an old snapshot: the last fifth of a backlog against the first."""
+    count = scaled(SNAPSHOT_JOBS, scale)
+    with contender.database() as database:
+        contender.fill(database, count)
+        with psycopg.connect(contender.cluster.server.url(database)) as reader:
+            reader.execute("set transaction isolation level repeatable read")
+            reader.execute("select count(*) from pg_catalog.pg_class")
+            starts = drain(contender, database, count).starts
+            reader.rollback()
+    fifth = count // 5
+    return {"ratio": (starts[fifth] - starts[0]) / (starts[-1] - starts[-1 - fifth])}
+
+
+def _enqueue(contender: Contender, mode: str, count: int) -> Values:
+    with contender.database() as database:
+        log = contender.cluster.wal_position()
+        took = contender.ask(database, "enqueue", mode=mode, count=count)["seconds"]
+        written = contender.cluster.wal_position() - log
+        _expect_unfinished(contender, database, count)
+    return {"per_second": count / took, "wal_bytes": written / count}
+
+
+def _drain(contender: Contender, count: int, processes: int) -> Values:
+    with contender.database() as database:
+        contender.fill(database, count)
+        return drain(contender, database, count, processes).values()
+
+
+def _expect_unfinished(contender: Contender, database: str, count: int) -> None:
+    if contender.peer.unfinished is None:
+        return
+    with contender.cluster.connect(database) as connection:
+        found = number(connection, contender.peer.unfinished)
+    if found != count:
+        raise Failure(f"{count} jobs were enqueued and {found} are there")
+
+
+def _with_a_million(contender: Contender, scale: float) -> str:
+    """A template, made once in a run."""
+    name = f"{contender.template}_full"
+    with contender.cluster.connect("postgres") as admin:
+        if number(admin, f"select count(*) from pg_database where datname = '{name}'"):
+            return name
+    contender.cluster.create(name, contender.template)
+    with contender.cluster.connect(name) as connection:
+        connection.execute(scenarios.FINISHED, (scaled(MILLION, scale),))
+        connection.execute("vacuum analyze")
+    return name
+
+
+def _percentiles(values: list[float]) -> Values:
+    cuts = statistics.quantiles(values, n=100, method="inclusive")
+    return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98]}
+
+
+def _wait(happened: Callable[[], bool], seconds: float, otherwise: str) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        if time.monotonic() > deadline:
+            raise Failure(f"{otherwise} after {seconds:.0f} s")
+        time.sleep(0.05)
+
+
+EVERYONE: dict[str, Measure] = {
+    "enqueue_one": enqueue_one,
+    "enqueue_many": enqueue_many,
+    "drain_1": drain_alone,
+    "drain_2": drain_together,
+    "latency": latency,
+}
+"""Of every contender. The floor takes part in the first two."""
+
+OURS: dict[str, Measure] = {
+    "concurrent": enqueue_concurrently,
+    "in_flight": in_flight,
+    "finished": million_finished,
+    "snapshot": held_snapshot,
+}
+"""Of Holdfast alone."""
