@@ -1,0 +1,57 @@
+"""queues.next_due: how long a worker may rest."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.clock import Clock
+from support.engine import Connection, act, answer, claim, enqueue
+
+
+def _next_due(tx: Connection, **arguments: Any) -> float | None:
+    rest: timedelta | None = answer(tx, "queues.next_due", arguments)
+    return None if rest is None else rest.total_seconds()
+
+
+def test_it_is_the_time_until_the_first_task_is_due(tx: Connection, clock: Clock) -> None:
+    for seconds in (90, 60, 120):
+        enqueue(tx, run_at=clock.after(seconds), priority=seconds)
+    assert _next_due(tx) == 60
+
+    clock.advance(70)
+    assert _next_due(tx) == -10
+
+
+def test_nothing_waits(tx: Connection) -> None:
+    enqueue(tx)
+    claim(tx)
+
+    assert _next_due(tx) is None
+
+
+@pytest.mark.parametrize(
+    ("subscription", "seconds"),
+    [
+        ({}, None),
+        ({"queues": ["media"]}, 20),
+        ({"type_prefixes": ["billing."]}, 10),
+        ({"type_prefixes": ["billing_"]}, None),
+        ({"queues": ["media"], "type_prefixes": ["billing."]}, 10),
+    ],
+)
+def test_only_what_the_worker_subscribes_to_counts(
+    tx: Connection, clock: Clock, subscription: dict[str, Any], seconds: float | None
+) -> None:
+    enqueue(tx, "billing.x", run_at=clock.after(10))
+    enqueue(tx, "media.x", run_at=clock.after(20))
+
+    assert _next_due(tx, **subscription) == seconds
+
+
+def test_what_is_paused_or_deleted_does_not_count(tx: Connection, clock: Clock) -> None:
+    act(tx, "delete_task", enqueue(tx, "a.b", run_at=clock.after(5)))
+    enqueue(tx, "paused.x", run_at=clock.after(10))
+    answer(tx, "queues.pause", {"queue": "paused"})
+
+    assert _next_due(tx, queues=["a", "paused"]) is None

@@ -1,0 +1,235 @@
+"""internal.run_function: calls one business function that was granted, and nothing else."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+from support.engine import Connection, value
+
+PINNED = "security definer set search_path = pg_catalog, pg_temp"
+ENVELOPE = "select jsonb_build_object('success', true, 'payload', payload, 'ran_as', current_user)"
+
+
+@pytest.fixture(autouse=True)
+def _application(tx: Connection) -> None:
+    tx.execute("create role app_owner")
+    tx.execute("create schema app authorization app_owner")
+    tx.execute("grant usage on schema app to holdfast_worker")
+
+
+def _create(
+    tx: Connection,
+    name: str = "app.charge",
+    *,
+    parameters: str = "payload jsonb",
+    returns: str = "returns jsonb",
+    how: str = PINNED,
+    body: str = ENVELOPE,
+    kind: str = "function",
+) -> None:
+    signature = f"{name}({parameters.removesuffix(' default 1')})"
+    tx.execute(f"create {kind} {name}({parameters}) {returns} language sql {how} as $$ {body} $$".encode())
+    tx.execute(f"alter routine {signature} owner to app_owner".encode())
+    tx.execute(f"revoke all on routine {signature} from public".encode())
+    tx.execute(f"grant execute on routine {signature} to holdfast_worker".encode())
+
+
+@contextmanager
+def _as_worker(tx: Connection) -> Iterator[None]:
+    with tx.transaction():
+        tx.execute("set local role holdfast_worker")
+        yield
+        tx.execute("reset role")
+
+
+def _run(tx: Connection, name: Any, payload: Any = None) -> Any:
+    with _as_worker(tx):
+        return value(tx, "select internal.run_function(%s, %s)", [name, Jsonb(payload)])
+
+
+def _refused(tx: Connection, name: Any) -> str:
+    with pytest.raises(psycopg.Error) as caught:
+        _run(tx, name)
+    assert caught.value.sqlstate == "QF404"
+    return caught.value.diag.message_primary or ""
+
+
+def test_it_answers_the_functions_envelope_and_runs_it_as_its_owner(tx: Connection) -> None:
+    _create(tx)
+
+    assert _run(tx, "app.charge", {"n": 1}) == {"success": True, "payload": {"n": 1}, "ran_as": "app_owner"}
+
+
+def test_a_payload_may_be_null(tx: Connection) -> None:
+    _create(tx)
+
+    with _as_worker(tx):
+        answered = value(tx, "select internal.run_function('app.charge', null)")
+    assert answered["payload"] is None
+
+
+def test_an_error_of_the_function_comes_through(tx: Connection) -> None:
+    _create(tx, body="select jsonb_build_object('n', 1 / 0)")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        _run(tx, "app.charge")
+
+
+def test_its_effects_are_in_the_callers_transaction(tx: Connection) -> None:
+    tx.execute("create table app.ledger (n integer)")
+    tx.execute("alter table app.ledger owner to app_owner")
+    _create(tx, body="insert into app.ledger values (1) returning jsonb_build_object('success', true)")
+
+    _run(tx, "app.charge")
+
+    assert value(tx, "select count(*) from app.ledger") == 1
+
+
+def test_missing_and_forbidden_read_the_same(tx: Connection) -> None:
+    _create(tx, "app.forbidden")
+    tx.execute("revoke execute on function app.forbidden from holdfast_worker")
+
+    missing, forbidden = _refused(tx, "app.missing"), _refused(tx, "app.forbidden")
+
+    assert missing.replace("missing", "forbidden") == forbidden
+
+
+def test_a_function_in_a_schema_that_the_caller_may_not_use_is_refused(tx: Connection) -> None:
+    _create(tx)
+    tx.execute("revoke usage on schema app from holdfast_worker")
+
+    _refused(tx, "app.charge")
+
+
+def test_what_everybody_may_execute_is_refused(tx: Connection) -> None:
+    _create(tx)
+    tx.execute("grant execute on function app.charge to public")
+
+    _refused(tx, "app.charge")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("set search_path = pg_catalog, pg_temp", id="not a definer"),
+        pytest.param("security definer", id="no pinned path"),
+        pytest.param("security definer set search_path = pg_catalog", id="without pg_temp"),
+        pytest.param("security definer set search_path = pg_temp, pg_catalog", id="pg_temp first"),
+        pytest.param("security definer set search_path = app, pg_catalog, pg_temp", id="another schema"),
+        pytest.param("security definer set search_path = pg_catalog, pg_temp, app", id="one more schema"),
+        pytest.param("security definer set search_path = ''", id="empty path"),
+        pytest.param("security definer set search_path = 'pg_catalog, pg_temp'", id="one quoted name"),
+    ],
+)
+def test_a_function_that_is_not_built_as_asked_is_refused(tx: Connection, how: str) -> None:
+    _create(tx, how=how)
+
+    _refused(tx, "app.charge")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "returns", "body"),
+    [
+        pytest.param("", "returns jsonb", "select '{}'::jsonb", id="no parameter"),
+        pytest.param("payload jsonb, more jsonb", "returns jsonb", ENVELOPE, id="two parameters"),
+        pytest.param("payload jsonb, m int default 1", "returns jsonb", ENVELOPE, id="a default parameter"),
+        pytest.param("payload json", "returns jsonb", "select '{}'::jsonb", id="json"),
+        pytest.param("payload text", "returns jsonb", "select '{}'::jsonb", id="text"),
+        pytest.param("variadic payload jsonb[]", "returns jsonb", "select '{}'::jsonb", id="variadic"),
+        pytest.param("payload jsonb", "returns text", "select 'text'", id="returns text"),
+        pytest.param("payload jsonb", "returns void", "select", id="returns nothing"),
+        pytest.param("payload jsonb", "returns setof jsonb", ENVELOPE, id="returns a set"),
+        pytest.param(
+            "payload jsonb",
+            "returns table (one jsonb)",
+            "select '{}'::jsonb",
+            id="returns a table",
+        ),
+    ],
+)
+def test_a_function_of_another_shape_is_refused(
+    tx: Connection, parameters: str, returns: str, body: str
+) -> None:
+    _create(tx, parameters=parameters, returns=returns, body=body)
+
+    _refused(tx, "app.charge")
+
+
+def test_a_procedure_is_refused(tx: Connection) -> None:
+    _create(tx, returns="", body="select 1", kind="procedure")
+
+    _refused(tx, "app.charge")
+
+
+def test_an_aggregate_is_refused(tx: Connection) -> None:
+    tx.execute("create aggregate app.charge(jsonb) (sfunc = jsonb_concat, stype = jsonb)")
+    tx.execute("grant execute on function app.charge(jsonb) to holdfast_worker")
+
+    _refused(tx, "app.charge")
+
+
+def test_a_name_that_two_functions_have_is_refused(tx: Connection) -> None:
+    _create(tx)
+    _create(tx, parameters="payload text", body="select '{}'::jsonb")
+
+    _refused(tx, "app.charge")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        None,
+        "",
+        "charge",
+        "app.",
+        ".charge",
+        "app..charge",
+        "app.charge ",
+        " app.charge",
+        "app.charge\n",
+        "app.charge.more",
+        "App.charge",
+        "app.Charge",
+        '"app"."charge"',
+        'app."charge"',
+        "app.charge()",
+        "app.charge(jsonb)",
+        "app.charge; drop table queues.task",
+        "app.charge'); drop table queues.task; --",
+        "app.charge--",
+        "app.charge/**/",
+        "app.charge$1",
+        "app.chårge",
+        "app." + "c" * 64,
+        "a" * 100_000,
+        "pg_catalog.pg_sleep",
+        "pg_catalog.jsonb_pretty",
+        "pg_catalog.to_jsonb",
+        "queues.finish",
+        "queues.enqueue_many",
+        "internal.run_function",
+        "app.%I",
+        "app.%s",
+    ],
+)
+def test_a_name_that_is_not_plain_or_not_ours_to_run_is_refused(tx: Connection, name: str | None) -> None:
+    _create(tx)
+
+    _refused(tx, name)
+
+
+def test_a_message_quotes_no_more_than_a_names_worth(tx: Connection) -> None:
+    assert len(_refused(tx, "x" * 100_000)) < 250
+
+
+def test_a_temporary_function_is_refused(tx: Connection) -> None:
+    made = f"create function pg_temp.charge(payload jsonb) returns jsonb language sql {PINNED}"
+    tx.execute(f"{made} as $$ select payload $$".encode())
+    schema = value(tx, "select nspname from pg_namespace where oid = pg_my_temp_schema()")
+
+    _refused(tx, f"{schema}.charge")
+    _refused(tx, "pg_temp.charge")
