@@ -207,21 +207,32 @@ _INSTALL = "Run holdfast migrate."
 def translate(error: psycopg.Error) -> HoldfastError:
     """What an error of the driver means."""
     message = error.diag.message_primary or str(error).strip() or type(error).__name__
-    # Inside a function, a missing name is that function's own mistake: the engine itself was found.
-    inside = error.diag.context is not None
-    state = error.sqlstate
-    if state is None:
+    if error.sqlstate is None:
         return _without_sqlstate(error, message)
+    return translate_state(
+        error.sqlstate,
+        message,
+        detail=error.diag.message_detail,
+        hint=error.diag.message_hint,
+        # Inside a function, a missing name is that function's own mistake: the engine itself was found.
+        inside=error.diag.context is not None,
+    )
+
+
+def translate_state(
+    state: str, message: str, *, detail: str | None, hint: str | None, inside: bool
+) -> HoldfastError:
+    """What an error of PostgreSQL means, whichever driver brought it."""
     kind = next(
         (BY_SQLSTATE[state[:n]] for n in (5, 3, 2) if state[:n] in BY_SQLSTATE), UnexpectedDatabaseError
     )
     if kind is NotInstalled:
         return _missing(message, state) if not inside else UnexpectedDatabaseError(message, sqlstate=state)
-    if state == "22P05" and r"\u0000" in (error.diag.message_detail or ""):
+    if state == "22P05" and r"\u0000" in (detail or ""):
         message = r"the text holds \u0000, which PostgreSQL cannot store"
-    elif kind is InvalidArgument and error.diag.message_detail and not state.startswith("QF"):
-        message = f"{message}: {error.diag.message_detail}"
-    return kind(message, hint=error.diag.message_hint or _HINTS.get(state), sqlstate=state)
+    elif kind is InvalidArgument and detail and not state.startswith("QF"):
+        message = f"{message}: {detail}"
+    return kind(message, hint=hint or _HINTS.get(state), sqlstate=state)
 
 
 def _missing(message: str, state: str) -> HoldfastError:
