@@ -1,0 +1,204 @@
+"""The application's side: which functions are tasks, and where the work is kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from uuid import UUID
+
+from holdfast.client import Address, Client, Progress
+from holdfast.errors import InvalidArgument, InvalidHandler
+from holdfast.handle import Handle
+from holdfast.handler import DEFAULT_RETRY, Handler, build_handler
+from holdfast.middleware import Middleware
+from holdfast.model import NewTask
+from holdfast.retry import RetryPolicy
+from holdfast.task import Task
+
+if TYPE_CHECKING:
+    from holdfast.context import Context
+    from holdfast.settings import Settings
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Decorator(Protocol):
+    """Of the four shapes of a handler: with a context or without, async or not."""
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # a function of anything may be called with a context, too
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> Task[P, R, Callable[Concatenate[Context, P], R]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Task[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, Callable[P, R]]: ...
+
+
+class App:
+    """Connects when it is first used; nothing happens at import.
+
+    Without an address, the settings say where the work is kept; without those, an embedded PostgreSQL does.
+    """
+
+    def __init__(self, database_url: str | None = None, *, settings: Settings | None = None) -> None:
+        self.middlewares: list[Middleware] = []
+        self._database_url = database_url
+        self._settings = settings
+        if settings and database_url:
+            self._settings = settings.model_copy(update={"database_url": database_url})
+        self._handlers: dict[str, Handler] = {}
+        self.handlers: Mapping[str, Handler] = MappingProxyType(self._handlers)
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._address = Address(self._find_database)
+        self._client: tuple[int, Client] | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """Read from the environment at first use, so that importing an app needs none."""
+        from holdfast.settings import Settings  # noqa: PLC0415 - a third of the time that importing an app takes
+
+        if self._settings is None:
+            self._settings = Settings.load(database_url=self._database_url)
+        return self._settings
+
+    @property
+    def database_url(self) -> str:
+        """Where the work is kept; may start the embedded server."""
+        return self._address.get()
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        return MappingProxyType(self._tasks)
+
+    def task(
+        self,
+        type: str,  # noqa: A002 - the word that everything else uses for it
+        *,
+        queue: str | None = None,
+        priority: int = 0,
+        max_attempts: int = 3,
+        timeout: float | None = None,
+        lease: float | None = None,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        executor: str = "python",
+    ) -> Decorator:
+        """Make a function the handler of a type. It stays callable as it was."""
+        task_type = type
+
+        def register(function: Callable[..., Any], /) -> Task[..., Any]:
+            handler = build_handler(
+                task_type,
+                function,
+                queue=queue,
+                priority=priority,
+                max_attempts=max_attempts,
+                timeout=timeout,
+                lease=lease,
+                retry=retry,
+                executor=executor,
+            )
+            return self._register(handler)
+
+        if not isinstance(task_type, str):
+            raise InvalidHandler("write @app.task('billing.charge'): a task needs a type")
+        return cast("Decorator", register)
+
+    def middleware(self, middleware: Middleware) -> Middleware:
+        """Wrap every run of every handler; the first one registered is the outermost."""
+        self.middlewares.append(middleware)
+        return middleware
+
+    def enqueue_many(
+        self, tasks: Iterable[NewTask], *, tx: Any = None, progress: Progress | None = None
+    ) -> list[Handle[Any]]:
+        """All or nothing; of different types, made by `call` of each task."""
+        enqueued = self.connect().enqueue_many(_checked(tasks), tx, progress)
+        return [self._handle(one.task_id, one.created) for one in enqueued]
+
+    async def aenqueue_many(
+        self, tasks: Iterable[NewTask], *, tx: Any = None, progress: Progress | None = None
+    ) -> list[Handle[Any]]:
+        enqueued = await self.connect().aenqueue_many(_checked(tasks), tx, progress)
+        return [self._handle(one.task_id, one.created) for one in enqueued]
+
+    def handle(self, task_id: UUID | str) -> Handle[Any]:
+        """The handle of a task that was enqueued before, perhaps by another process."""
+        try:
+            return self._handle(UUID(str(task_id)), None)
+        except ValueError:
+            raise InvalidArgument(f"task_id {task_id!r} is not a UUID") from None
+
+    def schema(self) -> dict[str, Any]:
+        """Every task with its limits and the JSON schema of its arguments and its result, by type."""
+        return {task_type: _described(handler) for task_type, handler in sorted(self._handlers.items())}
+
+    def run_worker(self, **options: Any) -> Any:
+        """Run a worker for this app's tasks in this process until it is told to stop."""
+        from holdfast.worker import run  # noqa: PLC0415 - whoever only enqueues need not load it
+
+        return run(self, **options)
+
+    def connect(self) -> Client:
+        """The connections of this process. A fork gets its own: sharing one would mix up their answers."""
+        if self._client is None or self._client[0] != os.getpid():
+            self._client = (os.getpid(), Client(self._address))
+        return self._client[1]
+
+    def close(self) -> None:
+        """Close what is open; the next call opens it again."""
+        client, self._client = self._client, None
+        if client is not None and client[0] == os.getpid():
+            client[1].close()
+
+    def _find_database(self) -> str:
+        from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - brings the settings with it
+
+        return resolve_database_url(self.settings)
+
+    def _register(self, handler: Handler) -> Task[..., Any]:
+        if handler.type in self._handlers:
+            raise InvalidHandler(
+                f"{handler.type} already has a handler: {self._handlers[handler.type].function!r}",
+                hint="Give one of them another type, such as a new version of it.",
+            )
+        self._handlers[handler.type] = handler
+        task: Task[..., Any] = Task(self, handler, handler.function)
+        self._tasks[handler.type] = task
+        return task
+
+    def _handle(self, task_id: UUID, created: bool | None) -> Handle[Any]:
+        return Handle(task_id, created=created, connect=self.connect, handlers=self._handlers)
+
+
+def _checked(tasks: Iterable[NewTask]) -> list[NewTask]:
+    asked = list(tasks)
+    for place, task in enumerate(asked):
+        if not isinstance(task, NewTask):
+            raise InvalidArgument(
+                f"tasks[{place}] is {task!r}", hint="Make it with call of a task, or NewTask."
+            )
+    return asked
+
+
+def _described(handler: Handler) -> dict[str, Any]:
+    return {
+        "description": handler.function.__doc__,
+        "queue": handler.queue,
+        "priority": handler.priority,
+        "max_attempts": handler.max_attempts,
+        "timeout": handler.timeout,
+        "lease": handler.lease,
+        "retry": repr(handler.retry),
+        "executor": handler.executor,
+        **handler.schema(),
+    }

@@ -1,0 +1,171 @@
+"""Calls to the engine from an application: in the caller's transaction, or on connections of our own."""
+
+import asyncio
+import os
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+
+from holdfast.client.connection import Address, Link, Pool
+from holdfast.client.gather import Gatherer
+from holdfast.client.trace import with_trace
+from holdfast.client.transaction import arun_in, run_in
+from holdfast.client.wait import Listener, Portal, wait_for_end
+from holdfast.engine import AsyncEngine, Engine
+from holdfast.engine.enqueue import ask, enqueue_many
+from holdfast.errors import translate
+from holdfast.model import Enqueued, NewTask, RawJson, TaskEnd
+
+__all__ = ["Address", "Client", "Progress", "with_trace"]
+
+T = TypeVar("T")
+Progress = Callable[[int, int], object]
+"""Told how many of how many were enqueued, after each round trip."""
+
+MOST_IN_ONE_CALL = 10_000
+MOST_CHARACTERS_IN_ONE_CALL = 32 * 1024 * 1024
+
+
+class _Loop:
+    """What belongs to one event loop."""
+
+    def __init__(self, address: Address) -> None:
+        self.link = Link(address)
+        self.gatherer = Gatherer(self.link)
+        self.listener = Listener(address)
+
+    def close(self) -> None:
+        self.listener.close()
+        self.link.close()
+
+
+class Client:
+    """One per process: connections are made when they are first needed, and not shared with a fork."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._pool = Pool(address)
+        self._portal = Portal()
+        self._loops: dict[asyncio.AbstractEventLoop, _Loop] = {}
+        self._finalizer = weakref.finalize(self, _close, os.getpid(), self._pool, self._portal, self._loops)
+
+    def enqueue(self, task: NewTask, tx: Any) -> Enqueued:
+        if tx is not None:
+            return run_in(tx, ask(task), "enqueue")
+        return self._pool.run(lambda engine: engine.ask(task), repeatable=task.idempotency_key is not None)
+
+    async def aenqueue(self, task: NewTask, tx: Any) -> Enqueued:
+        if tx is not None:
+            return await arun_in(tx, ask(task), "enqueue")
+        return await self._here().gatherer.enqueue(task)
+
+    def enqueue_many(self, tasks: Sequence[NewTask], tx: Any, progress: Progress | None) -> list[Enqueued]:
+        """All or nothing, in as few round trips as their size allows."""
+        tell = _counter(len(tasks), progress)
+        if tx is not None:
+            return [
+                e for batch in _batches(tasks) for e in tell(run_in(tx, enqueue_many(batch), "enqueue_many"))
+            ]
+
+        def work(engine: Engine) -> list[Enqueued]:
+            try:
+                with engine.connection.transaction():
+                    return [e for batch in _batches(tasks) for e in tell(engine.enqueue_many(batch))]
+            except psycopg.Error as error:
+                raise translate(error) from error
+
+        return self._pool.run(work, repeatable=_repeatable(tasks))
+
+    async def aenqueue_many(
+        self, tasks: Sequence[NewTask], tx: Any, progress: Progress | None
+    ) -> list[Enqueued]:
+        tell = _counter(len(tasks), progress)
+        if tx is not None:
+            return [
+                e
+                for batch in _batches(tasks)
+                for e in tell(await arun_in(tx, enqueue_many(batch), "enqueue_many"))
+            ]
+
+        async def work(engine: AsyncEngine) -> list[Enqueued]:
+            try:
+                async with engine.connection.transaction():
+                    return [e for batch in _batches(tasks) for e in tell(await engine.enqueue_many(batch))]
+            except psycopg.Error as error:
+                raise translate(error) from error
+
+        return await self._here().link.run(work, repeatable=_repeatable(tasks))
+
+    def run(self, work: Callable[[Engine], T]) -> T:
+        """One call that may be repeated: reading, cancelling, rescheduling."""
+        return self._pool.run(work, repeatable=True)
+
+    async def arun(self, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
+        return await self._here().link.run(work, repeatable=True)
+
+    async def await_end(self, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
+        here = self._here()
+        return await wait_for_end(here.link, here.listener, task_id, timeout)
+
+    def run_async(self, work: Coroutine[Any, Any, T]) -> T:
+        """For those who have no event loop."""
+        return self._portal.run(work)
+
+    def close(self) -> None:
+        self._finalizer()
+
+    def _here(self) -> _Loop:
+        running = asyncio.get_running_loop()
+        here = self._loops.get(running)
+        if here is None:
+            self._forget_ended()
+            here = self._loops[running] = _Loop(self._address)
+        return here
+
+    def _forget_ended(self) -> None:
+        """asyncio.run leaves our connections behind, and nobody else knows of them."""
+        for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
+            self._loops.pop(loop).close()
+
+
+def _close(owner: int, pool: Pool, portal: Portal, loops: dict[asyncio.AbstractEventLoop, _Loop]) -> None:
+    # A fork has the same sockets: to say goodbye there would end the connections of its parent.
+    if os.getpid() != owner:
+        return
+    portal.close()
+    pool.close()
+    while loops:
+        loops.popitem()[1].close()
+
+
+def _repeatable(tasks: Sequence[NewTask]) -> bool:
+    return all(task.idempotency_key is not None for task in tasks)
+
+
+def _batches(tasks: Sequence[NewTask]) -> Iterator[Sequence[NewTask]]:
+    """As many at a time as one statement should carry, by number and by size."""
+    start = size = 0
+    for place, task in enumerate(tasks):
+        length = len(task.payload) if isinstance(task.payload, RawJson) else 0
+        if place - start == MOST_IN_ONE_CALL or (size and size + length > MOST_CHARACTERS_IN_ONE_CALL):
+            yield tasks[start:place]
+            start, size = place, 0
+        size += length
+    if start < len(tasks):
+        yield tasks[start:]
+
+
+def _counter(total: int, progress: Progress | None) -> Callable[[list[Enqueued]], list[Enqueued]]:
+    done = 0
+
+    def tell(batch: list[Enqueued]) -> list[Enqueued]:
+        nonlocal done
+        done += len(batch)
+        if progress is not None:
+            progress(done, total)
+        return batch
+
+    return tell

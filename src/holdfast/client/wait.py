@@ -1,0 +1,188 @@
+"""Waiting until a task has ended: by a notification, or by a look every two seconds where none comes."""
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any, TypeVar
+from uuid import UUID
+
+import psycopg
+
+from holdfast.client.connection import Address, Link, open_async
+from holdfast.engine import AsyncEngine
+from holdfast.errors import DatabaseUnavailable, TaskNotFound
+from holdfast.model import Status, TaskEnd
+
+T = TypeVar("T")
+
+POLL_SECONDS = 2.0
+ENDED = frozenset(("succeeded", "failed", "dead_letter", "cancelled"))
+
+_INTEREST = timedelta(seconds=30)
+_IDLE_SECONDS = 30.0
+
+
+class Listener:
+    """One listening connection per event loop, open while somebody waits and a little longer."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+        self._tried = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._pooled = False
+
+    @asynccontextmanager
+    async def told_of(self, task_id: UUID) -> AsyncIterator[asyncio.Event]:
+        """An event that is set when the task has ended, or when that may have been missed."""
+        told = asyncio.Event()
+        self._waiting.setdefault(str(task_id), set()).add(told)
+        try:
+            await self._start()
+            yield told
+        finally:
+            others = self._waiting[str(task_id)]
+            others.discard(told)
+            if not others:
+                del self._waiting[str(task_id)]
+
+    def close(self) -> None:
+        """Also from another thread, and after the loop has ended."""
+        if self._task is None or self._task.done() or self._loop.is_closed():
+            self._hang_up()
+        else:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def _hang_up(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.pgconn.finish()
+
+    async def _start(self) -> None:
+        # Behind a pooler the notification would reach whoever has that server connection by then.
+        if self._pooled:
+            return
+        if self._task is None or self._task.done():
+            self._tried.clear()
+            self._task = asyncio.create_task(self._listen())
+        await self._tried.wait()
+
+    async def _listen(self) -> None:
+        while self._waiting and not self._pooled:
+            try:
+                await self._pass_on()
+            except (psycopg.Error, DatabaseUnavailable):
+                self._tried.set()
+                await asyncio.sleep(POLL_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+            finally:
+                self._hang_up()
+                self._tried.set()
+
+    async def _pass_on(self) -> None:
+        self._connection, self._pooled = await open_async(self._address)
+        if self._pooled:
+            return
+        await self._connection.execute("listen holdfast_done")
+        self._tell_all()
+        self._tried.set()
+        while self._waiting:
+            async for notify in self._connection.notifies(timeout=_IDLE_SECONDS):
+                for told in self._waiting.get(notify.payload, ()):
+                    told.set()
+
+    def _tell_all(self) -> None:
+        """What came before we listened, or while the connection was down, was told to nobody."""
+        for events in self._waiting.values():
+            for told in events:
+                told.set()
+
+
+async def wait_for_end(link: Link, listener: Listener, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+
+    async def watch(engine: AsyncEngine) -> Status:
+        return await engine.watch(task_id, _INTEREST)
+
+    async with listener.told_of(task_id) as told:
+        while True:
+            told.clear()
+            try:
+                status = await link.run(watch, repeatable=True)
+            except TaskNotFound as error:
+                raise _not_found(task_id) from error
+            if status in ENDED:
+                break
+            await _wait(told, task_id, status, deadline)
+    end = await link.run(lambda engine: engine.task_end(task_id), repeatable=True)
+    if end is None:
+        raise _not_found(task_id)
+    return end
+
+
+async def _wait(told: asyncio.Event, task_id: UUID, status: str, deadline: float | None) -> None:
+    now = asyncio.get_running_loop().time()
+    look = now + POLL_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load
+    try:
+        async with asyncio.timeout_at(look if deadline is None else min(look, deadline)):
+            await told.wait()
+    except TimeoutError:
+        if deadline is not None and deadline <= look:
+            raise TimeoutError(f"task {task_id} has not ended in time: it is {status}") from None
+
+
+def _not_found(task_id: UUID) -> TaskNotFound:
+    return TaskNotFound(
+        f"there is no task {task_id}", hint="If it was enqueued in a transaction, commit that first."
+    )
+
+
+class Portal:
+    """An event loop in a thread of its own, for those who wait without one."""
+
+    def __init__(self) -> None:
+        self._starting = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._running_loop())
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        loop, self._loop = self._loop, None
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name="holdfast-wait", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    """Run until stopped, then end what still waits, as asyncio.run would."""
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.run_until_complete(loop.shutdown_default_executor())
+    finally:
+        loop.close()

@@ -1,0 +1,189 @@
+"""A function that can be called later, elsewhere: what `@app.task` makes of it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from typing import Any, Generic, ParamSpec, Protocol
+from uuid import UUID
+
+from typing_extensions import TypeVar
+
+from holdfast.client import Client, Progress, with_trace
+from holdfast.errors import InvalidArgument
+from holdfast.handle import Handle, check_moment, seconds
+from holdfast.handler import Handler
+from holdfast.model import Enqueued, NewTask, RawJson
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any], default=Callable[..., Any])
+
+
+class Home(Protocol):
+    """What a task needs of its app."""
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+    def connect(self) -> Client: ...
+
+
+class Task(Generic[P, R, F]):
+    """Called directly it is the function itself; `enqueue` and its relatives ask a worker to call it.
+
+    The options of enqueue cannot be typed together with the function's own parameters, so those are checked
+    when it is called.
+    """
+
+    def __init__(self, home: Home, handler: Handler, function: F) -> None:
+        self.handler = handler
+        self._home = home
+        self._function = function
+        update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.type}>"
+
+    @property
+    def type(self) -> str:
+        return self.handler.type
+
+    @property
+    def __call__(self) -> F:
+        return self._function
+
+    def call(
+        self,
+        *args: Any,
+        key: str | None = None,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> NewTask:
+        """The task that `enqueue` would enqueue, for `enqueue_many` of the app."""
+        handler = self.handler
+        return NewTask(
+            type=handler.type,
+            payload=RawJson(handler.check(args, kwargs)),
+            queue=queue or handler.queue,
+            priority=handler.priority if priority is None else priority,
+            run_at=run_at,
+            idempotency_key=key,
+            max_attempts=handler.max_attempts if max_attempts is None else max_attempts,
+            timeout=None if timeout is None else seconds("timeout", timeout),
+            lease=None if handler.lease is None else timedelta(seconds=handler.lease),
+            # Said aloud, because a payload may hold a task_type by which the engine would choose one.
+            executor=handler.executor,
+            metadata=with_trace(metadata),
+            delay=check_moment(run_at, delay),
+        )
+
+    def enqueue(
+        self,
+        *args: Any,
+        key: str | None = None,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        tx: Any = None,
+        **kwargs: Any,
+    ) -> Handle[R]:
+        """Ask for it to be run: in the transaction `tx`, or at once on a connection of our own."""
+        task = self.call(
+            *args,
+            key=key,
+            run_at=run_at,
+            delay=delay,
+            priority=priority,
+            queue=queue,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            metadata=metadata,
+            **kwargs,
+        )
+        return self._handle(self._home.connect().enqueue(task, tx))
+
+    async def aenqueue(
+        self,
+        *args: Any,
+        key: str | None = None,
+        run_at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - of the task, not of this call
+        metadata: Mapping[str, Any] | None = None,
+        tx: Any = None,
+        **kwargs: Any,
+    ) -> Handle[R]:
+        """The same in an event loop. Calls that come while one is under way go together in the next."""
+        task = self.call(
+            *args,
+            key=key,
+            run_at=run_at,
+            delay=delay,
+            priority=priority,
+            queue=queue,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            metadata=metadata,
+            **kwargs,
+        )
+        return self._handle(await self._home.connect().aenqueue(task, tx))
+
+    def enqueue_many(
+        self,
+        calls: Iterable[Mapping[str, Any] | tuple[Any, ...]],
+        *,
+        tx: Any = None,
+        progress: Progress | None = None,
+    ) -> list[Handle[R]]:
+        """All or nothing. Each is a tuple of arguments, or a dict of arguments and options of `enqueue`."""
+        enqueued = self._home.connect().enqueue_many(self._calls(calls), tx, progress)
+        return [self._handle(one) for one in enqueued]
+
+    async def aenqueue_many(
+        self,
+        calls: Iterable[Mapping[str, Any] | tuple[Any, ...]],
+        *,
+        tx: Any = None,
+        progress: Progress | None = None,
+    ) -> list[Handle[R]]:
+        enqueued = await self._home.connect().aenqueue_many(self._calls(calls), tx, progress)
+        return [self._handle(one) for one in enqueued]
+
+    def handle(self, task_id: UUID | str) -> Handle[R]:
+        """The handle of a task of this type that was enqueued before."""
+        return Handle(
+            UUID(str(task_id)), created=None, connect=self._home.connect, handlers=self._home.handlers
+        )
+
+    def _calls(self, calls: Iterable[Mapping[str, Any] | tuple[Any, ...]]) -> list[NewTask]:
+        return [self._one_of_many(place, given) for place, given in enumerate(calls)]
+
+    def _one_of_many(self, place: int, given: object) -> NewTask:
+        try:
+            if isinstance(given, Mapping):
+                return self.call(**given)
+            if isinstance(given, tuple):
+                return self.call(*given)
+        except InvalidArgument as error:
+            raise type(error)(f"calls[{place}]: {error.message}", hint=error.hint) from None
+        raise InvalidArgument(f"calls[{place}] is {given!r}: give a dict or a tuple of arguments")
+
+    def _handle(self, enqueued: Enqueued) -> Handle[R]:
+        return Handle(
+            enqueued.task_id,
+            created=enqueued.created,
+            connect=self._home.connect,
+            handlers=self._home.handlers,
+        )
