@@ -74,6 +74,17 @@ def test_psql_applies_the_script_and_gets_the_same_schema(
     assert migrate(by_psql.dsn).action == "nothing"
 
 
+def test_the_defaults_of_a_database_do_not_matter(new_database: Callable[[], Database], psql: Psql) -> None:
+    by_python, by_psql = new_database(), new_database()
+    for database in (by_python, by_psql):
+        for setting in ("isolation = 'serializable'", "deferrable = on", "read_only = on"):
+            command = f"alter database {database.name} set default_transaction_{setting}"
+            database.connect().execute(command.encode())
+    migrate(by_python.dsn)
+    psql(by_psql.dsn, script())
+    assert fingerprint(by_psql.connect()) == fingerprint(by_python.connect())
+
+
 def test_psql_applies_the_script_twice_and_the_second_time_does_nothing(blank: Database, psql: Psql) -> None:
     psql(blank.dsn, script())
     before = installation(blank.connect())

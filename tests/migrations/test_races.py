@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from threading import Barrier
 from typing import Any
 
@@ -14,17 +15,22 @@ from support.releases import Release
 
 @contextmanager
 def migrating_behind(
-    holder: psycopg.Connection[Any], database: Database, dsn: str, lines: list[str]
+    holder: psycopg.Connection[Any],
+    database: Database,
+    dsn: str,
+    lines: list[str],
+    waited: timedelta = timedelta(0),
 ) -> Iterator[Future[Migration]]:
-    """A migration that already waits for a lock of a session, which ends its transaction in the block."""
+    """A migration that has waited so long for a session, which ends its transaction in the block."""
     observer = database.connect()
-    blocked = (
-        "select from pg_stat_activity where %s = any (pg_blocking_pids(pid)) and wait_event_type = 'Lock'"
-    )
+    blocked = """
+        select from pg_locks l
+        where not l.granted and %s = any (pg_blocking_pids(l.pid)) and clock_timestamp() - l.waitstart > %s
+    """
     with ThreadPoolExecutor(1) as pool:
         migration = pool.submit(migrate, dsn, echo=lines.append)
         try:
-            while not observer.execute(blocked, [holder.info.backend_pid]).fetchall():
+            while not observer.execute(blocked, [holder.info.backend_pid, waited]).fetchall():
                 assert not migration.done(), migration.result()
             yield migration
         finally:
@@ -32,6 +38,9 @@ def migrating_behind(
 
 
 def test_ten_at_once_install_once_and_none_of_them_notices(blank: Database) -> None:
+    # With a snapshot from before the wait, the second would not see what the first has installed.
+    isolation = f"alter database {blank.name} set default_transaction_isolation = 'repeatable read'"
+    blank.connect().execute(isolation.encode())
     together = Barrier(10)
     lines: list[str] = []
 
@@ -82,14 +91,14 @@ def test_a_lock_on_a_table_is_not_waited_for_but_tried_again(blank: Database, re
 def test_the_wait_for_another_migration_is_as_long_as_it_takes(blank: Database) -> None:
     admin = blank.connect()
     admin.execute("create role hasty superuser login")
-    admin.execute("alter role hasty set lock_timeout = '1ms'")
-    admin.execute("alter role hasty set statement_timeout = '1s'")
-    admin.execute("alter role hasty set default_transaction_isolation = 'serializable'")
+    admin.execute("alter role hasty set lock_timeout = '100ms'")
+    admin.execute("alter role hasty set statement_timeout = '500ms'")
     other = blank.connect(autocommit=False)
     other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
 
     lines: list[str] = []
-    with migrating_behind(other, blank, make_conninfo(blank.dsn, user="hasty"), lines) as migration:
+    hasty, longer = make_conninfo(blank.dsn, user="hasty"), timedelta(seconds=0.6)
+    with migrating_behind(other, blank, hasty, lines, longer) as migration:
         other.commit()
         assert migration.result().action == "install"
     assert lines == ["creating tables", "replaying functions and views"]

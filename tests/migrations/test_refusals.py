@@ -123,6 +123,7 @@ def test_a_login_without_rights_is_told_what_a_dba_has_to_run_and_then_migrates(
     dba.execute(statements_for_dba(str(refused.value)).encode())
     assert migrate(login).action == "install"
     assert migrate(login).action == "nothing"
+    dba.execute(f'revoke create on database {blank.name} from "Deploy-er"'.encode())
     assert migrate(login, force=True).action == "replay"
 
 
