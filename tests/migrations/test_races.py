@@ -6,8 +6,10 @@ from threading import Barrier
 from typing import Any
 
 import psycopg
+import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast.errors import TryAgain
 from holdfast.schema import SCHEMA_VERSION, Migration, Sources, fingerprint, migrate
 from support.database import Database
 from support.releases import Release
@@ -86,6 +88,22 @@ def test_a_lock_on_a_table_is_not_waited_for_but_tried_again(blank: Database, re
     assert migrate(blank.dsn, sources=release.sources, echo=let_go).action == "upgrade"
     tried_again = [line for line in lines if "trying again" in line]
     assert tried_again == ["canceling statement due to lock timeout: trying again (1 of 20)"]
+
+
+def test_a_lock_that_is_never_had_is_given_up(
+    blank: Database, release: Release, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    migrate(blank.dsn)
+    before = fingerprint(blank.connect())
+    reader = blank.connect(autocommit=False)
+    reader.execute("lock table queues.task in access share mode")
+    release.write(
+        f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
+    )
+    monkeypatch.setattr("holdfast.schema.migration._ATTEMPTS", 1)
+    with pytest.raises(TryAgain, match=r"_next\.sql: .* lock timeout, 1 times\. Nothing was changed"):
+        migrate(blank.dsn, sources=release.sources)
+    assert fingerprint(blank.connect()) == before
 
 
 def test_the_wait_for_another_migration_is_as_long_as_it_takes(blank: Database) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import psycopg
 from psycopg import IsolationLevel
 
-from holdfast.errors import MigrationRefused, translate
+from holdfast.errors import MigrationRefused, TryAgain, translate
 from holdfast.schema.sources import Piece, Sources
 from holdfast.schema.steps import Steps
 
@@ -145,6 +145,9 @@ def _explain(error: psycopg.Error) -> Exception:
     if error.sqlstate is None or error.sqlstate.startswith(("08", "28", "3D", "57")):
         return translate(error)
     where = "".join(getattr(error, "__notes__", []))
+    if _lost_race(error):
+        hint = "Find the transaction in its way with pg_stat_activity, and migrate again."
+        return TryAgain(f"{where}: {message}, {_ATTEMPTS} times. Nothing was changed", hint=hint)
     detail = f" ({error.diag.message_detail})" if error.diag.message_detail else ""
     return MigrationRefused(f"{where}: {message}{detail}. Nothing was changed.")
 
