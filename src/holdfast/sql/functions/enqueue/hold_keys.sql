@@ -10,6 +10,9 @@ as $$
 declare
   _holders uuid[];
   _missing integer;
+  _new integer;
+  _inserted integer := 0;
+  _own integer;
   _conflict record;
 begin
   for _try in 1..10 loop
@@ -19,15 +22,22 @@ begin
     where b.idempotency_key is not null
     order by b.type, b.idempotency_key, b.n
     on conflict do nothing;
+    get diagnostics _new = row_count;
+    _inserted := _inserted + _new;
 
     -- A statement of its own, so that it sees what the others committed while we waited.
     select array_agg(case when b.idempotency_key is null then b.task_id else k.task_id end order by b.n),
-           count(*) filter (where b.idempotency_key is not null and k.task_id is null)
-    into _holders, _missing
+           count(*) filter (where b.idempotency_key is not null and k.task_id is null),
+           count(*) filter (where k.task_id = b.task_id)
+    into _holders, _missing, _own
     from unnest(batch) b
     left join queues.task_key k on k.type = b.type and k.idempotency_key = b.idempotency_key;
     exit when _missing = 0;
   end loop;
+  -- A snapshot older than the moment a key was freed shows the former holder beside the row just inserted.
+  if _own < _inserted or cardinality(_holders) > cardinality(batch) then
+    raise exception using errcode = '40001', message = 'an idempotency key changed hands since this transaction began; try again';
+  end if;
   if _missing > 0 then
     raise exception using errcode = 'QF503', message = 'an idempotency key changes hands too fast; try again';
   end if;

@@ -22,7 +22,8 @@ begin
     exit when found;
     update queues.lease l set deleted = true where l.task_id = delete_task.task_id;
     exit when found;
-    perform from queues.outcome o where o.task_id = delete_task.task_id for update;
+    -- More than a lock, so that a retry with an older snapshot, which does not see the deletion, cannot get past it.
+    update queues.outcome o set status = o.status where o.task_id = delete_task.task_id;
     exit when found;
     perform queues.give_up_after(_try, task_id);
   end loop;
