@@ -4,7 +4,8 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,9 +81,9 @@ class Contender:
         said = slots.path.with_suffix(".log")
         with said.open("wb") as log:
             process = subprocess.Popen(
-                [*self.command, "worker", json.dumps(order)],
+                self.command,
                 cwd=environments.ROOT,
-                env=self._environment(self.cluster.server.url(database)),
+                env=self._environment(self.cluster.server.url(database), "worker", order),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -95,9 +96,9 @@ class Contender:
 
     def _call(self, url: str, command: str, order: dict[str, Any]) -> str:
         done = subprocess.run(
-            [*self.command, command, json.dumps(order)],
+            self.command,
             cwd=environments.ROOT,
-            env=self._environment(url),
+            env=self._environment(url, command, order),
             capture_output=True,
             text=True,
             timeout=PATIENCE,
@@ -108,10 +109,16 @@ class Contender:
             raise Failure(f"{self.name} could not {command} and said: {said[-1]}")
         return (done.stdout.strip().splitlines() or ["null"])[-1]
 
-    def _environment(self, url: str) -> dict[str, str]:
-        home = str(environments.HOME / self.name)
-        own = {"BENCH_DATABASE_URL": url, "BENCH_NODE_HOME": home, "PYTHONPATH": str(environments.ROOT)}
-        return {**os.environ, **own, "PYTHONWARNINGS": "ignore"}
+    def _environment(self, url: str, command: str, order: dict[str, Any]) -> dict[str, str]:
+        return {
+            **os.environ,
+            "BENCH_COMMAND": command,
+            "BENCH_ORDER": json.dumps(order),
+            "BENCH_DATABASE_URL": url,
+            "BENCH_NODE_HOME": str(environments.HOME / self.name),
+            "PYTHONPATH": str(environments.ROOT),
+            "PYTHONWARNINGS": "ignore",
+        }
 
 
 @dataclass(frozen=True)
@@ -126,8 +133,21 @@ class Worker:
 
     def check(self) -> None:
         if self.process.poll() is not None:
-            said = self.log.read_text(errors="replace")[-2000:]
-            raise Failure(f"a worker ended with {self.process.returncode}:\n{said}")
+            raise Failure(f"a worker ended with {self.process.returncode}{self.last_words()}")
+
+    def last_words(self) -> str:
+        said = self.log.read_text(errors="replace")[-1000:].strip()
+        return f" and had said:\n{said}" if said else " and had said nothing"
+
+    def wait_until(self, happened: Callable[[], bool], seconds: float, otherwise: str) -> None:
+        deadline = time.monotonic() + seconds
+        while not happened():
+            self.check()
+            if time.monotonic() > deadline:
+                raise Failure(
+                    f"{otherwise} after {seconds:.0f} s; the worker had started {self.slots.started}{self.last_words()}"
+                )
+            time.sleep(0.05)
 
     def stop(self) -> None:
         """Politely, then the whole session that it was started in."""

@@ -57,10 +57,10 @@ def latency(contender: Contender, scale: float) -> Values:
     count = scaled(TRICKLE, scale) + WARM_UP
     settings = {**contender.peer.settings, **contender.peer.idle_settings}
     with contender.database() as database, contender.workers(database, count, settings=settings) as (worker,):
-        _wait(lambda: worker.slots.is_ready, 20, "the worker was not ready")
+        worker.wait_until(lambda: worker.slots.is_ready, 20, "the worker was not ready")
         time.sleep(3)
         times = contender.ask(database, "trickle", count=count, interval=0.02)
-        _wait(lambda: worker.slots.started == count, 15, "not every job had started")
+        worker.wait_until(lambda: worker.slots.started == count, 15, "not every job had started")
         starts = worker.slots.starts()
     commit = [(s - r) / 1e6 for s, r in zip(starts, times["returned"], strict=True)][WARM_UP:]
     call = [(s - c) / 1e6 for s, c in zip(starts, times["called"], strict=True)][WARM_UP:]
@@ -72,13 +72,13 @@ def in_flight(contender: Contender, _scale: float) -> Values:
     with contender.database() as database:
         contender.ask(database, "enqueue", mode="many", count=IN_FLIGHT, task="wait")
         with contender.workers(database, IN_FLIGHT, settings={"concurrency": IN_FLIGHT}) as (worker,):
-            _wait(lambda: worker.slots.started == IN_FLIGHT, 60, "not every job was in flight")
+            worker.wait_until(lambda: worker.slots.started == IN_FLIGHT, 60, "not every job was in flight")
             time.sleep(1)
             resident = processes.resident_mb([worker.pid])
             worker.slots.path.with_name(worker.slots.path.name + ".go").touch()
             with contender.cluster.connect(database) as connection:
                 unfinished = contender.peer.unfinished or ""
-                _wait(lambda: number(connection, unfinished) == 0, 30, "not every job ended")
+                worker.wait_until(lambda: number(connection, unfinished) == 0, 30, "not every job ended")
     return {"resident_mb": resident}
 
 
@@ -148,14 +148,6 @@ def _with_a_million(contender: Contender, scale: float) -> str:
 def _percentiles(values: list[float]) -> Values:
     cuts = statistics.quantiles(values, n=100, method="inclusive")
     return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98]}
-
-
-def _wait(happened: Callable[[], bool], seconds: float, otherwise: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        if time.monotonic() > deadline:
-            raise Failure(f"{otherwise} after {seconds:.0f} s")
-        time.sleep(0.05)
 
 
 EVERYONE: dict[str, Measure] = {

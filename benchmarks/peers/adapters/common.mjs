@@ -3,8 +3,8 @@ import fs from "node:fs";
 import { createRequire } from "node:module";
 
 export const url = process.env.BENCH_DATABASE_URL;
-export const command = process.argv[2];
-export const order = process.argv[3] ? JSON.parse(process.argv[3]) : {};
+export const command = process.env.BENCH_COMMAND;
+export const order = JSON.parse(process.env.BENCH_ORDER);
 export const load = createRequire(process.env.BENCH_NODE_HOME + "/package.json");
 
 const now = () => BigInt(Math.round((performance.timeOrigin + performance.now()) * 1e6));

@@ -1,19 +1,19 @@
 """What an adapter has in common with the others. Runs in each peer's environment: only the standard library.
 
-    adapter install
-    adapter enqueue    {"mode": "one" or "many", "count": …, "first": 0, "batch": 1000}  prints {"seconds": …}
-    adapter concurrent {"count": …, "width": 100}                                        prints {"seconds": …}
-    adapter trickle    {"count": …, "interval": 0.02}           prints {"called": […], "returned": […]}
-    adapter worker     {"slots": path, "count": …, and the settings of the peer}   runs until SIGTERM
+    install
+    enqueue    {"mode": "one" or "many", "count": …, "first": 0, "batch": 1000}  prints {"seconds": …}
+    concurrent {"count": …, "width": 100}                                        prints {"seconds": …}
+    trickle    {"count": …, "interval": 0.02}           prints {"called": […], "returned": […]}
+    worker     {"slots": path, "count": …, and the settings of the peer}   runs until SIGTERM
 
-The database is in BENCH_DATABASE_URL. A handler calls `hit(seq)` first of all.
+BENCH_COMMAND has the command, BENCH_ORDER what belongs to it, BENCH_DATABASE_URL the database.
+A handler calls `hit(seq)` first of all.
 """
 
 import asyncio
 import json
 import mmap
 import os
-import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 URL = os.environ.get("BENCH_DATABASE_URL", "")
-COMMAND = sys.argv[1] if len(sys.argv) > 1 else ""
-ORDER: dict[str, Any] = json.loads(sys.argv[2]) if len(sys.argv) > 2 else {}
+COMMAND = os.environ.get("BENCH_COMMAND", "")
+ORDER: dict[str, Any] = json.loads(os.environ.get("BENCH_ORDER", "{}"))
 
 
 class Producer(NamedTuple):

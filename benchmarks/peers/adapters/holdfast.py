@@ -1,0 +1,83 @@
+"""Holdfast as its users have it: an app, and `holdfast worker` on it."""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from pathlib import Path
+
+from benchmarks.peers.adapters import common
+from holdfast import App
+from holdfast.schema import migrate
+
+app = App(common.URL)
+hit = common.hits_of_worker() if common.COMMAND == "worker" else None
+if hit:
+    common.ready()
+
+
+@app.task("bench.noop")
+async def noop(seq: int) -> None:
+    assert hit is not None
+    hit(seq)
+
+
+@app.task("bench.wait")
+async def wait(seq: int) -> None:
+    assert hit is not None
+    hit(seq)
+    await gate().wait()
+
+
+@cache
+def gate() -> asyncio.Event:
+    """Opened when the driver makes a file."""
+    event = asyncio.Event()
+    go = Path(common.ORDER["slots"] + ".go")
+
+    async def watch() -> None:
+        while not go.exists():  # noqa: ASYNC110, ASYNC240 - another process makes it, and a look takes 1 µs
+            await asyncio.sleep(0.1)
+        event.set()
+
+    watches.append(asyncio.create_task(watch()))
+    return event
+
+
+watches: list[asyncio.Task[None]] = []
+
+
+@contextmanager
+def producer() -> Iterator[common.Producer]:
+    task = wait if common.ORDER.get("task") == "wait" else noop
+    yield common.Producer(
+        lambda seq: task.enqueue(seq=seq),
+        lambda seqs: task.enqueue_many({"seq": seq} for seq in seqs),
+    )
+    app.close()
+
+
+@asynccontextmanager
+async def concurrent_producer() -> AsyncIterator[common.AsyncProducer]:
+    yield common.AsyncProducer(lambda seq: noop.aenqueue(seq=seq))
+    app.close()
+
+
+def install() -> None:
+    migrate(common.URL)
+
+
+def worker() -> None:
+    os.environ["WORKER_CONCURRENCY"] = str(common.ORDER["concurrency"])
+    os.environ["WORKER_QUEUES"] = "bench"
+    os.environ["DATABASE_URL"] = common.URL
+    holdfast = str(Path(sys.executable).with_name("holdfast"))
+    command = [holdfast, "worker", "benchmarks.peers.adapters.holdfast:app"]
+    os.execv(holdfast, command)  # noqa: S606 - the same process goes on as the worker
+
+
+if __name__ == "__main__":
+    opened = concurrent_producer if common.COMMAND == "concurrent" else producer
+    common.main(install=install, producer=opened, worker=worker)
