@@ -1,0 +1,62 @@
+"""holdfast worker: run the tasks of an application."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.application import Application, load_app
+from holdfast.cli.database import DatabaseUrl
+
+# Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
+Text = str | None
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(worker)
+
+
+def worker(
+    application: Application,
+    *,
+    queues: Annotated[Text, typer.Option(metavar="NAMES", help="Queues to serve: default,mail")] = None,
+    prefixes: Annotated[
+        Text, typer.Option(metavar="NAMES", help="Prefixes of the task types to serve: billing.,mail.")
+    ] = None,
+    concurrency: Annotated[Text, typer.Option(metavar="NUMBER", help="Tasks to run at once.")] = None,
+    lease: Annotated[
+        Text, typer.Option(metavar="DURATION", help="How long a task is held without a heartbeat.")
+    ] = None,
+    heartbeat: Annotated[
+        Text, typer.Option(metavar="DURATION", help="How often leases are prolonged; at most half a lease.")
+    ] = None,
+    grace: Annotated[
+        Text, typer.Option(metavar="DURATION", help="How long running tasks may go on after a signal.")
+    ] = None,
+    poll_interval: Annotated[
+        Text, typer.Option(metavar="DURATION", help="How long to wait for a wake-up before looking.")
+    ] = None,
+    worker_id: Annotated[Text, typer.Option(metavar="NAME", help="Name of the worker.")] = None,
+    log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="console or json.")] = None,
+    log_level: Annotated[Text, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
+    metrics_port: Annotated[
+        Text, typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1.")
+    ] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Run the tasks of an application until it is asked to stop (SIGTERM, Ctrl-C)."""
+    options = {
+        "worker_queues": queues,
+        "worker_type_prefixes": prefixes,
+        "worker_concurrency": concurrency,
+        "lease": lease,
+        "heartbeat": heartbeat,
+        "grace": grace,
+        "poll_interval": poll_interval,
+        "worker_id": worker_id,
+        "log_format": log_format,
+        "log_level": log_level,
+        "metrics_port": metrics_port,
+        "database_url": database_url,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    raise typer.Exit(load_app(application).run_worker(**given))
