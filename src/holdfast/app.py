@@ -142,11 +142,13 @@ class App:
         """Every task with its limits and the JSON schema of its arguments and its result, by type."""
         return {task_type: _described(handler) for task_type, handler in sorted(self._handlers.items())}
 
-    def run_worker(self, **options: Any) -> Any:
-        """Run a worker for this app's tasks in this process until it is told to stop."""
+    def run_worker(self, **options: Any) -> int:
+        """Run a worker for these tasks in this process until it is told to stop. Takes settings by name."""
+        from holdfast.settings import Settings  # noqa: PLC0415 - as above
         from holdfast.worker import run  # noqa: PLC0415 - whoever only enqueues need not load it
 
-        return run(self, **options)
+        given = self.settings.model_dump(exclude_unset=True)
+        return run(self, settings=Settings.load(**given | options))
 
     def connect(self) -> Client:
         """The connections of this process. A fork gets its own: sharing one would mix up their answers."""
@@ -162,8 +164,12 @@ class App:
 
     def _find_database(self) -> str:
         from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - brings the settings with it
+        from holdfast.schema import migrate  # noqa: PLC0415 - for the embedded server only
 
-        return resolve_database_url(self.settings)
+        url = resolve_database_url(self.settings)
+        if self.settings.database_url is None:
+            migrate(url)  # nobody else looks after a database of our own making
+        return url
 
     def _register(self, handler: Handler) -> Task[..., Any]:
         if handler.type in self._handlers:

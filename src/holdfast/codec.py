@@ -1,14 +1,13 @@
 """JSON to arguments, arguments to JSON, and the same for results: built once per handler, run per task."""
 
-import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, Required
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
-from pydantic_core import from_json, to_jsonable_python
+from pydantic_core import SchemaSerializer, from_json, to_jsonable_python
+from pydantic_core.core_schema import CoreConfig
 from typing_extensions import TypedDict  # typing's own lacks what pydantic needs before Python 3.12
 
 from holdfast.errors import InvalidArgument, InvalidHandler, NotPortable, PayloadError, ResultError
@@ -22,7 +21,9 @@ _typed_dict: Any = TypedDict  # to type checkers it takes literals only
 
 # What JSON has no form for, in one that is read back as it was.
 _BOTH_WAYS = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
-_ARGUMENTS = ConfigDict(ser_json_inf_nan="strings", populate_by_name=True, **_BOTH_WAYS)
+_ARGUMENTS = ConfigDict(val_json_bytes="base64", populate_by_name=True)
+_WRITTEN = CoreConfig(ser_json_bytes="base64", ser_json_inf_nan="strings")
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any, config=_BOTH_WAYS)
 
 
 class ArgumentsCodec:
@@ -35,14 +36,18 @@ class ArgumentsCodec:
         self.takes_others = signature.takes_others
         self.context = signature.context
         self.adapter = _arguments_adapter(name, signature)
-        self.validate_json: Callable[[str], dict[str, Any]] = self.adapter.validator.validate_json
+        self._known = frozenset(self.names)
+        self._validate_json: Callable[[str], dict[str, Any]] = self.adapter.validator.validate_json
+        self._validate: Callable[[Any], dict[str, Any]] = self.adapter.validator.validate_python
+        # The adapter's own would not pass the configuration of a TypedDict on to its fields.
+        self._to_json = SchemaSerializer(self.adapter.core_schema, _WRITTEN).to_json
         self.empty = not self.names and not self.takes_others
 
     def decode(self, payload: str) -> dict[str, Any]:
         if self.empty:
             return {}
         try:
-            arguments = self.validate_json(payload)
+            arguments = self._validate_json(payload)
         except ValidationError as error:
             raise PayloadError(f"the payload of {self.type} does not fit: {explain(error)}") from None
         except Exception as error:  # a validator of the application's own may raise anything
@@ -56,7 +61,7 @@ class ArgumentsCodec:
         if self.empty:
             return "{}"
         try:
-            arguments = self.adapter.validator.validate_python(given)
+            arguments = self._validate(given)
         except ValidationError as error:
             raise InvalidArgument(f"{self.type}: {explain(error)}") from None
         try:
@@ -75,11 +80,13 @@ class ArgumentsCodec:
         return schema
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not args and (self.takes_others or kwargs.keys() <= self._known):
+            return kwargs
         if len(args) > len(self.names):
             raise InvalidArgument(f"{self.type} takes {len(self.names)} arguments, not {len(args)}")
         given = dict(zip(self.names, args, strict=False))
         twice = given.keys() & kwargs.keys()
-        unknown = () if self.takes_others else kwargs.keys() - set(self.names)
+        unknown = () if self.takes_others else kwargs.keys() - self._known
         if twice or unknown:
             what = "given twice" if twice else "not an argument of it"
             raise InvalidArgument(
@@ -90,7 +97,7 @@ class ArgumentsCodec:
         return given
 
     def _write(self, arguments: dict[str, Any]) -> str:
-        return self.adapter.serializer.to_json(arguments, by_alias=True, warnings=False).decode()
+        return self._to_json(arguments, by_alias=True, warnings=False).decode()
 
     def _blamed(self, arguments: dict[str, Any], error: Exception | None) -> InvalidArgument:
         """The refusal that names the first argument that cannot be written."""
@@ -140,8 +147,8 @@ class ResultCodec:
     def _encode_plain(self, value: Any, error: Exception) -> str:
         """Text with lone surrogates is refused by the fast way; anything else that was is refused again."""
         try:
-            plain = self.adapter.serializer.to_python(value, mode="json", by_alias=True, warnings=False)
-            return json.dumps(_storable(plain), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+            plain = self.adapter.serializer.to_python(value, by_alias=True, warnings=False)
+            return _ANYTHING.serializer.to_json(_storable(plain), by_alias=True).decode()
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             reason = _brief(error)
             raise ResultError(f"the result of {self.type} cannot be written as JSON: {reason}") from error
@@ -175,8 +182,6 @@ def _storable(value: Any) -> Any:
     match value:
         case str():
             return _LONE_SURROGATE.sub("�", value)
-        case float():
-            return value if math.isfinite(value) else None
         case dict():
             return {_storable(key): _storable(member) for key, member in value.items()}
         case list() | tuple():

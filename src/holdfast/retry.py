@@ -49,8 +49,9 @@ class Linear:
 class Never:
     """One attempt, whatever was raised."""
 
-    def delay(self, attempt: int, error: BaseException) -> None:
+    def delay(self, attempt: int, error: BaseException) -> float | None:
         del attempt, error
+        return None
 
 
 @dataclass(frozen=True, slots=True)

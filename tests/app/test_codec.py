@@ -1,0 +1,239 @@
+"""Arguments and results on their way through JSON."""
+
+import enum
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel, Field
+
+from holdfast import Cancel, Fail, Snooze
+from holdfast.errors import InvalidArgument, NotPortable, PayloadError, ResultError
+from holdfast.handler import Handler, build_handler
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    y: float
+
+
+class Line(BaseModel):
+    id: int
+    price: Decimal
+    at: datetime
+    points: list[Point] = []
+
+
+class Opaque:
+    """Nothing that JSON has a form for."""
+
+
+class Aliased(BaseModel):
+    from_: str = Field(alias="from")
+
+
+NOON = datetime(2030, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
+LINE = Line(id=1, price=Decimal("9.50"), at=NOON, points=[Point(1, 2.5)])
+
+TYPED: list[tuple[Any, Any]] = [
+    (int, 2**60),
+    (Decimal, Decimal("9.50")),
+    (datetime, NOON),
+    (date, date(2030, 1, 31)),
+    (timedelta, timedelta(days=1, milliseconds=5)),
+    (UUID, UUID("019a8f6e-0000-7000-8000-000000000000")),
+    (Colour, Colour.BLUE),
+    (Literal["a", "b"], "b"),
+    (Point, Point(3, 4.5)),
+    (Line, LINE),
+    (list[Line], [LINE, LINE]),
+    (Line | None, None),
+    (Line | None, LINE),
+    (dict[str, list[Point]], {"a": [Point(1, 2.0)]}),
+    (tuple[int, str], (1, "a")),
+    (set[int], {1, 2}),
+    (bytes, b"\x00\xff"),
+    (Aliased, Aliased.model_validate({"from": "here"})),
+    (Annotated[int, Field(gt=0)], 3),
+    (Any, {"deep": [1, None, "ä\u2028"]}),
+]
+
+
+def handler_of(annotation: Any, result: Any = None) -> Handler:
+    def handler(value: Any) -> Any:
+        return value
+
+    handler.__annotations__ = {"value": annotation, "return": result or annotation}
+    return build_handler("codec.typed", handler)
+
+
+@pytest.mark.parametrize(("annotation", "value"), TYPED)
+def test_an_argument_arrives_as_it_was_given(annotation: Any, value: Any) -> None:
+    handler = handler_of(annotation)
+    assert handler.decode(handler.check((), {"value": value})) == {"value": value}
+    assert handler.decode(handler.check((value,), {})) == {"value": value}
+
+
+@pytest.mark.parametrize(("annotation", "value"), TYPED)
+def test_a_result_comes_back_as_it_was_returned(annotation: Any, value: Any) -> None:
+    handler = handler_of(annotation)
+    assert handler.load_result(handler.encode(value)) == value
+
+
+def test_a_default_is_left_to_the_function() -> None:
+    nothing = object()
+
+    def handler(a: int, b: Any = nothing) -> None: ...
+
+    built = build_handler("codec.default", handler)
+    assert built.check((1,), {}) == '{"a":1}'
+    assert built.decode('{"a":1}') == {"a": 1}
+
+
+def test_fields_that_the_handler_does_not_know_are_ignored() -> None:
+    assert handler_of(int).decode('{"value": 1, "later": true}') == {"value": 1}
+
+
+def test_a_handler_that_takes_all_fields_gets_them_as_they_came() -> None:
+    def handler(ctx: Any, n: int, **others: Any) -> None: ...
+
+    handler.__annotations__.pop("ctx")
+    built = build_handler("codec.others", handler)
+    assert built.decode('{"n": "1", "when": "2030-01-31", "ctx": 5}') == {"n": 1, "when": "2030-01-31"}
+    assert json.loads(built.check((), {"n": 1, "extra": [1]})) == {"n": 1, "extra": [1]}
+
+
+def test_a_handler_without_arguments_does_not_read_its_payload() -> None:
+    built = build_handler("codec.none", lambda: None)
+    assert built.decode("[not JSON") == {}
+    assert built.check((), {}) == "{}"
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ('{"value": {"id": "x"}}', r"value\.id: Input should be a valid integer.*\(given 'x'\)"),
+        ("{}", "value: Field required"),
+        ("[1]", r"payload: Input should be an object \(given \[1\]\)"),
+        ('{"value": ', "payload: Invalid JSON"),
+        (
+            '{"value": {"id": 1, "price": 1, "at": 0, "points": [{"x": 1}]}}',
+            r"value\.points\[0\]\.y: Field required",
+        ),
+        ("[" * 5000, "payload"),
+    ],
+)
+def test_a_payload_that_does_not_fit_names_the_field(payload: str, reason: str) -> None:
+    with pytest.raises(PayloadError, match=rf"codec\.typed does not fit: .*{reason}"):
+        handler_of(Line).decode(payload)
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "reason"),
+    [
+        ((), {}, "codec.two: a: Field required; b: Field required"),
+        ((1,), {"b": "x"}, r"codec.two: b: Input should be a valid integer.*\(given 'x'\)"),
+        ((1, 2, 3), {}, "codec.two takes 2 arguments, not 3"),
+        ((1,), {"a": 2}, "codec.two: a is given twice"),
+        ((1, 2), {"c": 3}, "codec.two: c is not an argument of it. It takes a, b."),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_refused_by_name(
+    args: tuple[Any, ...], kwargs: dict[str, Any], reason: str
+) -> None:
+    def two(a: int, b: int) -> None: ...
+
+    with pytest.raises(InvalidArgument, match=reason):
+        build_handler("codec.two", two).check(args, kwargs)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("a\0b", "value holds NUL"),
+        ({"deep": ["\0"]}, "value holds NUL"),
+        ("\ud800", "value cannot be written as JSON: .*surrogates"),
+        (object(), "value cannot be written as JSON: Unable to serialize unknown type"),
+    ],
+)
+def test_an_argument_that_postgres_cannot_store_is_refused_by_name(value: Any, reason: str) -> None:
+    with pytest.raises(NotPortable, match=f"codec.typed: {reason}"):
+        handler_of(Any).check((value,), {})
+
+
+def test_a_backslash_before_u0000_is_not_a_nul() -> None:
+    handler = handler_of(str)
+    assert handler.decode(handler.check((r"\u0000",), {})) == {"value": r"\u0000"}
+    assert handler.load_result(handler.encode("\\\\u0000 \0")) == "\\\\u0000 \ufffd"
+
+
+def test_a_number_that_json_lacks_arrives_as_an_argument() -> None:
+    handler = handler_of(float)
+    assert handler.decode(handler.check((math.inf,), {})) == {"value": math.inf}
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [
+        (None, "null"),
+        (float("nan"), "null"),
+        ({"a": [math.inf, 1.5]}, '{"a":[null,1.5]}'),
+        ("a\0b", '"a\\ufffdb"'),
+        ("\ud800x", '"\ufffdx"'),
+        ({"\udfff": ["\0", float("nan")]}, '{"\ufffd":["\\ufffd",null]}'),
+        (b"\xff", '"_w=="'),
+    ],
+)
+def test_a_result_is_made_storable(value: Any, written: str) -> None:
+    assert handler_of(Any).encode(value) == written
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.floats() | st.text(st.characters()), st.lists, max_leaves=8)
+)
+def test_whatever_text_a_result_holds_postgres_can_store_it(value: Any) -> None:
+    written = handler_of(Any).encode(value)
+    written.encode()
+    assert "\0" not in json.dumps(json.loads(written), ensure_ascii=False)
+
+
+def test_a_result_that_json_has_no_form_for_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    for value in (object(), loop, {object(): 1}, [Opaque]):
+        with pytest.raises(ResultError, match=r"the result of codec\.typed cannot be written as JSON"):
+            handler_of(Any).encode(value)
+
+
+def test_a_result_of_another_type_than_announced_is_kept_and_found_out_when_it_is_read() -> None:
+    handler = handler_of(int)
+    assert handler.encode("seven") == '"seven"'
+    with pytest.raises(ResultError, match=r"the result of codec\.typed does not fit: .*\(given 'seven'\)"):
+        handler.load_result('"seven"')
+
+
+def test_a_dict_in_place_of_the_announced_model_is_read_as_that_model() -> None:
+    handler = handler_of(Point)
+    assert handler.load_result(handler.encode({"x": 1, "y": 2})) == Point(1, 2.0)
+
+
+def test_outcomes_are_no_part_of_the_results_type() -> None:
+    assert handler_of(int, Point | Snooze | Cancel | None).load_result('{"x":1,"y":2}') == Point(1, 2.0)
+    assert handler_of(int, Fail).load_result("null") is None
+
+
+def test_no_result_reads_as_none() -> None:
+    assert handler_of(int).load_result(None) is None

@@ -1,0 +1,58 @@
+"""The simplest worker: claims what is due, runs it here and now, says how it went."""
+
+import asyncio
+import traceback
+from typing import Any
+
+import psycopg
+
+from holdfast.app import App
+from holdfast.engine import Engine
+from holdfast.handler import Handler
+from holdfast.model import Claimed, RawJson, Result
+from holdfast.outcome import Cancel, Fail, Snooze
+
+WORKER = "drain"
+
+
+def drain(app: App, connection: psycopg.Connection[Any]) -> int:
+    """Run until nothing is due; answers how many attempts that took."""
+    engine, done = Engine(connection), 0
+    prefixes = list(app.handlers)
+    while claimed := engine.claim(WORKER, 100, type_prefixes=prefixes):
+        engine.finish(WORKER, [_run(app.handlers[task.type], task) for task in claimed])
+        done += len(claimed)
+    return done
+
+
+def _run(handler: Handler, task: Claimed) -> Result:
+    context = (task,) if handler.wants_context else ()
+    try:
+        value = handler.function(*context, **handler.decode(task.payload_json))
+        if handler.is_async:
+            value = _awaited(value)
+    except Exception as error:  # noqa: BLE001 - any of them is an attempt that went wrong
+        detail = {
+            "kind": "handler_error",
+            "message": f"{type(error).__name__}: {error}",
+            "traceback": traceback.format_exc(),
+        }
+        return Result(task.task_id, task.token, "retry", error=detail)
+    return _outcome(handler, task, value)
+
+
+def _outcome(handler: Handler, task: Claimed, value: Any) -> Result:
+    match value:
+        case Cancel(reason):
+            return Result(task.task_id, task.token, "cancelled", error=reason)
+        case Fail(reason):
+            return Result(task.task_id, task.token, "failed", error=reason)
+        case Snooze():
+            raise AssertionError("nobody here waits that long")
+    return Result(task.task_id, task.token, "succeeded", result=RawJson(handler.encode(value)))
+
+
+def _awaited(value: Any) -> Any:
+    # A loop of its own in a thread: the test may have one already.
+    with asyncio.Runner() as runner:
+        return runner.run(value)
