@@ -1,10 +1,14 @@
 """For tests of single SQL functions."""
 
 from collections.abc import Iterator
+from importlib import import_module
 
+import psycopg
 import pytest
 
+from holdfast.postgres import EmbeddedServer
 from support.clock import Clock
+from support.database import Database, cloned_database
 from support.engine import Connection
 from support.invariant import assert_invariant
 
@@ -20,3 +24,20 @@ def tx(tx: Connection) -> Iterator[Connection]:
 def clock(tx: Connection) -> Clock:
     """The clock of `tx`, which stands at noon."""
     return Clock(tx)
+
+
+@pytest.fixture(scope="session")
+def as_shipped(server: EmbeddedServer) -> str:
+    """The name of a migrated database whose clock nobody can set, to be cloned."""
+    name = "holdfast_as_shipped"
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute(f'create database "{name}"'.encode())
+    import_module("holdfast.schema").migrate(server.url(name))
+    return name
+
+
+@pytest.fixture(scope="module")
+def shipped(server: EmbeddedServer, as_shipped: str) -> Iterator[Database]:
+    """What a user has after `holdfast migrate`, shared by the tests of a module."""
+    with cloned_database(server, as_shipped) as database:
+        yield database

@@ -1,12 +1,25 @@
 """Wake-ups: sent when an idle worker can use them, once per statement, and only then."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from support.clock import Clock
 from support.database import Database
-from support.engine import act, answer, call, claim_one, end, enqueue, enqueue_many
+from support.engine import (
+    act,
+    answer,
+    call,
+    claim,
+    claim_one,
+    end,
+    enqueue,
+    enqueue_many,
+    held,
+    release,
+    sweep,
+)
 
 
 class Fleet:
@@ -125,6 +138,28 @@ def test_putting_a_task_off_wakes_nobody(fleet: Fleet) -> None:
     act(fleet.admin, "reschedule", task_id, run_at=clock.after(60))
 
     assert fleet.heard() == []
+
+
+def test_what_a_silent_worker_held_wakes_an_idle_one(fleet: Fleet) -> None:
+    clock = Clock(fleet.admin)
+    enqueue_many(fleet.admin, [{"type": "default.work"}, {"type": "default.more"}] * 2)
+    claim(fleet.admin, "silent", max_tasks=4, lease=timedelta(seconds=1))
+    fleet.register()
+
+    clock.advance(2)
+    sweep(fleet.admin)
+
+    assert fleet.heard() == ["default"]
+
+
+def test_what_is_given_back_wakes_an_idle_worker(fleet: Fleet) -> None:
+    enqueue_many(fleet.admin, [{"type": "default.work"}, {"type": "default.more"}] * 2)
+    tasks = claim(fleet.admin, "leaving", max_tasks=4)
+    fleet.register()
+
+    release(fleet.admin, held(*tasks), "leaving")
+
+    assert fleet.heard() == ["default"]
 
 
 def test_resuming_a_queue_wakes_its_workers(fleet: Fleet) -> None:

@@ -50,7 +50,9 @@ def value(conn: Connection, query: str, parameters: Sequence[Any] | dict[str, An
 def call(conn: Connection, function: str, arguments: dict[str, Any]) -> list[Row]:
     """Call a function with named arguments. Those that are jsonb are sent as JSON text, and None as null."""
     sent = {name: _as_text(name, given) for name, given in arguments.items()}
-    named = ", ".join(f"{name} => %({name}){'s::jsonb' if name in _JSON else 's'}" for name in arguments)
+    named = ", ".join(
+        f"{name} => %({name}){'s::pg_catalog.jsonb' if name in _JSON else 's'}" for name in arguments
+    )
     return rows(conn, f"select * from {function}({named})", sent)
 
 

@@ -1,0 +1,412 @@
+"""What the catalog says of our objects: owners, rights, pinned paths, comments. Over everything there is."""
+
+import re
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.database import Database
+from support.engine import Connection, Row, rows
+
+SQL = Path(str(files("holdfast"))) / "sql"
+FILES = {path.stem: path for path in SQL.glob("functions/*/*.sql")}
+
+ROLES = [
+    *("holdfast_client", "holdfast_process", "holdfast_worker"),
+    *("holdfast_dispatcher", "holdfast_operator", "holdfast_reader"),
+]
+
+_CLIENT = {
+    *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client"),
+    *("cancel", "reschedule", "explain", "list_tasks", "watch"),
+    *("may_read_all", "clock", "status_of"),
+}
+_READER = {"explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}
+MAY_EXECUTE = {
+    "holdfast_client": _CLIENT,
+    "holdfast_process": _CLIENT | {"enqueue_for_process", "enqueue_one_for_process"},
+    "holdfast_worker": {
+        *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
+        *("register_worker", "retire_worker", "mark_idle", "lead", "explain", "run_function"),
+        *("may_read_all", "clock", "status_of"),
+    },
+    "holdfast_dispatcher": set[str](),
+    "holdfast_operator": _READER
+    | {"cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume", "sweep"},
+    "holdfast_reader": _READER,
+}
+MAY_SELECT = {
+    "holdfast_client": {"task_status", "task_event", "task_error"},
+    "holdfast_process": {"task_status", "task_event", "task_error"},
+    "holdfast_worker": set[str](),
+    "holdfast_dispatcher": set[str](),
+    "holdfast_operator": {
+        *("task_status", "task_event", "task_error", "queue_status", "worker_status", "queue_act"),
+    },
+    "holdfast_reader": {
+        *("task_status", "task_event", "task_error", "queue_status", "worker_status", "queue_act"),
+    },
+}
+
+# What others may call and that runs with the caller's own rights, because it has to see who really calls.
+INVOKERS = {"enqueue", "enqueue_many", "run_function", "may_read_all", "clock", "status_of"}
+# Without a path of their own, so that the planner can put them into the query that calls them.
+INLINED = {
+    *("clock", "new_task_id", "nth_task_id", "looks_right", "text_of_plain", "spec_hash"),
+    *("spec_hash_of_text", "error_message", "status_of", "matches"),
+}
+CLOCKS = {"clock", "new_task_id"}
+
+
+@pytest.fixture
+def admin(shipped: Database) -> Iterator[Connection]:
+    yield shipped.connect()
+    shipped.close()
+
+
+def _functions(admin: Connection, where: str = "true") -> list[Row]:
+    return rows(
+        admin,
+        f"""select p.proname as name, p.oid, pg_get_userbyid(p.proowner) as owner, p.prosecdef as definer,
+              coalesce(p.proconfig, '{{}}') as config, p.provolatile::text as volatility, p.prosrc as body,
+              obj_description(p.oid, 'pg_proc') as comment, n.nspname as schema
+            from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+            where n.nspname in ('queues', 'internal') and {where} order by 1""",
+    )
+
+
+def _names(found: list[Row]) -> set[str]:
+    return {row["name"] for row in found}
+
+
+def test_every_file_defines_the_one_function_it_is_named_after(admin: Connection) -> None:
+    assert sorted(row["name"] for row in _functions(admin)) == sorted(FILES)
+
+
+def test_everything_belongs_to_the_owner(admin: Connection) -> None:
+    strangers = rows(
+        admin,
+        """select 'schema' as kind, nspname::text as name, nspowner::regrole::text as owner from pg_namespace
+           where nspname in ('queues', 'internal')
+           union all select 'function', proname, proowner::regrole::text from pg_proc
+           where pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           union all select 'relation', relname, relowner::regrole::text from pg_class
+           where relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           union all select 'type', typname, typowner::regrole::text from pg_type
+           where typnamespace in ('queues'::regnamespace, 'internal'::regnamespace)""",
+    )
+
+    assert len(strangers) > 100
+    assert [row for row in strangers if row["owner"] != "holdfast_owner"] == []
+
+
+def test_every_definer_function_pins_its_path(admin: Connection) -> None:
+    loose = [
+        row["name"]
+        for row in _functions(admin, "p.prosecdef")
+        if "search_path=pg_catalog, pg_temp" not in row["config"]
+    ]
+
+    assert loose == []
+
+
+def test_every_other_function_pins_its_path_too_unless_it_is_inlined(admin: Connection) -> None:
+    loose = {
+        row["name"]
+        for row in _functions(admin)
+        if not any(setting.startswith("search_path=") for setting in row["config"])
+    }
+
+    assert loose == INLINED
+
+
+def test_what_is_inlined_names_every_schema(admin: Connection) -> None:
+    """Its operators are found by the path of the caller, which is pinned; everything else is qualified."""
+    for row in _functions(admin):
+        if row["name"] in INLINED:
+            called = set(re.findall(r"(?<![\w.])([a-z_]\w*)\s*\(", re.sub(r"'[^']*'", "''", row["body"])))
+            assert called <= {"coalesce", "case", "and", "or", "values", "extract", "select"}, row["name"]
+
+
+def test_only_what_has_to_see_its_caller_runs_with_the_callers_rights(admin: Connection) -> None:
+    granted = set().union(*MAY_EXECUTE.values())
+
+    assert _names(_functions(admin, "not p.prosecdef")) & granted == INVOKERS
+    assert _names(_functions(admin, "p.prosecdef")) <= granted
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_execute_exactly_what_it_should(admin: Connection, role: str) -> None:
+    may = rows(
+        admin,
+        """select p.proname as name from pg_proc p join pg_namespace n on n.oid = p.pronamespace
+           where n.nspname in ('queues', 'internal') and has_schema_privilege(%s, n.oid, 'usage')
+             and has_function_privilege(%s, p.oid, 'execute')""",
+        [role, role],
+    )
+
+    assert _names(may) == MAY_EXECUTE[role]
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_role_may_select_exactly_what_it_should_and_write_nothing(admin: Connection, role: str) -> None:
+    may = rows(
+        admin,
+        """select c.relname as name, privilege from pg_class c
+           cross join unnest(case c.relkind when 'S' then array['select', 'update', 'usage'] else
+             array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger'] end) privilege
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             and c.relkind in ('r', 'p', 'v', 'm', 'S', 'f')
+             and case c.relkind when 'S' then has_sequence_privilege(%s, c.oid, privilege)
+               else has_table_privilege(%s, c.oid, privilege) end""",
+        [role, role],
+    )
+
+    assert {(row["name"], row["privilege"]) for row in may} == {(name, "select") for name in MAY_SELECT[role]}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_no_role_may_create_anything_in_our_schemas(admin: Connection, role: str) -> None:
+    may = rows(
+        admin,
+        """select nspname from pg_namespace
+           where nspname in ('queues', 'internal') and has_schema_privilege(%s, oid, 'create')""",
+        [role],
+    )
+
+    assert may == []
+
+
+def test_everybody_may_do_nothing(admin: Connection) -> None:
+    public = rows(
+        admin,
+        """select 'function' as kind, p.oid::regprocedure::text as name from pg_proc p
+           where p.pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             and has_function_privilege('public', p.oid, 'execute')
+           union all
+           select 'relation', c.oid::regclass::text from pg_class c, aclexplode(c.relacl) a
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace) and a.grantee = 0
+           union all
+           select 'type', t.oid::regtype::text from pg_type t left join pg_class c on c.oid = t.typrelid
+           where t.typnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             and t.typtype in ('c', 'd', 'e') and coalesce(c.relkind, 'c') = 'c'
+             and has_type_privilege('public', t.oid, 'usage')
+           union all
+           select 'schema', n.nspname from pg_namespace n
+           where n.nspname in ('queues', 'internal')
+             and has_schema_privilege('public', n.oid, 'usage, create')""",
+    )
+
+    assert public == []
+
+
+def test_what_is_created_later_is_not_everybodys_either(shipped: Database) -> None:
+    conn = shipped.connect(autocommit=False)
+    conn.execute("set local role holdfast_owner")
+    conn.execute("create function queues.later() returns integer language sql as 'select 1'")
+    conn.execute("create type queues.later_type as (n integer)")
+
+    (row,) = rows(
+        conn,
+        """select has_function_privilege('public', 'queues.later()', 'execute') as function,
+             has_type_privilege('public', 'queues.later_type', 'usage') as type""",
+    )
+    assert row == {"function": False, "type": False}
+    conn.rollback()
+
+
+def test_nobody_but_the_owner_and_our_roles_is_granted_anything(admin: Connection) -> None:
+    grantees = rows(
+        admin,
+        """select distinct a.grantee::regrole::text as name from (
+             select relacl as acl from pg_class
+             where relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             union all select proacl from pg_proc
+             where pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             union all select nspacl from pg_namespace where nspname in ('queues', 'internal')) o,
+           aclexplode(o.acl) a""",
+    )
+
+    assert _names(grantees) <= {"holdfast_owner", *ROLES}
+
+
+def test_our_roles_are_not_logins_and_have_no_powers(admin: Connection) -> None:
+    powerful = rows(
+        admin,
+        """select rolname from pg_roles where rolname = any(%s)
+             and (rolsuper or rolcreaterole or rolcreatedb or rolcanlogin or rolreplication
+               or rolbypassrls)""",
+        [["holdfast_owner", *ROLES]],
+    )
+
+    assert powerful == []
+
+
+def test_roles_are_members_of_one_another_only_as_designed(admin: Connection) -> None:
+    members = rows(
+        admin,
+        """select m.member::regrole::text || ' in ' || m.roleid::regrole::text as name from pg_auth_members m
+           where m.member::regrole::text = any(%s)""",
+        [["holdfast_owner", *ROLES]],
+    )
+
+    assert _names(members) == {
+        "holdfast_process in holdfast_client",
+        "holdfast_operator in holdfast_reader",
+    }
+
+
+def test_every_function_has_the_comment_that_its_file_gives_it(admin: Connection) -> None:
+    for row in _functions(admin):
+        text = FILES[row["name"]].read_text()
+        (written,) = re.findall(r"(?ms)^comment on function [^;]*? is\s+'((?:[^']|'')+)';$", text)
+        assert row["comment"] == written.replace("''", "'"), row["name"]
+
+
+def test_every_table_and_view_has_a_comment(admin: Connection) -> None:
+    bare = rows(
+        admin,
+        """select c.relname from pg_class c
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             and c.relkind in ('r', 'v') and obj_description(c.oid, 'pg_class') is null""",
+    )
+
+    assert bare == []
+
+
+def test_one_function_per_name(admin: Connection) -> None:
+    names = [row["name"] for row in _functions(admin)]
+
+    assert len(names) == len(set(names))
+
+
+def _statements(body: str) -> str:
+    """A body without what is only quoted or remarked."""
+    return re.sub(r"'(?:[^']|'')*'", "''", re.sub(r"--.*", "", body)).lower()
+
+
+def test_what_writes_is_volatile(admin: Connection) -> None:
+    writes = r"\b(insert into|update queues|delete from|nextval|pg_notify|set_config|for update|for share)\b"
+    wrong = [
+        row["name"]
+        for row in _functions(admin, "p.provolatile <> 'v'")
+        if re.search(writes, _statements(row["body"]))
+    ]
+
+    assert wrong == []
+
+
+def test_what_reads_a_table_or_the_clock_is_not_immutable(admin: Connection) -> None:
+    wrong = [
+        row["name"]
+        for row in _functions(admin, "p.provolatile = 'i'")
+        if re.search(
+            r"\b(from|join) queues\.\w+(?!\s*\()|queues\.clock|session_user", _statements(row["body"])
+        )
+    ]
+
+    assert wrong == []
+
+
+def test_what_is_immutable_calls_nothing_that_is_not(admin: Connection) -> None:
+    volatility = {row["name"]: row["volatility"] for row in _functions(admin)}
+    order = "isv"
+    wrong = [
+        (row["name"], called)
+        for row in _functions(admin)
+        for called in re.findall(r"(?:queues|internal)\.(\w+)\s*\(", _statements(row["body"]))
+        if called in volatility
+        and order.index(volatility[called]) > order.index(row["volatility"])
+        and called not in CLOCKS
+    ]
+
+    assert wrong == []
+
+
+TIME = (
+    r"\bnow\s*\(|\b(current_timestamp|current_date|current_time|localtime|localtimestamp|timeofday)\b"
+    r"|\w*_timestamp\s*\("
+)
+
+
+def test_only_the_clock_tells_the_time(admin: Connection) -> None:
+    views = rows(
+        admin,
+        """select relname as name, pg_get_viewdef(oid) as body from pg_class
+           where relnamespace = 'queues'::regnamespace and relkind = 'v'""",
+    )
+    defaults = rows(
+        admin,
+        """select adrelid::regclass::text as name, pg_get_expr(adbin, adrelid) as body from pg_attrdef
+           join pg_class c on c.oid = adrelid where c.relnamespace = 'queues'::regnamespace""",
+    )
+
+    told = {
+        row["name"]
+        for row in [*_functions(admin), *views, *defaults]
+        if re.search(TIME, _statements(row["body"]).replace("to_timestamp(", "("))
+    }
+    assert told <= CLOCKS
+    assert "clock" in told
+
+
+def test_only_the_runner_builds_statements_at_run_time(admin: Connection) -> None:
+    dynamic = {
+        row["name"]
+        for row in _functions(admin)
+        if re.search(r"\bexecute\s+(format|\w*\s*\|\||_)", _statements(row["body"]))
+    }
+
+    assert dynamic == {"run_function"}
+
+
+def test_no_function_opens_a_subtransaction(admin: Connection) -> None:
+    catching = [
+        row["name"]
+        for row in _functions(admin)
+        if re.search(r"\bexception\s+when\b", _statements(row["body"]))
+    ]
+
+    assert catching == []
+
+
+def test_no_table_has_a_trigger_a_rule_or_a_foreign_key(admin: Connection) -> None:
+    found = rows(
+        admin,
+        """select t.tgname::text as name from pg_trigger t join pg_class c on c.oid = t.tgrelid
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           union all select conname from pg_constraint
+           where connamespace in ('queues'::regnamespace, 'internal'::regnamespace) and contype = 'f'
+           union all select r.rulename from pg_rewrite r join pg_class c on c.oid = r.ev_class
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace) and c.relkind <> 'v'""",
+    )
+
+    assert found == []
+
+
+def test_every_view_is_a_barrier(admin: Connection) -> None:
+    leaky = rows(
+        admin,
+        """select relname from pg_class where relnamespace = 'queues'::regnamespace and relkind = 'v'
+             and not coalesce(reloptions, '{}') @> '{security_barrier=true}'""",
+    )
+
+    assert leaky == []
+
+
+def test_no_function_says_that_it_leaks_nothing(admin: Connection) -> None:
+    assert _names(_functions(admin, "p.proleakproof")) == set()
+
+
+def test_no_argument_is_unnamed(admin: Connection) -> None:
+    unnamed: list[Any] = rows(
+        admin,
+        """select proname from pg_proc
+           where pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             and pronargs > 0 and (proargnames is null or '' = any(proargnames))""",
+    )
+
+    assert unnamed == []
