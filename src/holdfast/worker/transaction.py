@@ -1,5 +1,6 @@
 """A handler's own transaction, whose commit also records how the task ended."""
 
+import asyncio
 import contextlib
 from types import TracebackType
 from typing import Any, Literal
@@ -66,6 +67,8 @@ class JobTransaction:
         return "accepted"
 
     async def acommit(self, worker_id: str, written: str) -> Ending:
+        if self.connection is not None:  # of a sync handler behind middleware
+            return await asyncio.to_thread(self.commit, worker_id, written)
         assert self.async_connection is not None  # noqa: S101 - the runner asks for the kind that was opened
         try:
             run = AsyncEngine(self.async_connection).run
@@ -92,7 +95,7 @@ class JobTransaction:
             self.connection.close()
 
     async def arollback(self) -> None:
-        self._job.transaction = None
+        self.rollback()
         if self.async_connection is not None:
             with contextlib.suppress(psycopg.Error):
                 await self.async_connection.rollback()

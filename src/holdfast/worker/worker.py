@@ -100,7 +100,7 @@ class Worker:
             clock=clock,
             log=self._log,
         )
-        self._runner.tell_progress = self._beater.tell_progress
+        self._runner.on_progress(self._beater.tell_progress)
         self._runner.give_back = self._give_back_soon
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
