@@ -121,12 +121,12 @@ def enqueue(bench: Bench) -> None:
         with bench.database("bench_enqueue") as connection:
             sides = (Floor(connection), Contract(connection))
             floor, ours = (partial(side.enqueue_many, payload, FILL) for side in sides)
-            in_turns(floor, ours, 5)
-            many = in_turns(floor, ours, bench.tasks(80_000) // FILL)
+            in_turns(floor, ours, 3)
+            many = in_turns(floor, ours, max(3, int(80 * bench.scale)))
             bench.report(f"{label}, in batches of 1,000", ratio(*many), 0.6)
             floor, ours = (partial(side.enqueue, payload) for side in sides)
             in_turns(floor, ours, 20)
-            one = in_turns(floor, ours, bench.tasks(20_000) // 5)
+            one = in_turns(floor, ours, max(100, int(4000 * bench.scale)))
             bench.report(f"{label}, one by one", ratio(*one), 0.7)
 
 

@@ -144,9 +144,8 @@ class Worker:
         while not happened():
             self.check()
             if time.monotonic() > deadline:
-                raise Failure(
-                    f"{otherwise} after {seconds:.0f} s; the worker had started {self.slots.started}{self.last_words()}"
-                )
+                begun = f"the worker had started {self.slots.started} jobs"
+                raise Failure(f"{otherwise} after {seconds:.0f} s; {begun}{self.last_words()}")
             time.sleep(0.05)
 
     def stop(self) -> None:
