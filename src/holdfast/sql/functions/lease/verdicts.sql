@@ -31,7 +31,7 @@ begin
       when exists (select from queues.outcome o where o.task_id = r.task_id and o.token = r.token)
         or exists (select from queues.error e where e.task_id = r.task_id and e.token = r.token and not e.recovered)
         or exists (select from queues.act a
-          where a.task_id = r.task_id and a.token = r.token and a.act = 'snoozed') then 'already_done'
+          where a.task_id = r.task_id and a.token = r.token and a.act in ('snoozed', 'retried')) then 'already_done'
       else 'lost' end
   from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint)) with ordinality r(task_id, token, n)
   order by r.n;
