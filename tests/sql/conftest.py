@@ -13,11 +13,24 @@ from support.engine import Connection
 from support.invariant import assert_invariant
 
 
+@pytest.fixture(scope="session")
+def _session(_shared_database: Database) -> Iterator[Connection]:
+    """One for all tests, because a session compiles every function that it calls."""
+    with psycopg.connect(_shared_database.dsn, prepare_threshold=None) as connection:
+        yield connection
+
+
 @pytest.fixture
-def tx(tx: Connection) -> Iterator[Connection]:
-    """Whatever a test did in its transaction, every task still stands in exactly one place."""
-    yield tx
-    assert_invariant(tx)
+def tx(_session: Connection) -> Iterator[Connection]:
+    """A transaction of the test's own, rolled back at the end.
+
+    Whatever the test did in it, every task still stands in exactly one place.
+    """
+    try:
+        yield _session
+        assert_invariant(_session)
+    finally:
+        _session.rollback()
 
 
 @pytest.fixture

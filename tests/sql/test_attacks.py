@@ -130,7 +130,7 @@ def test_no_view_can_be_written_through(castle: Database, role: str) -> None:
         "drop function queues.clock()",
         "alter function queues.finish(text, jsonb) set search_path = pg_temp",
         "alter function queues.finish(text, jsonb) owner to current_user",
-        "create trigger mine before insert on queues.task execute function suppress_redundant_updates_trigger()",
+        "create trigger my after insert on queues.task execute function suppress_redundant_updates_trigger()",
         "create rule mine as on insert to queues.task do instead nothing",
         "alter default privileges for role holdfast_owner grant execute on functions to public",
         "set role holdfast_owner",

@@ -93,7 +93,7 @@ def test_a_finish_after_a_release_is_heard_by_nobody(tx: Connection) -> None:
     task = claim_one(tx)
     release(tx, held(task))
 
-    assert end(tx, task) == "already_done"
+    assert end(tx, task) == "lost"
     assert status(tx, task_id)["status"] == "pending"
 
 

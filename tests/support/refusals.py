@@ -58,9 +58,10 @@ REFUSALS: list[Any] = [
         pytest.param({"payload": JsonText(text)}, "QF422", "payload", id=f"payload with {name}")
         for name, text in NUMBERS.items()
     ),
+    pytest.param({"payload": JsonText("null")}, "QF400", "payload", id="payload JSON null"),
     pytest.param({"metadata": []}, "QF400", "metadata", id="metadata that is an array"),
     pytest.param({"metadata": "text"}, "QF400", "metadata", id="metadata that is a text"),
-    pytest.param({"metadata": _big(16_384)}, "QF422", "metadata", id="metadata over 16 KiB"),
+    pytest.param({"metadata": _big(16_384)}, "QF413", "metadata", id="metadata over 16 KiB"),
     pytest.param({"metadata": JsonText('{"n": 1e400}')}, "QF422", "metadata", id="metadata with 1e400"),
     pytest.param({"executor": "cobol"}, "QF400", "executor", id="executor that is unknown"),
     pytest.param({"executor": ""}, "QF400", "executor", id="executor that is empty"),
