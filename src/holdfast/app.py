@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID
@@ -161,6 +162,20 @@ class App:
         client, self._client = self._client, None
         if client is not None and client[0] == os.getpid():
             client[1].close()
+
+    @contextmanager
+    def at(self, database_url: str) -> Iterator[None]:
+        """Keep the work elsewhere meanwhile: for tests."""
+        before = self._database_url, self._settings, self._address
+        self.close()
+        self._database_url = database_url
+        self._settings = self._settings and self._settings.model_copy(update={"database_url": database_url})
+        self._address = Address(self._find_database)
+        try:
+            yield
+        finally:
+            self.close()
+            self._database_url, self._settings, self._address = before
 
     def _find_database(self) -> str:
         from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - brings the settings with it
