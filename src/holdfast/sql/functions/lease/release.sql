@@ -1,5 +1,5 @@
 -- Gives back, unfinished, what a worker holds: the attempt does not count and the task gets its place back.
--- Answers released, already_done, cancelled or lost. For holdfast_worker. Locks: lease rows in the order of task_id.
+-- Idle workers are woken for it. Answers released, already_done, cancelled or lost. For holdfast_worker. Locks: lease rows in the order of task_id.
 create or replace function queues.release(worker_id text, held jsonb)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -15,6 +15,7 @@ declare
   _now constant timestamptz := queues.clock();
   _released integer[];
   _parked uuid[];
+  _one_per_lane uuid[];
 begin
 
   with given as materialized (
@@ -34,11 +35,14 @@ begin
     select f.task_id, 'released', _now, f.token, f.attempt, f.worker_id, session_user,
       jsonb_build_object('claimed_at', f.claimed_at, 'started_at', f.started_at)
     from freed f)
-  select coalesce(array_agg(f.n), '{}'), array_agg(f.task_id) filter (where f.deleted) into _released, _parked from freed f;
+  select coalesce(array_agg(f.n), '{}'), array_agg(f.task_id) filter (where f.deleted),
+    array(select distinct on (f.lane_id) f.task_id from freed f where not f.deleted)
+  into _released, _parked, _one_per_lane from freed f;
 
   if _parked is not null then
     perform queues.park(_parked);
   end if;
+  perform queues.wake_for(r.task_id) from unnest(_one_per_lane) r(task_id);
   return query
   select h.task_id, case
       when h.n = any (_released) then 'released'

@@ -1,5 +1,5 @@
 -- Puts tasks whose lease ended back to ready, or to dead_letter when their attempts are used up, and says how many.
--- Any worker may call it, any number at once. For holdfast_worker and holdfast_operator.
+-- Idle workers are woken for what is ready again. Any worker may call it, any number at once. For holdfast_worker and holdfast_operator.
 -- Locks: lease rows, never waiting for one.
 create or replace function queues.sweep(max_tasks integer default 1000)
 returns table (recovered integer, dead integer)
@@ -16,6 +16,7 @@ declare
   _now constant timestamptz := queues.clock();
   _parked uuid[];
   _ended uuid[];
+  _one_per_lane uuid[];
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
@@ -47,8 +48,9 @@ begin
       'lease_expired', format('worker %s was silent past the end of its lease at %s', s.worker_id, s.lease_until), s.worker_id
     from settled s)
   select count(*) filter (where not s.over), count(*) filter (where s.over),
-    array_agg(s.task_id) filter (where s.deleted and not s.over), array_agg(s.task_id) filter (where s.over)
-  into recovered, dead, _parked, _ended from settled s;
+    array_agg(s.task_id) filter (where s.deleted and not s.over), array_agg(s.task_id) filter (where s.over),
+    array(select distinct on (s.lane_id) s.task_id from settled s where not s.over and not s.deleted)
+  into recovered, dead, _parked, _ended, _one_per_lane from settled s;
 
   if _parked is not null then
     perform queues.park(_parked);
@@ -56,6 +58,7 @@ begin
   if _ended is not null then
     perform queues.tell_waiters(_ended);
   end if;
+  perform queues.wake_for(r.task_id) from unnest(_one_per_lane) r(task_id);
   delete from queues.waiter w
   where w.task_id in (select held.task_id from queues.waiter held where held.until < _now for update skip locked);
   return next;
