@@ -116,7 +116,7 @@ class Contender:
             "BENCH_ORDER": json.dumps(order),
             "BENCH_DATABASE_URL": url,
             "BENCH_NODE_HOME": str(environments.HOME / self.name),
-            "PYTHONPATH": str(environments.ROOT),
+            "PYTHONPATH": os.pathsep.join([str(environments.ROOT), os.environ.get("PYTHONPATH", "")]),
             "PYTHONWARNINGS": "ignore",
         }
 

@@ -48,10 +48,9 @@ def print_targets(console: Console, targets: Sequence[Target]) -> None:
 
 def print_failures(console: Console, results: Results) -> None:
     for record in results.failures:
+        what = (record.failure or "").splitlines()[0]
         console.print(
-            f"round {record.round}, {record.contender}, {record.measure}: {record.failure}",
-            style="red",
-            markup=False,
+            f"round {record.round}, {record.contender}, {record.measure}: {what}", style="red", markup=False
         )
 
 
