@@ -64,6 +64,8 @@ class Client:
 
     def enqueue_many(self, tasks: Sequence[NewTask], tx: Any, progress: Progress | None) -> list[Enqueued]:
         """All or nothing, in as few round trips as their size allows."""
+        if not tasks:
+            return []
         tell = _counter(len(tasks), progress)
         if tx is not None:
             return [
@@ -82,6 +84,8 @@ class Client:
     async def aenqueue_many(
         self, tasks: Sequence[NewTask], tx: Any, progress: Progress | None
     ) -> list[Enqueued]:
+        if not tasks:
+            return []
         tell = _counter(len(tasks), progress)
         if tx is not None:
             return [

@@ -1,0 +1,170 @@
+"""Callers in one event loop share round trips, and nothing else."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast import App
+from holdfast.client.connection import Address, Link
+from holdfast.client.gather import Gatherer
+from holdfast.engine import AsyncEngine
+from holdfast.errors import DatabaseUnavailable, InvalidArgument, KeyConflict
+from holdfast.model import Enqueued, NewTask
+from support.database import Database
+
+T = TypeVar("T")
+
+
+class ScriptedEngine:
+    """Enqueues nothing, but says what it was asked for."""
+
+    def __init__(self, link: "ScriptedLink") -> None:
+        self.link = link
+
+    async def ask(self, task: NewTask) -> Enqueued:
+        return (await self.enqueue_many([task]))[0]
+
+    async def enqueue_many(self, tasks: list[NewTask]) -> list[Enqueued]:
+        types = [task.type for task in tasks]
+        self.link.batches.append(types)
+        await self.link.open.wait()
+        if "refused" in types:
+            raise InvalidArgument("refused")
+        return [Enqueued(UUID(int=hash(task.type) % 2**64), created=True) for task in tasks]
+
+
+class ScriptedLink(Link):
+    """A connection whose answers wait until the test opens it, and may then be lost."""
+
+    def __init__(self) -> None:
+        super().__init__(Address(lambda: ""))
+        self.open = asyncio.Event()
+        self.batches: list[list[str]] = []
+        self.losses = 0
+
+    async def run(self, work: Callable[[AsyncEngine], Awaitable[T]], *, repeatable: bool) -> T:
+        del repeatable
+        answer = await work(ScriptedEngine(self))  # type: ignore[arg-type]
+        if self.losses:
+            self.losses -= 1
+            raise DatabaseUnavailable("the connection broke")
+        return answer
+
+
+async def settled() -> None:
+    """Let every task run until it waits for something."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def enqueue_all(gatherer: Gatherer, *tasks: NewTask) -> list[asyncio.Task[Enqueued]]:
+    return [asyncio.create_task(gatherer.enqueue(task)) for task in tasks]
+
+
+async def test_one_goes_at_once_and_those_who_come_meanwhile_go_together() -> None:
+    link = ScriptedLink()
+    gatherer = Gatherer(link)
+    first = enqueue_all(gatherer, NewTask("a"))
+    await settled()
+    assert link.batches == [["a"]]
+    others = enqueue_all(gatherer, NewTask("b"), NewTask("c"), NewTask("d"))
+    await settled()
+    assert link.batches == [["a"]]
+    link.open.set()
+    answers = await asyncio.gather(*first, *others)
+    assert link.batches == [["a"], ["b", "c", "d"]]
+    assert len({answer.task_id for answer in answers}) == 4
+
+
+async def test_a_refused_task_does_not_fail_its_neighbours() -> None:
+    link = ScriptedLink()
+    link.open.set()
+    names = ["a", "b", "refused", "c", "d"]
+    answers = await asyncio.gather(*enqueue_all(Gatherer(link), *map(NewTask, names)), return_exceptions=True)
+    assert [isinstance(answer, Enqueued) for answer in answers] == [True, True, False, True, True]
+    assert isinstance(answers[2], InvalidArgument)
+
+
+async def test_of_a_lost_batch_only_tasks_with_a_key_are_asked_for_again() -> None:
+    link = ScriptedLink()
+    link.open.set()
+    link.losses = 1
+    tasks = [NewTask("a"), NewTask("b", idempotency_key="k"), NewTask("c")]
+    answers = await asyncio.gather(*enqueue_all(Gatherer(link), *tasks), return_exceptions=True)
+    assert link.batches == [["a", "b", "c"], ["b"]]
+    assert [type(answer) for answer in answers] == [DatabaseUnavailable, Enqueued, DatabaseUnavailable]
+
+
+async def test_a_database_that_stays_away_is_not_asked_for_ever() -> None:
+    link = ScriptedLink()
+    link.open.set()
+    link.losses = 5
+    tasks = [NewTask(name, idempotency_key=name) for name in "abc"]
+    answers = await asyncio.gather(*enqueue_all(Gatherer(link), *tasks), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [DatabaseUnavailable] * 3
+    assert len(link.batches) == 1
+
+
+async def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
+    link = ScriptedLink()
+    gatherer = Gatherer(link)
+    [first] = enqueue_all(gatherer, NewTask("a"))
+    await settled()
+    second, third = enqueue_all(gatherer, NewTask("b"), NewTask("c"))
+    await settled()
+    first.cancel()
+    second.cancel()
+    link.open.set()
+    assert (await third).created
+    assert link.batches == [["a"], ["c"]]
+
+
+async def test_a_gatherer_that_was_idle_starts_again() -> None:
+    link = ScriptedLink()
+    link.open.set()
+    gatherer = Gatherer(link)
+    await gatherer.enqueue(NewTask("a"))
+    await settled()
+    await gatherer.enqueue(NewTask("b"))
+    assert link.batches == [["a"], ["b"]]
+
+
+async def test_a_hundred_callers_need_few_round_trips(
+    app: App, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = 0
+    run = Link.run
+
+    async def counted(self: Link, *args: Any, **kwargs: Any) -> Any:
+        nonlocal trips
+        trips += 1
+        return await run(self, *args, **kwargs)
+
+    monkeypatch.setattr(Link, "run", counted)
+
+    @app.task("gather.count")
+    def count(n: int) -> None: ...
+
+    async def caller(n: int) -> list[Any]:
+        return [(await count.aenqueue(n, key=f"{n}.{i}")).task_id for i in range(5)]
+
+    ids = await asyncio.gather(*map(caller, range(100)))
+    assert len({task_id for some in ids for task_id in some}) == 500
+    assert trips <= 20
+    [found] = db.connect().execute("select count(*) from queues.task").fetchone() or [None]
+    assert found == 500
+
+
+async def test_each_caller_hears_what_became_of_its_own_task(app: App) -> None:
+    @app.task("gather.keyed")
+    def keyed(n: int) -> None: ...
+
+    await keyed.aenqueue(0, key="taken")
+    calls = [keyed.aenqueue(n, key="taken" if n == 7 else str(uuid4())) for n in range(20)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [n for n, answer in enumerate(answers) if isinstance(answer, KeyConflict)]
+    assert refused == [7]
+    assert all(answer.created for n, answer in enumerate(answers) if n != 7)  # type: ignore[union-attr]

@@ -1,0 +1,258 @@
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from holdfast import App, Cancel, Fail, Handle, Task, TaskCancelled, TaskFailed
+from holdfast.client import wait
+from holdfast.engine import Engine
+from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
+from holdfast.model import NewTask
+from support.database import Database
+from support.drain import drain
+from support.sessions import in_background
+
+Work = Callable[[], int]
+
+LISTENING = "pg_stat_activity where datname = current_database() and query like 'listen %'"
+
+
+@dataclass
+class Receipt:
+    invoice_id: int
+    at: datetime
+
+
+@pytest.fixture
+def charge(app: App) -> Task[..., Receipt]:
+    @app.task("billing.charge", max_attempts=2)
+    def charge(invoice_id: int) -> Receipt:
+        if invoice_id < 0:
+            raise ValueError(f"there is no invoice {invoice_id}")
+        return Receipt(invoice_id, datetime(2030, 1, 31, tzinfo=UTC))
+
+    return charge
+
+
+@pytest.fixture
+def only_by_notification(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wait, "POLL_SECONDS", 3600)
+
+
+@pytest.fixture
+def only_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def deaf(self: wait.Listener) -> None:
+        self._pooled = True
+
+    monkeypatch.setattr(wait.Listener, "_pass_on", deaf)
+    monkeypatch.setattr(wait, "POLL_SECONDS", 0.01)
+
+
+def wait_for_waiter(connection: psycopg.Connection[Any], handle: Handle[Any]) -> None:
+    """Return once somebody has asked to be told of this task's end."""
+    for _ in range(20_000):
+        if connection.execute("select 1 from queues.waiter where task_id = %s", [handle.task_id]).fetchone():
+            return
+    raise AssertionError("nobody waits")
+
+
+def waiting(db: Database, handle: Handle[Any], timeout: float | None = 60) -> Iterator[Future[Any]]:
+    with in_background(lambda: handle.result(timeout)) as future:
+        wait_for_waiter(db.connect(), handle)
+        yield future
+
+
+def test_a_result_has_the_type_that_the_handler_announced(charge: Task[..., Receipt], work: Work) -> None:
+    handle = charge.enqueue(7)
+    assert work() == 1
+    assert handle.result() == Receipt(7, datetime(2030, 1, 31, tzinfo=UTC))
+    assert handle.status() == "succeeded"
+
+
+@pytest.mark.usefixtures("only_by_notification")
+def test_who_waits_is_told_when_the_task_has_ended(
+    db: Database, charge: Task[..., Receipt], work: Work
+) -> None:
+    handle = charge.enqueue(7)
+    for future in waiting(db, handle):
+        work()
+        assert future.result(30).invoice_id == 7
+
+
+@pytest.mark.usefixtures("only_by_looking")
+def test_who_cannot_be_told_looks_for_himself(db: Database, charge: Task[..., Receipt], work: Work) -> None:
+    handle = charge.enqueue(7)
+    for future in waiting(db, handle):
+        work()
+        assert future.result(30).invoice_id == 7
+
+
+@pytest.mark.usefixtures("only_by_notification")
+async def test_many_wait_on_one_listening_connection(
+    app: App, db: Database, charge: Task[..., Receipt], work: Work
+) -> None:
+    handles = await charge.aenqueue_many([(n,) for n in range(50)])
+    results = [asyncio.create_task(handle.aresult(60)) for handle in [*handles, handles[0]]]
+    for handle in handles:
+        await asyncio.to_thread(wait_for_waiter, db.connect(), handle)
+    listening = db.connect().execute(f"select count(*) from {LISTENING}")
+    assert listening.fetchone() == (1,)
+    await asyncio.to_thread(work)
+    assert [receipt.invoice_id for receipt in await asyncio.gather(*results)] == [*range(50), 0]
+
+
+async def test_a_listener_that_is_cut_off_listens_again(
+    db: Database, charge: Task[..., Receipt], work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wait, "POLL_SECONDS", 0.05)
+    handle = await charge.aenqueue(7)
+    result = asyncio.create_task(handle.aresult(60))
+    admin = db.connect()
+    await asyncio.to_thread(wait_for_waiter, admin, handle)
+    cut = admin.execute(f"select pg_terminate_backend(pid) from {LISTENING}")
+    assert cut.fetchall() == [(True,)]
+    await asyncio.to_thread(work)
+    assert (await result).invoice_id == 7
+
+
+def test_a_failed_task_says_how_each_attempt_went_wrong(charge: Task[..., Receipt], work: Work) -> None:
+    handle = charge.enqueue(-1)
+    work()
+    assert handle.status() == "retrying"
+    handle.reschedule(delay=0)
+    work()
+    with pytest.raises(
+        TaskFailed, match="failed after 2 attempts: ValueError: there is no invoice -1"
+    ) as caught:
+        handle.result()
+    assert caught.value.status == "dead_letter"
+    assert caught.value.task_id == handle.task_id
+    assert [(error.attempt, error.kind) for error in caught.value.errors] == [
+        (1, "handler_error"),
+        (2, "handler_error"),
+    ]
+    assert all("in charge" in (error.traceback or "") for error in caught.value.errors)
+
+
+def test_a_handler_may_fail_or_cancel_its_task(app: App, work: Work) -> None:
+    @app.task("outcome.choose")
+    def choose(outcome: str) -> Cancel | Fail:
+        return Cancel("not today") if outcome == "cancel" else Fail("not ever")
+
+    cancelled, failed = choose.enqueue("cancel"), choose.enqueue("fail")
+    work()
+    with pytest.raises(TaskCancelled, match="was cancelled: not today"):
+        cancelled.result()
+    with pytest.raises(TaskFailed, match="failed: not ever") as caught:
+        failed.result()
+    assert [error.message for error in caught.value.errors] == ["not ever"]
+
+
+def test_a_cancelled_task_does_not_run(charge: Task[..., Receipt], work: Work) -> None:
+    handle = charge.enqueue(7)
+    assert handle.cancel("changed my mind") == "cancelled"
+    assert handle.cancel() == "cancelled"
+    assert work() == 0
+    with pytest.raises(TaskCancelled, match="changed my mind") as caught:
+        handle.result()
+    assert caught.value.status == "cancelled"
+
+
+async def test_an_event_loop_cancels_and_reschedules(charge: Task[..., Receipt]) -> None:
+    handle = await charge.aenqueue(7, delay=60)
+    assert await handle.areschedule(delay=0) == "pending"
+    assert await handle.areschedule(datetime(2040, 1, 1, tzinfo=UTC)) == "scheduled"
+    assert await handle.acancel("late") == "cancelled"
+    with pytest.raises(TaskCancelled):
+        await handle.aresult()
+
+
+def test_a_moment_is_given_once(charge: Task[..., Receipt]) -> None:
+    handle = charge.enqueue(7)
+    with pytest.raises(InvalidArgument, match="give run_at or delay"):
+        handle.reschedule()
+    with pytest.raises(InvalidArgument, match="not both"):
+        handle.reschedule(datetime.now(UTC), delay=1)
+
+
+def test_a_result_that_does_not_come_in_time_is_a_timeout(charge: Task[..., Receipt]) -> None:
+    handle = charge.enqueue(7)
+    with pytest.raises(TimeoutError, match=f"task {handle.task_id} has not ended in time: it is pending"):
+        handle.result(timeout=0)
+    with pytest.raises(TimeoutError):
+        handle.result(timeout=0.01)
+
+
+def test_a_result_that_is_there_needs_no_time(charge: Task[..., Receipt], work: Work) -> None:
+    handle = charge.enqueue(7)
+    work()
+    assert handle.result(timeout=0).invoice_id == 7
+
+
+def test_a_task_of_an_open_transaction_cannot_be_waited_for(db: Database, charge: Task[..., Receipt]) -> None:
+    with db.connect(autocommit=False) as tx:
+        handle = charge.enqueue(7, tx=tx)
+        with pytest.raises(TaskNotFound, match="commit that first"):
+            handle.result()
+        with pytest.raises(TaskNotFound, match="commit that first"):
+            handle.status()
+    assert handle.status() == "pending"
+
+
+def test_a_handle_can_be_made_from_a_task_id(app: App, charge: Task[..., Receipt], work: Work) -> None:
+    task_id = charge.enqueue(7).task_id
+    work()
+    again = app.handle(str(task_id))
+    assert again.created is None
+    assert again.result() == charge.handle(task_id).result() == Receipt(7, datetime(2030, 1, 31, tzinfo=UTC))
+    with pytest.raises(TaskNotFound):
+        app.handle(uuid4()).status()
+    with pytest.raises(InvalidArgument, match="task_id 'seven' is not a UUID"):
+        app.handle("seven")
+
+
+def test_a_result_of_a_type_without_a_handler_is_what_json_says(app: App, db: Database) -> None:
+    elsewhere = App(db.dsn)
+
+    @elsewhere.task("elsewhere.sum")
+    def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    [handle] = app.enqueue_many([NewTask("elsewhere.sum", {"numbers": [1, 2]})])
+    drain(elsewhere, db.connect())
+    assert handle.result() == 3
+    elsewhere.close()
+
+
+def test_a_result_that_changed_its_type_meanwhile_is_named(app: App, db: Database, work: Work) -> None:
+    @app.task("billing.total")
+    def total() -> int:
+        return "seven"  # type: ignore[return-value]
+
+    handle = total.enqueue()
+    work()
+    with pytest.raises(ResultError, match=r"the result of billing\.total does not fit"):
+        handle.result()
+
+
+def test_a_client_waits_for_and_cancels_its_own_tasks_with_its_own_rights(db: Database, work: Work) -> None:
+    app = App(db.dsn_as("holdfast_client"))
+
+    @app.task("client.echo")
+    def echo(text: str) -> str:
+        return text
+
+    handle, other = echo.enqueue("hello"), echo.enqueue("no", delay=5)
+    drain(app, db.connect())
+    assert handle.result(30) == "hello"
+    assert other.cancel() == "cancelled"
+    with pytest.raises(TaskCancelled):
+        other.result()
+    Engine(db.connect()).enqueue(NewTask("client.echo", {"text": "of another login"}))
+    app.close()
