@@ -1,0 +1,173 @@
+"""Several real sessions in every order: nobody deadlocks, and what comes of it could have come one by one.
+
+A transaction that only began has read nothing under READ COMMITTED. So of the twenty orders of twice (begin,
+call, end) those differ that order (call, end) differently: two are serial and tell what is allowed, four are
+not. `HOLDFAST_EVERY_SCHEDULE=1` plays all twenty.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from itertools import combinations, permutations
+
+import pytest
+
+from holdfast.postgres import EmbeddedServer
+from support import races
+from support.database import cloned_database
+from support.interleaving import Call, Side, Steps, Theatre
+from support.stage import Stage
+
+EVERY_SCHEDULE = bool(os.environ.get("HOLDFAST_EVERY_SCHEDULE"))
+GATED = {"ready", "lease", "outcome", "deletion", "task_key"}
+
+
+@pytest.fixture(scope="module")
+def theatre(server: EmbeddedServer, template: str) -> Iterator[Theatre]:
+    with cloned_database(server, template) as database:
+        stage = Stage(database.connect())
+        races.build(stage)
+        yield Theatre(database, stage)
+
+
+@pytest.fixture(autouse=True)
+def _count(theatre: Theatre, record_property: Callable[[str, object], None]) -> Iterator[None]:
+    before = theatre.played
+    yield
+    record_property("schedules", theatre.played - before)
+
+
+def states_of(theatre: Theatre, one: Call, other: Call) -> list[str]:
+    """Where they can meet: in states in which at least one of them changes something."""
+    kinds = [races.ON_TASKS, races.ON_QUEUES, races.ON_WORKERS]
+    first, second = sorted(next(n for n, kind in enumerate(kinds) if call in kind) for call in (one, other))
+    states = {
+        (0, 0): races.KEY_STATES if {one, other} & {*races.ON_KEYS} else races.TASK_STATES,
+        (0, 1): races.QUEUE_STATES,
+        (1, 1): races.QUEUE_STATES,
+        (0, 2): ["leased"],
+        (1, 2): ["due"],
+        (2, 2): races.WORKER_STATES,
+    }[first, second]
+    sides = Side("a", one), Side("b", other)
+    return [state for state in states if any(theatre.acts(state, side) for side in sides)]
+
+
+def ends(first: Side, second: Side) -> Iterator[tuple[bool, Steps]]:
+    """How two open transactions may end, and whether that can be when the second call waits for the first."""
+    yield True, [(first, "commit"), (second, "commit")]
+    yield True, [(first, "rollback"), (second, "commit")]
+    yield True, [(first, "commit"), (second, "rollback")]
+    yield False, [(second, "commit"), (first, "commit")]
+
+
+def opened(side: Side) -> Steps:
+    return [(side, "begin"), (side, "call")]
+
+
+def lock(table: str, task: str) -> Side:
+    statement = f"select from queues.{table} where task_id = '{{{task}_id}}' for update"
+    return Side("gate", Call(f"lock {table} of {task}", statement))
+
+
+def every_order(a: Side, b: Side) -> Iterator[Steps]:
+    """All twenty ways to merge begin, call and commit of two sessions."""
+    for places in combinations(range(6), 3):
+        steps = {True: iter([*opened(a), (a, "commit")]), False: iter([*opened(b), (b, "commit")])}
+        yield [next(steps[place in places]) for place in range(6)]
+
+
+@pytest.mark.parametrize("one", races.EVERY, ids=str)
+def test_two_calls_in_open_transactions(theatre: Theatre, one: Call) -> None:
+    for other in races.EVERY[races.EVERY.index(one) :]:
+        a, b = Side("a", one), Side("b", other)
+        for state in states_of(theatre, one, other):
+            if EVERY_SCHEDULE:
+                for steps in every_order(a, b):
+                    theatre.play(state, steps)
+            for first, second in [(a, b), (b, a)] if one is not other else [(a, b)]:
+                waited = set[str]()
+                for possible, end in ends(first, second):
+                    if possible or not waited:
+                        waited |= theatre.play(state, [*opened(first), *opened(second), *end])
+                assert not (waited and second.call.skips is not None), f"{second.call} waits for {first.call}"
+
+
+@pytest.mark.parametrize("stopped", races.ON_TASKS, ids=str)
+def test_a_call_that_another_overtakes_half_way(theatre: Theatre, stopped: Call) -> None:
+    """A third session holds a table: the call stops where it first needs it, and goes on afterwards."""
+    behind = Side("b", stopped)
+    for state in races.TASK_STATES:
+        for table in theatre.tables(state, behind) & GATED:
+            gate = Side("gate", Call(f"lock {table}", f"lock table queues.{table} in access exclusive mode"))
+            for ahead in [Side("a", call) for call in races.ON_TASKS]:
+                if state in states_of(theatre, ahead.call, stopped) and theatre.acts(state, ahead):
+                    end = [(ahead, "commit"), (gate, "rollback"), (behind, "commit")]
+                    theatre.play(state, [*opened(ahead), *opened(gate), *opened(behind), *end])
+
+
+@pytest.mark.parametrize("one", races.ON_TASKS, ids=str)
+def test_two_calls_that_queue_for_the_same_row(theatre: Theatre, one: Call) -> None:
+    for other in races.ON_TASKS[races.ON_TASKS.index(one) :]:
+        a, b = Side("a", one), Side("b", other)
+        for state in states_of(theatre, one, other):
+            for table in theatre.tables(state, a) & theatre.tables(state, b) & theatre.rows(state):
+                gate = lock(table, "t")
+                for first, second in [(a, b), (b, a)]:
+                    end = [(gate, "rollback"), (first, "commit"), (second, "commit")]
+                    theatre.play(state, [*opened(gate), *opened(first), *opened(second), *end])
+
+
+@pytest.mark.parametrize("one", races.IN_BATCHES, ids=str)
+def test_two_batches_over_the_same_tasks(theatre: Theatre, one: Call) -> None:
+    """In opposite orders of their elements, and stopped in the middle by who holds one of the rows."""
+    nothing = Side("gate", Call("nothing", "select"))
+    for other in races.IN_BATCHES[races.IN_BATCHES.index(one) :]:
+        a, b = Side("a", one), Side("b", other)
+        for state in races.BATCH_STATES[: 1 if {one, other} & {*races.KEY_BATCHES} else None]:
+            locks = [lock(table, task) for table in sorted(theatre.rows(state)) for task in "tu"]
+            for gate in [nothing, *locks]:
+                for first, second in [(a, b), (b, a)]:
+                    end = [(gate, "rollback"), (first, "commit"), (second, "commit")]
+                    steps = [*opened(gate), *opened(first), *opened(second), *end]
+                    theatre.play(state, steps, loosely=one.skips is not None or other.skips is not None)
+
+
+@pytest.mark.parametrize(
+    ("names", "state"),
+    [
+        ("cancel, finish succeeded, sweep", "expired"),
+        ("cancel, finish retry, sweep", "last attempt expired"),
+        ("heartbeat, finish retry, sweep", "expired"),
+        ("delete_task, finish retry, restore_task", "leased"),
+        ("delete_task, finish retry, restore_task", "deleted while leased"),
+        ("release, sweep, restore_task", "deleted while expired"),
+        ("release, delete_task, claim", "leased"),
+        ("delete_task, retry, claim", "failed"),
+        ("delete_task, retry, restore_task", "deleted when failed"),
+        ("cancel, delete_task, restore_task", "parked"),
+        ("cancel, reschedule, claim", "due"),
+        ("delete_task, restore_task, enqueue", "due"),
+        ("delete_task, restore_task, enqueue_many", "parked"),
+    ],
+)
+def test_three_calls_at_once(theatre: Theatre, names: str, state: str) -> None:
+    sides = [Side(side, races.NAMED[name]) for side, name in zip("abc", names.split(", "), strict=True)]
+    for calls in permutations(sides):
+        for commits in permutations(sides):
+            steps = [step for side in calls for step in opened(side)]
+            theatre.play(state, [*steps, *((side, "commit") for side in commits)])
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("one", races.ON_TASKS, ids=str)
+def test_two_calls_that_may_fail_to_serialize(theatre: Theatre, one: Call, isolation: str) -> None:
+    """With snapshots from the beginning: one may be told to try again, and nobody anything worse."""
+    for other in races.ON_TASKS[races.ON_TASKS.index(one) :]:
+        sides = Side("a", one), Side("b", other)
+        for state in {"due", "expired", "failed", "parked"} & {*states_of(theatre, one, other)}:
+            for first, second in permutations(sides):
+                begins = [(first, "begin"), (second, "begin"), (first, "call")]
+                early = [(first, "commit"), (second, "call"), (second, "commit")]
+                late = [(second, "call"), (first, "commit"), (second, "commit")]
+                theatre.play(state, [*begins, *early], isolation)
+                theatre.play(state, [*begins, *late], isolation)

@@ -1,0 +1,176 @@
+"""What races with what: every call that changes something, and the states in which calls meet."""
+
+from collections.abc import Iterator
+
+from support import engine
+from support.engine import Connection, Row
+from support.interleaving import Call
+from support.stage import HOLDER, Stage
+
+_KEYED = "select queues.enqueue('race.run', idempotency_key => '{key}'{more})"
+_HELD = "jsonb_build_array(jsonb_build_object('task_id', '{t_id}', 'token', {t_token}{more}))"
+
+
+def _enqueue(name: str, key: str, more: str = "") -> Call:
+    return Call(name, _KEYED.replace("{key}", key).replace("{more}", more))
+
+
+def _report(function: str, more: str = "", name: str | None = None) -> Call:
+    held = _HELD.replace("{more}", more)
+    return Call(name or function, f"select verdict from queues.{function}('{HOLDER}', {held})")
+
+
+def _finish(status: str, more: str = "") -> Call:
+    return _report("finish", f", 'status', '{status}'{more}", f"finish {status}")
+
+
+def _act(function: str, more: str = ", '{side}'") -> Call:
+    return Call(function, f"select queues.{function}('{{t_id}}'{more})")
+
+
+LATER = (
+    "'2030-02-01 00:00Z'::timestamptz + case '{side}' when 'a' then interval '1 s' else interval '2 s' end"
+)
+ON_KEYS = [
+    _enqueue("enqueue", "k"),
+    _enqueue("enqueue with a fresh key", "k2"),
+    _enqueue("enqueue with a key that means something else", "k", ", payload => '[1]'"),
+    Call(
+        "enqueue_many",
+        """select e.task_id, e.created from queues.enqueue_many('[
+             {{"type": "race.run", "idempotency_key": "k2"}},
+             {{"type": "race.run", "idempotency_key": "k"}}]') e""",
+    ),
+]
+ON_TASKS = [
+    *ON_KEYS,
+    Call("claim", "select task_id, attempt, lease_until from queues.claim('{side}', 9, array['race'])", ""),
+    _report("heartbeat", ", 'started_at', queues.clock()"),
+    _finish("succeeded"),
+    _finish("failed"),
+    _finish("retry", ", 'run_at', queues.clock()"),
+    _finish("snooze", ", 'run_at', queues.clock() + interval '1 minute'"),
+    _finish("cancelled"),
+    _report("release"),
+    Call("sweep", "select recovered, dead from queues.sweep()", "0, 0"),
+    _act("cancel"),
+    _act("retry"),
+    _act("delete_task"),
+    _act("restore_task"),
+    _act("reschedule", f", {LATER}"),
+    _act("watch", ""),
+]
+ON_QUEUES = [
+    Call("pause", "select queues.pause('race', '{side}')"),
+    Call("resume", "select queues.resume('race', '{side}')"),
+]
+ON_WORKERS = [
+    Call("register_worker", f"select queues.register_worker('{HOLDER}', '{{side}}')"),
+    Call("retire_worker", f"select queues.retire_worker('{HOLDER}')"),
+    Call("mark_idle", f"select queues.mark_idle('{HOLDER}', true)"),
+    Call("lead again", f"select queues.lead('{HOLDER}')"),
+    Call("lead", "select queues.lead('{side}')"),
+]
+
+
+def _batches() -> Iterator[Call]:
+    each = """select jsonb_agg(e || '{{"status": "{status}"}}') from jsonb_array_elements({batch}) e"""
+    for order in ("forwards", "backwards"):
+        batch = f"'{{{order}}}'"
+        for function in ("heartbeat", "release"):
+            yield Call(
+                f"{function} {order}",
+                f"select task_id, verdict from queues.{function}('{HOLDER}', {batch}) order by task_id",
+            )
+        for status in ("succeeded", "snooze"):
+            results = each.replace("{status}", status).replace("{batch}", batch)
+            yield Call(
+                f"finish {status} {order}",
+                f"select task_id, verdict from queues.finish('{HOLDER}', ({results})) order by task_id",
+            )
+        keys = ["new1", "new2", "k0", "k1"][:: 1 if order == "forwards" else -1]
+        asked = ", ".join(f'{{{{"type": "race.run", "idempotency_key": "{key}"}}}}' for key in keys)
+        yield Call(
+            f"enqueue_many {order}",
+            f"select task_id, created from queues.enqueue_many('[{asked}]') order by task_id, created",
+        )
+
+
+KEY_BATCHES = [call for call in _batches() if call.name.startswith("enqueue_many")]
+IN_BATCHES = [
+    *_batches(),
+    *(call for call in ON_TASKS if call.name in {"sweep", "cancel", "delete_task", "watch"}),
+]
+BATCH_STATES = ["two expired", "two deleted while expired", "six expired"]
+EVERY = [*ON_TASKS, *ON_QUEUES, *ON_WORKERS]
+NAMED = {call.name: call for call in EVERY}
+
+TASK_STATES = [
+    "due",
+    "later",
+    "leased",
+    "expired",
+    "last attempt expired",
+    "deleted while leased",
+    "deleted while expired",
+    "failed",
+    "succeeded",
+    "cancelled",
+    "parked",
+    "deleted when failed",
+]
+KEY_STATES = ["due", "failed", "parked", "deleted when failed"]
+QUEUE_STATES = ["due", "paused"]
+WORKER_STATES = ["leased", "led", "term over"]
+
+
+def build(stage: Stage) -> None:
+    """Make every start state by the functions under test, one session, one step after the other."""
+    conn = stage.admin
+    for state in dict.fromkeys([*TASK_STATES, *QUEUE_STATES, *WORKER_STATES]):
+        stage.clear()
+        stage.save(state, {"t": _task(stage, conn, state)})
+    for state in BATCH_STATES:
+        stage.clear()
+        tasks = _batch(stage, conn, state)
+        stage.save(state, {chr(ord("t") + place): task for place, task in enumerate(tasks)})
+
+
+def _task(stage: Stage, conn: Connection, state: str) -> Row:
+    attempts = 1 if state.startswith("last attempt") else 3
+    engine.call(conn, "queues.register_worker", {"worker_id": HOLDER, "queues": ["race"]})
+    engine.enqueue(conn, "race.run", idempotency_key="k", max_attempts=attempts)
+    task = engine.claim_one(conn, HOLDER, queues=["race"])
+    if state in {"due", "later", "parked", "paused"}:
+        engine.release(conn, engine.held(task), HOLDER)  # so that there is a ticket, though a used one
+    if state in {"failed", "deleted when failed", "succeeded"}:
+        engine.end(conn, task, "succeeded" if state == "succeeded" else "failed", HOLDER)
+    if state == "cancelled":
+        engine.act(conn, "cancel", task["task_id"])
+    if state == "later":
+        engine.act(conn, "reschedule", task["task_id"], run_at=stage.clock.after(3600))
+    if "deleted" in state or state == "parked":
+        engine.act(conn, "delete_task", task["task_id"])
+    if state == "paused":
+        engine.answer(conn, "queues.pause", {"queue": "race"})
+    if state in {"led", "term over"}:
+        engine.answer(conn, "queues.lead", {"worker_id": HOLDER})
+    if "expired" in state or state == "term over":
+        stage.clock.advance(60)
+    return task
+
+
+def _batch(stage: Stage, conn: Connection, state: str) -> list[Row]:
+    """Each with somebody who waits for its end, who came in the reverse order."""
+    size = 6 if state.startswith("six") else 2
+    engine.call(conn, "queues.register_worker", {"worker_id": HOLDER, "queues": ["race"]})
+    for number in range(size):
+        engine.enqueue(conn, "race.run", idempotency_key=f"k{number}")
+    tasks = engine.claim(conn, HOLDER, max_tasks=size, queues=["race"])
+    for task in reversed(tasks):
+        engine.call(conn, "queues.watch", {"task_id": task["task_id"], "ttl": "30 seconds"})
+        if "deleted" in state:
+            engine.act(conn, "delete_task", task["task_id"])
+    if "expired" in state:
+        stage.clock.advance(60)
+    return tasks
