@@ -10,7 +10,8 @@ begin
   elsif octet_length(name) > 200 then
     raise exception using errcode = 'QF400',
       message = format('%s%s is %s bytes long, and at most 200 are allowed', place, field, octet_length(name));
-  elsif name !~ '^[^\s[:cntrl:].:]+([.:][^\s[:cntrl:].:]+)*$' then
+  -- White space and control characters by number: the classes of regular expressions depend on the locale of the database.
+  elsif name ~ '[\u0001-\u0020\u007f-\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]' or name !~ '^[^.:]+([.:][^.:]+)*$' then
     raise exception using errcode = 'QF400',
       message = format('%s%s %s is malformed', place, field, to_json(name)),
       hint = 'Segments are separated by "." or ":", are not empty and hold no white space: billing.invoice_charge.v1';
