@@ -503,22 +503,20 @@ def test_an_element_that_is_not_an_object_refuses_the_whole_batch(tx: Connection
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("ending", "wrong"),
     [
-        {"task_id": "no uuid"},
-        {"token": "many"},
-        {"token": 1e30},
-        {"run_at": "soon"},
-        {"run_at": "2026-02-30T00:00:00Z"},
-        {"started_at": "soon"},
+        *(
+            (ending, wrong)
+            for ending in ("succeeded", "retry")
+            for wrong in ({"task_id": "no uuid"}, {"token": "many"}, {"token": 1e30}, {"started_at": "soon"})
+        ),
+        ("retry", {"run_at": "soon"}),
+        ("retry", {"run_at": "2026-02-30T00:00:00Z"}),
     ],
 )
-@pytest.mark.parametrize("ending", ["succeeded", "retry"])
 def test_a_member_of_another_type_refuses_the_whole_batch(
-    tx: Connection, wrong: dict[str, Any], ending: str
+    tx: Connection, ending: str, wrong: dict[str, Any]
 ) -> None:
-    if ending == "succeeded" and "run_at" in wrong:
-        pytest.skip("nobody looks at the time of what succeeded")
     enqueue_many(tx, [{"type": "default.work"}] * 2)
     tasks = claim(tx, max_tasks=2)
     results = held(*tasks, status=ending)

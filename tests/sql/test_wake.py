@@ -130,6 +130,21 @@ def test_a_person_who_makes_a_task_due_wakes_an_idle_worker(fleet: Fleet, functi
     assert fleet.heard() == ["default"]
 
 
+@pytest.mark.parametrize("function", ["sweep", "release"])
+def test_what_is_put_back_wakes_an_idle_worker_once_per_queue(fleet: Fleet, function: str) -> None:
+    clock = Clock(fleet.admin)
+    enqueue_many(fleet.admin, [{"type": f"default.t{n % 2}"} for n in range(6)])
+    tasks = claim(fleet.admin, max_tasks=6)
+    fleet.register()
+    if function == "sweep":
+        clock.advance(31)
+        sweep(fleet.admin)
+    else:
+        release(fleet.admin, held(*tasks))
+
+    assert fleet.heard() == ["default"]
+
+
 def test_putting_a_task_off_wakes_nobody(fleet: Fleet) -> None:
     clock = Clock(fleet.admin)
     task_id = enqueue(fleet.admin)
