@@ -45,6 +45,36 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, Callable[P, R]]: ...
 
 
+class _Place:
+    """Where the work is kept. Apart from the app, so that what is connected does not keep that alive."""
+
+    def __init__(self, database_url: str | None, settings: Settings | None) -> None:
+        self._database_url = database_url
+        self._settings = settings
+        if settings and database_url:
+            self._settings = settings.model_copy(update={"database_url": database_url})
+
+    @property
+    def settings(self) -> Settings:
+        from holdfast.settings import Settings  # noqa: PLC0415 - a third of the time that importing an app takes
+
+        if self._settings is None:
+            self._settings = Settings.load(database_url=self._database_url)
+        return self._settings
+
+    def moved_to(self, database_url: str) -> _Place:
+        return _Place(database_url, self._settings)
+
+    def find(self) -> str:
+        from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - brings the settings with it
+        from holdfast.schema import migrate  # noqa: PLC0415 - for the embedded server only
+
+        url = resolve_database_url(self.settings)
+        if self.settings.database_url is None:
+            migrate(url)  # nobody else looks after a database of our own making
+        return url
+
+
 class App:
     """Connects when it is first used; nothing happens at import.
 
@@ -53,24 +83,17 @@ class App:
 
     def __init__(self, database_url: str | None = None, *, settings: Settings | None = None) -> None:
         self.middlewares: list[Middleware] = []
-        self._database_url = database_url
-        self._settings = settings
-        if settings and database_url:
-            self._settings = settings.model_copy(update={"database_url": database_url})
         self._handlers: dict[str, Handler] = {}
         self.handlers: Mapping[str, Handler] = MappingProxyType(self._handlers)
         self._tasks: dict[str, Task[..., Any]] = {}
-        self._address = Address(self._find_database)
+        self._place = _Place(database_url, settings)
+        self._address = Address(self._place.find)
         self._client: tuple[int, Client] | None = None
 
     @property
     def settings(self) -> Settings:
         """Read from the environment at first use, so that importing an app needs none."""
-        from holdfast.settings import Settings  # noqa: PLC0415 - a third of the time that importing an app takes
-
-        if self._settings is None:
-            self._settings = Settings.load(database_url=self._database_url)
-        return self._settings
+        return self._place.settings
 
     @property
     def database_url(self) -> str:
@@ -166,25 +189,15 @@ class App:
     @contextmanager
     def at(self, database_url: str) -> Iterator[None]:
         """Keep the work elsewhere meanwhile: for tests."""
-        before = self._database_url, self._settings, self._address
+        before = self._place, self._address
         self.close()
-        self._database_url = database_url
-        self._settings = self._settings and self._settings.model_copy(update={"database_url": database_url})
-        self._address = Address(self._find_database)
+        self._place = self._place.moved_to(database_url)
+        self._address = Address(self._place.find)
         try:
             yield
         finally:
             self.close()
-            self._database_url, self._settings, self._address = before
-
-    def _find_database(self) -> str:
-        from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - brings the settings with it
-        from holdfast.schema import migrate  # noqa: PLC0415 - for the embedded server only
-
-        url = resolve_database_url(self.settings)
-        if self.settings.database_url is None:
-            migrate(url)  # nobody else looks after a database of our own making
-        return url
+            self._place, self._address = before
 
     def _register(self, handler: Handler) -> Task[..., Any]:
         if handler.type in self._handlers:

@@ -1,0 +1,47 @@
+"""The trace of whoever enqueues goes with the task, where OpenTelemetry is in use."""
+
+import subprocess
+import sys
+
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+
+from holdfast import App, Task
+
+TRACER = TracerProvider().get_tracer("test")
+
+
+def _task() -> Task[[], None]:
+    @App().task("trace.run")
+    def run() -> None: ...
+
+    return run
+
+
+def test_a_task_enqueued_within_a_span_carries_its_context() -> None:
+    with TRACER.start_as_current_span("request") as span:
+        metadata = _task().call(metadata={"tenant": 7}).metadata
+    context = span.get_span_context()
+    ids = f"{trace.format_trace_id(context.trace_id)}-{trace.format_span_id(context.span_id)}"
+    assert metadata == {"tenant": 7, "traceparent": f"00-{ids}-{context.trace_flags:02x}"}
+
+
+def test_what_the_caller_says_outweighs_the_span() -> None:
+    with TRACER.start_as_current_span("request"):
+        assert _task().call(metadata={"traceparent": "mine"}).metadata == {"traceparent": "mine"}
+
+
+def test_without_a_span_nothing_is_added() -> None:
+    assert _task().call().metadata is None
+    assert _task().call(metadata={"a": 1}).metadata == {"a": 1}
+
+
+def test_opentelemetry_is_not_loaded_by_us() -> None:
+    script = (
+        "import sys; from holdfast import App; App().task('a.b')(lambda: None).call(); print(*sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in ran.stdout.split()}
+    assert loaded.isdisjoint(
+        {"opentelemetry", "typer", "rich", "structlog", "sqlalchemy", "django", "asyncpg"}
+    )
