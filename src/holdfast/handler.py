@@ -47,6 +47,10 @@ class Handler:
         """JSON text to a result of the announced type, or ResultError."""
         return self.result.load(written)
 
+    def may_have(self, field: str) -> bool:
+        """Whether its payloads may have a member of this name."""
+        return self.arguments.takes_others or field in self.arguments.names
+
     def schema(self) -> dict[str, Any]:
         """JSON schema of arguments and result."""
         return {"arguments": self.arguments.schema(), "result": self.result.schema()}

@@ -38,6 +38,9 @@ class Task(Generic[P, R, F]):
         self.handler = handler
         self._home = home
         self._function = function
+        # Said aloud where the payload may hold a task_type, by which the engine would choose one.
+        says = handler.executor != "python" or handler.may_have("task_type")
+        self._executor = handler.executor if says else None
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -70,14 +73,13 @@ class Task(Generic[P, R, F]):
             type=handler.type,
             payload=RawJson(handler.check(args, kwargs)),
             queue=queue or handler.queue,
-            priority=handler.priority if priority is None else priority,
+            priority=(handler.priority or None) if priority is None else priority,
             run_at=run_at,
             idempotency_key=key,
             max_attempts=handler.max_attempts if max_attempts is None else max_attempts,
             timeout=None if timeout is None else seconds("timeout", timeout),
             lease=None if handler.lease is None else timedelta(seconds=handler.lease),
-            # Said aloud, because a payload may hold a task_type by which the engine would choose one.
-            executor=handler.executor,
+            executor=self._executor,
             metadata=with_trace(metadata),
             delay=check_moment(run_at, delay),
         )

@@ -17,6 +17,7 @@ MAX_REPORT_CHARACTERS = 16 * 1024 * 1024  # far over what finish keeps, far unde
 MAX_REPORT_DEPTH = 500  # PostgreSQL's own parser gives up at some thousands
 
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
 
 
@@ -94,7 +95,7 @@ def with_zone(field: str, value: datetime) -> datetime:
 def _written(value: Any) -> str:
     if isinstance(value, RawJson):
         return str(value)
-    return json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return _encode(value)
 
 
 def _storable_characters(written: str) -> str:

@@ -73,23 +73,26 @@ def _enqueue_many_delayed(batch: str) -> Statement[list[Enqueued]]:
 
 def _written(task: NewTask, place: str) -> str:
     return object_of(
-        type=_text(f"{place}type", task.type),
+        type=_text(place, "type", task.type),
         payload=dump_json(f"{place}payload", task.payload),
-        queue=_text(f"{place}queue", task.queue),
+        queue=_text(place, "queue", task.queue),
         priority=_number(task.priority),
-        run_at=written_instant(f"{place}run_at", task.run_at),
-        idempotency_key=_text(f"{place}idempotency_key", task.idempotency_key),
+        run_at=None if task.run_at is None else written_instant(f"{place}run_at", task.run_at),
+        idempotency_key=_text(place, "idempotency_key", task.idempotency_key),
         max_attempts=_number(task.max_attempts),
         timeout=written_seconds(task.timeout),
         lease=written_seconds(task.lease),
-        executor=_text(f"{place}executor", task.executor),
+        executor=_text(place, "executor", task.executor),
         metadata=None if task.metadata is None else dump_json(f"{place}metadata", task.metadata),
         delay=written_seconds(task.delay),
     )
 
 
-def _text(field: str, value: str | None) -> str | None:
-    return None if value is None else dump_json(field, storable_text(field, value))
+def _text(place: str, name: str, value: str | None) -> str | None:
+    if value is None:
+        return None
+    field = f"{place}{name}"
+    return dump_json(field, storable_text(field, value))
 
 
 def _number(value: int | None) -> str | None:
