@@ -1,6 +1,7 @@
 """What a handler may know and do beyond its arguments."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, Protocol
 from uuid import UUID
@@ -71,9 +72,9 @@ class Context:
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Say how far it is, for `holdfast show`. Cheap: only the last word before a heartbeat is sent."""
         self._held.progress = {
-            "done": done,
-            "total": total,
-            "note": None if note is None else str(note)[:500],
+            "done": _number(done),
+            "total": None if total is None else _number(total),
+            "note": None if note is None else _storable(str(note)[:500]),
         }
         self._tell()
 
@@ -93,3 +94,18 @@ class Context:
         returned. If the lease was lost by then, or the handler raises, both are rolled back.
         """
         return self._open_transaction()
+
+
+def _number(given: float) -> float | None:
+    """As JSON holds it: one report that it cannot hold would spoil the heartbeat of all tasks."""
+    try:
+        number = float(given)
+    except OverflowError:
+        return None
+    if not math.isfinite(number):
+        return None
+    return int(number) if number.is_integer() else number
+
+
+def _storable(note: str) -> str:
+    return note.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -1,20 +1,29 @@
 """One attempt: payload to arguments, the handler's call within its limit, and what to report of its end."""
 
 import asyncio
+import contextlib
+import contextvars
 import functools
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, Protocol
 
-from holdfast.context import Context, Stopped
+from holdfast.context import Context
 from holdfast.handler import Handler
 from holdfast.middleware import Call, Middleware
 from holdfast.worker.job import Job
-from holdfast.worker.logs import Log
-from holdfast.worker.report import HandlerTimeout, Reporter
+from holdfast.worker.logs import Log, current_job
+from holdfast.worker.report import HandlerTimeout, NotDecoded, Reporter, brief, decode
 from holdfast.worker.threads import ThreadPool
-from holdfast.worker.transaction import JobTransaction
+from holdfast.worker.transaction import CommitUnknown, JobTransaction
+from holdfast.worker.watched import Guarded, Watched
+
+
+class Watch(Protocol):
+    """Who ends handlers that asyncio cannot end."""
+
+    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> Watched: ...
+    def forget(self, watched: Watched) -> None: ...
 
 
 class Attempts:
@@ -31,7 +40,7 @@ class Attempts:
         middlewares: Sequence[Middleware],
         reporter: Reporter,
         threads: ThreadPool,
-        limit: Callable[[float | None], AbstractContextManager[None]],
+        watch: Watch,
         open_transaction: Callable[[Job], JobTransaction],
         settled: Callable[[Job, str], object],
         log: Log,
@@ -41,7 +50,7 @@ class Attempts:
         self._middlewares = tuple(middlewares)
         self._reporter = reporter
         self._threads = threads
-        self._limit = limit
+        self._watch = watch
         self._open_transaction = open_transaction
         self._settled = settled
         self._log = log
@@ -51,13 +60,14 @@ class Attempts:
         return handler.is_async or bool(self._middlewares)
 
     async def run(self, job: Job, handler: Handler) -> str | None:
+        current_job.set(job)
         try:
-            limit = job.timeout or handler.timeout
-            call = self._call(job, handler)
-            value = await (call if limit is None else _within(limit, call))
+            value = await self._call(job, handler)
             written = self._reporter.returned(job, handler, value)
             if job.transaction is not None:
-                return self._after_commit(job, await job.transaction.acommit(self._worker_id, written))
+                job.phase = "ending"
+                self._settled(job, await job.transaction.acommit(self._worker_id, written))
+                return None
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 await job.transaction.arollback()
@@ -65,92 +75,101 @@ class Attempts:
         return written
 
     def run_here(self, job: Job, handler: Handler) -> str | None:
+        current_job.set(job)
         try:
-            arguments = handler.decode(job.payload)
-            positional = (self._context(job),) if handler.wants_context else ()
-            with self._limit(job.timeout or handler.timeout):
-                value = handler.function(*positional, **arguments)
+            value = self._watched(job, handler, self._bound(job, handler))
             written = self._reporter.returned(job, handler, value)
             if job.transaction is not None:
-                return self._after_commit(job, job.transaction.commit(self._worker_id, written))
+                job.phase = "ending"
+                self._settled(job, job.transaction.commit(self._worker_id, written))
+                return None
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 job.transaction.rollback()
             return self._went_wrong(job, handler, error)
         return written
 
-    def _call(self, job: Job, handler: Handler) -> Any:
-        if not self._middlewares:
-            arguments = handler.decode(job.payload)
-            if handler.wants_context:
-                return handler.function(self._context(job), **arguments)
-            return handler.function(**arguments)
-        return self._through_middleware(job, handler)
+    async def _call(self, job: Job, handler: Handler) -> Any:
+        bound = self._bound(job, handler)
+        call = self._through_middleware(job, handler, bound) if self._middlewares else bound()
+        limit = job.timeout or handler.timeout
+        if limit is None or not handler.is_async:  # a thread is under watch by itself
+            return await call
+        return await self._within(job, limit, call)
 
-    async def _through_middleware(self, job: Job, handler: Handler) -> Any:
-        arguments = handler.decode(job.payload)
-        positional = (self._context(job),) if handler.wants_context else ()
+    def _bound(self, job: Job, handler: Handler) -> Callable[[], Any]:
+        arguments = decode(handler, job.payload)
+        if handler.wants_context:
+            context = Context(job, self.tell_progress, functools.partial(self._open_transaction, job))
+            return functools.partial(handler.function, context, **arguments)
+        return functools.partial(handler.function, **arguments)
 
-        async def innermost() -> Any:
-            if handler.is_async:
-                return await handler.function(*positional, **arguments)
-            return await self._in_thread(functools.partial(handler.function, *positional, **arguments))
+    async def _through_middleware(self, job: Job, handler: Handler, bound: Callable[[], Any]) -> Any:
+        async def in_thread() -> Any:
+            return await self._in_thread(functools.partial(self._watched, job, handler, bound))
 
-        proceed = innermost
-        metadata = {} if job.metadata is None else json.loads(job.metadata)
-        call = Call(job.type, job.task_id, job.attempt, json.loads(job.payload), metadata)
+        proceed: Callable[[], Awaitable[Any]] = bound if handler.is_async else in_thread
+        call = _described(job)
         for middleware in reversed(self._middlewares):
             proceed = functools.partial(middleware, call, proceed)
         return await proceed()
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        """With the context of whoever waits, so that a span of a middleware is seen by its handler."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
+        context = contextvars.copy_context()
 
         def run() -> None:
+            value, error = None, None
             try:
-                value, error = call(), None
+                value = context.run(call)
             except BaseException as caught:  # noqa: BLE001 - handed to the coroutine that waits
-                value, error = None, caught
-            loop.call_soon_threadsafe(_resolve, future, value, error)
+                error = caught
+            with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
+                loop.call_soon_threadsafe(_resolve, future, value, error)
+            del error  # it holds this frame, which would hold it
 
         self._threads.submit(run)
         return await future
 
-    def _after_commit(self, job: Job, ending: str) -> str | None:
-        if ending == "unknown":
-            return self._reporter.unknown_commit(job)
-        if ending == "refused":
-            job.stop = job.stop or "lost"
-        self._settled(job, "accepted" if ending == "accepted" else "lost")
-        return None
+    def _watched(self, job: Job, handler: Handler, call: Callable[[], Any]) -> Any:
+        watched = job.running = self._watch.watch(job, job.timeout or handler.timeout)
+        try:
+            return watched.run(call)
+        finally:
+            self._watch.forget(watched)
+
+    async def _within(self, job: Job, limit: float, call: Awaitable[Any]) -> Any:
+        """Only the limit itself becomes a HandlerTimeout, not a TimeoutError of the handler's own."""
+        watched = self._watch.watch(job, limit, in_loop=True)
+        scope = asyncio.timeout(limit)
+        try:
+            async with scope:
+                return await Guarded(call, watched)
+        except TimeoutError as error:
+            if scope.expired():
+                raise HandlerTimeout(f"the attempt took longer than its limit of {limit:g} s") from error
+            raise
+        finally:
+            self._watch.forget(watched)
 
     def _went_wrong(self, job: Job, handler: Handler, error: BaseException) -> str | None:
-        if job.stop is not None and isinstance(error, asyncio.CancelledError | Stopped):
+        if isinstance(error, CommitUnknown):
+            self._log.warning("commit_unknown", **job.name, error=brief(error))
+            return self._reporter.unknown_commit(job)
+        if job.stop is not None:  # the task was taken from us: its end is not ours to tell
             return None
-        self._log.warning(
-            "attempt_failed",
-            task_id=job.task_id,
-            type=job.type,
-            attempt=job.attempt,
-            error=f"{type(error).__name__}",
-        )
+        self._log.warning("attempt_failed", **job.name, error=brief(error))
         return self._reporter.raised(job, handler, error)
 
-    def _context(self, job: Job) -> Context:
-        return Context(job, self.tell_progress, functools.partial(self._open_transaction, job))
 
-
-async def _within(limit: float, call: Awaitable[Any]) -> Any:
-    """Only the limit itself becomes a HandlerTimeout, not a TimeoutError of the handler's own."""
-    scope = asyncio.timeout(limit)
+def _described(job: Job) -> Call:
     try:
-        async with scope:
-            return await call
-    except TimeoutError as error:
-        if scope.expired():
-            raise HandlerTimeout(f"the attempt took longer than its limit of {limit:g} s") from error
-        raise
+        metadata = {} if job.metadata is None else json.loads(job.metadata)
+        return Call(job.type, job.task_id, job.attempt, json.loads(job.payload), metadata)
+    except (ValueError, RecursionError) as error:  # JSON that PostgreSQL holds and Python does not
+        raise NotDecoded(f"the payload of {job.type} cannot be read: {error}") from error
 
 
 def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
@@ -158,5 +177,7 @@ def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(value)
+    elif isinstance(error, StopIteration):  # which no future takes
+        future.set_exception(RuntimeError("the handler raised StopIteration"))
     else:
         future.set_exception(error)

@@ -1,12 +1,12 @@
 """The heartbeat: a thread and a connection of its own, so that no handler can starve it."""
 
-import asyncio
 import contextlib
 import json
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -14,15 +14,28 @@ import psycopg
 
 from holdfast.engine import Engine
 from holdfast.engine import lease as statements
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidArgument, translate
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.job import Job, Stop
-from holdfast.worker.link import ARRIVAL, is_pooled, with_defaults
+from holdfast.worker.link import arrive, hang_up, with_defaults
 from holdfast.worker.logs import Log
+from holdfast.worker.metrics import Metrics
+from holdfast.worker.release import release_of
 
 SWEEP_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 2.0
 MOST_AT_ONCE = 5000
+BEATS_PER_LEASE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Hands:
+    """What the heartbeat may do to the tasks of the worker. Called from its thread."""
+
+    held: Callable[[], list[Job]]
+    stop: Callable[[Job, Stop], None]
+    take_stale: Callable[[], list[Job]]
 
 
 class Beater(threading.Thread):
@@ -35,121 +48,175 @@ class Beater(threading.Thread):
         worker_id: str,
         interval: timedelta,
         lease: timedelta,
-        held: Callable[[], list[Job]],
-        stop: Callable[[str, int, Stop], None],
-        loop: asyncio.AbstractEventLoop,
+        hands: Hands,
         clock: DatabaseClock,
         log: Log,
+        metrics: Metrics,
     ) -> None:
         super().__init__(name="holdfast-heartbeat", daemon=True)
         self._url = with_defaults(url)
         self._worker_id = worker_id
         self._interval = interval.total_seconds()
         self._lease = lease.total_seconds()
-        self._held = held
-        self._stop_job = stop
-        self._loop = loop
+        self._hands = hands
         self._clock = clock
         self._log = log
+        self._metrics = metrics
         self._connection: psycopg.Connection[Any] | None = None
+        self._opened = 0
+        self._asked: float | None = None
         self._wake = threading.Event()
+        self._schedule = threading.Lock()
         self._closed = False
         self._next_beat = 0.0
         self._next_sweep = 0.0
-        self._failing = False
+        self._failures = 0
+
+    @property
+    def failing(self) -> bool:
+        return self._failures > 0
+
+    def beat_within(self, seconds: float) -> None:
+        """Let the next beat come so soon. From any thread, and cheap where it comes soon anyway."""
+        due = time.monotonic() + seconds
+        if due < self._next_beat:
+            with self._schedule:
+                self._next_beat = min(self._next_beat, due)
+            self._wake.set()
+
+    def expect(self, jobs: Sequence[Job]) -> None:
+        """Tasks with a shorter lease of their own are renewed in time, too."""
+        shortest = min((job.lease_seconds for job in jobs), default=self._lease)
+        if shortest < self._lease * 0.9:
+            self.beat_within(shortest / BEATS_PER_LEASE)
 
     def tell_progress(self) -> None:
-        """Let the next beat come soon. Called from handlers, so it only leaves a mark."""
-        self._next_beat = min(self._next_beat, time.monotonic() + PROGRESS_SECONDS)
+        self.beat_within(PROGRESS_SECONDS)
 
     def close(self) -> None:
         self._closed = True
         self._wake.set()
-        self.join(timeout=5)
+        if self.is_alive():
+            self.join(timeout=2)
+        if self.is_alive() and self._connection is not None:
+            hang_up(self._connection)
+            self.join(timeout=2)
 
     def run(self) -> None:
         while not self._closed:
+            self._wake.clear()
             try:
                 self._do_what_is_due()
-            except (HoldfastError, psycopg.Error) as error:
-                self._lost_connection(error)
-            self._give_up_what_cannot_be_kept()
-            self._wake.wait(timeout=0.25 if self._failing else min(0.5, self._interval / 4))
+            except Exception as error:  # noqa: BLE001 - if this thread ended, every lease would
+                self._failed(error)
+            self._wake.wait(self._seconds_until_next())
         self._disconnect()
+
+    def look_after(self) -> None:
+        """By the watchdog, because this thread may be waiting for an answer that never comes.
+
+        Half a lease without renewal is the last moment to stop a handler before its lease ends.
+        """
+        now, asked = time.monotonic(), self._asked
+        silent = 0.0 if asked is None else now - asked
+        if self.failing or silent > self._lease / 4:
+            for job in self._hands.held():
+                if job.lease_ends - now < job.lease_seconds / 2:
+                    self._hands.stop(job, "lost")
+        if silent > max(1.0, self._lease / 4) and (connection := self._connection) is not None:
+            hang_up(connection)
+
+    def _seconds_until_next(self) -> float:
+        due = self._next_beat if self.failing else min(self._next_beat, self._next_sweep)
+        return max(0.0, due - time.monotonic())
 
     def _do_what_is_due(self) -> None:
         now = time.monotonic()
         if now >= self._next_beat:
             # Set before the round trip, so that progress told meanwhile is sent soon.
-            self._next_beat = now + self._interval * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
+            with self._schedule:
+                self._next_beat = now + self._interval * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
             self._beat(now)
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS * random.uniform(0.7, 1.3)  # noqa: S311 - spreads load
+            self._give_back_stale()
             self._sweep()
 
     def _beat(self, sent: float) -> None:
-        jobs = self._held()
+        jobs = self._hands.held()
         for start in range(0, max(1, len(jobs)), MOST_AT_ONCE):
             self._beat_some(jobs[start : start + MOST_AT_ONCE], sent)
+        if self._failures:
+            self._failures = 0
+            self._log.info("heartbeat_back")
+        self.expect(jobs)
 
     def _beat_some(self, jobs: list[Job], sent: float) -> None:
-        engine = Engine(self._connected())
-        batch = json.dumps([self._described(job) for job in jobs])
-        verdicts = engine.run(statements.settle_work("heartbeat", self._worker_id, batch))
-        self._failing = False
+        try:
+            verdicts = self._send(jobs, with_progress=True)
+        except InvalidArgument:  # nobody shall lose a lease over what some handler tells of its progress
+            verdicts = self._send(jobs, with_progress=False)
         for job, (_, verdict) in zip(jobs, verdicts, strict=True):
             if verdict == "held":
-                job.lease_ends = max(job.lease_ends, sent + self._lease)
+                job.lease_ends = max(job.lease_ends, sent + job.lease_seconds)
             else:
-                self._end_job(job, verdict)
+                self._hands.stop(job, verdict)
 
-    def _described(self, job: Job) -> dict[str, Any]:
+    def _send(self, jobs: list[Job], *, with_progress: bool) -> Any:
+        batch = json.dumps([self._described(job, with_progress=with_progress) for job in jobs])
+        self._metrics.sent("heartbeat", len(jobs))
+        return self._ask(statements.settle_work("heartbeat", self._worker_id, batch))
+
+    def _described(self, job: Job, *, with_progress: bool) -> dict[str, Any]:
         described: dict[str, Any] = {"task_id": job.task_id, "token": job.token}
         if job.started is not None and (at := self._clock.at(job.started)) is not None:
             described["started_at"] = at
-        if job.progress is not None:
+        if with_progress and job.progress is not None:
             described["progress"] = job.progress
         return described
 
+    def _give_back_stale(self) -> None:
+        """What was claimed in advance and cannot be started soon is better off elsewhere."""
+        stale = self._hands.take_stale()
+        if stale:
+            self._metrics.sent("release", len(stale))
+            self._ask(release_of(self._worker_id, stale))
+            self._log.info("given_back", tasks=len(stale), why="they waited too long for room")
+
     def _sweep(self) -> None:
-        swept = Engine(self._connected()).run(statements.sweep())
+        swept = self._ask(statements.sweep())
         if swept.recovered or swept.dead:
             self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
 
-    def _give_up_what_cannot_be_kept(self) -> None:
-        """Half a lease without renewal is the last moment to stop a handler before its lease ends."""
-        if not self._failing:
-            return
-        now = time.monotonic()
-        for job in self._held():
-            if job.lease_ends - now < self._lease / 2:
-                self._end_job(job, "lost")
+    def _ask(self, statement: Any) -> Any:
+        self._asked = time.monotonic()
+        try:
+            return Engine(self._connected()).run(statement)
+        finally:
+            self._asked = None
 
-    def _end_job(self, job: Job, why: Stop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: the worker is ending
-            self._loop.call_soon_threadsafe(self._stop_job, job.task_id, job.token, why)
-
-    def _lost_connection(self, error: Exception) -> None:
-        if not self._failing:
-            self._log.warning("heartbeat_failed", error=str(error).strip())
-        self._failing = True
-        self._next_beat = 0.0
+    def _failed(self, error: Exception) -> None:
+        if not self._failures:
+            self._log.warning("heartbeat_failed", error=str(error).strip() or type(error).__name__)
+        self._failures += 1
+        longest = min(LONGEST_PAUSE_SECONDS, self._lease / 10, 0.1 * 2 ** min(self._failures, 10))
+        self._next_beat = time.monotonic() + longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
         self._disconnect()
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            connection = psycopg.connect(self._url, autocommit=True)
-            row = connection.execute(ARRIVAL).fetchone()
-            assert row is not None  # noqa: S101 - an aggregate has one row
-            if is_pooled(connection, row[0]):
-                connection.prepare_threshold = None
-            elif row[1]:
-                connection.execute("set role holdfast_worker")
-            self._connection = connection
+            try:
+                # Known to the watchdog from here on, which hangs up if nothing is heard.
+                self._connection = psycopg.connect(self._url, autocommit=True)
+                arrive(self._connection)
+            except psycopg.Error as error:
+                raise translate(error) from error
+            self._metrics.reconnects += self._opened > 0
+            self._opened += 1
         return self._connection
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with contextlib.suppress(psycopg.Error):
+            with contextlib.suppress(psycopg.Error, HoldfastError):
                 connection.close()

@@ -1,90 +1,47 @@
-"""Claiming: how much to ask for, and where to look from."""
+"""Claiming: one claim after another while there is room and work; else waiting for either."""
 
-import json
+import asyncio
+import random
 import time
-from datetime import timedelta
+from collections.abc import Callable
 
 from holdfast.engine import fleet
 from holdfast.engine import lease as statements
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.settings import Settings
-from holdfast.worker.clock import DatabaseClock, written
+from holdfast.worker.clock import DatabaseClock
+from holdfast.worker.demand import Cursor, Demand
 from holdfast.worker.job import Job
 from holdfast.worker.link import Link
+from holdfast.worker.listen import Listener
+from holdfast.worker.logs import Log
+from holdfast.worker.metrics import Metrics
+from holdfast.worker.run import Runner
 
-CURSOR_SECONDS = 1.0
-PREFETCH_SECONDS = 0.05
-MOST_PREFETCHED = 500
-SHARE_OF_LEASE = 0.1
-
-
-class Demand:
-    """How many tasks to hold in advance: as many as are started in a twentieth of a second.
-
-    Few enough that each starts within a fraction of its lease, and that a crash strands little.
-    """
-
-    def __init__(self, concurrency: int, lease: timedelta) -> None:
-        self._concurrency = concurrency
-        self._ahead = min(PREFETCH_SECONDS, SHARE_OF_LEASE * lease.total_seconds())
-        self._per_second = 0.0
-        self._since = time.monotonic()
-        self._started = 0
-
-    def wanted(self, running: int, waiting: int) -> int:
-        """Nothing while half of what is held in advance is left: claims go in batches."""
-        prefetch = min(MOST_PREFETCHED, int(self._per_second * self._ahead))
-        if waiting > prefetch // 2:
-            return 0
-        return max(0, self._concurrency - running) + prefetch - waiting
-
-    def started(self, count: int) -> None:
-        self._started += count
-        elapsed = time.monotonic() - self._since
-        if elapsed >= PREFETCH_SECONDS:
-            self._per_second = (self._per_second + self._started / elapsed) / 2
-            self._since += elapsed
-            self._started = 0
-
-
-class Cursor:
-    """Where the last claim ended in each lane, so that the next need not walk over what it left behind."""
-
-    def __init__(self) -> None:
-        self._ends: dict[str, dict[str, str]] = {}
-        self._since = 0.0
-
-    def current(self) -> str | None:
-        """Dropped after a second: what was put in behind it is not seen before."""
-        if self._ends and time.monotonic() - self._since > CURSOR_SECONDS:
-            self._ends = {}
-        return json.dumps(self._ends) if self._ends else None
-
-    def advance(self, jobs: list[Job], *, short: bool) -> None:
-        if short:
-            self._ends = {}
-            return
-        if not self._ends:
-            self._since = time.monotonic()
-        for lane_id, last in {job.lane_id: job for job in jobs}.items():
-            self._ends[str(lane_id)] = {"run_at": written(last.run_at), "task_id": last.task_id}
+MOST_AT_ONCE = 10_000
+BUSY_SECONDS = 0.05
+HOLD_SECONDS = 0.25
 
 
 class Claimer:
-    """One claim after another, on a connection of its own."""
+    """The statements of claiming, on a connection of their own."""
 
-    def __init__(self, link: Link, worker_id: str, settings: Settings, clock: DatabaseClock) -> None:
-        self._link = link
+    def __init__(
+        self, link: Link, worker_id: str, settings: Settings, clock: DatabaseClock, metrics: Metrics
+    ) -> None:
+        self.link = link
         self._worker_id = worker_id
         self._queues = list(settings.worker_queues) or None
         self._prefixes = list(settings.worker_type_prefixes) or None
         self._lease = settings.lease
         self._clock = clock
+        self._metrics = metrics
         self._cursor = Cursor()
 
     async def claim(self, count: int) -> list[Job]:
         """At most so many tasks; fewer only if no more are due."""
         asked = time.monotonic()
-        rows = await self._link.run(
+        rows = await self.link.run(
             lambda: statements.claim_work(
                 self._worker_id,
                 count,
@@ -95,15 +52,97 @@ class Claimer:
             )
         )
         jobs = [Job(row, asked) for row in rows]
-        if rows:
-            self._clock.heard(rows[0][-1], asked)
+        self._metrics.sent("claim", len(jobs))
+        if jobs:
+            clock = rows[0][-1]
+            self._clock.heard(clock)
+            self._metrics.claimed += len(jobs)
+            for job in jobs:
+                self._metrics.queue_delay.add(clock - job.run_at)
         self._cursor.advance(jobs, short=len(jobs) < count)
         return jobs
 
-    async def mark_idle(self, *, idle: bool) -> None:
-        await self._link.run(lambda: fleet.mark_idle(self._worker_id, idle))
+    async def mark_idle(self, *, idle: bool) -> bool:
+        """Answers whether the worker is registered."""
+        return await self.link.run(lambda: fleet.mark_idle(self._worker_id, idle))
 
     async def seconds_until_due(self) -> float | None:
         """None if nothing waits."""
-        due = await self._link.run(lambda: statements.next_due(self._queues, self._prefixes))
+        due = await self.link.run(lambda: statements.next_due(self._queues, self._prefixes))
         return None if due is None else max(0.0, due.total_seconds())
+
+
+class ClaimLoop:
+    """Until stopped. What it is told to hold on by is asked before each claim."""
+
+    def __init__(
+        self,
+        claimer: Claimer,
+        *,
+        demand: Demand,
+        runner: Runner,
+        listener: Listener,
+        settings: Settings,
+        stopping: asyncio.Event,
+        must_hold: Callable[[], bool],
+        register: Callable[[], object],
+        log: Log,
+    ) -> None:
+        self._claimer = claimer
+        self._demand = demand
+        self._runner = runner
+        self._listener = listener
+        self._poll_seconds = settings.poll_interval.total_seconds()
+        self._stopping = stopping
+        self._must_hold = must_hold
+        self._register = register
+        self._log = log
+        self._idle = False
+
+    async def run(self) -> None:
+        while not self._stopping.is_set():
+            if self._must_hold():
+                await self._listener.wait(HOLD_SECONDS)
+                continue
+            wanted = self._demand.wanted(len(self._runner.running), len(self._runner.waiting))
+            if wanted == 0:
+                self._runner.room.clear()
+                await self._runner.room.wait()
+                continue
+            try:
+                await self._claim(min(MOST_AT_ONCE, wanted))
+            except (DatabaseUnavailable, TryAgain) as error:
+                self._idle = False
+                await self._claimer.link.pause(error)
+            except HoldfastError as error:
+                self._log.error("claim_refused", error=str(error))
+                await self._listener.wait(self._poll_seconds)
+
+    async def _claim(self, wanted: int) -> None:
+        self._listener.woken.clear()
+        jobs = await self._claimer.claim(wanted)
+        if jobs:
+            self._runner.take(jobs)
+        if len(jobs) == wanted:
+            if self._idle:
+                await self._say_idle(idle=False)
+        elif not self._idle and self._listener.hears:
+            # Said first, looked again then: what was enqueued in between is found by the look.
+            await self._say_idle(idle=True)
+        else:
+            await self._rest()
+
+    async def _say_idle(self, *, idle: bool) -> None:
+        if not await self._claimer.mark_idle(idle=idle):
+            # Somebody took us out of the registry: nobody would wake us, or see us at work.
+            await self._claimer.link.run(self._register)  # type: ignore[arg-type]
+        self._idle = idle
+
+    async def _rest(self) -> None:
+        """Until woken, until the next task is due, or until it is time to look anyway."""
+        longest = self._poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
+        due = await self._claimer.seconds_until_due()
+        if due is not None:
+            longest = min(longest, due + 0.001 if due > 0 else BUSY_SECONDS)
+        if not self._stopping.is_set():
+            await self._listener.wait(longest)

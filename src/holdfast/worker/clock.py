@@ -18,18 +18,19 @@ class DatabaseClock:
         self._ahead: float | None = None
         self._last = (0, "")
 
-    def heard(self, clock: float, asked: float) -> None:
-        """The moment of asking keeps the reading from running ahead of the database."""
-        self._ahead = clock - asked
+    def heard(self, clock: float) -> None:
+        """Right after the answer: the reading may lag by the way back, and never runs ahead."""
+        self._ahead = clock - time.monotonic()
 
     def at(self, monotonic: float, delay: float = 0.0) -> str | None:
         """A moment of ours, or one after it, as a time of the database. Many share a millisecond."""
         if self._ahead is None:
             return None
         moment = int((monotonic + self._ahead + delay) * 1000)
-        if self._last[0] != moment:
-            self._last = (moment, written(moment / 1000))
-        return self._last[1]
+        last = self._last
+        if last[0] != moment:
+            last = self._last = (moment, written(moment / 1000))
+        return last[1]
 
     def now(self, delay: float = 0.0) -> str | None:
         return self.at(time.monotonic(), delay)

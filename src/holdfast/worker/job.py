@@ -3,10 +3,15 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-Stop = Literal["cancelled", "deleted", "lost", "shutdown", "timeout"]
+if TYPE_CHECKING:
+    from holdfast.worker.transaction import JobTransaction
+    from holdfast.worker.watched import Watched
+
+Stop = Literal["cancelled", "deleted", "lost", "shutdown"]
+Phase = Literal["waiting", "running", "ending", "ended"]
+"""Ending: the handler is done and its outcome is being committed. Nobody stops it any more."""
 
 
 class Job:
@@ -14,16 +19,20 @@ class Job:
 
     __slots__ = (
         "attempt",
+        "claimed",
         "executor",
         "lane_id",
         "lease_ends",
+        "lease_seconds",
         "max_attempts",
         "metadata",
         "payload",
+        "phase",
         "progress",
         "run_at",
         "running",
         "started",
+        "status",
         "stop",
         "task_id",
         "timeout",
@@ -32,7 +41,7 @@ class Job:
         "type",
     )
 
-    def __init__(self, row: Sequence[Any], now: float) -> None:
+    def __init__(self, row: Sequence[Any], asked: float) -> None:
         (
             self.task_id,
             self.token,
@@ -49,13 +58,22 @@ class Job:
             clock,
         ) = row
         # By our own steady clock: the server's is only ever compared with itself.
-        self.lease_ends = now + (lease_until - clock)
+        self.claimed = asked
+        self.lease_seconds: float = lease_until - clock
+        self.lease_ends = asked + self.lease_seconds
+        self.phase: Phase = "waiting"
+        self.status = ""
         self.started: float | None = None
-        self.running: asyncio.Task[None] | Future[None] | None = None
+        self.running: asyncio.Task[None] | Watched | None = None
         self.stop: Stop | None = None
         self.progress: dict[str, Any] | None = None
-        self.transaction: Any = None
+        self.transaction: JobTransaction | None = None
 
     @property
     def seconds_running(self) -> float:
         return 0.0 if self.started is None else time.monotonic() - self.started
+
+    @property
+    def name(self) -> dict[str, Any]:
+        """What every line of the log about it says."""
+        return {"task_id": self.task_id, "type": self.type, "attempt": self.attempt}

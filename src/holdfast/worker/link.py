@@ -1,21 +1,26 @@
 """A connection of the worker's to its database, made again when it is lost."""
 
 import asyncio
+import contextlib
+import os
 import random
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.engine import AsyncEngine, Statement
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import DatabaseUnavailable, translate
 from holdfast.worker.logs import Log
+from holdfast.worker.metrics import Metrics
 
 T = TypeVar("T")
+AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 DEADLINE_SECONDS = 20.0
-"""A socket that is half open answers nothing, and no server setting covers it."""
+LONGEST_PAUSE_SECONDS = 5.0
 
 _DEFAULTS = {
     "connect_timeout": "5",
@@ -26,56 +31,125 @@ _DEFAULTS = {
     "fallback_application_name": "holdfast worker",
 }
 
+ARRIVAL = """
+select pg_backend_pid(), count(*) = 2
+from pg_roles r
+where r.rolname in ('holdfast_worker', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
+"""
+DROP_RIGHTS = "set role holdfast_worker"
+
 
 def with_defaults(url: str) -> str:
+    """What the address leaves open. Of several hosts, the one that can be written to is meant."""
     given = conninfo_to_dict(url)
-    return make_conninfo(url, **{name: value for name, value in _DEFAULTS.items() if name not in given})
+    defaults = dict(_DEFAULTS)
+    if "," in str(given.get("host", "")) or "," in str(given.get("hostaddr", "")):
+        defaults["target_session_attrs"] = "read-write"
+    return make_conninfo(url, **{name: value for name, value in defaults.items() if name not in given})
 
 
-def is_pooled(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], server_pid: int) -> bool:
+def is_pooled(connection: AnyConnection, server_pid: int) -> bool:
     """A pooler answers with a process number of its own making."""
     return connection.info.backend_pid != server_pid
+
+
+def arrive(connection: psycopg.Connection[Any]) -> None:
+    """Act with no more rights than production has, unless a pooler would hand them on to others."""
+    row = connection.execute(ARRIVAL).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    if is_pooled(connection, row[0]):
+        connection.prepare_threshold = None
+    elif row[1]:
+        connection.execute(DROP_RIGHTS)
+
+
+def hang_up(connection: AnyConnection) -> None:
+    """Let whatever waits for an answer fail now. From any thread; whoever waits closes the connection.
+
+    A socket that is half open answers nothing, no setting of the server covers it, and to cancel the wait
+    would wait for an answer as well.
+    """
+    if connection.closed:
+        return
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.pgconn.socket)) as own,
+    ):
+        own.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def deadline(connection: AnyConnection, seconds: float = DEADLINE_SECONDS) -> Iterator[None]:
+    """Around a statement in the event loop."""
+    timer = asyncio.get_running_loop().call_later(seconds, hang_up, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class Link:
     """Statements in turn on one connection. A lost one is reopened by the next statement."""
 
-    def __init__(self, url: str, log: Log, name: str) -> None:
+    def __init__(self, url: str, log: Log, name: str, metrics: Metrics, stopping: asyncio.Event) -> None:
         self.url = with_defaults(url)
         self.name = name
         self.pooled = False
-        self.reconnects = 0
         self._log = log
+        self._metrics = metrics
+        self._stopping = stopping
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._opened = 0
         self._failures = 0
         self._turn = asyncio.Lock()
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last attempt failed and the next is still to come."""
+        return self._failures > 0
+
     async def run(self, build: Callable[[], Statement[T]]) -> T:
         """A lost connection raises DatabaseUnavailable, after which the statement may be repeated."""
-        try:
-            async with asyncio.timeout(DEADLINE_SECONDS), self._turn:
-                connection = self._connection or await self._open()
-                answer = await AsyncEngine(connection).run(build())
-        except TimeoutError:
-            await self.close()
-            raise DatabaseUnavailable(f"no answer within {DEADLINE_SECONDS:.0f} s") from None
-        except HoldfastError:
-            if self._connection is None or self._connection.broken or self._connection.closed:
+        async with self._turn:
+            connection = await self.connection()
+            try:
+                with deadline(connection):
+                    answer = await AsyncEngine(connection).run(build())
+            except DatabaseUnavailable:
+                # Even if it still stands: the server may have become read-only, and another one primary.
                 await self.close()
-            raise
-        self._failures = 0
+                raise
+        self.works()
         return answer
 
     async def connection(self) -> psycopg.AsyncConnection[Any]:
-        return self._connection or await self._open()
+        if self._connection is None or self._connection.closed:
+            self._connection = await self._open()
+        return self._connection
+
+    def works(self) -> None:
+        """Answers came: the next failure is a first one."""
+        if self._failures:
+            self._failures = 0
+            self._log.info("database_back", link=self.name)
 
     async def pause(self, error: BaseException) -> None:
-        """Back off after a failure: doubling from 100 ms to 5 s, of which a random part is waited."""
+        """Back off after a failure: doubling from 200 ms to 5 s, of which a random part is waited."""
         self._failures += 1
-        longest = min(5.0, 0.1 * 2 ** min(self._failures, 10))
+        longest = min(LONGEST_PAUSE_SECONDS, 0.1 * 2 ** min(self._failures, 10))
         delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads reconnects, guards nothing
         self._log.warning("database_unavailable", link=self.name, error=str(error), retry_in=round(delay, 2))
-        await asyncio.sleep(delay)
+        if self._stopping.is_set():  # its event would end the pause at once, and the next, and the next
+            await asyncio.sleep(min(delay, 0.5))
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(delay):
+                await self._stopping.wait()
+
+    def give_up(self) -> None:
+        """Whoever waits for an answer need wait no longer."""
+        if self._turn.locked() and self._connection is not None:
+            hang_up(self._connection)
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -86,29 +160,34 @@ class Link:
         try:
             connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True)
         except psycopg.Error as error:
-            raise DatabaseUnavailable(str(error).strip()) from error
-        await self._settle_in(connection)
-        if self._failures:
-            self.reconnects += 1
-            self._log.info("database_back", link=self.name)
-        self._connection = connection
+            raise _unavailable(error) from error
+        try:
+            with deadline(connection):
+                await self._settle_in(connection)
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise _unavailable(error) from error
+            raise
+        if self._opened:
+            self._metrics.reconnects += 1
+        self._opened += 1
         return connection
 
     async def _settle_in(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """Act with no more rights than production has, unless a pooler would hand them on to others."""
+        """The same as `arrive`."""
         cursor = await connection.execute(ARRIVAL)
         row = await cursor.fetchone()
-        assert row is not None  # noqa: S101 - a select without from has one row
+        assert row is not None  # noqa: S101 - an aggregate has one row
         server_pid, powerful = row
         self.pooled = is_pooled(connection, server_pid)
         if self.pooled:
             connection.prepare_threshold = None
         elif powerful:
-            await connection.execute("set role holdfast_worker")
+            await connection.execute(DROP_RIGHTS)
 
 
-ARRIVAL = """
-select pg_backend_pid(), count(*) = 2
-from pg_roles r
-where r.rolname in ('holdfast_worker', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
-"""
+def _unavailable(error: psycopg.Error) -> DatabaseUnavailable:
+    """Whatever keeps a connection from being made may be over soon: a restart, a limit, a new password."""
+    found = translate(error)
+    return found if isinstance(found, DatabaseUnavailable) else DatabaseUnavailable(str(found))

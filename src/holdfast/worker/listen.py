@@ -3,47 +3,68 @@
 import asyncio
 import contextlib
 import uuid
+from typing import Any
 
 import psycopg
 
-from holdfast.errors import HoldfastError
-from holdfast.worker.link import Link
+from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.settings import Settings
+from holdfast.worker.link import Link, deadline
 from holdfast.worker.logs import Log
 
 CHANNEL = "holdfast"
 PROBE_SECONDS = 30.0
 ANSWER_SECONDS = 5.0
 
+AsyncConnection = psycopg.AsyncConnection[Any]
+
+
+class Deaf(Exception):
+    """Notifications do not come through, though everything else does."""
+
 
 class Listener:
     """Hears that a queue has work. Probes itself: a listener that went deaf looks like an empty queue."""
 
-    def __init__(self, link: Link, log: Log) -> None:
+    def __init__(self, link: Link, settings: Settings, log: Log) -> None:
         self.woken = asyncio.Event()
         self.hears = False
         self._link = link
         self._log = log
+        self._queues = frozenset(settings.worker_queues or ("default",))
+        self._any_queue = bool(settings.worker_type_prefixes)
         self._probe = f"holdfast_probe_{uuid.uuid4().hex}"
-        self._warned = False
 
     async def run(self) -> None:
+        """Until cancelled, or until it turns out that there is nothing to hear."""
         while True:
             try:
                 await self._listen()
-            except (HoldfastError, psycopg.Error, TimeoutError) as error:
+            except Deaf as error:
+                self._log.warning("no_wake_ups", why=f"{error}: looking for work by polling")
+                await self._link.close()
+                return
+            except (HoldfastError, psycopg.Error) as error:
                 self.hears = False
                 self.woken.set()
                 await self._link.close()
                 await self._link.pause(error)
-            else:
-                return
+
+    async def wait(self, seconds: float) -> None:
+        """Until woken, or so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.woken.wait()
 
     async def _listen(self) -> None:
         connection = await self._link.connection()
         if self._link.pooled:
-            self._log.warning("no_wake_ups", why="a pooler stands between: looking for work by polling")
-            return
-        await connection.execute(f'listen {CHANNEL}; listen "{self._probe}"')
+            raise Deaf("a pooler stands between us and the database")
+        with deadline(connection, ANSWER_SECONDS):
+            await connection.execute(f'listen {CHANNEL}; listen "{self._probe}"')
+        if not await self._hears_itself(connection):
+            raise Deaf("notifications do not come through")
+        self._link.works()
         # Listen first, look then: what was committed in between is found by the look.
         self.hears = True
         self.woken.set()
@@ -51,22 +72,20 @@ class Listener:
             heard = False
             async for notification in connection.notifies(timeout=PROBE_SECONDS):
                 heard = True
-                if notification.channel == CHANNEL:
-                    self.woken.set()
-            if not heard:
-                await self._check(connection)
+                self._take(notification)
+            if not heard and not await self._hears_itself(connection):
+                raise DatabaseUnavailable("the connection no longer hears notifications")
 
-    async def _check(self, connection: psycopg.AsyncConnection[object]) -> None:
-        async with asyncio.timeout(ANSWER_SECONDS):
+    async def _hears_itself(self, connection: AsyncConnection) -> bool:
+        with deadline(connection, ANSWER_SECONDS):
             await connection.execute("select pg_notify(%s, '')", (self._probe,))
-            async for notification in connection.notifies():
-                if notification.channel == CHANNEL:
-                    self.woken.set()
-                else:
-                    return
+        async for notification in connection.notifies(timeout=ANSWER_SECONDS):
+            if notification.channel == self._probe:
+                return True
+            self._take(notification)
+        return False
 
-    async def wait(self, seconds: float) -> None:
-        """Until woken, or so long."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.woken.wait()
+    def _take(self, notification: psycopg.Notify) -> None:
+        """Its payload is the queue, which may be another worker's."""
+        if notification.channel == CHANNEL and (self._any_queue or notification.payload in self._queues):
+            self.woken.set()

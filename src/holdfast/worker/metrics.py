@@ -1,34 +1,40 @@
 """What a worker counts: plain numbers, so that it costs next to nothing; for Prometheus only when asked."""
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from holdfast.errors import ConfigurationError
 
 SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0)
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+RoundTrip = Literal["claim", "finish", "heartbeat", "release"]
 
 
 class Histogram:
     """Counts per bucket, and the sum."""
 
-    __slots__ = ("buckets", "total")
+    __slots__ = ("buckets", "limits", "total")
 
-    def __init__(self) -> None:
-        self.buckets = [0] * (len(SECONDS) + 1)
+    def __init__(self, limits: tuple[float, ...] = SECONDS) -> None:
+        self.limits = limits
+        self.buckets = [0] * (len(limits) + 1)
         self.total = 0.0
 
-    def add(self, seconds: float) -> None:
-        for n, limit in enumerate(SECONDS):
-            if seconds <= limit:
-                self.buckets[n] += 1
-                break
-        else:
-            self.buckets[-1] += 1
-        self.total += seconds
+    def add(self, value: float) -> None:
+        self.buckets[bisect_left(self.limits, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        return sum(self.buckets)
 
     def cumulative(self) -> list[tuple[str, float]]:
         counted, pairs = 0, []
-        for limit, count in zip((*map(str, SECONDS), "+Inf"), self.buckets, strict=True):
+        for limit, count in zip((*map(str, self.limits), "+Inf"), self.buckets, strict=True):
             counted += count
             pairs.append((limit, float(counted)))
         return pairs
@@ -37,17 +43,21 @@ class Histogram:
 @dataclass
 class Metrics:
     claimed: int = 0
-    claims: int = 0
-    finishes: int = 0
     lost_leases: int = 0
     reconnects: int = 0
-    in_flight: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
+    in_flight: Callable[[], int] = lambda: 0
+    finished: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    batches: dict[RoundTrip, Histogram] = field(default_factory=dict)
     handler_seconds: dict[str, Histogram] = field(default_factory=dict)
     queue_delay: Histogram = field(default_factory=Histogram)
 
-    def settled(self, verdict: str) -> None:
-        self.verdicts[verdict] += 1
+    def sent(self, kind: RoundTrip, tasks: int) -> None:
+        """A round trip about so many tasks."""
+        histogram = self.batches.get(kind)
+        if histogram is None:
+            histogram = self.batches[kind] = Histogram(SIZES)
+        histogram.add(tasks)
 
     def handled(self, task_type: str, seconds: float) -> None:
         histogram = self.handler_seconds.get(task_type)
@@ -57,42 +67,62 @@ class Metrics:
 
 
 class Collector:
-    """Reads the counts when Prometheus asks for them."""
+    """Reads the counts when Prometheus asks for them, in a thread of its own."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
 
     def collect(self) -> Iterator[Any]:
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily  # noqa: PLC0415 - an extra
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # noqa: PLC0415 - an extra
 
         m = self._metrics
-        for name, text, value in (
-            ("holdfast_claimed", "Tasks claimed.", m.claimed),
-            ("holdfast_claims", "Round trips that claimed.", m.claims),
-            ("holdfast_finishes", "Round trips that settled results.", m.finishes),
-            ("holdfast_lost_leases", "Leases lost before the task ended.", m.lost_leases),
-            ("holdfast_reconnects", "Connections made again.", m.reconnects),
-        ):
-            yield CounterMetricFamily(name, text, value=value)
-        yield GaugeMetricFamily("holdfast_in_flight", "Tasks held now.", value=m.in_flight)
-        verdicts = CounterMetricFamily("holdfast_settled", "Results settled, by verdict.", labels=["verdict"])
-        for verdict, count in list(m.verdicts.items()):
-            verdicts.add_metric([verdict], count)
-        yield verdicts
-        seconds = HistogramMetricFamily("holdfast_handler_seconds", "How long handlers ran.", labels=["type"])
-        for task_type, histogram in list(m.handler_seconds.items()):
-            seconds.add_metric([task_type], histogram.cumulative(), histogram.total)
-        yield seconds
-        delay = HistogramMetricFamily("holdfast_queue_delay_seconds", "From due to claimed.")
-        delay.add_metric([], m.queue_delay.cumulative(), m.queue_delay.total)
-        yield delay
+        yield CounterMetricFamily("holdfast_claimed", "Tasks claimed.", value=m.claimed)
+        yield CounterMetricFamily("holdfast_lost_leases", "Leases lost before the end.", value=m.lost_leases)
+        yield CounterMetricFamily("holdfast_reconnects", "Connections made again.", value=m.reconnects)
+        yield GaugeMetricFamily("holdfast_in_flight", "Tasks held now.", value=m.in_flight())
+        yield _counts("holdfast_finished", "Attempts that ended, by what they led to.", "status", m.finished)
+        yield _counts("holdfast_refused", "Results that came too late, by verdict.", "verdict", m.refused)
+        yield _histograms("holdfast_handler_seconds", "How long handlers ran.", "type", m.handler_seconds)
+        yield _histograms("holdfast_batch_size", "Tasks per round trip.", "kind", m.batches)
+        yield _histograms("holdfast_queue_delay_seconds", "From due to claimed.", "", {"": m.queue_delay})
 
 
-def serve(metrics: Metrics, port: int) -> tuple[int, Any]:
-    """Serve on 127.0.0.1; answers the port, and the server to shut down."""
-    from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - an extra
+def _counts(name: str, text: str, label: str, counts: Counter[str]) -> Any:
+    from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - an extra
 
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in list(counts.items()):
+        family.add_metric([value], count)
+    return family
+
+
+def _histograms(name: str, text: str, label: str, histograms: dict[Any, Histogram]) -> Any:
+    from prometheus_client.core import HistogramMetricFamily  # noqa: PLC0415 - an extra
+
+    family = HistogramMetricFamily(name, text, labels=[label] if label else [])
+    for value, histogram in list(histograms.items()):
+        family.add_metric([value] if label else [], histogram.cumulative(), histogram.total)
+    return family
+
+
+def serve(metrics: Metrics, port: int) -> tuple[int, Callable[[], None]]:
+    """Serve on 127.0.0.1; answers the port, and how to stop."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigurationError(
+            f"HOLDFAST_METRICS_PORT={port} needs prometheus-client", hint="pip install 'holdfast[metrics]'"
+        ) from None
     registry = CollectorRegistry()
     registry.register(Collector(metrics))
-    server, _ = start_http_server(port, addr="127.0.0.1", registry=registry)
-    return int(server.server_port), server
+    try:
+        server, thread = start_http_server(port, addr="127.0.0.1", registry=registry)
+    except OSError as error:
+        raise ConfigurationError(f"HOLDFAST_METRICS_PORT={port} cannot be used: {error.strerror}") from error
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return int(server.server_port), stop

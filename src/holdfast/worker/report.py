@@ -1,22 +1,37 @@
 """How an attempt is reported: one JSON object per task, written by hand because there are so many."""
 
 import json
+import math
 import traceback
 from typing import Any
 
+from holdfast.engine.documents import report_json
 from holdfast.errors import PayloadError, ResultError
 from holdfast.handler import Handler
+from holdfast.model import RawJson
 from holdfast.outcome import Cancel, Fail, Snooze
 from holdfast.retry import Exponential
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.job import Job
 
+MOST_MESSAGE = 8_000
 MOST_TRACEBACK = 16_000
+MOST_ERROR_BYTES = 60_000  # finish keeps 64 KiB of it
+CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply, or to be too long
+LONGEST_DELAY = 90 * 365 * 86400.0  # finish takes what is a century away for a mistake
 DEFAULT_RETRY = Exponential()
 
 
 class HandlerTimeout(BaseException):
     """Thrown into a handler that is past its limit. Not an Exception, so that few catch it by mistake."""
+
+
+class NotDecoded(Exception):
+    """A payload that does not fit. Of ours, because a handler may raise a PayloadError of its own."""
+
+
+class NotEncoded(Exception):
+    """A result that JSON cannot hold. What the handler's transaction has written is rolled back with it."""
 
 
 class Reporter:
@@ -31,17 +46,21 @@ class Reporter:
         try:
             result = handler.encode(value)
         except ResultError as error:
-            return self._failed(job, "result_not_serializable", str(error))
+            raise NotEncoded(str(error)) from error
+        if len(result) > CERTAINLY_STORABLE:
+            result = report_json(RawJson(result))
         return f'{self._head(job, "succeeded")},"result":{result}}}'
 
     def raised(self, job: Job, handler: Handler, error: BaseException) -> str:
-        if isinstance(error, PayloadError):
+        if isinstance(error, NotDecoded):
             return self._failed(job, "invalid_payload", str(error))
+        if isinstance(error, NotEncoded):
+            return self._failed(job, "result_not_serializable", str(error))
         delay = _delay(handler, job.attempt, error)
-        status = "failed" if delay is None else "retry"
-        described = json.dumps(_describe(error))
-        when = "" if delay is None else f',"run_at":"{self._clock.now(delay)}"'
-        return f'{self._head(job, status)},"error":{described}{when}}}'
+        described = json.dumps(describe(error))
+        if delay is None:
+            return f'{self._head(job, "failed")},"error":{described}}}'
+        return f'{self._head(job, "retry")},"error":{described},"run_at":"{self._clock.now(delay)}"}}'
 
     def no_handler(self, job: Job) -> str:
         return self._failed(
@@ -55,49 +74,93 @@ class Reporter:
 
     def _outcome(self, job: Job, value: Snooze | Cancel | Fail) -> str:
         if isinstance(value, Snooze):
-            return f'{self._head(job, "snooze")},"run_at":"{self._clock.now(value.delay.total_seconds())}"}}'
+            seconds = value.seconds if isinstance(value.seconds, float) else value.delay.total_seconds()
+            run_at = self._clock.now(min(seconds, LONGEST_DELAY))
+            return f'{self._head(job, "snooze")},"run_at":"{run_at}"}}'
         if isinstance(value, Fail):
             return self._failed(job, "failed_by_handler", value.reason)
-        error = json.dumps({"kind": "cancelled_by_handler", "message": storable(value.reason)})
+        error = json.dumps({"kind": "cancelled_by_handler", "message": storable(value.reason, MOST_MESSAGE)})
         return f'{self._head(job, "cancelled")},"error":{error}}}'
 
     def _failed(self, job: Job, kind: str, message: str) -> str:
-        error = json.dumps({"kind": kind, "message": storable(message)})
+        error = json.dumps({"kind": kind, "message": storable(message, MOST_MESSAGE)})
         return f'{self._head(job, "failed")},"error":{error}}}'
 
     def _head(self, job: Job, status: str) -> str:
+        job.status = status
         started = None if job.started is None else self._clock.at(job.started)
         at = "" if started is None else f',"started_at":"{started}"'
         return f'{{"task_id":"{job.task_id}","token":{job.token},"status":"{status}"{at}'
 
 
-def storable(text: str) -> str:
-    """What PostgreSQL cannot keep becomes the replacement character."""
+def ending_of(job: Job) -> str:
+    """What an accepted report led to."""
+    if job.status == "retry":
+        return "dead_letter" if job.attempt >= job.max_attempts else "retrying"
+    return "snoozed" if job.status == "snooze" else job.status
+
+
+def brief(error: BaseException) -> str:
+    """One line for the log; all of it is kept with the task."""
+    lines = _text_of(error).splitlines()
+    return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
+
+
+def decode(handler: Handler, payload: str) -> dict[str, Any]:
+    try:
+        return handler.decode(payload)
+    except PayloadError as error:
+        raise NotDecoded(str(error)) from error
+
+
+def storable(text: str, most: int) -> str:
+    """What PostgreSQL cannot keep becomes the replacement character; of a long text, both ends are kept."""
+    if len(text) > most:
+        text = f"{text[: most // 2]}\n… {len(text) - most} characters left out …\n{text[-most // 2 :]}"
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
-def _delay(handler: Handler, attempt: int, error: BaseException) -> float | None:
-    try:
-        return handler.retry.delay(attempt, error)
-    except Exception:  # noqa: BLE001 - a policy that fails must not keep the task from being settled
-        return DEFAULT_RETRY.delay(attempt, error)
-
-
-def _describe(error: BaseException) -> dict[str, str]:
+def describe(error: BaseException) -> dict[str, str]:
+    """For people to read, and small enough to be kept whole."""
     if isinstance(error, HandlerTimeout):
-        return {
-            "kind": "timeout",
-            "message": storable(str(error) or "the time limit of the attempt was passed"),
-        }
+        message = str(error) or "the time limit of the attempt was passed"
+        return {"kind": "timeout", "message": message}
     name = type(error).__qualname__
-    try:
-        message = f"{name}: {error}"
-    except Exception:  # noqa: BLE001 - an exception whose text cannot be had is still an exception
-        message = name
-    lines = "".join(traceback.format_exception(error, limit=-40))
-    return {
+    described = {
         "kind": "handler_error",
-        "message": storable(message[:8000]),
-        "exception": storable(f"{type(error).__module__}.{name}"),
-        "traceback": storable(lines[-MOST_TRACEBACK:]),
+        "message": storable(f"{name}: {_text_of(error)}", MOST_MESSAGE),
+        "exception": storable(f"{type(error).__module__}.{name}", MOST_MESSAGE),
     }
+    for most in (MOST_TRACEBACK, MOST_TRACEBACK // 4):
+        described["traceback"] = storable(_traceback_of(error), most)
+        if len(json.dumps(described, ensure_ascii=False).encode()) <= MOST_ERROR_BYTES:
+            return described
+    del described["traceback"]
+    return described
+
+
+def _text_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as problem:  # noqa: BLE001 - an exception whose text cannot be had is still one
+        return f"(its text cannot be had: {type(problem).__name__})"
+
+
+def _traceback_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error, limit=-40))
+    except BaseException as problem:  # noqa: BLE001 - as above
+        return f"(the traceback cannot be had: {type(problem).__name__})"
+
+
+def _delay(handler: Handler, attempt: int, error: BaseException) -> float | None:
+    """Seconds until the next attempt. A policy that fails must not keep the task from being settled."""
+    try:
+        delay = handler.retry.delay(attempt, error)
+        if delay is None:
+            return None
+        if not math.isfinite(delay):
+            raise ValueError(delay)  # noqa: TRY301 - to the default, as any other failure of a policy
+        return min(max(0.0, delay), LONGEST_DELAY)
+    except Exception:  # noqa: BLE001 - whatever it is
+        return DEFAULT_RETRY.delay(attempt, error)

@@ -1,124 +1,133 @@
 """Running: each task in an asyncio task or a thread of its own; whatever a handler does, only it ends."""
 
 import asyncio
+import contextlib
+import contextvars
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from holdfast.context import Stopped
 from holdfast.handler import Handler
-from holdfast.middleware import Middleware
 from holdfast.worker.attempt import Attempts
-from holdfast.worker.claim import Demand
+from holdfast.worker.demand import SHARE_OF_LEASE, Demand
 from holdfast.worker.job import Job, Stop
-from holdfast.worker.logs import Log
+from holdfast.worker.logs import Log, is_verbose
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.report import Reporter
+from holdfast.worker.report import HandlerTimeout, Reporter, ending_of
 from holdfast.worker.settle import Settler
 from holdfast.worker.threads import ThreadPool
-from holdfast.worker.transaction import JobTransaction
-from holdfast.worker.watchdog import Watchdog
+from holdfast.worker.watched import Watched
 
 
 class Runner:
     """Holds what was claimed, runs as much of it at once as it may, and passes every end on to be settled."""
 
+    settler: Settler
+    give_back: Callable[[list[Job]], None]
+    expect: Callable[[Sequence[Job]], object]
+
     def __init__(
         self,
         *,
-        worker_id: str,
-        url: str,
         handlers: Mapping[str, Handler],
-        middlewares: Sequence[Middleware],
+        attempts: Attempts,
+        threads: ThreadPool,
         concurrency: int,
         demand: Demand,
         reporter: Reporter,
         log: Log,
         metrics: Metrics,
-        watchdog: Watchdog,
     ) -> None:
-        self.held: dict[str, Job] = {}
+        self.held: set[Job] = set()
         self.waiting: deque[Job] = deque()
-        self.running = 0
+        self.running: set[Job] = set()
         self.room = asyncio.Event()
         self.quiet = asyncio.Event()
         self.quiet.set()
-        self.give_back: Callable[[list[Job]], None]
         self._handlers = handlers
+        self._attempts = attempts
+        self._threads = threads
         self._concurrency = concurrency
         self._demand = demand
         self._reporter = reporter
         self._log = log
+        self._verbose = is_verbose(log)
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
-        self._threads = ThreadPool()
-        self._attempts = Attempts(
-            worker_id=worker_id,
-            middlewares=middlewares,
-            reporter=reporter,
-            threads=self._threads,
-            limit=watchdog.limit,
-            open_transaction=functools.partial(JobTransaction, url),
-            settled=lambda job, verdict: self._loop.call_soon_threadsafe(self.settled, job, verdict),
-            log=log,
-        )
-        self._starting = False
-        self.settler: Settler
+        self._context = contextvars.copy_context()
+        self._closing = False
 
-    def take(self, jobs: Iterable[Job]) -> None:
+    def take(self, jobs: Sequence[Job]) -> None:
         """Hold what was claimed, and start what there is room for."""
-        for job in jobs:
-            self.held[job.task_id] = job
-            self.waiting.append(job)
+        self.held.update(jobs)
+        self.waiting.extend(jobs)
+        self.expect(jobs)
         self.start_waiting()
 
     def start_waiting(self) -> None:
-        # A handler that ends at once comes back here: the outer call goes on instead of a deeper one.
-        if self._starting:
-            return
-        self._starting = True
         started = 0
-        while self.waiting and self.running < self._concurrency:
+        while self.waiting and len(self.running) < self._concurrency and not self._closing:
             try:
                 job = self.waiting.popleft()
             except IndexError:  # the heartbeat's thread gave the last one back meanwhile
                 break
             self._start(job)
             started += 1
-        self._starting = False
         self._demand.started(started)
-        if self._demand.wanted(self.running, len(self.waiting)):
+        if self._demand.wanted(len(self.running), len(self.waiting)):
             self.room.set()
 
-    def stop(self, task_id: str, token: int, why: Stop) -> None:
+    def start_no_more(self) -> list[Job]:
+        """What was claimed and not started; it is no longer held."""
+        self._closing = True
+        return [job for job in list(self.waiting) if self._withdraw(job)]
+
+    def take_stale(self) -> list[Job]:
+        """What waits for room for more than a fraction of its lease. From the heartbeat's thread."""
+        now = time.monotonic()
+        stale = [job for job in list(self.waiting) if now - job.claimed > SHARE_OF_LEASE * job.lease_seconds]
+        return [job for job in stale if self._withdraw(job)]
+
+    def stop(self, job: Job, why: Stop) -> None:
         """End a handler whose task is no longer ours: cancel an async one, ask others at checkpoints."""
-        job = self.held.get(task_id)
-        if job is None or job.token != token or job.stop is not None:
+        if job not in self.held or job.stop is not None or job.phase not in ("waiting", "running"):
             return
         job.stop = why
-        self._log.warning("task_stopped", task_id=task_id, type=job.type, attempt=job.attempt, why=why)
+        self._log.warning("task_stopped", **job.name, why=why)
         if why == "lost":
             self._metrics.lost_leases += 1
         if isinstance(job.running, asyncio.Task):
             job.running.cancel()
-        elif job.started is None and job in self.waiting:
-            self.waiting.remove(job)
+        elif isinstance(job.running, Watched) and why == "lost":
+            job.running.interrupt(Stopped)  # another worker may begin before it comes to a checkpoint
+        elif job.phase == "waiting" and self._withdraw(job):
             self._drop(job)
 
+    def job_of(self, task: "asyncio.Task[object]") -> Job | None:
+        return next((job for job in list(self.running) if job.running is task), None)
+
+    def abandon(self, job: Job) -> None:
+        """Give up on a thread that blocks in C past all limits. It may end when it likes: nobody listens."""
+        if job in self.running:
+            self._log.error("handler_stuck", **job.name, seconds=round(job.seconds_running))
+            error = HandlerTimeout("the attempt is past its limit and its thread does not react")
+            self._end(job, self._reporter.raised(job, self._handlers[job.type], error))
+
     def settled(self, job: Job, verdict: str) -> None:
-        self.held.pop(job.task_id, None)
-        self._metrics.settled(verdict)
+        self.held.discard(job)
         if verdict not in ("accepted", "already_done"):
-            self._log.warning(
-                "result_refused", task_id=job.task_id, type=job.type, attempt=job.attempt, verdict=verdict
-            )
-
-    def limit_of(self, job: Job) -> float | None:
-        handler = self._handlers.get(job.type)
-        return job.timeout or (None if handler is None else handler.timeout)
-
-    def on_progress(self, tell: Callable[[], None]) -> None:
-        self._attempts.tell_progress = tell
+            self._metrics.refused[verdict] += 1
+            self._metrics.lost_leases += verdict == "lost" and job.stop is None
+            self._log.warning("result_refused", **job.name, verdict=verdict)
+            return
+        ending = ending_of(job)
+        self._metrics.finished[ending] += 1
+        if ending in ("failed", "dead_letter"):
+            self._log.warning("task_ended", **job.name, status=ending)
+        elif self._verbose:
+            self._log.debug("task_ended", **job.name, status=ending)
 
     def close(self) -> None:
         self._threads.close()
@@ -126,42 +135,74 @@ class Runner:
     def _start(self, job: Job) -> None:
         handler = self._handlers.get(job.type)
         if handler is None:
-            self._log.error("no_handler_registered", task_id=job.task_id, type=job.type, attempt=job.attempt)
+            self._log.error("no_handler_registered", **job.name)
+            job.phase = "ended"
             self.settler.add(job, self._reporter.no_handler(job))
             return
-        self.running += 1
+        now = time.monotonic()
+        if now >= job.lease_ends:  # this process stood still meanwhile
+            self.stop(job, "lost")
+            self.held.discard(job)
+            return
+        self.running.add(job)
         self.quiet.clear()
-        job.started = time.monotonic()
+        job.started = now
+        job.phase = "running"
+        if self._verbose:
+            self._log.debug("task_started", **job.name)
+        self._launch(job, handler)
+
+    def _launch(self, job: Job, handler: Handler) -> None:
+        # A context of its own: what one handler sets must not be seen by the next.
+        context = self._context.copy()
         if self._attempts.needs_loop(handler):
-            job.running = self._loop.create_task(self._run(job, handler))
-        else:
-            self._threads.submit(functools.partial(self._run_in_thread, job, handler))
+            task = self._loop.create_task(self._run(job, handler), context=context)
+            # A thread behind middleware is not stopped by cancelling who waits for it.
+            job.running = task if handler.is_async else None
+            return
+        try:
+            self._threads.submit(functools.partial(context.run, self._run_in_thread, job, handler))
+        except RuntimeError as error:  # the system has no thread left to give
+            self._loop.call_soon(self._end, job, self._reporter.raised(job, handler, error))
 
     async def _run(self, job: Job, handler: Handler) -> None:
         self._end(job, await self._attempts.run(job, handler))
 
     def _run_in_thread(self, job: Job, handler: Handler) -> None:
-        self._loop.call_soon_threadsafe(self._end, job, self._attempts.run_here(job, handler))
+        written = self._attempts.run_here(job, handler)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
+            self._loop.call_soon_threadsafe(self._end, job, written)
 
     def _end(self, job: Job, written: str | None) -> None:
-        self.running -= 1
+        if job not in self.running:
+            return
+        self.running.discard(job)
         job.running = None
+        job.phase = "ended"
         self._metrics.handled(job.type, job.seconds_running)
         if written is not None:
             self.settler.add(job, written)
-        elif job.stop is not None:
+        elif job.stop is not None and job in self.held:
             self._drop(job)
         if self.waiting:
             self.start_waiting()
-        elif self._demand.wanted(self.running, 0):
+        elif self._demand.wanted(len(self.running), 0):
             self._demand.started(0)
             self.room.set()
-        if self.running == 0:
+        if not self.running:
             self.quiet.set()
 
+    def _withdraw(self, job: Job) -> bool:
+        """Take it out of the line and let go of it; false if it was started meanwhile."""
+        try:
+            self.waiting.remove(job)
+        except (ValueError, IndexError):
+            return False
+        self.held.discard(job)
+        return True
+
     def _drop(self, job: Job) -> None:
-        """What was deleted, or is given up at shutdown, goes back; anything else is no longer ours."""
-        if job.stop in ("deleted", "shutdown"):
+        """Whatever of it may still be ours goes back; the token keeps us from touching what is not."""
+        self.held.discard(job)
+        if job.stop != "cancelled":
             self.give_back([job])
-        else:
-            self.held.pop(job.task_id, None)

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.engine import lease as statements
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import HoldfastError, InvalidArgument, UnexpectedDatabaseError
 from holdfast.worker.job import Job
 from holdfast.worker.link import Link
 from holdfast.worker.logs import Log
+from holdfast.worker.metrics import Metrics
 
 MOST_AT_ONCE = 1000
+MOST_CHARACTERS = 16 * 1024 * 1024
+_QUERY_CANCELED = "57014"
 
 Settled = tuple[Job, str]
 """A job and its result as JSON text."""
@@ -20,10 +23,13 @@ Settled = tuple[Job, str]
 class Settler:
     """Keeps every result until the database has acknowledged it, however often it must be sent."""
 
-    def __init__(self, link: Link, worker_id: str, log: Log, done: Callable[[Job, str], None]) -> None:
+    def __init__(
+        self, link: Link, worker_id: str, log: Log, metrics: Metrics, done: Callable[[Job, str], None]
+    ) -> None:
         self._link = link
         self._worker_id = worker_id
         self._log = log
+        self._metrics = metrics
         self._done = done
         self._waiting: list[Settled] = []
         self._sending = 0
@@ -40,6 +46,10 @@ class Settler:
     def unsettled(self) -> int:
         return len(self._waiting) + self._sending
 
+    @property
+    def failing(self) -> bool:
+        return self._link.failing
+
     async def emptied(self) -> None:
         """Wait until all that was added is acknowledged."""
         await self._empty.wait()
@@ -47,7 +57,7 @@ class Settler:
     async def run(self) -> None:
         while True:
             await self._more.wait()
-            batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            batch = self._take()
             self._sending = len(batch)
             await self._send(batch)
             self._sending = 0
@@ -55,16 +65,28 @@ class Settler:
                 self._more.clear()
                 self._empty.set()
 
+    def _take(self) -> list[Settled]:
+        """As many as go into one statement; of large results, fewer."""
+        batch = self._waiting[:MOST_AT_ONCE]
+        characters = 0
+        for n, (_, written) in enumerate(batch):
+            characters += len(written)
+            if characters > MOST_CHARACTERS:
+                batch = batch[: max(1, n)]
+                break
+        self._waiting = self._waiting[len(batch) :]
+        return batch
+
     async def _send(self, batch: list[Settled]) -> None:
         while True:
             try:
                 verdicts = await self._finish([written for _, written in batch])
-            except DatabaseUnavailable as error:
+            except HoldfastError as error:
+                if _is_about_content(error):
+                    await self._refused(batch, error)
+                    return
                 # The same tokens again: what was accepted before the connection broke answers already_done.
                 await self._link.pause(error)
-            except HoldfastError as error:
-                await self._refused(batch, error)
-                return
             else:
                 for (job, _), (_, verdict) in zip(batch, verdicts, strict=True):
                     self._done(job, verdict)
@@ -77,23 +99,34 @@ class Settler:
                 await self._send([one])
             return
         job, written = batch[0]
-        plain = json.dumps(
-            {
-                "task_id": job.task_id,
-                "token": job.token,
-                "status": "failed",
-                "error": {
-                    "kind": "result_not_storable",
-                    "message": f"the result could not be stored: {type(error).__name__}",
-                },
-            }
-        )
+        plain = _not_storable(job, error)
         if written == plain:
-            self._log.error("result_refused", task_id=job.task_id, error=str(error))
+            self._log.error("result_refused", **job.name, error=str(error))
             self._done(job, "lost")
         else:
+            job.status = "failed"
             await self._send([(job, plain)])
 
     async def _finish(self, results: Sequence[str]) -> Sequence[Sequence[Any]]:
         batch = f"[{','.join(results)}]"
+        self._metrics.sent("finish", len(results))
         return await self._link.run(lambda: statements.settle_work("finish", self._worker_id, batch))
+
+
+def _is_about_content(error: HoldfastError) -> bool:
+    """Everything else may be over soon: a lost connection, a deadlock, a migration, a full disk."""
+    if isinstance(error, InvalidArgument):
+        return True
+    return isinstance(error, UnexpectedDatabaseError) and error.sqlstate != _QUERY_CANCELED
+
+
+def _not_storable(job: Job, error: HoldfastError) -> str:
+    reason = f"the result could not be stored: {type(error).__name__}"
+    return json.dumps(
+        {
+            "task_id": job.task_id,
+            "token": job.token,
+            "status": "failed",
+            "error": {"kind": "result_not_storable", "message": reason},
+        }
+    )

@@ -15,6 +15,7 @@ class ThreadPool:
         self._lock = threading.Lock()
 
     def submit(self, call: Callable[[], None]) -> None:
+        """The call must not raise. RuntimeError if the system has no thread left to give."""
         with self._lock:
             if self._idle == 0:
                 threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
@@ -26,14 +27,21 @@ class ThreadPool:
         with self._lock:
             for _ in range(self._idle):
                 self._work.put(None)
+            self._idle = 0
 
     def _serve(self) -> None:
         while (call := self._work.get()) is not None:
             call()
+            del call  # else it would be kept until the next one comes
             with self._lock:
                 self._idle += 1
 
 
-def interrupt(thread_id: int, error: type[BaseException]) -> None:
-    """Raise in another thread, at its next step in Python. A call into C that blocks is not woken by it."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), ctypes.py_object(error))
+def interrupt(thread_id: int, error: type[BaseException] | None) -> None:
+    """Raise in another thread, at its next step in Python, or take back what was not raised yet.
+
+    A call into C that blocks is not woken by it.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread_id), None if error is None else ctypes.py_object(error)
+    )

@@ -3,41 +3,52 @@
 import asyncio
 import contextlib
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any
 
 import psycopg
 
 from holdfast.engine import AsyncEngine, Engine
 from holdfast.engine import lease as statements
 from holdfast.worker.job import Job
+from holdfast.worker.link import with_defaults
 
-Ending = Literal["accepted", "refused", "unknown"]
-Finish = tuple[str, str]
-"""The worker's id and the result, written."""
+BEGIN = "select 1"
+"""Begins the transaction, so that a block of `connection.transaction()` in it is not one of its own."""
+
+
+class CommitUnknown(Exception):
+    """The connection was lost between the commit and its answer."""
 
 
 class JobTransaction:
     """Opened by the handler, left open when its block ends, and committed by the worker with the outcome."""
 
     def __init__(self, url: str, job: Job) -> None:
-        self._url = url
+        self._url = with_defaults(url)
         self._job = job
-        self.connection: psycopg.Connection[Any] | None = None
-        self.async_connection: psycopg.AsyncConnection[Any] | None = None
+        self._connection: psycopg.Connection[Any] | None = None
+        self._async_connection: psycopg.AsyncConnection[Any] | None = None
 
     def __enter__(self) -> psycopg.Connection[Any]:
-        self._claim()
-        self.connection = psycopg.connect(self._url)
-        return self.connection
+        if _is_in_event_loop():
+            raise RuntimeError("this handler is async: write async with ctx.transaction()")
+        self._check_first()
+        # Prepared statements would stay behind on a pooler's connection, and pay off for none that ends here.
+        self._connection = psycopg.connect(self._url, prepare_threshold=None)
+        self._job.transaction = self
+        self._connection.execute(BEGIN)
+        return self._connection
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self.rollback()
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
-        self._claim()
-        self.async_connection = await psycopg.AsyncConnection.connect(self._url)
-        return self.async_connection
+        self._check_first()
+        self._async_connection = await psycopg.AsyncConnection.connect(self._url, prepare_threshold=None)
+        self._job.transaction = self
+        await self._async_connection.execute(BEGIN)
+        return self._async_connection
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -45,63 +56,71 @@ class JobTransaction:
         if kind is not None:
             await self.arollback()
 
-    def commit(self, worker_id: str, written: str) -> Ending:
-        """Commit with the outcome; roll back if the lease is no longer ours."""
-        assert self.connection is not None  # noqa: S101 - the runner asks for the kind that was opened
+    def commit(self, worker_id: str, written: str) -> str:
+        """Commit with the outcome, or roll back if the lease is no longer ours. Answers the verdict."""
+        connection = self._connection
+        assert connection is not None  # noqa: S101 - it was entered
         try:
-            verdict = Engine(self.connection).run(
-                statements.settle_work("finish", worker_id, f"[{written}]")
-            )[0][1]
-            if verdict != "accepted":
-                self.rollback()
-                return "refused"
-        except Exception:
+            finish = statements.settle_work("finish", worker_id, f"[{written}]")
+            verdict = str(Engine(connection).run(finish)[0][1])
+            if verdict == "accepted":
+                try:
+                    connection.commit()
+                except psycopg.Error as error:
+                    raise _judged(connection, error) from error
+        finally:
             self.rollback()
-            raise
-        try:
-            self.connection.commit()
-        except psycopg.Error:
-            return "unknown"
-        finally:
-            self.connection.close()
-        return "accepted"
+        return verdict
 
-    async def acommit(self, worker_id: str, written: str) -> Ending:
-        if self.connection is not None:  # of a sync handler behind middleware
+    async def acommit(self, worker_id: str, written: str) -> str:
+        if self._connection is not None:  # of a sync handler behind middleware
             return await asyncio.to_thread(self.commit, worker_id, written)
-        assert self.async_connection is not None  # noqa: S101 - the runner asks for the kind that was opened
+        connection = self._async_connection
+        assert connection is not None  # noqa: S101 - it was entered
         try:
-            run = AsyncEngine(self.async_connection).run
-            verdict = (await run(statements.settle_work("finish", worker_id, f"[{written}]")))[0][1]
-            if verdict != "accepted":
-                await self.arollback()
-                return "refused"
-        except Exception:
-            await self.arollback()
-            raise
-        try:
-            await self.async_connection.commit()
-        except psycopg.Error:
-            return "unknown"
+            finish = statements.settle_work("finish", worker_id, f"[{written}]")
+            verdict = str((await AsyncEngine(connection).run(finish))[0][1])
+            if verdict == "accepted":
+                try:
+                    await connection.commit()
+                except psycopg.Error as error:
+                    raise _judged(connection, error) from error
         finally:
-            await self.async_connection.close()
-        return "accepted"
+            await self.arollback()
+        return verdict
 
     def rollback(self) -> None:
         self._job.transaction = None
-        if self.connection is not None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
             with contextlib.suppress(psycopg.Error):
-                self.connection.rollback()
-            self.connection.close()
+                connection.rollback()
+            connection.close()
 
     async def arollback(self) -> None:
         self.rollback()
-        if self.async_connection is not None:
+        connection, self._async_connection = self._async_connection, None
+        if connection is not None:
             with contextlib.suppress(psycopg.Error):
-                await self.async_connection.rollback()
-            await self.async_connection.close()
+                await connection.rollback()
+            await connection.close()
 
-    def _claim(self) -> None:
+    def _check_first(self) -> None:
         if self._job.transaction is not None:
             raise RuntimeError("a handler has one transaction: it ends with the task")
-        self._job.transaction = self
+
+
+def _is_in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _judged(
+    connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error
+) -> Exception:
+    """A refusal that the server told, such as of a deferred constraint, is known to have rolled back."""
+    told = error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57")
+    return error if told and not connection.broken else CommitUnknown(str(error))

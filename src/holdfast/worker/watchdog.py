@@ -2,72 +2,61 @@
 
 import asyncio
 import contextlib
-import heapq
-import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from typing import Any
 
+from holdfast.worker.job import Job
+from holdfast.worker.logs import Log
 from holdfast.worker.report import HandlerTimeout
-from holdfast.worker.threads import interrupt
+from holdfast.worker.watched import Watched
 
 TICK_SECONDS = 0.5
-
-
-class _Watched:
-    """A thread inside a handler. Once the handler has returned it is never interrupted."""
-
-    __slots__ = ("lock", "thread_id")
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.thread_id: int | None = threading.get_ident()
-
-    def interrupt(self) -> None:
-        with self.lock:
-            if self.thread_id is not None:
-                interrupt(self.thread_id, HandlerTimeout)
-
-    def leave(self) -> None:
-        with self.lock:
-            self.thread_id = None
+BLOCKED_SECONDS = 1.0
+STUCK_SECONDS = 10.0
 
 
 class Watchdog:
-    """Interrupts what is past its limit, and tells how long the event loop has been blocked."""
+    """Interrupts what is past its limit, and notices an event loop that does not come round."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, overdue: Callable[[asyncio.Task[object]], bool]
+        self, loop: asyncio.AbstractEventLoop, *, tick: float, stuck: Callable[[Watched], None], log: Log
     ) -> None:
+        self.chores: tuple[Callable[[], object], ...] = ()
+        self.job_of: Callable[[asyncio.Task[Any]], Job | None] = lambda _: None
         self._loop = loop
-        self._loop_thread = threading.get_ident()
-        self._overdue = overdue
-        self._deadlines: list[tuple[float, int, _Watched]] = []
-        self._number = itertools.count()
+        self._tick = tick
+        self._stuck = stuck
+        self._log = log
+        self._watched: set[Watched] = set()
         self._changed = threading.Condition()
+        self._wakes_at = 0.0
         self._closed = False
-        self._answered = time.monotonic()
-        self._asked = False
+        self._asked_at: float | None = None
+        self._told = False
 
     @property
     def blocked_seconds(self) -> float:
         """How long the event loop has not come round."""
-        return time.monotonic() - self._answered if self._asked else 0.0
+        asked = self._asked_at
+        return 0.0 if asked is None else time.monotonic() - asked
 
-    @contextlib.contextmanager
-    def limit(self, seconds: float | None) -> Iterator[None]:
-        """Around a handler in its thread."""
-        if seconds is None:
-            yield
-            return
-        watched = _Watched()
-        with self._changed:
-            heapq.heappush(self._deadlines, (time.monotonic() + seconds, next(self._number), watched))
-            self._changed.notify()
-        try:
-            yield
-        finally:
-            watched.leave()
+    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> Watched:
+        """Until `forget`. The handler is meanwhile run by `Watched.run`, or awaited as `Guarded`."""
+        watched = Watched(job, limit, in_loop=in_loop)
+        self._watched.add(watched)
+        if watched.deadline < self._wakes_at:
+            with self._changed:
+                self._changed.notify()
+        return watched
+
+    def forget(self, watched: Watched) -> None:
+        self._watched.discard(watched)
+
+    def in_loop(self, call: Callable[[], object]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
+            self._loop.call_soon_threadsafe(call)
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True).start()
@@ -79,33 +68,42 @@ class Watchdog:
 
     def _run(self) -> None:
         while not self._closed:
-            self._interrupt_overdue_threads()
+            now = time.monotonic()
+            for watched in list(self._watched):
+                if watched.deadline <= now:
+                    self._interrupt(watched, now)
             self._look_after_loop()
+            for chore in self.chores:
+                chore()
             with self._changed:
                 if not self._closed:
-                    self._changed.wait(self._until_next())
+                    self._wakes_at = self._next()
+                    self._changed.wait(max(0.0, self._wakes_at - time.monotonic()))
 
-    def _until_next(self) -> float:
-        if not self._deadlines:
-            return TICK_SECONDS
-        return max(0.0, min(TICK_SECONDS, self._deadlines[0][0] - time.monotonic()))
+    def _next(self) -> float:
+        tick = time.monotonic() + self._tick
+        return min(tick, min((watched.deadline for watched in list(self._watched)), default=tick))
 
-    def _interrupt_overdue_threads(self) -> None:
-        now = time.monotonic()
-        with self._changed:
-            while self._deadlines and self._deadlines[0][0] <= now:
-                heapq.heappop(self._deadlines)[2].interrupt()
+    def _interrupt(self, watched: Watched, now: float) -> None:
+        """Again and again, because a handler may have caught it; at last, it is stuck."""
+        if watched.in_loop and self.blocked_seconds < TICK_SECONDS:
+            watched.deadline = now + TICK_SECONDS  # the loop comes round: its own timeout ends the handler
+        elif watched.interrupt(HandlerTimeout) and now - watched.limit_ends > STUCK_SECONDS:
+            watched.deadline = float("inf")
+            self._stuck(watched)
+        else:
+            watched.deadline = now + STUCK_SECONDS / 4
 
     def _look_after_loop(self) -> None:
-        if not self._asked:
-            self._asked = True
-            with contextlib.suppress(RuntimeError):  # the loop was closed: the worker is ending
-                self._loop.call_soon_threadsafe(self._came_round)
-        elif self.blocked_seconds > TICK_SECONDS:
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+            self._told = False
+            self.in_loop(self._came_round)
+        elif self.blocked_seconds > BLOCKED_SECONDS and not self._told:
+            self._told = True
             task = asyncio.current_task(self._loop)
-            if task is not None and self._overdue(task):
-                interrupt(self._loop_thread, HandlerTimeout)
+            job = None if task is None else self.job_of(task)
+            self._log.warning("event_loop_blocked", **({} if job is None else job.name))
 
     def _came_round(self) -> None:
-        self._answered = time.monotonic()
-        self._asked = False
+        self._asked_at = None

@@ -2,46 +2,27 @@
 
 import asyncio
 import contextlib
-import json
 import os
-import random
 import signal
 import socket
+import time
 import uuid
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Coroutine
+from typing import Any
 
 from holdfast import __version__
-from holdfast.engine import fleet
-from holdfast.engine import lease as statements
-from holdfast.errors import DatabaseUnavailable, HoldfastError
-from holdfast.handler import Handler
-from holdfast.middleware import Middleware
+from holdfast.engine import Statement, fleet
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.settings import Settings
-from holdfast.worker.beat import Beater
-from holdfast.worker.claim import Claimer, Demand
-from holdfast.worker.clock import DatabaseClock
-from holdfast.worker.job import Job
-from holdfast.worker.link import Link
-from holdfast.worker.listen import Listener
+from holdfast.worker.last_resort import STUCK_EXIT_CODE
 from holdfast.worker.logs import Log, worker_log
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.report import Reporter
-from holdfast.worker.run import Runner
-from holdfast.worker.settle import Settler
-from holdfast.worker.watchdog import Watchdog
+from holdfast.worker.parts import Ground, Registered, assemble
+from holdfast.worker.subscription import described, unserved_queues
+from holdfast.worker.watched import Watched
 
 UNWIND_SECONDS = 2.0
 LAST_WORDS_SECONDS = 5.0
-
-
-class Registered(Protocol):
-    """What a worker needs of an application."""
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]: ...
-    @property
-    def middlewares(self) -> Sequence[Middleware]: ...
 
 
 def new_worker_id(name: str | None) -> str:
@@ -53,99 +34,79 @@ class Worker:
     """Claims, runs and settles until it is asked to stop; then ends what it holds and gives back the rest."""
 
     def __init__(
-        self, app: Registered, url: str, settings: Settings, *, metrics: Metrics | None = None
+        self,
+        app: Registered,
+        url: str,
+        settings: Settings,
+        *,
+        metrics: Metrics | None = None,
+        owns_process: bool = False,
     ) -> None:
         self.worker_id = new_worker_id(settings.worker_id)
         self.metrics = metrics or Metrics()
         self.ready = asyncio.Event()
+        self._app = app
         self._settings = settings
-        self._url = url
+        self._owns_process = owns_process
         self._log: Log = worker_log(self.worker_id)
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
-        self._signals: list[int] = []
-        self._chores: set[asyncio.Task[None]] = set()
-        self._build(app)
-
-    def _build(self, app: Registered) -> None:
-        settings, loop = self._settings, asyncio.get_running_loop()
-        clock = DatabaseClock()
-        self._links = {name: Link(self._url, self._log, name) for name in ("claim", "settle", "listen")}
-        self._demand = Demand(settings.worker_concurrency, settings.lease)
-        self._watchdog = Watchdog(loop, self._is_overdue)
-        self._runner = Runner(
+        self._exit_code = 0
+        self._leave_by = float("inf")
+        self._loops: list[asyncio.Task[None]] = []
+        ground = Ground(
+            app=app,
+            url=url,
             worker_id=self.worker_id,
-            url=self._url,
-            handlers=app.handlers,
-            middlewares=app.middlewares,
-            concurrency=settings.worker_concurrency,
-            demand=self._demand,
-            reporter=Reporter(clock),
+            settings=settings,
+            stopping=self._stopping,
             log=self._log,
             metrics=self.metrics,
-            watchdog=self._watchdog,
+            stuck=self._stuck,
+            chores=self._leave_if_late,
         )
-        self._settler = Settler(self._links["settle"], self.worker_id, self._log, self._runner.settled)
-        self._runner.settler = self._settler
-        self._claimer = Claimer(self._links["claim"], self.worker_id, settings, clock)
-        self._listener = Listener(self._links["listen"], self._log)
-        self._beater = Beater(
-            url=self._url,
-            worker_id=self.worker_id,
-            interval=settings.heartbeat,
-            lease=settings.lease,
-            held=lambda: list(self._runner.held.values()),
-            stop=self._runner.stop,
-            loop=loop,
-            clock=clock,
-            log=self._log,
-        )
-        self._runner.on_progress(self._beater.tell_progress)
-        self._runner.give_back = self._give_back_soon
+        self._parts = assemble(ground, self._registration)
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
         """Ask once to end in peace, twice to end at once."""
-        self._signals.append(signal_number)
         if self._stopping.is_set():
-            self._at_once.set()
+            self.stop_at_once(signal_number)
         self._stopping.set()
+        self._parts.runner.room.set()
+        self._parts.listener.woken.set()
+
+    def stop_at_once(self, signal_number: int = signal.SIGTERM) -> None:
+        self._exit_code = 128 + signal_number
+        self._at_once.set()
+        if not self._stopping.is_set():
+            self.stop(signal_number)
+
+    def leave_within(self, seconds: float) -> None:
+        """End the process by then even if the event loop does not come round. Called by signal handlers."""
+        self._leave_by = min(self._leave_by, time.monotonic() + seconds)
 
     async def run(self) -> int:
         """Until stopped. Answers the exit code: 0 after an orderly end, 128 + signal after a second one."""
-        await self._register()
-        self._beater.start()
-        self._watchdog.start()
-        loops = [
-            asyncio.create_task(self._settler.run(), name="settle"),
-            asyncio.create_task(self._listener.run(), name="listen"),
-            asyncio.create_task(self._claim_until_stopped(), name="claim"),
-        ]
-        self._log.info("worker_started", **self._subscriptions())
-        self.ready.set()
-        stopping = asyncio.create_task(self._stopping.wait())
         try:
-            await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
-            while not self._stopping.is_set():  # the listener ends by itself where there is nothing to hear
-                _raise_failure(loops)
-                await asyncio.wait(
-                    [stopping, *(t for t in loops if not t.done())], return_when=asyncio.FIRST_COMPLETED
-                )
-            await self._wind_down(loops[2])
+            if await self._register():
+                await self._serve()
         finally:
-            await self._end([stopping, *loops])
-        return 128 + self._signals[-1] if self._at_once.is_set() else 0
+            await self._end()
+        return self._exit_code
 
-    async def _register(self) -> None:
-        link = self._links["claim"]
+    async def _register(self) -> bool:
+        """Wait for the database as long as it takes; false if stopped meanwhile."""
+        link = self._parts.claiming
         while not self._stopping.is_set():
             try:
                 await link.run(self._registration)
-            except DatabaseUnavailable as error:
+            except (DatabaseUnavailable, TryAgain) as error:
                 await link.pause(error)
             else:
-                return
+                return True
+        return False
 
-    def _registration(self) -> Any:
+    def _registration(self) -> Statement[None]:
         settings = self._settings
         return fleet.register_worker(
             self.worker_id,
@@ -157,139 +118,113 @@ class Worker:
             concurrency=settings.worker_concurrency,
         )
 
-    def _subscriptions(self) -> dict[str, Any]:
-        settings = self._settings
-        queues = settings.worker_queues or (() if settings.worker_type_prefixes else ("default",))
-        return {
-            "queues": queues,
-            "prefixes": settings.worker_type_prefixes,
-            "concurrency": settings.worker_concurrency,
-        }
+    async def _serve(self) -> None:
+        parts = self._parts
+        parts.beater.start()
+        parts.watchdog.start()
+        self._loops = [
+            asyncio.create_task(parts.claim_loop.run(), name="claim"),
+            asyncio.create_task(parts.settler.run(), name="settle"),
+            asyncio.create_task(parts.listener.run(), name="listen"),
+        ]
+        self._log.info("worker_started", **described(self._settings))
+        self._warn_of_unserved()
+        self.ready.set()
+        try:
+            await self._until_stopped()
+        except Exception:
+            self._log.exception("worker_failed")
+            self.stop_at_once(signal.SIGABRT)
+            raise
+        finally:
+            await self._wind_down()
 
-    async def _claim_until_stopped(self) -> None:
-        idle = False
-        while not self._stopping.is_set():
-            wanted = min(10_000, self._demand.wanted(self._runner.running, len(self._runner.waiting)))
-            if wanted == 0:
-                self._runner.room.clear()
-                await self._until_room()
-                continue
-            self._listener.woken.clear()
-            try:
-                claimed = await self._claim(wanted)
-                if len(claimed) == wanted:
-                    if idle:
-                        await self._claimer.mark_idle(idle=False)
-                    idle = False
-                elif not idle and self._listener.hears:
-                    # Said first, looked again then: what was enqueued in between is found by the look.
-                    await self._claimer.mark_idle(idle=True)
-                    idle = True
-                else:
-                    await self._rest()
-            except DatabaseUnavailable as error:
-                idle = False
-                await self._links["claim"].pause(error)
-            except HoldfastError as error:
-                self._log.error("claim_refused", error=str(error))
-                await asyncio.sleep(self._settings.poll_interval.total_seconds())
-
-    async def _claim(self, wanted: int) -> Sequence[Job]:
-        jobs = await self._claimer.claim(wanted)
-        self.metrics.claims += 1
-        self.metrics.claimed += len(jobs)
-        if jobs:
-            self._runner.take(jobs)
-        return jobs
-
-    async def _until_room(self) -> None:
-        room = asyncio.create_task(self._runner.room.wait())
+    async def _until_stopped(self) -> None:
+        """The listener ends by itself where there is nothing to hear; any other end is a failure."""
         stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([room, stopping], return_when=asyncio.FIRST_COMPLETED)
-        room.cancel()
-        stopping.cancel()
+        waiting: set[asyncio.Task[Any]] = {stopping, *self._loops}
+        try:
+            while not self._stopping.is_set():
+                ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for one in ended:
+                    one.result()
+        finally:
+            stopping.cancel()
 
-    async def _rest(self) -> None:
-        """Until woken, until the next task is due, or until it is time to look anyway."""
-        longest = self._settings.poll_interval.total_seconds() * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-        due = await self._claimer.seconds_until_due()
-        if due is not None:
-            longest = min(longest, due + 0.001) if due > 0 else min(longest, 0.05)
-        waiting = asyncio.create_task(self._listener.wait(longest))
-        stopping = asyncio.create_task(self._stopping.wait())
-        await asyncio.wait([waiting, stopping], return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        stopping.cancel()
+    def _warn_of_unserved(self) -> None:
+        unserved = unserved_queues(self._app.handlers, self._settings)
+        if unserved:
+            wanted = ",".join([*described(self._settings)["queues"], *unserved])
+            self._log.warning(
+                "queues_not_served", queues=unserved, hint=f"--queues {wanted} would serve them, too"
+            )
 
-    async def _wind_down(self, claiming: asyncio.Task[None]) -> None:
-        self._log.info("worker_stopping", running=self._runner.running)
-        await asyncio.wait([claiming])
-        await self._give_back(list(self._runner.waiting))
-        self._runner.waiting.clear()
-        await self._wait_for_handlers()
-        self._stop_handlers()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(UNWIND_SECONDS):
-                await self._runner.quiet.wait()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
-                await self._settler.emptied()
-        await self._give_back(list(self._runner.held.values()))
+    async def _wind_down(self) -> None:
+        """Claim no more, let handlers end in time, tell what they did, give back what is left."""
+        parts = self._parts
+        ends_at = time.monotonic() + self._settings.grace.total_seconds()
+        self._log.info("worker_stopping", running=len(parts.runner.running), at_once=self._at_once.is_set())
+        await self._up_to(LAST_WORDS_SECONDS, _done(self._loops[0]), hurry=True)
+        parts.releaser.release_soon(parts.runner.start_no_more())
+        await self._up_to(ends_at - time.monotonic(), parts.runner.quiet.wait(), hurry=True)
+        for job in list(parts.runner.running):
+            parts.runner.stop(job, "shutdown")
+        await self._up_to(UNWIND_SECONDS, parts.runner.quiet.wait())
+        await self._up_to(self._last_words, parts.settler.emptied())
+        parts.releaser.release_soon(list(parts.runner.held))
+        await self._up_to(self._last_words, parts.releaser.emptied())
 
-    async def _wait_for_handlers(self) -> None:
-        quiet = asyncio.create_task(self._runner.quiet.wait())
-        at_once = asyncio.create_task(self._at_once.wait())
-        await asyncio.wait(
-            [quiet, at_once],
-            timeout=self._settings.grace.total_seconds(),
-            return_when=asyncio.FIRST_COMPLETED,
-        )
-        quiet.cancel()
-        at_once.cancel()
+    @property
+    def _last_words(self) -> float:
+        return UNWIND_SECONDS if self._at_once.is_set() else LAST_WORDS_SECONDS
 
-    def _stop_handlers(self) -> None:
-        for job in list(self._runner.held.values()):
-            if job.started is not None and job.running is not None:
-                self._runner.stop(job.task_id, job.token, "shutdown")
+    async def _up_to(
+        self, seconds: float, event: Coroutine[Any, Any, object], *, hurry: bool = False
+    ) -> None:
+        """Wait for it, but not longer than that, nor (in a hurry) for longer than we are told to."""
+        waits = [asyncio.create_task(event)]
+        if hurry:
+            waits.append(asyncio.create_task(self._at_once.wait()))
+        await asyncio.wait(waits, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
-    def _give_back_soon(self, jobs: list[Job]) -> None:
-        giving = asyncio.create_task(self._give_back(jobs))
-        self._chores.add(giving)
-        giving.add_done_callback(self._chores.discard)
-
-    async def _give_back(self, jobs: list[Job]) -> None:
-        """Unfinished, with the attempt; what cannot be given back now goes back when its lease ends."""
-        if not jobs:
-            return
-        batch = json.dumps([{"task_id": job.task_id, "token": job.token} for job in jobs])
-        with contextlib.suppress(HoldfastError):
-            await self._links["settle"].run(lambda: statements.settle_work("release", self.worker_id, batch))
-        for job in jobs:
-            self._runner.held.pop(job.task_id, None)
-
-    async def _end(self, loops: list[asyncio.Task[Any]]) -> None:
-        for loop in loops:
+    async def _end(self) -> None:
+        parts = self._parts
+        for link in parts.links:
+            link.give_up()
+        for loop in self._loops:
             loop.cancel()
-        await asyncio.gather(*loops, return_exceptions=True)
-        await asyncio.to_thread(self._beater.close)
-        self._watchdog.close()
-        self._runner.close()
-        with contextlib.suppress(HoldfastError):
-            await self._links["claim"].run(lambda: fleet.retire_worker(self.worker_id))
-        for link in self._links.values():
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        await parts.releaser.close()
+        await asyncio.to_thread(parts.beater.close)
+        parts.watchdog.close()
+        parts.runner.close()
+        if self.ready.is_set():
+            await self._up_to(UNWIND_SECONDS, self._retire())
+        for link in parts.links:
             await link.close()
-        self._log.info("worker_stopped")
+        self._log.info("worker_stopped", exit_code=self._exit_code)
 
-    def _is_overdue(self, task: asyncio.Task[object]) -> bool:
-        """Whether a handler that blocks the loop is past its limit. Asked by the watchdog's thread."""
-        for job in list(self._runner.held.values()):
-            if job.running is task:
-                limit = self._runner.limit_of(job)
-                return limit is not None and job.seconds_running > limit
-        return False
+    async def _retire(self) -> None:
+        with contextlib.suppress(HoldfastError):
+            await self._parts.claiming.run(lambda: fleet.retire_worker(self.worker_id))
+
+    def _stuck(self, watched: Watched) -> None:
+        """From the watchdog's thread: a handler is far past its limit, and cannot be interrupted."""
+        if not watched.in_loop:
+            self._parts.watchdog.in_loop(lambda: self._parts.runner.abandon(watched.job))
+        elif self._owns_process:
+            self._parts.last_resort.leave(STUCK_EXIT_CODE, "a handler blocks the event loop", watched.job)
+        else:
+            self._log.error("handler_stuck", **watched.job.name)
+
+    def _leave_if_late(self) -> None:
+        """From the watchdog's thread, at every tick."""
+        if self._owns_process and time.monotonic() > self._leave_by:
+            self._parts.last_resort.leave(self._exit_code or 1, "it was asked to stop and could not")
 
 
-def _raise_failure(loops: list[asyncio.Task[None]]) -> None:
-    for loop in loops:
-        if loop.done() and not loop.cancelled() and loop.exception() is not None:
-            loop.result()
+async def _done(task: "asyncio.Task[None]") -> None:
+    await asyncio.wait([task])

@@ -1,0 +1,182 @@
+"""What a worker is made of, and how the parts know each other."""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from holdfast.handler import Handler
+from holdfast.middleware import Middleware
+from holdfast.settings import Settings
+from holdfast.worker.attempt import Attempts
+from holdfast.worker.beat import Beater, Hands
+from holdfast.worker.claim import Claimer, ClaimLoop
+from holdfast.worker.clock import DatabaseClock
+from holdfast.worker.demand import Demand
+from holdfast.worker.job import Job, Stop
+from holdfast.worker.last_resort import LastResort
+from holdfast.worker.link import Link
+from holdfast.worker.listen import Listener
+from holdfast.worker.logs import Log
+from holdfast.worker.metrics import Metrics
+from holdfast.worker.release import Releaser
+from holdfast.worker.report import Reporter
+from holdfast.worker.run import Runner
+from holdfast.worker.settle import Settler
+from holdfast.worker.threads import ThreadPool
+from holdfast.worker.transaction import JobTransaction
+from holdfast.worker.watchdog import TICK_SECONDS, Watchdog
+from holdfast.worker.watched import Watched
+
+MOST_UNSETTLED = 10_000
+
+
+class Registered(Protocol):
+    """What a worker needs of an application."""
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+    @property
+    def middlewares(self) -> Sequence[Middleware]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What every part stands on."""
+
+    app: Registered
+    url: str
+    worker_id: str
+    settings: Settings
+    stopping: asyncio.Event
+    log: Log
+    metrics: Metrics
+    stuck: Callable[[Watched], None]
+    chores: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    links: tuple[Link, ...]
+    claiming: Link
+    runner: Runner
+    claim_loop: ClaimLoop
+    settler: Settler
+    listener: Listener
+    releaser: Releaser
+    beater: Beater
+    watchdog: Watchdog
+    last_resort: LastResort
+
+
+def assemble(ground: Ground, register: Callable[[], object]) -> Parts:
+    settings, log, metrics = ground.settings, ground.log, ground.metrics
+    clock = DatabaseClock()
+    reporter = Reporter(clock)
+    demand = Demand(settings.worker_concurrency, settings.lease)
+    claiming, settling, listening = (_link(ground, name) for name in ("claim", "settle", "listen"))
+    watchdog = _watchdog(ground)
+    runner, attempts = _runner(ground, reporter, demand, watchdog)
+    settler = Settler(settling, ground.worker_id, log, metrics, runner.settled)
+    releaser = Releaser(settling, ground.worker_id, log, metrics)
+    beater = _beater(ground, runner, clock)
+    listener = Listener(listening, settings, log)
+    claim_loop = ClaimLoop(
+        Claimer(claiming, ground.worker_id, settings, clock, metrics),
+        demand=demand,
+        runner=runner,
+        listener=listener,
+        settings=settings,
+        stopping=ground.stopping,
+        # What could not be reported, or not be kept, is better not begun.
+        must_hold=lambda: settler.failing or beater.failing or settler.unsettled > MOST_UNSETTLED,
+        register=register,
+        log=log,
+    )
+    runner.settler, runner.give_back, runner.expect = settler, releaser.release_soon, beater.expect
+    attempts.tell_progress = beater.tell_progress
+    watchdog.job_of = runner.job_of
+    watchdog.chores = (beater.look_after, ground.chores)
+    metrics.in_flight = lambda: len(runner.held)
+    return Parts(
+        links=(claiming, settling, listening),
+        claiming=claiming,
+        runner=runner,
+        claim_loop=claim_loop,
+        settler=settler,
+        listener=listener,
+        releaser=releaser,
+        beater=beater,
+        watchdog=watchdog,
+        last_resort=LastResort(
+            url=ground.url,
+            worker_id=ground.worker_id,
+            handlers=ground.app.handlers,
+            held=lambda: list(runner.held),
+            reporter=reporter,
+            log=log,
+        ),
+    )
+
+
+def _link(ground: Ground, name: str) -> Link:
+    return Link(ground.url, ground.log, name, ground.metrics, ground.stopping)
+
+
+def _watchdog(ground: Ground) -> Watchdog:
+    # Often enough to act between half a lease and its end.
+    tick = min(TICK_SECONDS, ground.settings.lease.total_seconds() / 8)
+    return Watchdog(asyncio.get_running_loop(), tick=tick, stuck=ground.stuck, log=ground.log)
+
+
+def _runner(
+    ground: Ground, reporter: Reporter, demand: Demand, watchdog: Watchdog
+) -> tuple[Runner, Attempts]:
+    threads = ThreadPool()
+    attempts = Attempts(
+        worker_id=ground.worker_id,
+        middlewares=ground.app.middlewares,
+        reporter=reporter,
+        threads=threads,
+        watch=watchdog,
+        open_transaction=functools.partial(JobTransaction, ground.url),
+        settled=lambda job, verdict: _in_loop(loop, runner.settled, job, verdict),
+        log=ground.log,
+    )
+    loop = asyncio.get_running_loop()
+    runner = Runner(
+        handlers=ground.app.handlers,
+        attempts=attempts,
+        threads=threads,
+        concurrency=ground.settings.worker_concurrency,
+        demand=demand,
+        reporter=reporter,
+        log=ground.log,
+        metrics=ground.metrics,
+    )
+    return runner, attempts
+
+
+def _beater(ground: Ground, runner: Runner, clock: DatabaseClock) -> Beater:
+    loop = asyncio.get_running_loop()
+
+    def stop(job: Job, why: Stop) -> None:
+        _in_loop(loop, runner.stop, job, why)
+
+    return Beater(
+        url=ground.url,
+        worker_id=ground.worker_id,
+        interval=ground.settings.heartbeat,
+        lease=ground.settings.lease,
+        hands=Hands(held=lambda: list(runner.held), stop=stop, take_stale=runner.take_stale),
+        clock=clock,
+        log=ground.log,
+        metrics=ground.metrics,
+    )
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
+        loop.call_soon_threadsafe(call, *given)
