@@ -1,11 +1,16 @@
 """holdfast worker: run the tasks of an application."""
 
+import os
+import threading
 from typing import Annotated
 
 import typer
 
 from holdfast.cli.application import Application, load_app
 from holdfast.cli.database import DatabaseUrl
+from holdfast.settings import Settings
+
+LEAVE_SECONDS = 5.0
 
 # Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
 Text = str | None
@@ -41,6 +46,9 @@ def worker(
     metrics_port: Annotated[
         Text, typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1.")
     ] = None,
+    processes: Annotated[
+        int, typer.Option(min=1, max=1000, metavar="NUMBER", help="Run so many workers under a supervisor.")
+    ] = 1,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Run the tasks of an application until it is asked to stop (SIGTERM, Ctrl-C)."""
@@ -59,4 +67,27 @@ def worker(
         "database_url": database_url,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    raise typer.Exit(load_app(application).run_worker(**given))
+    code = _run_many(processes, given) if processes > 1 else load_app(application).run_worker(**given)
+    _leave_within(LEAVE_SECONDS, code)
+    raise typer.Exit(code)
+
+
+def _run_many(processes: int, given: dict[str, str]) -> int:
+    from holdfast.worker.logs import configure, worker_log  # noqa: PLC0415 - other commands start faster
+    from holdfast.worker.processes import supervise  # noqa: PLC0415 - as above
+
+    settings = Settings.load(**given)
+    configure(settings.log_format, settings.log_level)
+    return supervise(
+        processes,
+        grace=settings.grace.total_seconds(),
+        log=worker_log("supervisor"),
+        metrics_port=settings.metrics_port,
+    )
+
+
+def _leave_within(seconds: float, code: int) -> None:
+    """Python would wait for every thread that a handler has started and left behind."""
+    leaving = threading.Timer(seconds, os._exit, [code])
+    leaving.daemon = True
+    leaving.start()

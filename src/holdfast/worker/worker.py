@@ -19,6 +19,7 @@ from holdfast.worker.logs import Log, worker_log
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.parts import Ground, Registered, assemble
 from holdfast.worker.subscription import described, unserved_queues
+from holdfast.worker.supervised import tell
 from holdfast.worker.watched import Watched
 
 UNWIND_SECONDS = 2.0
@@ -101,6 +102,7 @@ class Worker:
             try:
                 await link.run(self._registration)
             except (DatabaseUnavailable, TryAgain) as error:
+                tell("STATUS=waiting for the database")
                 await link.pause(error)
             else:
                 return True
