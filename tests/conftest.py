@@ -9,8 +9,11 @@ import psycopg
 import pytest
 
 from holdfast.postgres import EmbeddedServer
+from holdfast.testing.server import Server
 from support.database import Database, cloned_database
 from support.server import disposable_server
+
+pytest_plugins = ["holdfast.testing", "pytester"]
 
 TEMPLATE = "holdfast_template"
 
@@ -20,6 +23,12 @@ def server() -> Iterator[EmbeddedServer]:
     """One per process, so that tests under xdist do not share roles, which belong to a whole server."""
     with disposable_server(int(os.environ.get("HOLDFAST_TEST_PG", "18"))) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def holdfast_server(server: EmbeddedServer) -> Server:
+    """The plugin has the same server, and databases of its own on it."""
+    return Server(server.url("postgres"))
 
 
 @pytest.fixture(scope="session")

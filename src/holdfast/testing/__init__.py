@@ -1,0 +1,22 @@
+"""A pytest plugin for projects that use Holdfast: `pytest_plugins = ["holdfast.testing"]` in conftest.py.
+
+PYTEST_DONT_REWRITE: no assertions here, and a conftest may import from here before it names the plugin.
+"""
+
+from holdfast.testing.clock import Clock
+from holdfast.testing.drain import DrainLimitReached, Ran
+from holdfast.testing.fixtures import holdfast, holdfast_databases, holdfast_prepare, holdfast_server
+from holdfast.testing.sandbox import Sandbox
+from holdfast.testing.server import Server
+
+__all__ = [
+    "Clock",
+    "DrainLimitReached",
+    "Ran",
+    "Sandbox",
+    "Server",
+    "holdfast",
+    "holdfast_databases",
+    "holdfast_prepare",
+    "holdfast_server",
+]

@@ -1,0 +1,57 @@
+"""The engine's clock, set and advanced by a test instead of waited for."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from holdfast.engine import Engine
+from holdfast.engine.documents import with_zone
+
+
+class Clock:
+    """Rules the whole engine of one database, whoever is connected. Goes on by itself until it is set."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def __repr__(self) -> str:
+        return f"<Clock at {self.now().isoformat()}>"
+
+    def now(self) -> datetime:
+        return self._engine.clock()
+
+    def set(self, moment: datetime) -> datetime:
+        """Stand still at a moment."""
+        return self._change("stands_at = %s, shifted_by = '0'", with_zone("moment", moment))
+
+    def freeze(self) -> datetime:
+        """Stand still at this moment."""
+        return self._change("stands_at = queues.clock(), shifted_by = '0'")
+
+    def advance(
+        self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
+    ) -> datetime:
+        """Move on, and stand still or go on from there as before."""
+        span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
+        if span < timedelta(0):
+            raise ValueError(f"the clock cannot be advanced by {span}: to go back, set it")
+        return self._change("shifted_by = shifted_by + %s", span)
+
+    @contextmanager
+    def standing(self) -> Iterator[None]:
+        """Stand still meanwhile, and then go on as before, from wherever it was moved to."""
+        with self._engine.connection.cursor() as cursor:
+            cursor.execute("select stands_at is null, shifted_by from queues.test_clock")
+            [(ticking, shift)] = cursor.fetchall()
+        start = self.freeze()
+        try:
+            yield
+        finally:
+            if ticking:
+                self._change("stands_at = null, shifted_by = %s", shift + (self.now() - start))
+
+    def _change(self, assignments: str, *values: object) -> datetime:
+        # The one table that Python names: it exists in databases of tests only.
+        statement = f"update queues.test_clock set {assignments}"  # noqa: S608 - our own text
+        self._engine.connection.execute(statement.encode(), values)
+        return self.now()

@@ -1,0 +1,88 @@
+"""Databases that live as long as one test, each a copy of a template that was migrated once."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from holdfast.errors import translate
+from holdfast.schema import install_test_clock, migrate
+from holdfast.testing.server import Server
+
+_PREFIX = "holdfast_test_"
+_FIRST_WITH_STRATEGY = 150000
+
+# A run holds one connection under its own name as long as it lasts; what has no such owner was left by one
+# that was killed. Other logins' databases are neither seen as ours nor ours to drop.
+_ORPHANS = f"""
+  select d.datname from pg_catalog.pg_database d
+  where starts_with(d.datname, '{_PREFIX}')
+    and d.datdba = (select r.oid from pg_catalog.pg_roles r where r.rolname = current_user)
+    and not exists (
+      select from pg_catalog.pg_stat_activity a where a.application_name <> ''
+        and starts_with(d.datname, a.application_name || '_'))
+"""  # noqa: S608 - our names only
+
+
+class Databases:
+    """The databases of one run of the tests."""
+
+    def __init__(self, server: Server, prepare: Callable[[str], object]) -> None:
+        self._server = server
+        self._run = f"{_PREFIX}{uuid4().hex[:8]}"
+        self._numbers = count(1)
+        self._template = f"{self._run}_template"
+        self._left: list[str] = []
+        try:
+            self._admin = psycopg.connect(server.address, autocommit=True, application_name=self._run)
+        except psycopg.Error as error:
+            raise translate(error) from error
+        self._remove([name for (name,) in self._admin.execute(_ORPHANS.encode()).fetchall()])
+        self._make_template(prepare)
+
+    @contextmanager
+    def clone(self) -> Iterator[str]:
+        """The address of a database of one's own."""
+        name = f"{self._run}_{next(self._numbers)}"
+        copy_database(self._admin, self._template, name)
+        try:
+            yield self._server.url(name)
+        finally:
+            # One test later: a drop that meets a connection on its way out waits for 100 ms.
+            left, self._left = self._left, [name]
+            self._remove(left)
+
+    def close(self) -> None:
+        self._remove([*self._left, self._template])
+        self._admin.close()
+
+    def _make_template(self, prepare: Callable[[str], object]) -> None:
+        url = self._server.url(self._template)
+        self._admin.execute(SQL("create database {}").format(Identifier(self._template)))
+        migrate(url)
+        install_test_clock(url)
+        prepare(url)
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            drop_database(self._admin, name)
+
+
+def copy_database(admin: psycopg.Connection[Any], template: str, name: str) -> None:
+    command = SQL("create database {} template {}").format(Identifier(name), Identifier(template))
+    admin.execute(command + SQL(" strategy file_copy") if _copies_files(admin) else command)
+
+
+def drop_database(admin: psycopg.Connection[Any], name: str) -> None:
+    admin.execute(SQL("drop database if exists {} with (force)").format(Identifier(name)))
+
+
+def _copies_files(admin: psycopg.Connection[Any]) -> bool:
+    """The faster way where nothing waits for the disk, and the slower one where everything does."""
+    if admin.info.server_version < _FIRST_WITH_STRATEGY:
+        return False
+    return admin.execute("show fsync").fetchone() == ("off",)

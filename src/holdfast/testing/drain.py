@@ -1,0 +1,218 @@
+"""Draining: what is due is run here and now, one task after the other, in the order of a claim."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any, Literal, cast
+from uuid import UUID
+
+from holdfast.app import App
+from holdfast.engine import Engine
+from holdfast.engine.documents import with_zone
+from holdfast.errors import ResultError, TaskNotFound
+from holdfast.model import Held, TaskStatus
+from holdfast.testing.clock import Clock
+from holdfast.testing.workbench import WORKER_ID, Recorder, Workbench
+from holdfast.worker.job import Job, Stop
+from holdfast.worker.transaction import JobTransaction
+
+LEASE = timedelta(seconds=30)
+EVERY_TYPE = ("",)
+"""The prefix of all of them."""
+
+ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
+Ending = Literal["succeeded", "snoozed", "retrying", "failed", "dead_letter", "cancelled", "deleted"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """One attempt, and how its task stands after it; if `snoozed` or `retrying`, it is due at `run_at`."""
+
+    task_id: UUID
+    type: str
+    arguments: Any
+    attempt: int
+    status: Ending
+    result: Any = None
+    error: str | None = None
+    run_at: datetime | None = None
+    exception: BaseException | None = field(default=None, repr=False)
+
+
+class DrainLimitReached(AssertionError):
+    """More was due than a drain may run."""
+
+
+class HeldJob(Job):
+    """Asks whether it is still held, where a worker would learn it from its next heartbeat."""
+
+    __slots__ = ("_ask", "_why")
+
+    def __init__(self, row: Sequence[Any], ask: Callable[[Job], Stop | None]) -> None:
+        self._ask = ask
+        self._why: Stop | None = None
+        super().__init__(row, time.monotonic())
+
+    @property
+    def stop(self) -> Stop | None:
+        self._why = self._why or self._ask(self)
+        return self._why
+
+    @stop.setter
+    def stop(self, why: Stop | None) -> None:
+        self._why = why
+
+
+class Drain:
+    """Claims, runs and settles through `worker`, which has a worker's rights, and reads through `reader`."""
+
+    def __init__(
+        self,
+        dsn: str,
+        worker: Engine,
+        reader: Engine,
+        clock: Clock,
+        apps: Sequence[App],
+        *,
+        only_theirs: bool,
+    ) -> None:
+        """What no app has a handler for fails, as in a worker, or is left alone."""
+        self._worker = worker
+        self._reader = reader
+        self._clock = clock
+        self._recorder = Recorder(clock)
+        self._ran: list[Ran] = []
+        self._prefixes = EVERY_TYPE if not only_theirs else tuple(t for app in apps for t in app.handlers)
+        self._benches = [
+            Workbench(self._recorder, app.handlers, app.middlewares, partial(JobTransaction, dsn), self._beat)
+            for app in apps
+        ]
+
+    def run(self, until: datetime | timedelta | None, limit: int) -> list[Ran]:
+        with self._clock.standing(), asyncio.Runner() as loop, closing(self._due(until, limit)) as due:
+            for job in due:
+                self._settle(job, self._bench_of(job).run(job, loop))
+        return self._ran
+
+    async def arun(self, until: datetime | timedelta | None, limit: int) -> list[Ran]:
+        """The engine is called in threads, so that what else runs in this event loop goes on."""
+        with self._clock.standing(), closing(self._due(until, limit)) as due:
+            while job := await asyncio.to_thread(next, due, None):
+                written = await self._bench_of(job).arun(job)
+                await asyncio.to_thread(self._settle, job, written)
+        return self._ran
+
+    def close(self) -> None:
+        for bench in self._benches:
+            bench.close()
+
+    def _bench_of(self, job: Job) -> Workbench:
+        return next((bench for bench in self._benches if job.type in bench.handlers), self._benches[0])
+
+    def _due(self, until: datetime | timedelta | None, limit: int) -> Generator[Job]:
+        """Each task that is due; the clock is moved on to the next one as long as that is before `until`."""
+        end = self._end(until)
+        others: list[Job] = []
+        try:
+            while (job := self._claim()) or self._move_on(end):
+                if job is None:
+                    continue
+                if self._prefixes is not EVERY_TYPE and job.type not in self._bench_of(job).handlers:
+                    others.append(job)  # the prefix that is one of our types is also one of its type
+                elif len(self._ran) == limit:
+                    others.append(job)
+                    raise DrainLimitReached(self._explain(limit))
+                else:
+                    yield job
+        finally:
+            self._release(others)
+
+    def _claim(self) -> Job | None:
+        self._worker.sweep()
+        rows = self._worker.claim_work(
+            WORKER_ID, 1, queues=None, type_prefixes=self._prefixes, lease=LEASE, after=None
+        )
+        return HeldJob(rows[0], self._beat) if rows else None
+
+    def _end(self, until: datetime | timedelta | None) -> datetime | None:
+        if isinstance(until, timedelta):
+            return self._clock.now() + until
+        return None if until is None else with_zone("until", until)
+
+    def _move_on(self, end: datetime | None) -> bool:
+        """Whether something may be due now."""
+        if end is None:
+            return False
+        now, wait = self._clock.now(), self._worker.next_due(None, self._prefixes)
+        # What is due and was not claimed is locked by somebody, and will not be had by waiting here.
+        if wait is not None and timedelta(0) < wait <= end - now:
+            self._clock.set(now + wait)
+            return True
+        if now < end:
+            self._clock.set(end)
+        return False
+
+    def _beat(self, job: Job) -> Stop | None:
+        held = Held(UUID(job.task_id), job.token, progress=job.progress)
+        verdict = self._worker.heartbeat(WORKER_ID, [held])[0].verdict
+        return None if verdict == "held" else cast("Stop", verdict)
+
+    def _release(self, jobs: list[Job]) -> None:
+        if jobs:
+            self._worker.release(WORKER_ID, [Held(UUID(job.task_id), job.token) for job in jobs])
+
+    def _settle(self, job: Job, written: str | None) -> None:
+        if written is not None:
+            self._worker.settle_work("finish", WORKER_ID, f"[{written}]")
+        elif job.stop not in (None, "cancelled"):
+            self._release([job])
+        self._ran.append(self._describe(job))
+
+    def _describe(self, job: Job) -> Ran:
+        task = self._reader.task_status(UUID(job.task_id))
+        if task is None:
+            raise TaskNotFound(f"task {job.task_id} was removed while it ran")
+        status = _status_after(job, task)
+        return Ran(
+            task_id=task.task_id,
+            type=task.type,
+            arguments=task.payload,
+            attempt=job.attempt,
+            status=status,
+            result=self._result(task) if status == "succeeded" else None,
+            error=None if status in ("succeeded", "snoozed") else task.last_error or task.reason,
+            run_at=task.run_at if status in ("snoozed", "retrying") else None,
+            exception=self._recorder.error,
+        )
+
+    def _result(self, task: TaskStatus) -> Any:
+        """Of the announced type, as a handle would give it."""
+        end = self._reader.task_end(task.task_id)
+        handler = next((b.handlers[task.type] for b in self._benches if task.type in b.handlers), None)
+        if end is None or handler is None:
+            return task.result
+        try:
+            return handler.load_result(end.result_json)
+        except ResultError:
+            return task.result
+
+    def _explain(self, limit: int) -> str:
+        [(most, times)] = Counter(ran.type for ran in self._ran).most_common(1)
+        last = next(ran for ran in reversed(self._ran) if ran.type == most)
+        return (
+            f"more is due after {limit} attempts, {times} of {most}, the last one {last.status}. "
+            "Does it snooze or enqueue itself for ever? If so many are meant, raise the limit."
+        )
+
+
+def _status_after(job: Job, task: TaskStatus) -> Ending:
+    if task.deleted_at is not None:
+        return "deleted"
+    if task.status in ENDED:
+        return cast("Ending", task.status)
+    return "snoozed" if job.status == "snooze" else "retrying"

@@ -1,0 +1,211 @@
+"""What a test has of Holdfast: a database of its own, its clock, and ways to look and to run."""
+
+import asyncio
+from contextlib import ExitStack, closing
+from datetime import datetime, timedelta
+from functools import cached_property, partial
+from typing import Any
+from uuid import UUID
+
+import psycopg
+
+from holdfast.app import App
+from holdfast.engine import Engine
+from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.handle import Handle
+from holdfast.handler import Handler
+from holdfast.model import Status, TaskFilter, TaskStatus
+from holdfast.outcome import OUTCOMES
+from holdfast.task import Task
+from holdfast.testing.clock import Clock
+from holdfast.testing.drain import ENDED, Drain, Ran
+from holdfast.testing.enqueued import Expectation, explain_count
+from holdfast.testing.workbench import Recorder, UnrecordedTransaction, Workbench, job_without_task
+from holdfast.worker.job import Job
+
+AnyTask = Task[..., Any, Any] | Handler | str
+"""What `app.task` made, the handler in it, or the name of a type."""
+
+WAITING: tuple[Status, ...] = ("scheduled", "pending", "retrying")
+_PAGE = 10_000
+
+_MAY_BECOME_WORKER = """
+  select coalesce(bool_or(pg_has_role(current_user, r.oid, 'member')), false)
+  from pg_roles r where r.rolname = 'holdfast_worker'"""
+
+
+class Sandbox:
+    """One database, made for one test and dropped after it."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._apps: list[App] = []
+        self._open = ExitStack()
+
+    def __repr__(self) -> str:
+        return f"<Sandbox at {self.dsn}>"
+
+    @cached_property
+    def clock(self) -> Clock:
+        """The clock of the whole engine in this database."""
+        return Clock(self._engine)
+
+    def use(self, app: App) -> App:
+        """Let an app keep its work here until the test ends. Several may."""
+        if app not in self._apps:
+            self._open.enter_context(app.at(self.dsn))
+            self._apps.append(app)
+        return app
+
+    def connect(self, **options: Any) -> psycopg.Connection[Any]:
+        """A connection that commits each statement, unless told otherwise, and is closed after the test."""
+        connection = psycopg.connect(self.dsn, **{"autocommit": True} | options)
+        self._open.callback(connection.close)
+        return connection
+
+    def close(self) -> None:
+        self._open.close()
+
+    def task(self, task_id: UUID | str | Handle[Any]) -> TaskStatus:
+        """Where a task stands."""
+        given = task_id.task_id if isinstance(task_id, Handle) else UUID(str(task_id))
+        found = self._engine.task_status(given)
+        if found is None:
+            raise TaskNotFound(f"there is no task {given}", hint="Was its transaction committed?")
+        return found
+
+    def enqueued(self, task: AnyTask | None = None) -> list[TaskStatus]:
+        """What waits, also for later or for another attempt, in the order in which it was enqueued."""
+        wanted = None if task is None else _type_of(task)
+        waiting = [found for status in WAITING for found in self._list(status, wanted)]
+        return sorted(
+            (found for found in waiting if wanted in (None, found.type)), key=lambda found: found.task_id
+        )
+
+    def assert_enqueued(
+        self, task: AnyTask, /, count: int | None = None, queue: str | None = None, **arguments: Any
+    ) -> list[TaskStatus]:
+        """Fail unless such tasks wait: at least one, or so many. What is not given here may be anything."""
+        expected = self._expect(task, queue, arguments)
+        waiting = self.enqueued()
+        found = [candidate for candidate in waiting if expected.matches(candidate)]
+        if not found if count is None else len(found) != count:
+            wanted = "at least one" if count is None else f"exactly {count}"
+            ended = [task for task in self._list(None, expected.type) if task.status in ENDED]
+            told = sum(expected.matches(task) for task in ended)
+            raise AssertionError(explain_count(expected, len(found), wanted, waiting, told))
+        return found
+
+    def assert_not_enqueued(self, task: AnyTask, /, queue: str | None = None, **arguments: Any) -> None:
+        expected = self._expect(task, queue, arguments)
+        waiting = self.enqueued()
+        found = [candidate for candidate in waiting if expected.matches(candidate)]
+        if found:
+            raise AssertionError(explain_count(expected, len(found), "none", waiting))
+
+    def drain(
+        self, app: App | None = None, *, until: datetime | timedelta | None = None, limit: int = 1000
+    ) -> list[Ran]:
+        """Run what is due, one task after the other, in this thread, and answer every attempt.
+
+        The clock stands still meanwhile. With `until`, it is moved on from one due task to the next, up to
+        then. Without an app, everything is run; with one, only what it has a handler for.
+        """
+        _refuse_running_loop("drain", "adrain")
+        with self._drain(app) as drain:
+            return drain.run(until, limit)
+
+    async def adrain(
+        self, app: App | None = None, *, until: datetime | timedelta | None = None, limit: int = 1000
+    ) -> list[Ran]:
+        """The same in the running event loop; plain functions run in a thread."""
+        with self._drain(app) as drain:
+            return await drain.arun(until, limit)
+
+    def run_task(self, task: Task[..., Any, Any] | Handler, /, **arguments: Any) -> Any:
+        """Run a handler alone, as a worker would: through JSON and back, with a context, behind middleware.
+
+        Returns its result or outcome, or raises what it raised. Nothing is enqueued.
+        """
+        _refuse_running_loop("run_task", "arun_task")
+        recorder, bench, job = self._alone(task, arguments)
+        with closing(bench), asyncio.Runner() as loop:
+            bench.run(job, loop)
+        return _ending(recorder, _handler_of(task))
+
+    async def arun_task(self, task: Task[..., Any, Any] | Handler, /, **arguments: Any) -> Any:
+        """The same in the running event loop; a plain function runs in a thread."""
+        recorder, bench, job = self._alone(task, arguments)
+        with closing(bench):
+            await bench.arun(job)
+        return _ending(recorder, _handler_of(task))
+
+    @cached_property
+    def _engine(self) -> Engine:
+        return Engine(self.connect())
+
+    @cached_property
+    def _worker(self) -> Engine:
+        """With no more rights than a worker has in production."""
+        connection = self.connect()
+        if connection.execute(_MAY_BECOME_WORKER).fetchone() == (True,):
+            connection.execute("set role holdfast_worker")
+        return Engine(connection)
+
+    def _list(self, status: Status | None, type_prefix: str | None) -> list[TaskStatus]:
+        matching, found = TaskFilter(status=status, type_prefix=type_prefix), list[TaskStatus]()
+        while page := self._engine.list_tasks(matching, found[-1].task_id if found else None, _PAGE):
+            found += page
+        return found
+
+    def _expect(self, task: AnyTask, queue: str | None, arguments: dict[str, Any]) -> Expectation:
+        handler = self._find_handler(task) if isinstance(task, str) else _handler_of(task)
+        return Expectation(_type_of(task), handler, queue, arguments)
+
+    def _find_handler(self, task_type: str) -> Handler | None:
+        return next((app.handlers[task_type] for app in self._apps if task_type in app.handlers), None)
+
+    def _drain(self, app: App | None) -> closing[Drain]:
+        apps = self._apps if app is None else [self.use(app)]
+        if not apps:
+            raise InvalidArgument("there is no app to drain", hint="Call use(app) before, or pass the app.")
+        return closing(
+            Drain(self.dsn, self._worker, self._engine, self.clock, apps, only_theirs=app is not None)
+        )
+
+    def _alone(
+        self, task: Task[..., Any, Any] | Handler, arguments: dict[str, Any]
+    ) -> tuple[Recorder, Workbench, Job]:
+        handler, recorder = _handler_of(task), Recorder(self.clock)
+        home = next((app for app in self._apps if app.handlers.get(handler.type) is handler), None)
+        bench = Workbench(
+            recorder,
+            {handler.type: handler},
+            () if home is None else home.middlewares,
+            partial(UnrecordedTransaction, self.dsn),
+        )
+        return recorder, bench, job_without_task(handler, handler.check((), arguments))
+
+
+def _handler_of(task: Task[..., Any, Any] | Handler) -> Handler:
+    return task if isinstance(task, Handler) else task.handler
+
+
+def _type_of(task: AnyTask) -> str:
+    return task if isinstance(task, str) else task.type
+
+
+def _ending(recorder: Recorder, handler: Handler) -> Any:
+    if recorder.error is not None:
+        raise recorder.error
+    if isinstance(recorder.value, OUTCOMES):
+        return recorder.value
+    return handler.load_result(handler.encode(recorder.value))
+
+
+def _refuse_running_loop(called: str, instead: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(f"{called} was called in a running event loop: await {instead} there")

@@ -1,0 +1,199 @@
+"""Attempts in this process, made by the same code as in a worker, whose ends are remembered."""
+
+import asyncio
+import contextvars
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import structlog
+
+from holdfast.handler import Handler
+from holdfast.middleware import Middleware
+from holdfast.testing.clock import Clock
+from holdfast.worker.attempt import Attempts
+from holdfast.worker.clock import DatabaseClock
+from holdfast.worker.job import Job
+from holdfast.worker.logs import Log
+from holdfast.worker.report import HandlerTimeout, NotDecoded, NotEncoded, Reporter
+from holdfast.worker.threads import ThreadPool
+from holdfast.worker.transaction import JobTransaction
+from holdfast.worker.watched import Watched
+
+WORKER_ID = "holdfast.testing"
+PATIENCE_SECONDS = 0.5
+
+# What is meant for pytest and not for the task: Ctrl-C, and the ends of a test.
+_FOR_PYTEST = (KeyboardInterrupt, pytest.fail.Exception, pytest.skip.Exception, pytest.exit.Exception)
+
+
+class Recorder(Reporter):
+    """Remembers what the last handler returned or raised."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(_ExactTime(clock))
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def forget(self) -> None:
+        self.value = self.error = None
+
+    def returned(self, job: Job, handler: Handler, value: Any) -> str:
+        self.value = value
+        return super().returned(job, handler, value)
+
+    def raised(self, job: Job, handler: Handler, error: BaseException) -> str:
+        if isinstance(error, _FOR_PYTEST):
+            raise error
+        self.error = error.__cause__ if isinstance(error, NotDecoded | NotEncoded) else error
+        with _the_same_chance(f"{job.type} {job.attempt}"):
+            return super().raised(job, handler, error)
+
+
+class Workbench:
+    """Runs the handlers of one app, one at a time."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        handlers: Mapping[str, Handler],
+        middlewares: Sequence[Middleware],
+        open_transaction: Callable[[Job], JobTransaction],
+        beat: Callable[[Job], object] | None = None,
+    ) -> None:
+        self.handlers = handlers
+        self._recorder = recorder
+        self._beat = beat or _ignore
+        self._threads = ThreadPool()
+        self._attempts = Attempts(
+            worker_id=WORKER_ID,
+            middlewares=middlewares,
+            reporter=recorder,
+            threads=self._threads,
+            watch=_Alarm(),
+            open_transaction=open_transaction,
+            settled=_ignore,
+            log=_silence(),
+        )
+
+    def run(self, job: Job, loop: asyncio.Runner) -> str | None:
+        """In this thread; a coroutine in the loop. What one handler sets in its context, no other sees."""
+        handler = self._start(job)
+        if handler is None:
+            return self._recorder.no_handler(job)
+        if self._attempts.needs_loop(handler):
+            return loop.run(self._attempts.run(job, handler), context=contextvars.copy_context())
+        return contextvars.copy_context().run(self._attempts.run_here, job, handler)
+
+    async def arun(self, job: Job) -> str | None:
+        """In the running event loop; a plain function in a thread."""
+        handler = self._start(job)
+        if handler is None:
+            return self._recorder.no_handler(job)
+        if not self._attempts.needs_loop(handler):
+            return await asyncio.to_thread(self._attempts.run_here, job, handler)
+        # A task of its own, as in a worker: to cancel the test must not look like an error of the handler.
+        task = asyncio.create_task(self._attempts.run(job, handler))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return task.result()
+
+    def close(self) -> None:
+        self._threads.close()
+
+    def _start(self, job: Job) -> Handler | None:
+        self._recorder.forget()
+        self._attempts.tell_progress = lambda: _ignore(self._beat(job))
+        job.started = time.monotonic()
+        job.phase = "running"
+        return self.handlers.get(job.type)
+
+
+class UnrecordedTransaction(JobTransaction):
+    """Of a handler that runs without a task: its commit records no outcome."""
+
+    def commit(self, worker_id: str, written: str) -> str:
+        del worker_id, written
+        if self._connection is not None:
+            self._connection.commit()
+        self.rollback()
+        return "accepted"
+
+    async def acommit(self, worker_id: str, written: str) -> str:
+        if self._async_connection is not None:
+            await self._async_connection.commit()
+        self.commit(worker_id, written)
+        await self.arollback()
+        return "accepted"
+
+
+def job_without_task(handler: Handler, payload: str) -> Job:
+    """What a worker would hold, for a handler that is to be run alone."""
+    first_attempt, token, lane_id, now, lease = 1, 0, 0, 0.0, 30.0
+    limits = (first_attempt, handler.max_attempts, handler.executor, None, None)
+    return Job((str(uuid4()), token, handler.type, payload, *limits, lease, now, lane_id, now), now)
+
+
+class _ExactTime(DatabaseClock):
+    """The engine's clock itself. A worker's reading drifts by milliseconds, which a test would trip over."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def at(self, monotonic: float, delay: float = 0.0) -> str:
+        del monotonic
+        return (self._clock.now() + timedelta(seconds=delay)).isoformat()
+
+
+@contextmanager
+def _the_same_chance(seed: str) -> Iterator[None]:
+    """So that a delay with jitter is the same in every run of a test."""
+    state = random.getstate()
+    random.seed(seed)
+    try:
+        yield
+    finally:
+        random.setstate(state)
+
+
+class _Alarm:
+    """Interrupts a handler that is past its limit, if asyncio has not ended it by then."""
+
+    def __init__(self) -> None:
+        self._timers: dict[Watched, threading.Timer] = {}
+
+    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> Watched:
+        watched = Watched(job, limit, in_loop=in_loop)
+        if limit is not None:
+            seconds = limit + PATIENCE_SECONDS if in_loop else limit
+            timer = self._timers[watched] = threading.Timer(seconds, watched.interrupt, [HandlerTimeout])
+            timer.daemon = True
+            timer.start()
+        return watched
+
+    def forget(self, watched: Watched) -> None:
+        if watched in self._timers:
+            self._timers.pop(watched).cancel()
+
+
+def _ignore(*given: object) -> None:
+    del given
+
+
+def _silence() -> Log:
+    """What went wrong is in what drain answers, and a test prints nothing else."""
+    nothing: Log = structlog.wrap_logger(
+        None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+    )
+    return nothing
