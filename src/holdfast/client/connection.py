@@ -41,7 +41,7 @@ class Address:
 
     def get(self) -> str:
         with self._finding:
-            self._found = self._found or with_defaults(self._find())
+            self._found = self._found or self._find()
             return self._found
 
     async def aget(self) -> str:
@@ -121,7 +121,7 @@ class Pool:
 
     def _open(self) -> psycopg.Connection[Any]:
         try:
-            connection = psycopg.connect(self._address.get(), autocommit=True)
+            connection = psycopg.connect(with_defaults(self._address.get()), autocommit=True)
             found = connection.execute("select pg_backend_pid()").fetchone()
         except psycopg.Error as error:
             raise translate(error) from error
@@ -175,7 +175,7 @@ async def open_async(address: Address) -> tuple[psycopg.AsyncConnection[Any], bo
     """A connection, and whether it goes through a pooler, which keeps no state for us."""
     url = await address.aget()
     try:
-        connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
+        connection = await psycopg.AsyncConnection.connect(with_defaults(url), autocommit=True)
         cursor = await connection.execute("select pg_backend_pid()")
         found = await cursor.fetchone()
     except psycopg.Error as error:

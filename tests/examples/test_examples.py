@@ -1,0 +1,118 @@
+"""Every program in examples/ runs as its first lines say."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+from httpx import ASGITransport, AsyncClient
+from sqlalchemy.orm import Session
+
+from support.database import Database
+from support.worker_thread import working
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def example(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """Import an example anew, for this test's database."""
+    monkeypatch.setenv("DATABASE_URL", db.dsn)
+    monkeypatch.syspath_prepend(EXAMPLES)
+    loaded: list[str] = []
+
+    def load(name: str) -> Any:
+        loaded.append(name)
+        return import_module(name)
+
+    yield load
+    for name in loaded:
+        module: Any = sys.modules.pop(name)
+        (module.app if name == "plain_script" else module.tasks).close()
+
+
+def run(db: Database, *command: str) -> str:
+    environment = {**os.environ, "DATABASE_URL": db.dsn, "PYTHONPATH": f"{EXAMPLES}:{TESTS}"}
+    ran = subprocess.run(
+        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=90, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def test_every_example_is_tested() -> None:
+    tested = Path(__file__).read_text()
+    assert [path.name for path in EXAMPLES.glob("*.py") if path.stem not in tested] == []
+
+
+def test_the_plain_script(db: Database, example: Callable[[str], Any]) -> None:
+    app = example("plain_script").app
+    script = (str(EXAMPLES / "plain_script.py"), "To be or not to be")
+    with working(app, db.dsn, worker_queues="report"):
+        first, again = run(db, *script), run(db, *script)
+    assert first.startswith("asked for")
+    assert again.startswith("already asked for")
+    assert first.splitlines()[1] == again.splitlines()[1] == "[('to', 2), ('be', 2), ('or', 1)]"
+
+
+def test_sqlalchemy(db: Database, example: Callable[[str], Any]) -> None:
+    shop = example("sqlalchemy_shop")
+    engine = shop.connect()
+    with Session(engine) as session:
+        shop.place_order(session, "a chair")
+        session.rollback()
+    with Session(engine) as session, session.begin():
+        handle = shop.place_order(session, "a lamp")
+    with working(shop.tasks, db.dsn, worker_queues="shop"):
+        assert handle.result(60).endswith(": a lamp is on its way")
+    found = db.connect().execute("select count(*), (select count(*) from orders) from queues.task")
+    assert found.fetchone() == (1, 1)
+    engine.dispose()
+
+
+async def test_fastapi(db: Database, example: Callable[[str], Any]) -> None:
+    shop = example("fastapi_shop")
+    client = AsyncClient(transport=ASGITransport(shop.api), base_url="http://shop")
+    with working(shop.tasks, db.dsn, worker_queues="shop"):
+        async with shop.lifespan(shop.api), client:
+            answered = await client.post("/orders", params={"item": "lamp"})
+            assert answered.json() == {"order_id": 1, "label": "lamp for order 1"}
+            [task_id] = db.connect().execute("select task_id from queues.task").fetchone() or [None]
+            assert (await client.get(f"/tasks/{task_id}")).json() == "succeeded"
+
+
+def test_flask(db: Database, example: Callable[[str], Any]) -> None:
+    shop = example("flask_shop")
+    client = shop.web.test_client()
+    signed_up = client.post("/signups?email=ada@example.com")
+    assert signed_up.status_code == 202
+    assert client.post("/signups?email=ada@example.com").status_code == 500
+    task_id = signed_up.json["task_id"]
+    assert client.get(f"/tasks/{task_id}").json == {"status": "pending"}
+    with working(shop.tasks, db.dsn, worker_queues="mail"):
+        assert shop.tasks.handle(task_id).result(60) == "Welcome, ada@example.com!"
+    assert client.get(f"/tasks/{task_id}").json == {"status": "succeeded"}
+
+
+def test_django(db: Database) -> None:
+    script = """
+        import os
+        import django_shop
+        from django.test import Client
+        from support.worker_thread import working
+
+        django_shop.create_tables()
+        with working(django_shop.tasks, os.environ["DATABASE_URL"], worker_queues="shop"):
+            answered = Client().post("/orders?item=lamp").json()
+        print(answered)
+        print(django_shop.Order.objects.get().shipped)
+        """
+    *_, answered, shipped = run(db, "-c", dedent(script)).splitlines()
+    assert answered == "{'order': 1, 'shipping': 'lamp is on its way'}"
+    assert shipped == "True"
