@@ -1,7 +1,7 @@
 """The worker's two hot statements by each way to send and read them, taking turns on one backlog.
 
 `python -m benchmarks.drivers`. Each way claims the next batch on one connection while it finishes the last
-one on another, as the worker does, and ends with payloads decoded and verdicts read.
+one on another, on uvloop, as the worker does, and ends with payloads decoded and verdicts read.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import asyncpg
 import psycopg
+import uvloop
 from rich.console import Console
 from rich.table import Table
 
@@ -204,7 +205,7 @@ def main() -> int:
                 for size in given.batches:
                     tasks = given.rounds * len(ways()) * (SLICE + 10 * size) + FILL
                     url = backlog(server, payload, tasks)
-                    everyone = asyncio.run(take_turns(url, postmaster, size, given.rounds))
+                    everyone = uvloop.run(take_turns(url, postmaster, size, given.rounds))
                     show(console, f"{label}, batches of {size}", everyone)
         finally:
             server.stop()
