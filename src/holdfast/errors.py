@@ -25,7 +25,8 @@ HoldfastError               1
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 from uuid import UUID
 
 import psycopg
@@ -88,6 +89,11 @@ class TaskEnded(HoldfastError):
         self.task_id = task_id
         self.status = status
         self.errors = errors
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """So that it also passes between processes, which rebuild an exception from its message alone."""
+        given: dict[str, Any] = {"task_id": self.task_id, "status": self.status, "errors": self.errors}
+        return partial(type(self), **given), (self.message,)
 
 
 class TaskFailed(TaskEnded):

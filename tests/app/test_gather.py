@@ -8,11 +8,12 @@ from uuid import UUID, uuid4
 import pytest
 
 from holdfast import App
+from holdfast.client import batch
 from holdfast.client.connection import Address, Link
 from holdfast.client.gather import Gatherer
 from holdfast.engine import AsyncEngine
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, KeyConflict
-from holdfast.model import Enqueued, NewTask
+from holdfast.model import Enqueued, NewTask, RawJson
 from support.database import Database
 
 T = TypeVar("T")
@@ -168,3 +169,15 @@ async def test_each_caller_hears_what_became_of_its_own_task(app: App) -> None:
     refused = [n for n, answer in enumerate(answers) if isinstance(answer, KeyConflict)]
     assert refused == [7]
     assert all(answer.created for n, answer in enumerate(answers) if n != 7)  # type: ignore[union-attr]
+
+
+async def test_large_payloads_do_not_all_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "MOST_CHARACTERS", 10)
+    link = ScriptedLink()
+    link.open.set()
+    tasks = [
+        NewTask(name, payload=RawJson("x" * size)) for name, size in [("a", 50), ("b", 4), ("c", 6), ("d", 1)]
+    ]
+    await asyncio.gather(*enqueue_all(Gatherer(link), *tasks))
+    assert link.batches == [["a"], ["b", "c"], ["d"]]
+    assert [len(together) for together in batch.batches(tasks)] == [1, 2, 1]

@@ -1,4 +1,5 @@
 import asyncio
+import pickle
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -138,6 +139,8 @@ def test_a_failed_task_says_how_each_attempt_went_wrong(charge: Task[..., Receip
         (2, "handler_error"),
     ]
     assert all("in charge" in (error.traceback or "") for error in caught.value.errors)
+    copied = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own
+    assert (str(copied), copied.errors) == (str(caught.value), caught.value.errors)
 
 
 def test_a_handler_may_fail_or_cancel_its_task(app: App, work: Work) -> None:

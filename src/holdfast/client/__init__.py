@@ -3,12 +3,13 @@
 import asyncio
 import os
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
 
+from holdfast.client.batch import batches
 from holdfast.client.connection import Address, Link, Pool
 from holdfast.client.gather import Gatherer
 from holdfast.client.trace import with_trace
@@ -17,16 +18,13 @@ from holdfast.client.wait import Listener, Portal, wait_for_end
 from holdfast.engine import AsyncEngine, Engine
 from holdfast.engine.enqueue import ask, enqueue_many
 from holdfast.errors import translate
-from holdfast.model import Enqueued, NewTask, RawJson, TaskEnd
+from holdfast.model import Enqueued, NewTask, TaskEnd
 
 __all__ = ["Address", "Client", "Progress", "with_trace"]
 
 T = TypeVar("T")
 Progress = Callable[[int, int], object]
 """Told how many of how many were enqueued, after each round trip."""
-
-MOST_IN_ONE_CALL = 10_000
-MOST_CHARACTERS_IN_ONE_CALL = 32 * 1024 * 1024
 
 
 class _Loop:
@@ -69,13 +67,13 @@ class Client:
         tell = _counter(len(tasks), progress)
         if tx is not None:
             return [
-                e for batch in _batches(tasks) for e in tell(run_in(tx, enqueue_many(batch), "enqueue_many"))
+                e for batch in batches(tasks) for e in tell(run_in(tx, enqueue_many(batch), "enqueue_many"))
             ]
 
         def work(engine: Engine) -> list[Enqueued]:
             try:
                 with engine.connection.transaction():
-                    return [e for batch in _batches(tasks) for e in tell(engine.enqueue_many(batch))]
+                    return [e for batch in batches(tasks) for e in tell(engine.enqueue_many(batch))]
             except psycopg.Error as error:
                 raise translate(error) from error
 
@@ -90,14 +88,14 @@ class Client:
         if tx is not None:
             return [
                 e
-                for batch in _batches(tasks)
+                for batch in batches(tasks)
                 for e in tell(await arun_in(tx, enqueue_many(batch), "enqueue_many"))
             ]
 
         async def work(engine: AsyncEngine) -> list[Enqueued]:
             try:
                 async with engine.connection.transaction():
-                    return [e for batch in _batches(tasks) for e in tell(await engine.enqueue_many(batch))]
+                    return [e for batch in batches(tasks) for e in tell(await engine.enqueue_many(batch))]
             except psycopg.Error as error:
                 raise translate(error) from error
 
@@ -147,19 +145,6 @@ def _close(owner: int, pool: Pool, portal: Portal, loops: dict[asyncio.AbstractE
 
 def _repeatable(tasks: Sequence[NewTask]) -> bool:
     return all(task.idempotency_key is not None for task in tasks)
-
-
-def _batches(tasks: Sequence[NewTask]) -> Iterator[Sequence[NewTask]]:
-    """As many at a time as one statement should carry, by number and by size."""
-    start = size = 0
-    for place, task in enumerate(tasks):
-        length = len(task.payload) if isinstance(task.payload, RawJson) else 0
-        if place - start == MOST_IN_ONE_CALL or (size and size + length > MOST_CHARACTERS_IN_ONE_CALL):
-            yield tasks[start:place]
-            start, size = place, 0
-        size += length
-    if start < len(tasks):
-        yield tasks[start:]
 
 
 def _counter(total: int, progress: Progress | None) -> Callable[[list[Enqueued]], list[Enqueued]]:

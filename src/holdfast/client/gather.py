@@ -7,6 +7,7 @@ caller that is alone waits for nobody.
 import asyncio
 from collections.abc import Sequence
 
+from holdfast.client.batch import fitting
 from holdfast.client.connection import Link
 from holdfast.engine import AsyncEngine
 from holdfast.errors import DatabaseUnavailable
@@ -37,7 +38,8 @@ class Gatherer:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+                count = fitting([task for task, _ in self._waiting[:MOST]])
+                batch, self._waiting = self._waiting[:count], self._waiting[count:]
                 await self._send([(task, answer) for task, answer in batch if not answer.done()])
         finally:
             self._sender = None

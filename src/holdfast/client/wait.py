@@ -13,7 +13,7 @@ import psycopg
 
 from holdfast.client.connection import Address, Link, open_async
 from holdfast.engine import AsyncEngine
-from holdfast.errors import DatabaseUnavailable, TaskNotFound
+from holdfast.errors import HoldfastError, TaskNotFound
 from holdfast.model import Status, TaskEnd
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Listener:
         while self._waiting and not self._pooled:
             try:
                 await self._pass_on()
-            except (psycopg.Error, DatabaseUnavailable):
+            except (psycopg.Error, HoldfastError):
                 self._tried.set()
                 await asyncio.sleep(POLL_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
             finally:
