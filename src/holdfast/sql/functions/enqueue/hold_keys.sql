@@ -31,7 +31,9 @@ begin
            count(*) filter (where k.task_id = b.task_id)
     into _holders, _missing, _own
     from unnest(batch) b
-    left join queues.task_key k on k.type = b.type and k.idempotency_key = b.idempotency_key;
+    left join lateral (
+      select k.task_id from queues.task_key k
+      where k.type = b.type and k.idempotency_key = b.idempotency_key offset 0) k on true;
     exit when _missing = 0;
   end loop;
   -- A snapshot older than the moment a key was freed shows the former holder beside the row just inserted.
@@ -45,7 +47,7 @@ begin
   select b.n, b.type, b.idempotency_key, _holders[b.n] as holder into _conflict
   from unnest(batch) b
   left join unnest(batch) sibling on sibling.task_id = _holders[b.n]
-  left join queues.task t on t.task_id = _holders[b.n]
+  left join lateral (select t.spec_hash from queues.task t where t.task_id = _holders[b.n] offset 0) t on true
   where _holders[b.n] <> b.task_id and b.spec_hash is distinct from coalesce(sibling.spec_hash, t.spec_hash)
   order by b.n limit 1;
   if found then

@@ -46,9 +46,11 @@ begin
   return query
   select h.task_id, case
       when h.n = any (_released) then 'released'
-      when exists (select from queues.act a where a.task_id = h.task_id and a.token = h.token and a.act = 'released') then 'already_done'
-      when exists (select from queues.outcome o
-        where o.task_id = h.task_id and o.token = h.token and o.status = 'cancelled') then 'cancelled'
+      -- Not exists, which the planner may turn into reading a whole table once.
+      when (select true from queues.act a
+        where a.task_id = h.task_id and a.token = h.token and a.act = 'released' limit 1) then 'already_done'
+      when (select true from queues.outcome o
+        where o.task_id = h.task_id and o.token = h.token and o.status = 'cancelled' limit 1) then 'cancelled'
       else 'lost' end
   from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
   order by h.n;

@@ -24,14 +24,16 @@ begin
   end if;
 
   return query
+  -- "select true … limit 1" and not exists, which the planner may turn into reading a whole table once.
   select r.task_id, case
       when r.n = any (accepted) then 'accepted'
-      when exists (select from queues.act a
-        where a.task_id = r.task_id and a.token = r.token and a.act = 'cancelled') then 'cancelled'
-      when exists (select from queues.outcome o where o.task_id = r.task_id and o.token = r.token)
-        or exists (select from queues.error e where e.task_id = r.task_id and e.token = r.token and not e.recovered)
-        or exists (select from queues.act a
-          where a.task_id = r.task_id and a.token = r.token and a.act in ('snoozed', 'retried')) then 'already_done'
+      when (select true from queues.act a
+        where a.task_id = r.task_id and a.token = r.token and a.act = 'cancelled' limit 1) then 'cancelled'
+      when (select true from queues.outcome o where o.task_id = r.task_id and o.token = r.token limit 1)
+        or (select true from queues.error e
+          where e.task_id = r.task_id and e.token = r.token and not e.recovered limit 1)
+        or (select true from queues.act a
+          where a.task_id = r.task_id and a.token = r.token and a.act in ('snoozed', 'retried') limit 1) then 'already_done'
       else 'lost' end
   from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint)) with ordinality r(task_id, token, n)
   order by r.n;

@@ -12,6 +12,8 @@ returns setof queues.task_status
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -57,16 +59,22 @@ begin
         select t.task_id from queues.task t
         where t.type = known.type and t.task_id < _before
           and queues.matches(t, list_tasks.queue, type_prefix, since, _all)
-          and (list_tasks.status is null or exists (
-            select from queues.outcome o where o.task_id = t.task_id and o.status = list_tasks.status))
+          -- Not exists, which the planner may turn into reading the whole table once.
+          and (list_tasks.status is null or (
+            select true from queues.outcome o where o.task_id = t.task_id and o.status = list_tasks.status limit 1))
         order by t.task_id desc limit max_tasks) found
       order by found.task_id desc limit max_tasks);
+  elsif status is not null then
+    _ids := array(
+      select o.task_id from queues.outcome o
+      cross join lateral (select * from queues.task t where t.task_id = o.task_id offset 0) t
+      where o.status = list_tasks.status and o.task_id < _before
+        and queues.matches(t, list_tasks.queue, null, since, _all)
+      order by o.task_id desc limit max_tasks);
   else
     _ids := array(
       select t.task_id from queues.task t
       where t.task_id < _before and queues.matches(t, list_tasks.queue, null, since, _all)
-        and (list_tasks.status is null or exists (
-          select from queues.outcome o where o.task_id = t.task_id and o.status = list_tasks.status))
       order by t.task_id desc limit max_tasks);
   end if;
   return query select s.* from queues.task_status s where s.task_id = any (_ids) order by s.task_id desc;

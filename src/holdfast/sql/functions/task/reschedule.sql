@@ -4,6 +4,9 @@ create or replace function queues.reschedule(task_id uuid, run_at timestamptz, r
 returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
