@@ -1,0 +1,57 @@
+"""docs/reference/python.md says what an application can import, pass and call."""
+
+import inspect
+from typing import Any
+
+import pytest
+
+import holdfast
+from support.documents import DOCS, rows, sections
+
+PAGE = sections(DOCS / "reference" / "python.md")
+
+
+def described(title: str) -> set[str]:
+    return {name for row in rows(PAGE[title]) for name in row[0].split(", ")}
+
+
+def members(kind: type[Any]) -> set[str]:
+    own = {name for name in vars(kind) if not name.startswith("_")}
+    return own | {name for name in getattr(kind, "__slots__", ()) if not name.startswith("_")}
+
+
+def options(function: Any) -> set[str]:
+    named = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return {
+        p.name
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in named and p.name != "self"
+    }
+
+
+def test_every_public_name_is_described() -> None:
+    assert described("Names") == set(holdfast.__all__) - {"__version__"}
+
+
+def test_every_public_name_can_be_imported() -> None:
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name)
+    with pytest.raises(AttributeError, match="no attribute 'Nonsense'"):
+        _ = holdfast.Nonsense
+
+
+def test_every_member_of_an_app_is_described() -> None:
+    assert described("App") == members(holdfast.App) | {"middlewares", "handlers"}
+
+
+def test_every_option_of_a_task_is_described() -> None:
+    assert described("Options of a task") == options(holdfast.App.task)
+
+
+def test_every_option_of_enqueue_is_described() -> None:
+    assert described("Enqueueing") == options(holdfast.Task.enqueue) == options(holdfast.Task.aenqueue)
+
+
+def test_every_member_of_a_handle_is_described() -> None:
+    listed = described("Handle")
+    assert members(holdfast.Handle) - {f"a{name}" for name in listed} == listed
