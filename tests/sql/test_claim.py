@@ -96,6 +96,17 @@ def _claim_all(conn: Connection, **arguments: Any) -> Iterator[list[Any]]:
         yield [task["task_id"] for task in page]
 
 
+@pytest.mark.parametrize("types", [1, 3])
+def test_of_one_priority_the_earliest_comes_first_then_the_first_enqueued(
+    tx: Connection, clock: Clock, types: int
+) -> None:
+    due = [enqueue(tx, f"default.t{n % types}", run_at=clock.after(-(n // 2))) for n in range(12)]
+
+    got = [claim_one(tx)["task_id"] for _ in due]
+
+    assert got == [due[n] for n in sorted(range(12), key=lambda n: (-(n // 2), n))]
+
+
 def test_a_worker_is_given_all_that_it_needs_to_run_a_task(tx: Connection, clock: Clock) -> None:
     task_id = enqueue(
         tx,

@@ -198,11 +198,12 @@ def test_with_a_wrong_token_nothing_changes(tx: Connection, clock: Clock, ending
     assert (counts(tx), status(tx, task["task_id"])) == (before, told)
 
 
-def test_another_worker_cannot_settle_it_even_with_the_token(tx: Connection) -> None:
+@pytest.mark.parametrize("ending", ["succeeded", "failed", "retry", "snooze", "cancelled"])
+def test_another_worker_cannot_settle_it_even_with_the_token(tx: Connection, ending: str) -> None:
     task = _claimed(tx)
 
-    assert end(tx, task, worker_id="somebody else") == "lost"
-    assert end(tx, task) == "accepted"
+    assert end(tx, task, ending, worker_id="somebody else") == "lost"
+    assert end(tx, task, ending) == "accepted"
 
 
 def test_a_lease_that_ended_but_was_not_taken_away_still_counts(tx: Connection, clock: Clock) -> None:
