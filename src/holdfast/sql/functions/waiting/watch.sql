@@ -23,7 +23,7 @@ begin
   if not exists (select from queues.outcome o where o.task_id = watch.task_id) then
     insert into queues.waiter as w (task_id, until) values (task_id, _now + ttl)
     on conflict (task_id) do update set until = excluded.until
-    where w.until < excluded.until - interval '1 second';
+    where w.until < excluded.until - ttl / 2;
   end if;
   -- A statement of its own, so that it sees an outcome that came meanwhile.
   return queues.status_now(task_id);
