@@ -177,7 +177,7 @@ def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(value)
-    elif isinstance(error, StopIteration):  # which no future takes
-        future.set_exception(RuntimeError("the handler raised StopIteration"))
+    elif isinstance(error, StopIteration | GeneratorExit):  # which mean something else to who awaits
+        future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}"))
     else:
         future.set_exception(error)

@@ -5,7 +5,7 @@ import random
 import time
 from collections.abc import Callable
 
-from holdfast.engine import fleet
+from holdfast.engine import Statement, fleet
 from holdfast.engine import lease as statements
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.settings import Settings
@@ -21,6 +21,7 @@ from holdfast.worker.run import Runner
 MOST_AT_ONCE = 10_000
 BUSY_SECONDS = 0.05
 HOLD_SECONDS = 0.25
+REPEAT_SECONDS = 30.0
 
 
 class Claimer:
@@ -85,7 +86,7 @@ class ClaimLoop:
         settings: Settings,
         stopping: asyncio.Event,
         must_hold: Callable[[], bool],
-        register: Callable[[], object],
+        register: Callable[[], Statement[None]],
         log: Log,
     ) -> None:
         self._claimer = claimer
@@ -98,11 +99,12 @@ class ClaimLoop:
         self._register = register
         self._log = log
         self._idle = False
+        self._said_at = 0.0
 
     async def run(self) -> None:
         while not self._stopping.is_set():
             if self._must_hold():
-                await self._listener.wait(HOLD_SECONDS)
+                await self._hold(HOLD_SECONDS)
                 continue
             wanted = self._demand.wanted(len(self._runner.running), len(self._runner.waiting))
             if wanted == 0:
@@ -116,7 +118,7 @@ class ClaimLoop:
                 await self._claimer.link.pause(error)
             except HoldfastError as error:
                 self._log.error("claim_refused", error=str(error))
-                await self._listener.wait(self._poll_seconds)
+                await self._hold(self._poll_seconds)
 
     async def _claim(self, wanted: int) -> None:
         self._listener.woken.clear()
@@ -126,17 +128,26 @@ class ClaimLoop:
         if len(jobs) == wanted:
             if self._idle:
                 await self._say_idle(idle=False)
-        elif not self._idle and self._listener.hears:
+        elif not self._said_idle_lately and self._listener.hears:
             # Said first, looked again then: what was enqueued in between is found by the look.
             await self._say_idle(idle=True)
         else:
             await self._rest()
 
+    @property
+    def _said_idle_lately(self) -> bool:
+        return self._idle and time.monotonic() - self._said_at < REPEAT_SECONDS
+
     async def _say_idle(self, *, idle: bool) -> None:
+        """Where somebody took us out of the registry, nobody would wake us, or see us at work."""
         if not await self._claimer.mark_idle(idle=idle):
-            # Somebody took us out of the registry: nobody would wake us, or see us at work.
-            await self._claimer.link.run(self._register)  # type: ignore[arg-type]
-        self._idle = idle
+            await self._claimer.link.run(self._register)
+            await self._claimer.mark_idle(idle=idle)
+        self._idle, self._said_at = idle, time.monotonic()
+
+    async def _hold(self, seconds: float) -> None:
+        self._listener.woken.clear()
+        await self._listener.wait(seconds)
 
     async def _rest(self) -> None:
         """Until woken, until the next task is due, or until it is time to look anyway."""

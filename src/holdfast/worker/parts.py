@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.engine import Statement
 from holdfast.handler import Handler
 from holdfast.middleware import Middleware
 from holdfast.settings import Settings
@@ -71,7 +72,7 @@ class Parts:
     last_resort: LastResort
 
 
-def assemble(ground: Ground, register: Callable[[], object]) -> Parts:
+def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     settings, log, metrics = ground.settings, ground.log, ground.metrics
     clock = DatabaseClock()
     reporter = Reporter(clock)

@@ -62,6 +62,11 @@ class Reporter:
             return f'{self._head(job, "failed")},"error":{described}}}'
         return f'{self._head(job, "retry")},"error":{described},"run_at":"{self._clock.now(delay)}"}}'
 
+    def broken(self, job: Job, error: BaseException) -> str:
+        """When the end of an attempt could not even be described, by a retry policy that exits, say."""
+        told = json.dumps({"kind": "handler_error", "message": f"{type(error).__name__} at the end"})
+        return f'{self._head(job, "retry")},"error":{told}}}'
+
     def no_handler(self, job: Job) -> str:
         return self._failed(
             job, "no_handler_registered", f"no_handler_registered: this worker has no handler for {job.type}"

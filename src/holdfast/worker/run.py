@@ -166,10 +166,17 @@ class Runner:
             self._loop.call_soon(self._end, job, self._reporter.raised(job, handler, error))
 
     async def _run(self, job: Job, handler: Handler) -> None:
-        self._end(job, await self._attempts.run(job, handler))
+        try:
+            written = await self._attempts.run(job, handler)
+        except BaseException as error:  # noqa: BLE001 - a task that never ends would be held for ever
+            written = self._reporter.broken(job, error)
+        self._end(job, written)
 
     def _run_in_thread(self, job: Job, handler: Handler) -> None:
-        written = self._attempts.run_here(job, handler)
+        try:
+            written = self._attempts.run_here(job, handler)
+        except BaseException as error:  # noqa: BLE001 - as above
+            written = self._reporter.broken(job, error)
         with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
             self._loop.call_soon_threadsafe(self._end, job, written)
 

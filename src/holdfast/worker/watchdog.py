@@ -33,6 +33,7 @@ class Watchdog:
         self._changed = threading.Condition()
         self._wakes_at = 0.0
         self._closed = False
+        self._thread: threading.Thread | None = None
         self._asked_at: float | None = None
         self._told = False
 
@@ -59,12 +60,15 @@ class Watchdog:
             self._loop.call_soon_threadsafe(call)
 
     def start(self) -> None:
-        threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
             self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(timeout=2)
 
     def _run(self) -> None:
         while not self._closed:

@@ -201,7 +201,7 @@ class Worker:
         await asyncio.gather(*self._loops, return_exceptions=True)
         await parts.releaser.close()
         await asyncio.to_thread(parts.beater.close)
-        parts.watchdog.close()
+        await asyncio.to_thread(parts.watchdog.close)
         parts.runner.close()
         if self.ready.is_set():
             await self._up_to(UNWIND_SECONDS, self._retire())

@@ -1,0 +1,213 @@
+"""What a worker claims, how much of it at once, and what it waits for when there is nothing."""
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from holdfast.worker.demand import Cursor, Demand
+from holdfast.worker.job import Job
+from support.workshop import Workshop
+
+
+async def test_an_idle_worker_is_woken_by_an_enqueue(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    async with shop.working(poll_interval="1h"):
+        await shop.until("select from queues.worker where idle")
+        row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue(text="hello"))
+    assert row["result"] == "hello"
+
+
+async def test_a_worker_waits_for_the_next_task_to_be_due(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    handle = await shop.app.tasks["work.echo"].aenqueue(text="later", delay=0.5)
+    async with shop.working(poll_interval="1h"):
+        row = await shop.ended(handle)
+    assert timedelta(0) <= row["claimed_at"] - row["run_at"] < timedelta(seconds=10)
+
+
+async def test_a_task_in_another_queue_is_left_alone(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    other = await shop.app.tasks["work.echo"].aenqueue(text="not mine", queue="other")
+    async with shop.working():
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue(text="mine"))
+    assert await other.astatus() == "pending"
+
+
+async def test_a_worker_may_serve_types_by_their_prefix(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    shop.task("workshop.echo")(_echo)
+    mine = await shop.app.tasks["work.echo"].aenqueue(text="mine", queue="anywhere")
+    other = await shop.app.tasks["workshop.echo"].aenqueue(text="not mine")
+    async with shop.working(worker_queues=(), worker_type_prefixes="work."):
+        await shop.ended(mine)
+    assert await other.astatus() == "pending"
+
+
+async def test_a_worker_without_subscriptions_serves_the_queue_default(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    async with shop.working(worker_queues=()):
+        row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue(text="x", queue="default"))
+    assert row["status"] == "succeeded"
+
+
+async def test_a_paused_queue_waits_until_it_is_resumed(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    shop.conn.execute("select queues.pause('work')")
+    handle = await shop.app.tasks["work.echo"].aenqueue(text="x")
+    async with shop.working(poll_interval="1h") as worker:
+        await shop.sees(lambda: worker.metrics.batches.get("claim"))
+        assert await handle.astatus() == "pending"
+        shop.conn.execute("select queues.resume('work')")
+        await shop.ended(handle)
+
+
+async def test_no_more_tasks_run_at_once_than_allowed(shop: Workshop) -> None:
+    running, most, gate = 0, 0, asyncio.Event()
+
+    @shop.task("work.wait")
+    async def wait() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await gate.wait()
+        running -= 1
+
+    handles = await wait.aenqueue_many([{}] * 12)
+    async with shop.working(worker_concurrency=3):
+        await shop.sees(lambda: running == 3)
+        gate.set()
+        await shop.ended(*handles)
+    assert most == 3
+
+
+async def test_tasks_of_higher_priority_start_first(shop: Workshop) -> None:
+    started: list[int] = []
+
+    @shop.task("work.note")
+    async def note(number: int) -> None:
+        started.append(number)
+
+    handles = [await note.aenqueue(number=n, priority=n) for n in range(5)]
+    async with shop.working(worker_concurrency=1):
+        await shop.ended(*handles)
+    assert started == [4, 3, 2, 1, 0]
+
+
+async def test_a_worker_that_was_taken_out_of_the_registry_enters_itself_again(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    async with shop.working(poll_interval="1h") as worker:
+        await shop.until("select from queues.worker where idle")
+        shop.conn.execute("delete from queues.worker")
+        await shop.terminate()  # what it said before is forgotten: it says it again
+        row = await shop.until("select worker_id from queues.worker where idle")
+    assert row["worker_id"] == worker.worker_id
+
+
+async def test_what_waits_too_long_for_room_is_given_back_with_its_attempt(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.wait")
+    async def wait() -> None:
+        await gate.wait()
+
+    asked = iter([4])
+    monkeypatch.setattr(Demand, "wanted", lambda *_: next(asked, 0))
+    handles = await wait.aenqueue_many([{}] * 4)
+    async with shop.working(worker_concurrency=1, lease="1s", heartbeat="300ms"):
+        await shop.logged("given_back", tasks=3)
+        states = sorted([await handle.astatus() for handle in handles])
+        assert states == ["pending", "pending", "pending", "running"]
+        gate.set()
+        await shop.sees(lambda: shop.lines("task_ended"))
+    attempts = shop.conn.execute("select attempt from queues.ready").fetchall()
+    assert attempts == [(0,), (0,), (0,)]
+
+
+async def test_nothing_is_claimed_while_results_cannot_be_told(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    finish = "execute on function queues.finish(text, jsonb)"
+    shop.conn.execute(f"revoke {finish} from holdfast_worker")
+    async with shop.working(worker_concurrency=1) as worker:
+        first = await shop.app.tasks["work.echo"].aenqueue(text="1")
+        await shop.logged("database_unavailable", link="settle")
+        second = await shop.app.tasks["work.echo"].aenqueue(text="2")
+        claims = worker.metrics.batches["claim"].count
+        await shop.sees(lambda: len(shop.lines("database_unavailable", link="settle")) >= 3)
+        assert worker.metrics.batches["claim"].count == claims
+        shop.conn.execute(f"grant {finish} to holdfast_worker")
+        assert (await shop.ended(first, second))["status"] == "succeeded"
+
+
+def test_as_much_is_held_in_advance_as_starts_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = _Clock(monkeypatch)
+    demand = Demand(10, timedelta(seconds=30))
+    now.advance(0.125)
+    demand.started(500)  # (0 + 4000) / 2 a second
+    assert demand.wanted(running=10, waiting=0) == 100
+
+
+def test_no_more_is_held_in_advance_than_starts_within_a_tenth_of_the_lease(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = _Clock(monkeypatch)
+    demand = Demand(10, timedelta(milliseconds=100))
+    now.advance(0.125)
+    demand.started(500)
+    assert demand.wanted(running=10, waiting=0) == 20
+
+
+def test_nothing_more_is_wanted_while_half_of_what_is_held_in_advance_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = _Clock(monkeypatch)
+    demand = Demand(10, timedelta(seconds=30))
+    now.advance(0.125)
+    demand.started(500)
+    assert demand.wanted(running=10, waiting=51) == 0
+    assert demand.wanted(running=10, waiting=50) == 50
+
+
+def test_a_pace_of_long_ago_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = _Clock(monkeypatch)
+    demand = Demand(10, timedelta(seconds=30))
+    now.advance(0.125)
+    demand.started(500)
+    now.advance(5)
+    assert demand.wanted(running=0, waiting=0) == 10
+
+
+def test_the_cursor_is_dropped_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = _Clock(monkeypatch)
+    cursor = Cursor()
+    cursor.advance([_job()], short=False)
+    assert cursor.current() is not None
+    now.advance(1.1)
+    assert cursor.current() is None
+
+
+def test_the_cursor_is_dropped_when_a_claim_comes_back_short() -> None:
+    cursor = Cursor()
+    cursor.advance([_job()], short=True)
+    assert cursor.current() is None
+
+
+async def _echo(text: str) -> str:
+    return text
+
+
+def _job() -> Job:
+    row = ["id", 1, "work.x", "{}", 1, 3, "python", None, None, 30.0, 0.0, 1, 0.0]
+    return Job(row, time.monotonic())
+
+
+class _Clock:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        monkeypatch.setattr("holdfast.worker.demand.time.monotonic", lambda: self.now)
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds

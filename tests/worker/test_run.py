@@ -1,0 +1,287 @@
+"""Whatever a handler does, its task ends as it should, and the worker goes on."""
+
+import asyncio
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast import Cancel, Context, Fail, Linear, Never, Snooze
+from holdfast.errors import ResultError
+from support.workshop import Workshop
+
+NOTHING_ELSE = "work.nothing_else"
+
+
+@pytest.fixture(autouse=True)
+def nothing_else(shop: Workshop) -> None:
+    @shop.task(NOTHING_ELSE)
+    async def nothing() -> None:
+        pass
+
+
+async def test_an_async_handler_is_given_its_arguments_and_its_result_is_kept(shop: Workshop) -> None:
+    @shop.task("work.add")
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with shop.working():
+        row = await shop.ended(await add.aenqueue(a=2, b=3))
+    assert (row["status"], row["result"], row["attempt"]) == ("succeeded", 5, 1)
+
+
+async def test_a_handler_that_is_not_async_runs_in_a_thread(shop: Workshop) -> None:
+    @shop.task("work.where")
+    def where() -> str:
+        return threading.current_thread().name
+
+    async with shop.working():
+        row = await shop.ended(await where.aenqueue())
+    assert row["result"] == "holdfast-handler"
+
+
+async def test_threads_are_used_again(shop: Workshop) -> None:
+    @shop.task("work.who")
+    def who() -> int:
+        return threading.get_ident()
+
+    async with shop.working(worker_concurrency=1):
+        idents = {(await shop.ended(await who.aenqueue()))["result"] for _ in range(5)}
+    assert len(idents) == 1
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [SystemExit(3), KeyboardInterrupt(), GeneratorExit(), asyncio.CancelledError(), ValueError("no")],
+)
+@pytest.mark.parametrize("kind", ["async", "sync", "behind middleware"])
+async def test_whatever_is_raised_ends_the_attempt_and_nothing_else(
+    shop: Workshop, raised: BaseException, kind: str
+) -> None:
+    async def fails() -> None:
+        raise raised
+
+    def fails_here() -> None:
+        raise raised
+
+    task = shop.task("work.fail", retry=Never())(fails if kind == "async" else fails_here)
+    if kind == "behind middleware":
+        shop.app.middleware(_pass_on)
+    async with shop.working():
+        row = await shop.ended(await task.aenqueue())
+        await shop.ended(await shop.app.tasks[NOTHING_ELSE].aenqueue())
+    assert row["status"] == "failed"
+    assert type(raised).__name__ in row["last_error"]
+
+
+async def test_an_exception_leads_to_another_attempt(shop: Workshop) -> None:
+    @shop.task("work.second", retry=Linear(step=0.01))
+    async def second(ctx: Context) -> int:
+        if ctx.attempt == 1:
+            raise RuntimeError("not yet")
+        return ctx.attempt
+
+    async with shop.working():
+        handle = await second.aenqueue()
+        row = await shop.ended(handle)
+        (error,) = await shop.errors(handle)
+    assert (row["status"], row["result"]) == ("succeeded", 2)
+    assert (error["kind"], error["message"]) == ("handler_error", "RuntimeError: not yet")
+    assert "in second" in error["detail"]["traceback"]
+
+
+@pytest.mark.parametrize(
+    "given", [float("nan"), "soon", -5.0, float("inf"), ZeroDivisionError(), SystemExit()]
+)
+async def test_a_retry_policy_that_makes_no_sense_does_not_keep_the_attempt_from_ending(
+    shop: Workshop, given: Any
+) -> None:
+    class Odd:
+        def delay(self, attempt: int, error: BaseException) -> Any:
+            del attempt, error
+            if isinstance(given, BaseException):
+                raise given
+            return given
+
+    @shop.task("work.fail", retry=Odd())
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    async with shop.working():
+        await shop.becomes(await fail.aenqueue(), "retrying")
+
+
+async def test_a_snooze_runs_again_later_and_uses_no_attempt(shop: Workshop) -> None:
+    seen: list[int] = []
+
+    @shop.task("work.snooze")
+    async def snooze(ctx: Context) -> Snooze | None:
+        seen.append(ctx.attempt)
+        return Snooze(0.01) if len(seen) == 1 else None
+
+    async with shop.working():
+        await shop.ended(await snooze.aenqueue())
+    assert seen == [1, 1]
+
+
+async def test_a_snooze_for_ever_is_one_for_decades(shop: Workshop) -> None:
+    @shop.task("work.snooze")
+    async def snooze() -> Snooze:
+        return Snooze(1e300)
+
+    async with shop.working():
+        row = await shop.becomes(await snooze.aenqueue(), "scheduled")
+    assert row["run_at"] - row["created_at"] > timedelta(days=80 * 365)
+
+
+async def test_a_handler_may_say_that_its_task_is_cancelled_or_has_failed(shop: Workshop) -> None:
+    @shop.task("work.end")
+    async def end(how: str) -> Cancel | Fail:
+        return Cancel("not needed") if how == "cancel" else Fail("no such order")
+
+    async with shop.working():
+        cancelled = await shop.ended(await end.aenqueue(how="cancel"))
+        failed = await shop.ended(await end.aenqueue(how="fail"))
+    assert (cancelled["status"], cancelled["last_error"]) == ("cancelled", "not needed")
+    assert (failed["status"], failed["last_error"]) == ("failed", "no such order")
+
+
+async def test_a_task_without_a_handler_fails_at_once(shop: Workshop) -> None:
+    shop.conn.execute("select queues.enqueue('work.unknown')")
+    async with shop.working():
+        row = await shop.until("select * from queues.task_status where status = 'failed'")
+    assert "no_handler_registered" in row["last_error"]
+
+
+@pytest.mark.parametrize("middleware", [False, True])
+async def test_a_payload_that_does_not_fit_fails_at_once(shop: Workshop, middleware: bool) -> None:
+    @shop.task("work.typed")
+    async def typed(number: int) -> None:
+        pass
+
+    if middleware:
+        shop.app.middleware(_pass_on)
+    shop.conn.execute("""select queues.enqueue('work.typed', '{"number": "many"}')""")
+    async with shop.working():
+        row = await shop.until("select * from queues.task_status where status = 'failed'")
+    assert (row["error"]["kind"], row["attempt"]) == ("invalid_payload", 1)
+    assert "number" in row["last_error"]
+
+
+async def test_a_result_that_json_cannot_hold_fails_the_task(shop: Workshop) -> None:
+    @shop.task("work.object")
+    async def make() -> Any:
+        return object()
+
+    async with shop.working():
+        row = await shop.ended(await make.aenqueue())
+    assert (row["status"], row["error"]["kind"]) == ("failed", "result_not_serializable")
+
+
+async def test_a_result_error_of_the_handlers_own_is_an_error_as_any_other(shop: Workshop) -> None:
+    @shop.task("work.read")
+    async def read() -> None:
+        raise ResultError("another task's result does not fit")
+
+    async with shop.working():
+        await shop.becomes(await read.aenqueue(), "retrying")
+
+
+@pytest.mark.parametrize("kind", ["large", "deep", "nul", "surrogate"])
+async def test_a_result_that_postgres_cannot_store_is_made_storable(shop: Workshop, kind: str) -> None:
+    @shop.task("work.make")
+    async def make() -> Any:
+        deep: list[Any] = []
+        for _ in range(200):
+            deep = [deep]
+        return {
+            "large": "x" * 20_000_000,
+            "deep": [deep, deep, deep],
+            "nul": "a\0b",
+            "surrogate": "a\ud800b",
+        }[kind]
+
+    async with shop.working():
+        row = await shop.ended(await make.aenqueue())
+        await shop.ended(await shop.app.tasks[NOTHING_ELSE].aenqueue())
+    assert row["status"] == "succeeded"
+    if kind in ("nul", "surrogate"):
+        assert row["result"] == "a\ufffdb"
+
+
+async def test_a_huge_error_is_kept_with_its_beginning_and_its_end(shop: Workshop) -> None:
+    @shop.task("work.fail", retry=Never())
+    async def fail() -> None:
+        raise RuntimeError("begin " + "\N{PILE OF POO}\x01" * 1_000_000 + " end")
+
+    async with shop.working():
+        handle = await fail.aenqueue()
+        await shop.ended(handle)
+        (error,) = await shop.errors(handle)
+    assert error["kind"] == "handler_error"
+    assert error["message"].startswith("RuntimeError: begin")
+    assert error["detail"]["message"].endswith(" end")
+    assert len(error["message"]) < 10_000
+
+
+async def test_an_error_whose_text_cannot_be_had_is_still_told(shop: Workshop) -> None:
+    class Silent(Exception):
+        def __str__(self) -> str:
+            raise SystemExit
+
+    @shop.task("work.fail", retry=Never())
+    def fail() -> None:
+        raise Silent
+
+    async with shop.working():
+        row = await shop.ended(await fail.aenqueue())
+    assert "Silent: (its text cannot be had: SystemExit)" in row["last_error"]
+
+
+async def test_a_handler_may_print_a_lot(shop: Workshop, capfd: pytest.CaptureFixture[str]) -> None:
+    @shop.task("work.print")
+    def write() -> None:
+        for _ in range(200):
+            print("x" * 100_000)  # noqa: T201 - what is tested
+
+    async with shop.working():
+        row = await shop.ended(await write.aenqueue())
+    assert row["status"] == "succeeded"
+    assert len(capfd.readouterr().out) == 200 * 100_001
+
+
+async def test_a_worker_without_threads_left_to_start_tries_the_task_again(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @shop.task("work.sync")
+    def work() -> None:
+        pass
+
+    async with shop.working() as worker:
+
+        def refuse(call: Any) -> None:
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(worker._parts.runner._threads, "submit", refuse)
+        row = await shop.becomes(await work.aenqueue(), "retrying")
+    assert "can't start new thread" in row["last_error"]
+
+
+async def test_nothing_is_held_when_all_has_ended(shop: Workshop) -> None:
+    @shop.task("work.sync")
+    def work() -> None:
+        pass
+
+    async with shop.working() as worker:
+        await shop.ended(*await work.aenqueue_many([{}] * 50))
+        await shop.ended(*await shop.app.tasks[NOTHING_ELSE].aenqueue_many([{}] * 50))
+        await shop.sees(lambda: worker.metrics.finished["succeeded"] == 100)
+        runner = worker._parts.runner
+        assert (len(runner.held), len(runner.waiting), len(runner.running)) == (0, 0, 0)
+        assert not worker._parts.watchdog._watched
+        assert worker._parts.settler.unsettled == 0
+
+
+async def _pass_on(call: Any, proceed: Any) -> Any:
+    return await proceed()
