@@ -17,7 +17,7 @@ begin
       select from jsonb_path_query(document, '$.** ? (@.type() == "number")') number
       where scale(number::numeric) > 400
          or abs(number::numeric) > 1.7976931348623157e308
-         or (number::numeric <> 0 and abs(number::numeric) < 2.3e-308))
+         or (number::numeric <> 0 and abs(number::numeric) < 4.9e-324))
     then
       return 'holds a number that Python or JavaScript cannot read';
     end if;

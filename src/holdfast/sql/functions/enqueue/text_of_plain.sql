@@ -12,7 +12,7 @@ as $$
     when pg_catalog.pg_column_size(document) <= 8192
       and not pg_catalog.jsonb_path_exists(document, '$.**{65 to last}')
       and not pg_catalog.jsonb_path_exists(document, '$.** ? (@.type() == "number" && (@ > 1.7976931348623157e308
-        || @ < -1.7976931348623157e308 || (@ > 0 && @ < 2.3e-308) || (@ < 0 && @ > -2.3e-308)))')
+        || @ < -1.7976931348623157e308 || (@ > 0 && @ < 4.9e-324) || (@ < 0 && @ > -4.9e-324)))')
     then document::text end
 $$;
 
