@@ -133,7 +133,9 @@ def test_a_payload_may_be_any_json(tx: Connection, payload: Any) -> None:
     [
         pytest.param("[" * 65 + "]" * 65, id="64 levels"),
         pytest.param("[1.7976931348623157e308]", id="the largest double"),
-        pytest.param("[2.3e-308]", id="the smallest normal double"),
+        pytest.param("[2.2250738585072014e-308]", id="the smallest normal double"),
+        pytest.param("[5e-324, -4.9406564584124654e-324]", id="the smallest double"),
+        pytest.param('["' + "x" * 400 + '", 5e-324]', id="the smallest double in a larger document"),
         pytest.param('{"text": "' + "x" * (262_144 - 12) + '"}', id="256 KiB"),
         pytest.param("[0.0000, -0, 9007199254740993]", id="plain numbers"),
     ],
