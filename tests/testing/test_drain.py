@@ -228,6 +228,11 @@ def test_a_limit_that_is_just_enough_is_no_error(holdfast: Sandbox, app: App) ->
     assert len(holdfast.drain(limit=3)) == 3
 
 
+def test_a_limit_below_one_is_refused(holdfast: Sandbox, app: App) -> None:
+    with pytest.raises(InvalidArgument, match="limit is 0"):
+        holdfast.drain(limit=0)
+
+
 def test_a_task_without_a_handler_fails_as_in_a_worker(holdfast: Sandbox, app: App) -> None:
     Engine(holdfast.connect()).enqueue(NewTask("any.unknown"))
     [ran] = holdfast.drain()

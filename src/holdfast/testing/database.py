@@ -31,7 +31,7 @@ _ORPHANS = f"""
 class Databases:
     """The databases of one run of the tests."""
 
-    def __init__(self, server: Server, prepare: Callable[[str], object]) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
         self._run = f"{_PREFIX}{uuid4().hex[:8]}"
         self._numbers = count(1)
@@ -42,7 +42,14 @@ class Databases:
         except psycopg.Error as error:
             raise translate(error) from error
         self._remove([name for (name,) in self._admin.execute(_ORPHANS.encode()).fetchall()])
-        self._make_template(prepare)
+
+    def make_template(self, prepare: Callable[[str], object]) -> None:
+        """What all others are copied from: migrated, with a clock that tests may set, and prepared."""
+        url = self._server.url(self._template)
+        self._admin.execute(SQL("create database {}").format(Identifier(self._template)))
+        migrate(url)
+        install_test_clock(url)
+        prepare(url)
 
     @contextmanager
     def clone(self) -> Iterator[str]:
@@ -59,13 +66,6 @@ class Databases:
     def close(self) -> None:
         self._remove([*self._left, self._template])
         self._admin.close()
-
-    def _make_template(self, prepare: Callable[[str], object]) -> None:
-        url = self._server.url(self._template)
-        self._admin.execute(SQL("create database {}").format(Identifier(self._template)))
-        migrate(url)
-        install_test_clock(url)
-        prepare(url)
 
     def _remove(self, names: list[str]) -> None:
         for name in names:

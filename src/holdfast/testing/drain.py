@@ -3,8 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +13,7 @@ from uuid import UUID
 from holdfast.app import App
 from holdfast.engine import Engine
 from holdfast.engine.documents import with_zone
-from holdfast.errors import ResultError, TaskNotFound
+from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.model import Held, TaskStatus
 from holdfast.testing.clock import Clock
 from holdfast.testing.workbench import WORKER_ID, Recorder, Workbench
@@ -22,7 +21,7 @@ from holdfast.worker.job import Job, Stop
 from holdfast.worker.transaction import JobTransaction
 
 LEASE = timedelta(seconds=30)
-EVERY_TYPE = ("",)
+EVERY_TYPE = [""]
 """The prefix of all of them."""
 
 ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
@@ -80,57 +79,62 @@ class Drain:
         apps: Sequence[App],
         *,
         only_theirs: bool,
+        limit: int,
     ) -> None:
         """What no app has a handler for fails, as in a worker, or is left alone."""
+        if limit < 1:
+            raise InvalidArgument(f"limit is {limit}: give at least 1")
         self._worker = worker
         self._reader = reader
         self._clock = clock
         self._recorder = Recorder(clock)
         self._ran: list[Ran] = []
-        self._prefixes = EVERY_TYPE if not only_theirs else tuple(t for app in apps for t in app.handlers)
+        self._others: list[Job] = []
+        self._only_theirs = only_theirs
+        self._limit = limit
+        self._prefixes = [t for app in apps for t in app.handlers] if only_theirs else EVERY_TYPE
         self._benches = [
             Workbench(self._recorder, app.handlers, app.middlewares, partial(JobTransaction, dsn), self._beat)
             for app in apps
         ]
 
-    def run(self, until: datetime | timedelta | None, limit: int) -> list[Ran]:
-        with self._clock.standing(), asyncio.Runner() as loop, closing(self._due(until, limit)) as due:
-            for job in due:
+    def run(self, until: datetime | timedelta | None) -> list[Ran]:
+        with self._clock.standing(), asyncio.Runner() as loop:
+            end = self._end(until)
+            while job := self._next(end):
                 self._settle(job, self._bench_of(job).run(job, loop))
         return self._ran
 
-    async def arun(self, until: datetime | timedelta | None, limit: int) -> list[Ran]:
+    async def arun(self, until: datetime | timedelta | None) -> list[Ran]:
         """The engine is called in threads, so that what else runs in this event loop goes on."""
-        with self._clock.standing(), closing(self._due(until, limit)) as due:
-            while job := await asyncio.to_thread(next, due, None):
+        with self._clock.standing():
+            end = self._end(until)
+            while job := await asyncio.to_thread(self._next, end):
                 written = await self._bench_of(job).arun(job)
                 await asyncio.to_thread(self._settle, job, written)
         return self._ran
 
     def close(self) -> None:
+        self._release(self._others)
         for bench in self._benches:
             bench.close()
 
     def _bench_of(self, job: Job) -> Workbench:
         return next((bench for bench in self._benches if job.type in bench.handlers), self._benches[0])
 
-    def _due(self, until: datetime | timedelta | None, limit: int) -> Generator[Job]:
-        """Each task that is due; the clock is moved on to the next one as long as that is before `until`."""
-        end = self._end(until)
-        others: list[Job] = []
-        try:
-            while (job := self._claim()) or self._move_on(end):
-                if job is None:
-                    continue
-                if self._prefixes is not EVERY_TYPE and job.type not in self._bench_of(job).handlers:
-                    others.append(job)  # the prefix that is one of our types is also one of its type
-                elif len(self._ran) == limit:
-                    others.append(job)
-                    raise DrainLimitReached(self._explain(limit))
-                else:
-                    yield job
-        finally:
-            self._release(others)
+    def _next(self, end: datetime | None) -> Job | None:
+        """What is due, or becomes due before the end; for that, the clock is moved on."""
+        while (job := self._claim()) or self._move_on(end):
+            if job is None:
+                continue
+            if self._only_theirs and job.type not in self._bench_of(job).handlers:
+                self._others.append(job)  # one of our types is the beginning of its type
+                continue
+            if len(self._ran) == self._limit:
+                self._others.append(job)
+                raise DrainLimitReached(self._explain())
+            return job
+        return None
 
     def _claim(self) -> Job | None:
         self._worker.sweep()
@@ -201,11 +205,11 @@ class Drain:
         except ResultError:
             return task.result
 
-    def _explain(self, limit: int) -> str:
+    def _explain(self) -> str:
         [(most, times)] = Counter(ran.type for ran in self._ran).most_common(1)
         last = next(ran for ran in reversed(self._ran) if ran.type == most)
         return (
-            f"more is due after {limit} attempts, {times} of {most}, the last one {last.status}. "
+            f"more is due after {self._limit} attempts, {times} of {most}, the last one {last.status}. "
             "Does it snooze or enqueue itself for ever? If so many are meant, raise the limit."
         )
 

