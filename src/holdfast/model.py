@@ -40,9 +40,12 @@ class RawJson(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class NewTask:
-    """What to enqueue. None leaves the choice to the engine, by whose clock a delay is counted."""
+    """What to enqueue. None leaves the choice to the engine, by whose clock a delay is counted.
+
+    Not frozen, which would double the time that it takes to make one.
+    """
 
     type: str
     payload: Any = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """A function that can be called later, elsewhere: what `@app.task` makes of it."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Protocol
@@ -169,18 +169,8 @@ class Task(Generic[P, R, F]):
             UUID(str(task_id)), created=None, connect=self._home.connect, handlers=self._home.handlers
         )
 
-    def _calls(self, calls: Iterable[Mapping[str, Any] | tuple[Any, ...]]) -> list[NewTask]:
-        return [self._one_of_many(place, given) for place, given in enumerate(calls)]
-
-    def _one_of_many(self, place: int, given: object) -> NewTask:
-        try:
-            if isinstance(given, Mapping):
-                return self.call(**given)
-            if isinstance(given, tuple):
-                return self.call(*given)
-        except InvalidArgument as error:
-            raise type(error)(f"calls[{place}]: {error.message}", hint=error.hint) from None
-        raise InvalidArgument(f"calls[{place}] is {given!r}: give a dict or a tuple of arguments")
+    def _calls(self, calls: Iterable[Mapping[str, Any] | tuple[Any, ...]]) -> "_Calls":
+        return _Calls(self, calls)
 
     def _handle(self, enqueued: Enqueued) -> Handle[R]:
         return Handle(
@@ -189,3 +179,29 @@ class Task(Generic[P, R, F]):
             connect=self._home.connect,
             handlers=self._home.handlers,
         )
+
+
+class _Calls:
+    """Calls of one task, each checked when it is asked for: the server works on the first ones meanwhile."""
+
+    def __init__(
+        self, task: "Task[..., Any, Any]", calls: Iterable[Mapping[str, Any] | tuple[Any, ...]]
+    ) -> None:
+        self._task = task
+        self._calls = list(calls)
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def __iter__(self) -> Iterator[NewTask]:
+        return (self._one(place, given) for place, given in enumerate(self._calls))
+
+    def _one(self, place: int, given: object) -> NewTask:
+        try:
+            if isinstance(given, Mapping):
+                return self._task.call(**given)
+            if isinstance(given, tuple):
+                return self._task.call(*given)
+        except InvalidArgument as error:
+            raise type(error)(f"calls[{place}]: {error.message}", hint=error.hint) from None
+        raise InvalidArgument(f"calls[{place}] is {given!r}: give a dict or a tuple of arguments")

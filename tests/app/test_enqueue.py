@@ -126,16 +126,28 @@ async def test_an_event_loop_enqueues_the_same(
         await charge.aenqueue(7, note="\0")
 
 
-def test_ten_thousand_go_in_one_round_trip_and_more_in_several(db: Database, charge: Task[..., str]) -> None:
+def test_ten_thousand_and_more_are_sent_without_waiting_for_each_other(
+    db: Database, charge: Task[..., str]
+) -> None:
     told: list[tuple[int, int]] = []
     handles = charge.enqueue_many(
         ((n,) for n in range(10_050)), progress=lambda done, total: told.append((done, total))
     )
-    assert told == [(10_000, 10_050), (10_050, 10_050)]
+    assert told == [*((n * 1000, 10_050) for n in range(1, 11)), (10_050, 10_050)]
     assert len({handle.task_id for handle in handles}) == 10_050
     last = Engine(db.connect()).task_status(handles[-1].task_id)
     assert last is not None
     assert last.payload == {"invoice_id": 10_049}
+
+
+def test_a_refusal_far_back_names_its_place_and_leaves_nothing_behind(
+    db: Database, charge: Task[..., str]
+) -> None:
+    calls: list[dict[str, Any]] = [{"invoice_id": n} for n in range(2500)]
+    calls[2100]["note"] = "x" * 300_000
+    with pytest.raises(TooLarge, match=r"tasks\[2100\]\.payload"):
+        charge.enqueue_many(calls)
+    assert Engine(db.connect()).list_task_ids() == []
 
 
 async def test_an_event_loop_enqueues_many_too(charge: Task[..., str]) -> None:

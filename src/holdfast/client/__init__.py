@@ -2,14 +2,15 @@
 
 import asyncio
 import os
+import re
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import psycopg
 
-from holdfast.client.batch import batches
+from holdfast.client.batch import FEW_TASKS, batches
 from holdfast.client.connection import Address, Link, Pool
 from holdfast.client.gather import Gatherer
 from holdfast.client.trace import with_trace
@@ -17,12 +18,21 @@ from holdfast.client.transaction import arun_in, run_in
 from holdfast.client.wait import Listener, Portal, wait_for_end
 from holdfast.engine import AsyncEngine, Engine
 from holdfast.engine.enqueue import ask, enqueue_many
-from holdfast.errors import translate
+from holdfast.errors import Refused, translate
 from holdfast.model import Enqueued, NewTask, TaskEnd
 
-__all__ = ["Address", "Client", "Progress", "with_trace"]
+__all__ = ["Address", "Client", "Progress", "Tasks", "with_trace"]
 
 T = TypeVar("T")
+
+
+class Tasks(Protocol):
+    """Tasks to enqueue together. May make each when it is asked for, and again when it is asked again."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[NewTask]: ...
+
+
 Progress = Callable[[int, int], object]
 """Told how many of how many were enqueued, after each round trip."""
 
@@ -60,44 +70,50 @@ class Client:
             return await arun_in(tx, ask(task), "enqueue")
         return await self._here().gatherer.enqueue(task)
 
-    def enqueue_many(self, tasks: Sequence[NewTask], tx: Any, progress: Progress | None) -> list[Enqueued]:
+    def enqueue_many(self, tasks: Tasks, tx: Any, progress: Progress | None) -> list[Enqueued]:
         """All or nothing, in as few round trips as their size allows."""
-        if not tasks:
+        if not len(tasks):
             return []
-        tell = _counter(len(tasks), progress)
+        tell = _Counter(len(tasks), progress)
         if tx is not None:
             return [
-                e for batch in batches(tasks) for e in tell(run_in(tx, enqueue_many(batch), "enqueue_many"))
+                e
+                for batch in batches(list(tasks))  # none is sent before all are known to be in order
+                for e in tell(run_in(tx, enqueue_many(batch), "enqueue_many"))
             ]
 
         def work(engine: Engine) -> list[Enqueued]:
             try:
                 with engine.connection.transaction():
-                    return [e for batch in batches(tasks) for e in tell(engine.enqueue_many(batch))]
+                    ahead = engine.run_ahead(map(enqueue_many, batches(tasks, FEW_TASKS)))
+                    return [e for answer in ahead for e in tell(answer)]
             except psycopg.Error as error:
                 raise translate(error) from error
+            except Refused as error:
+                raise _placed(error, tell.done) from error
 
         return self._pool.run(work, repeatable=_repeatable(tasks))
 
-    async def aenqueue_many(
-        self, tasks: Sequence[NewTask], tx: Any, progress: Progress | None
-    ) -> list[Enqueued]:
-        if not tasks:
+    async def aenqueue_many(self, tasks: Tasks, tx: Any, progress: Progress | None) -> list[Enqueued]:
+        if not len(tasks):
             return []
-        tell = _counter(len(tasks), progress)
+        tell = _Counter(len(tasks), progress)
         if tx is not None:
             return [
                 e
-                for batch in batches(tasks)
+                for batch in batches(list(tasks))
                 for e in tell(await arun_in(tx, enqueue_many(batch), "enqueue_many"))
             ]
 
         async def work(engine: AsyncEngine) -> list[Enqueued]:
             try:
                 async with engine.connection.transaction():
-                    return [e for batch in batches(tasks) for e in tell(await engine.enqueue_many(batch))]
+                    ahead = engine.run_ahead(map(enqueue_many, batches(tasks, FEW_TASKS)))
+                    return [e async for answer in ahead for e in tell(answer)]
             except psycopg.Error as error:
                 raise translate(error) from error
+            except Refused as error:
+                raise _placed(error, tell.done) from error
 
         return await self._here().link.run(work, repeatable=_repeatable(tasks))
 
@@ -143,18 +159,26 @@ def _close(owner: int, pool: Pool, portal: Portal, loops: dict[asyncio.AbstractE
         loops.popitem()[1].close()
 
 
-def _repeatable(tasks: Sequence[NewTask]) -> bool:
+def _repeatable(tasks: Tasks) -> bool:
     return all(task.idempotency_key is not None for task in tasks)
 
 
-def _counter(total: int, progress: Progress | None) -> Callable[[list[Enqueued]], list[Enqueued]]:
-    done = 0
+class _Counter:
+    """Passes a batch's answers on and tells how many there were so far."""
 
-    def tell(batch: list[Enqueued]) -> list[Enqueued]:
-        nonlocal done
-        done += len(batch)
-        if progress is not None:
-            progress(done, total)
-        return batch
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.done = 0
+        self._total = total
+        self._progress = progress
 
-    return tell
+    def __call__(self, answers: list[Enqueued]) -> list[Enqueued]:
+        self.done += len(answers)
+        if self._progress is not None:
+            self._progress(self.done, self._total)
+        return answers
+
+
+def _placed(error: Refused, before: int) -> Refused:
+    """A refusal counts within its own statement; the caller counts from the first task of all."""
+    message = re.sub(r"\btasks\[(\d+)\]", lambda place: f"tasks[{int(place[1]) + before}]", error.message)
+    return type(error)(message, hint=error.hint, sqlstate=error.sqlstate)

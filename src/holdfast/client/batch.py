@@ -1,26 +1,29 @@
 """How many tasks one statement should carry."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.model import NewTask, RawJson
 
 MOST_TASKS = 10_000
+FEW_TASKS = 1000
+"""For statements that are sent ahead: few enough that one is built while another runs."""
 MOST_CHARACTERS = 32 * 1024 * 1024
 
 
-def batches(tasks: Sequence[NewTask]) -> Iterator[Sequence[NewTask]]:
-    start = 0
-    while start < len(tasks):
-        end = start + fitting(tasks[start : start + MOST_TASKS])
-        yield tasks[start:end]
-        start = end
+def batches(tasks: Iterable[NewTask], most: int = MOST_TASKS) -> Iterator[list[NewTask]]:
+    batch: list[NewTask] = []
+    characters = 0
+    for task in tasks:
+        length = len(task.payload) if isinstance(task.payload, RawJson) else 0
+        if len(batch) == most or (batch and characters + length > MOST_CHARACTERS):
+            yield batch
+            batch, characters = [], 0
+        batch.append(task)
+        characters += length
+    if batch:
+        yield batch
 
 
 def fitting(tasks: Sequence[NewTask]) -> int:
     """How many of the first ones go together; one always does."""
-    characters = 0
-    for place, task in enumerate(tasks):
-        characters += len(task.payload) if isinstance(task.payload, RawJson) else 0
-        if place and characters > MOST_CHARACTERS:
-            return place
-    return len(tasks)
+    return len(next(batches(tasks), ()))

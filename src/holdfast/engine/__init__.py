@@ -4,7 +4,8 @@ The builders in `enqueue`, `lease`, `task` and `fleet` make one `Statement` per 
 own name. An engine executes them on the caller's connection, in the caller's transaction, and never commits.
 """
 
-from collections.abc import Callable, Coroutine
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import psycopg
@@ -41,6 +42,16 @@ def _async_method(
     return execute
 
 
+def _answer(cursor: psycopg.RawCursor[Any], statement: Statement[T]) -> T:
+    with cursor:
+        return statement.decode(cursor.fetchall())
+
+
+async def _async_answer(cursor: psycopg.AsyncRawCursor[Any], statement: Statement[T]) -> T:
+    async with cursor:
+        return statement.decode(await cursor.fetchall())
+
+
 class Engine:
     """The engine over a psycopg connection."""
 
@@ -55,6 +66,22 @@ class Engine:
         except psycopg.Error as error:
             raise translate(error) from error
         return statement.decode(rows)
+
+    def run_ahead(self, statements: Iterable[Statement[T]]) -> Iterator[T]:
+        """One after another, but sent ahead: while the server works on one, the next is built."""
+        waiting: deque[tuple[psycopg.RawCursor[Any], Statement[T]]] = deque()
+        try:
+            with self.connection.pipeline():
+                for statement in statements:
+                    cursor = psycopg.RawCursor(self.connection, row_factory=tuple_row)
+                    cursor.execute(statement.sql.encode(), statement.params)
+                    waiting.append((cursor, statement))
+                    if len(waiting) > 1:
+                        yield _answer(*waiting.popleft())
+                while waiting:
+                    yield _answer(*waiting.popleft())
+        except psycopg.Error as error:
+            raise translate(error) from error
 
     enqueue = _method(_enqueue.enqueue)
     enqueue_many = _method(_enqueue.enqueue_many)
@@ -109,6 +136,21 @@ class AsyncEngine:
         except psycopg.Error as error:
             raise translate(error) from error
         return statement.decode(rows)
+
+    async def run_ahead(self, statements: Iterable[Statement[T]]) -> AsyncIterator[T]:
+        waiting: deque[tuple[psycopg.AsyncRawCursor[Any], Statement[T]]] = deque()
+        try:
+            async with self.connection.pipeline():
+                for statement in statements:
+                    cursor = psycopg.AsyncRawCursor(self.connection, row_factory=tuple_row)
+                    await cursor.execute(statement.sql.encode(), statement.params)
+                    waiting.append((cursor, statement))
+                    if len(waiting) > 1:
+                        yield await _async_answer(*waiting.popleft())
+                while waiting:
+                    yield await _async_answer(*waiting.popleft())
+        except psycopg.Error as error:
+            raise translate(error) from error
 
     enqueue = _async_method(_enqueue.enqueue)
     enqueue_many = _async_method(_enqueue.enqueue_many)
