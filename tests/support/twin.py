@@ -224,7 +224,7 @@ class Twin:
         if not task.is_held_by(ticket):
             if trace in self.cancelled:
                 return "cancelled"
-            return "already_done" if trace in self.heard | self.released else "lost"
+            return "already_done" if trace in self.heard else "lost"
         self.heard.add(trace)
         again = max(run_at or self.now, self.now)
         if status == "snooze":
