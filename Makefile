@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = $(wildcard tests/sql tests/concurrency tests/migrations tests/plans)
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test test-18 test-16 test-15 test-all check format bench bench-peers lock clean
+.PHONY: help up test test-18 test-16 test-15 test-all torture check format bench bench-peers lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ test-all: test-18
 ifneq ($(SQL_TESTS),)
 	$(MAKE) test-16 test-15 ARGS="$(SQL_TESTS) $(ARGS)"
 endif
+
+torture: $(VENV) ## kill workers, servers and connections for some minutes, and check that nothing is lost
+	HOLDFAST_ACCEPTANCE=full $(BIN)/python -m pytest tests/acceptance -x -s $(ARGS)
 
 check: $(VENV) ## format, lint, types, import rules: what CI checks
 	$(BIN)/ruff format --check .

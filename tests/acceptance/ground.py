@@ -1,0 +1,99 @@
+"""A durable server, its workers, and the witness of what they did."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from acceptance.checker import Verdict, check
+from acceptance.fleet import Fleet
+from acceptance.producer import Producer
+from acceptance.waiting import wait_for
+from acceptance.witness import Line, Witness
+from holdfast.engine import Engine
+from holdfast.model import NewTask
+from holdfast.postgres import EmbeddedServer
+from holdfast.schema import migrate
+from support import engine
+from support.database import Database
+from support.engine import Connection
+from support.server import disposable_home
+
+FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
+
+NOISE_SECONDS = 5.0
+"""What a machine that others use too may add to a bound that is part of the promise."""
+
+# Durable, as in production. The lazy writer lets a crash take what nobody waited for: claims, heartbeats.
+_SETTINGS = {"shared_buffers": "128MB", "wal_writer_delay": "10s"}
+
+
+def tell(figures: str) -> None:
+    print(f"\n{figures}")  # noqa: T201 - what a run has measured, shown by pytest -s
+
+
+@dataclass
+class Ground:
+    server: EmbeddedServer
+    database: Database
+    witness: Witness
+    fleet: Fleet
+
+    @property
+    def conn(self) -> Connection:
+        """A new session of the superuser, because a test may have ended all older ones."""
+        return self.database.connect()
+
+    def producer(self, *, per_second: float, seconds: Sequence[float]) -> Producer:
+        url = self.database.dsn_as("holdfast_client")
+        return Producer(url, per_second=per_second, seconds=seconds)
+
+    def enqueue(self, task_type: str, label: str, max_attempts: int = 20, **payload: Any) -> UUID:
+        task = NewTask(f"acceptance.{task_type}", {"label": label, **payload}, max_attempts=max_attempts)
+        return Engine(self.conn).enqueue(task)
+
+    def gate(self, name: str) -> Path:
+        """For a handler to wait at, until the test makes it."""
+        return self.witness.path.with_name(f"{name}.gate")
+
+    def wait_for_start(self, task_id: UUID, attempt: int = 1) -> Line:
+        def seen() -> list[Line]:
+            return [line for line in self.witness.starts()[task_id] if line.attempt >= attempt]
+
+        return wait_for(f"attempt {attempt} of {task_id}", seen)[0]
+
+    def wait_for_end(self, *task_ids: UUID) -> None:
+        conn = self.conn
+        ended = "select count(*) = %s from queues.outcome where task_id = any(%s)"
+        wait_for("tasks to end", lambda: engine.value(conn, ended, [len(task_ids), list(task_ids)]))
+
+    def is_ready(self, task_id: UUID) -> bool:
+        """Whether it waits for a worker."""
+        return bool(engine.rows(self.conn, "select from queues.ready where task_id = %s", [task_id]))
+
+    def quiesce(self, seconds: float = 90) -> None:
+        """Until nothing waits and nothing runs. The fleet does it without help."""
+        conn = self.conn
+        rest = "select (select count(*) from queues.ready) + (select count(*) from queues.lease)"
+        wait_for("the queue to become empty", lambda: engine.value(conn, rest) == 0, seconds)
+
+    def check(self, *producers: Producer) -> Verdict:
+        return check(self.conn, self.witness, *producers)
+
+
+@contextmanager
+def durable_ground(directory: Path, version: int) -> Iterator[Ground]:
+    with disposable_home(version) as home:
+        server = EmbeddedServer(home, version, _SETTINGS)
+        migrate(server.start())
+        database = Database(server, "holdfast")
+        witness = Witness(directory / "witness")
+        fleet = Fleet(database.dsn_as("holdfast_worker"), witness, directory)
+        try:
+            yield Ground(server, database, witness, fleet)
+        finally:
+            fleet.close()
+            database.close()

@@ -1,0 +1,63 @@
+"""The database goes away under load, and comes back."""
+
+from random import Random
+from time import monotonic, sleep
+
+import pytest
+
+from acceptance.checker import lost_by_the_living
+from acceptance.ground import FULL, Ground, tell
+from acceptance.producer import Producer
+from support.engine import value
+
+WORKERS = {"HOLDFAST_LEASE": 2.0, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
+SECONDS = (0.0, 0.005, 0.02, 0.1, 0.5)
+
+# Whoever is not this session: workers, clients, and their connections that are only just being made.
+_TERMINATE = """
+    select count(pg_terminate_backend(pid)) from pg_stat_activity
+    where backend_type = 'client backend' and pid <> pg_backend_pid()"""
+
+
+def report(ground: Ground, producer: Producer, faults: str) -> None:
+    """Check everything, and print the figures."""
+    workers = list(ground.fleet.running)
+    ground.quiesce()
+    verdict = ground.check(producer)
+    tell(
+        f"{len(producer.acknowledged)} tasks, {faults}, {producer.repeated} calls of clients repeated, "
+        f"{lost_by_the_living(ground.conn, ground.fleet)} leases ended, {verdict.reruns} handlers ran again, "
+        f"at most {verdict.most_attempts} attempts"
+    )
+    assert workers == ground.fleet.all == ground.fleet.running
+
+
+@pytest.mark.timeout(600 if FULL else 120)
+def test_nothing_acknowledged_is_lost_when_the_server_is_stopped_at_once(ground: Ground) -> None:
+    """Without a checkpoint, as by a power cut. Nobody restarts a worker."""
+    stops = 5 if FULL else 2
+    chance = Random(4711)  # noqa: S311 - the same pauses in every run
+    producer = ground.producer(per_second=150, seconds=SECONDS)
+    ground.fleet.start(2, WORKERS)
+    with producer.producing():
+        for _ in range(stops):
+            sleep(chance.uniform(1, 3))
+            ground.server.stop("immediate")
+            sleep(chance.uniform(0, 2))
+            ground.server.start()
+        sleep(2)
+    report(ground, producer, f"{stops} stops of the server")
+
+
+@pytest.mark.timeout(600 if FULL else 120)
+def test_nothing_is_lost_when_every_connection_is_cut_again_and_again(ground: Ground) -> None:
+    producer = ground.producer(per_second=150, seconds=SECONDS)
+    ground.fleet.start(2, WORKERS)
+    nemesis, cut = ground.conn, 0
+    with producer.producing():
+        until = monotonic() + (30 if FULL else 4)
+        while monotonic() < until:
+            sleep(0.3)
+            cut += value(nemesis, _TERMINATE)
+        sleep(1)
+    report(ground, producer, f"{cut} connections cut")

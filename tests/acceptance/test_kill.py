@@ -1,0 +1,58 @@
+"""kill -9: whoever held a task is gone, and another worker runs it again."""
+
+from random import Random
+from time import monotonic, sleep
+
+import pytest
+
+from acceptance.checker import lost_by_the_living, recoveries
+from acceptance.ground import FULL, NOISE_SECONDS, Ground, tell
+from acceptance.waiting import wait_for
+
+LEASE = 2.0
+PROMISE = LEASE + 2.0
+WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
+
+
+@pytest.mark.timeout(600 if FULL else 120)
+def test_nothing_acknowledged_is_lost_while_workers_are_killed_every_two_seconds(ground: Ground) -> None:
+    kills = 30 if FULL else 5
+    chance = Random(4711)  # noqa: S311 - the same victims in every run
+    producer = ground.producer(per_second=300, seconds=(0.0, 0.005, 0.02, 0.1, 0.5))
+    ground.fleet.start(3, WORKERS)
+    began = monotonic()
+    with producer.producing():
+        for _ in range(kills):
+            sleep(2)
+            wait_for("all three to be at work", lambda: len(ground.fleet.ready) == 3)
+            chance.choice(ground.fleet.ready).kill()
+            ground.fleet.launch(WORKERS)
+        sleep(1)
+    took = monotonic() - began
+    ground.quiesce()
+    verdict = ground.check(producer)
+    found = recoveries(ground.conn, verdict, ground.fleet)
+    slowest = max(recovery.seconds for recovery in found)
+    tell(
+        f"{len(producer.acknowledged)} tasks in {took:.0f} s, {kills} kills, {len(found)} tasks recovered, "
+        f"{verdict.reruns} handlers ran again, at most {verdict.most_attempts} attempts, "
+        f"{lost_by_the_living(ground.conn, ground.fleet)} leases lost by living workers, "
+        f"slowest recovery {slowest:.2f} s of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise"
+    )
+    assert slowest <= PROMISE + NOISE_SECONDS
+
+
+def test_an_idle_worker_takes_over_without_waiting_for_its_next_poll(ground: Ground) -> None:
+    """The sweep itself wakes it: a poll would come after an hour."""
+    victim = ground.fleet.start_one(WORKERS)
+    tasks = [ground.enqueue("work", f"held-{n}", seconds=[60, 0]) for n in range(3)]
+    for task_id in tasks:
+        ground.wait_for_start(task_id)
+    ground.fleet.start_one(WORKERS | {"POLL_INTERVAL": "1h"})
+    victim.kill()
+    ground.wait_for_end(*tasks)
+    verdict = ground.check()
+    assert [verdict.of(task_id).attempt for task_id in tasks] == [2, 2, 2]
+    slowest = max(recovery.seconds for recovery in recoveries(ground.conn, verdict, ground.fleet))
+    tell(f"slowest recovery {slowest:.2f} s of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise")
+    assert slowest <= PROMISE + NOISE_SECONDS

@@ -1,0 +1,78 @@
+"""SIGSTOP: a worker that sleeps through its leases wakes up and does not know that it lost them."""
+
+from time import monotonic, sleep
+
+from acceptance.fleet import WorkerProcess
+from acceptance.ground import Ground
+from acceptance.waiting import wait_for
+
+LEASE = 2.0
+WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5}
+
+
+def wait_for_log(worker: WorkerProcess, event: str, **fields: str) -> None:
+    wait_for(f"{worker.name} to log {event} {fields}", lambda: worker.logged(event, **fields))
+
+
+def pause_through(worker: WorkerProcess, paused_at: float) -> None:
+    sleep(max(0.0, paused_at + 1.5 * LEASE - monotonic()))
+    worker.go_on()
+
+
+def test_a_worker_that_slept_through_its_leases_is_refused_and_goes_on(ground: Ground) -> None:
+    sleeper = ground.fleet.start_one(WORKERS)
+    # When the late reports come, the second holder of one of these has ended, and that of the other has not.
+    soon, late = ground.gate("soon"), ground.gate("late")
+    ended = ground.enqueue("insist", "ended", gates=[str(late), str(soon)])
+    running = ground.enqueue("insist", "running", gates=[str(late), str(late)])
+    stopped = ground.enqueue("work", "stopped", seconds=[60, 0])
+    tasks = [ended, running, stopped]
+    for task_id in tasks:
+        ground.wait_for_start(task_id)
+    sleeper.pause()
+    paused_at = monotonic()
+    second = ground.fleet.start_one(WORKERS)
+    soon.touch()
+    for task_id in tasks:
+        assert ground.wait_for_start(task_id, attempt=2).pid == second.pid
+    ground.wait_for_end(ended, stopped)
+    pause_through(sleeper, paused_at)
+    for task_id in tasks:
+        wait_for_log(sleeper, "task_stopped", task_id=str(task_id), why="lost")
+    late.touch()
+    for task_id in (ended, running):
+        wait_for_log(sleeper, "result_refused", task_id=str(task_id), verdict="lost")
+    ground.quiesce()
+
+    second.ask_to_stop()
+    assert second.wait() == 0
+    new = [ground.enqueue("work", f"new-{n}", seconds=[0]) for n in range(20)]
+    ground.wait_for_end(*new)
+    verdict = ground.check()
+    assert {verdict.of(task_id).result["pid"] for task_id in tasks} == {second.pid}
+    assert {verdict.of(task_id).attempt for task_id in tasks} == {2}
+    assert {verdict.of(task_id).result["pid"] for task_id in new} == {sleeper.pid}
+
+
+def test_a_worker_keeps_the_lease_of_a_task_that_it_lost_and_got_again(ground: Ground) -> None:
+    """The report of its older handler of the same task is refused, and does not touch the newer one."""
+    sleeper = ground.fleet.start_one(WORKERS)
+    first, second = ground.gate("first"), ground.gate("second")
+    task_id = ground.enqueue("insist", "twice", gates=[str(first), str(second), str(second)])
+    ground.wait_for_start(task_id)
+    sleeper.pause()
+    paused_at = monotonic()
+    # Sweeps for everybody, and takes nothing of this queue.
+    ground.fleet.start_one(WORKERS | {"WORKER_QUEUES": "elsewhere"})
+    wait_for("the lease to be swept", lambda: ground.is_ready(task_id))
+    pause_through(sleeper, paused_at)
+    ground.wait_for_start(task_id, attempt=2)
+    first.touch()
+    wait_for_log(sleeper, "result_refused", task_id=str(task_id), verdict="lost")
+    sleep(2 * LEASE)
+    second.touch()
+    ground.wait_for_end(task_id)
+
+    verdict = ground.check()
+    assert [start.pid for start in verdict.starts[task_id]] == [sleeper.pid, sleeper.pid]
+    assert verdict.of(task_id).attempt == 2
