@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -79,6 +79,11 @@ class EmbeddedServer:
     def start(self) -> str:
         """Make sure that it runs and accepts connections; return its address."""
         with self._locked():
+            if self.running:
+                # It may be dying: a process that was just killed is still listed for a moment.
+                with suppress(EmbeddedServerError):
+                    self._ensure_database()
+                    return self.url()
             if not self.running:
                 self._prepare()
                 self._launch()
