@@ -97,7 +97,7 @@ class Beater(threading.Thread):
         self._closed = True
         self._wake.set()
         if self.is_alive():
-            self.join(timeout=2)
+            self.join(timeout=0.5)
         if self.is_alive() and self._connection is not None:
             hang_up(self._connection)
             self.join(timeout=2)

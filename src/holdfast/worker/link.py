@@ -79,7 +79,7 @@ def hang_up(connection: AnyConnection) -> None:
 
 
 @contextlib.contextmanager
-def deadline(connection: AnyConnection, seconds: float = DEADLINE_SECONDS) -> Iterator[None]:
+def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
     """Around a statement in the event loop."""
     timer = asyncio.get_running_loop().call_later(seconds, hang_up, connection)
     try:
@@ -108,12 +108,12 @@ class Link:
         """Whether the last attempt failed and the next is still to come."""
         return self._failures > 0
 
-    async def run(self, build: Callable[[], Statement[T]]) -> T:
+    async def run(self, build: Callable[[], Statement[T]], seconds: float = DEADLINE_SECONDS) -> T:
         """A lost connection raises DatabaseUnavailable, after which the statement may be repeated."""
         async with self._turn:
             connection = await self.connection()
             try:
-                with deadline(connection):
+                with deadline(connection, seconds):
                     answer = await AsyncEngine(connection).run(build())
             except DatabaseUnavailable:
                 # Even if it still stands: the server may have become read-only, and another one primary.
@@ -146,10 +146,13 @@ class Link:
             async with asyncio.timeout(delay):
                 await self._stopping.wait()
 
-    def give_up(self) -> None:
-        """Whoever waits for an answer need wait no longer."""
+    async def give_up(self) -> None:
+        """Whoever waits for an answer need wait no longer. To cancel the wait would take seconds."""
         if self._turn.locked() and self._connection is not None:
             hang_up(self._connection)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1), self._turn:
+                    pass
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
@@ -162,7 +165,7 @@ class Link:
         except psycopg.Error as error:
             raise _unavailable(error) from error
         try:
-            with deadline(connection):
+            with deadline(connection, DEADLINE_SECONDS):
                 await self._settle_in(connection)
         except BaseException as error:
             await connection.close()

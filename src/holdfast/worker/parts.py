@@ -97,6 +97,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
         log=log,
     )
     runner.settler, runner.give_back, runner.expect = settler, releaser.release_soon, beater.expect
+    runner.look_again = listener.woken.set
     attempts.tell_progress = beater.tell_progress
     watchdog.job_of = runner.job_of
     watchdog.chores = (beater.look_after, ground.chores)

@@ -26,6 +26,7 @@ class Runner:
 
     settler: Settler
     give_back: Callable[[list[Job]], None]
+    look_again: Callable[[], None]
     expect: Callable[[Sequence[Job]], object]
 
     def __init__(
@@ -124,6 +125,8 @@ class Runner:
             return
         ending = ending_of(job)
         self._metrics.finished[ending] += 1
+        if ending in ("retrying", "snoozed"):
+            self.look_again()  # it may be due before the worker would look by itself
         if ending in ("failed", "dead_letter"):
             self._log.warning("task_ended", **job.name, status=ending)
         elif self._verbose:

@@ -24,6 +24,7 @@ from holdfast.worker.watched import Watched
 
 UNWIND_SECONDS = 2.0
 LAST_WORDS_SECONDS = 5.0
+HURRY_SECONDS = 1.0
 
 
 def new_worker_id(name: str | None) -> str:
@@ -172,18 +173,16 @@ class Worker:
         for job in list(parts.runner.running):
             parts.runner.stop(job, "shutdown")
         await self._up_to(UNWIND_SECONDS, parts.runner.quiet.wait())
-        await self._up_to(self._last_words, parts.settler.emptied())
+        await self._up_to(LAST_WORDS_SECONDS, parts.settler.emptied())
         parts.releaser.release_soon(list(parts.runner.held))
-        await self._up_to(self._last_words, parts.releaser.emptied())
-
-    @property
-    def _last_words(self) -> float:
-        return UNWIND_SECONDS if self._at_once.is_set() else LAST_WORDS_SECONDS
+        await self._up_to(LAST_WORDS_SECONDS, parts.releaser.emptied())
 
     async def _up_to(
         self, seconds: float, event: Coroutine[Any, Any, object], *, hurry: bool = False
     ) -> None:
-        """Wait for it, but not longer than that, nor (in a hurry) for longer than we are told to."""
+        """Wait for it, but not longer than that; with `hurry`, not past the second request to stop."""
+        if self._at_once.is_set():
+            seconds = min(seconds, HURRY_SECONDS)
         waits = [asyncio.create_task(event)]
         if hurry:
             waits.append(asyncio.create_task(self._at_once.wait()))
@@ -195,7 +194,7 @@ class Worker:
     async def _end(self) -> None:
         parts = self._parts
         for link in parts.links:
-            link.give_up()
+            await link.give_up()
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
@@ -211,7 +210,8 @@ class Worker:
 
     async def _retire(self) -> None:
         with contextlib.suppress(HoldfastError):
-            await self._parts.claiming.run(lambda: fleet.retire_worker(self.worker_id))
+            retirement = fleet.retire_worker(self.worker_id)
+            await self._parts.claiming.run(lambda: retirement, seconds=HURRY_SECONDS)
 
     def _stuck(self, watched: Watched) -> None:
         """From the watchdog's thread: a handler is far past its limit, and cannot be interrupted."""

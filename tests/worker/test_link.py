@@ -1,0 +1,157 @@
+"""A lost database is waited for and found again, with pauses, whatever became of it."""
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+import structlog
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from holdfast.engine import fleet
+from holdfast.errors import DatabaseUnavailable, NotInstalled
+from holdfast.postgres import EmbeddedServer
+from holdfast.worker import link as links
+from holdfast.worker.link import Link, with_defaults
+from holdfast.worker.metrics import Metrics
+from support.database import Database
+from support.proxy import Proxy
+from support.workshop import Line, Workshop
+
+
+@pytest.fixture(autouse=True)
+def echo(shop: Workshop) -> None:
+    @shop.task("work.echo")
+    async def echo() -> str:
+        return "done"
+
+
+def link_to(url: str) -> Link:
+    return Link(url, structlog.get_logger(), "test", Metrics(), asyncio.Event())
+
+
+async def test_a_worker_goes_on_after_its_connections_were_cut(shop: Workshop) -> None:
+    async with shop.working() as worker:
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+        assert await shop.terminate() == 4
+        row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+        await shop.sees(lambda: worker.metrics.reconnects >= 3)
+    assert row["status"] == "succeeded"
+
+
+async def test_a_worker_waits_for_a_database_that_is_not_there_yet(shop: Workshop, proxy: Proxy) -> None:
+    proxy.close()
+    handle = await shop.app.tasks["work.echo"].aenqueue()
+    worker = shop.worker(proxy.dsn)
+    running = asyncio.create_task(worker.run())
+    await shop.logged("database_unavailable", link="claim")
+    assert not worker.ready.is_set()
+    proxy.open()
+    await shop.ended(handle)
+    worker.stop()
+    assert await running == 0
+
+
+async def test_a_worker_that_waits_for_its_database_stops_when_asked(shop: Workshop, proxy: Proxy) -> None:
+    proxy.close()
+    worker = shop.worker(proxy.dsn)
+    running = asyncio.create_task(worker.run())
+    await shop.logged("database_unavailable")
+    worker.stop()
+    async with asyncio.timeout(5):
+        assert await running == 0
+
+
+async def test_a_database_without_the_schema_stops_the_start(shop: Workshop, server: EmbeddedServer) -> None:
+    with pytest.raises(NotInstalled, match="holdfast migrate"):
+        await shop.worker(server.url("postgres")).run()
+
+
+async def test_a_server_that_became_read_only_is_left_and_tried_again(shop: Workshop) -> None:
+    async with shop.working(poll_interval="100ms") as worker:
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+        shop.conn.execute(f'alter database "{shop.db.name}" set default_transaction_read_only = on')
+        await shop.terminate()
+        await shop.logged("database_unavailable", link="claim")
+        opened = worker.metrics.reconnects
+        await shop.sees(lambda: worker.metrics.reconnects > opened + 1)
+        shop.conn.execute("set default_transaction_read_only = off")
+        shop.conn.execute(f'alter database "{shop.db.name}" set default_transaction_read_only = off')
+        shop.conn.execute("select queues.enqueue('work.echo')")
+        await shop.until(
+            "select from queues.task_status having count(*) filter (where status = 'succeeded') = 2"
+        )
+
+
+def test_of_several_hosts_the_one_that_can_be_written_to_is_meant() -> None:
+    several = conninfo_to_dict(with_defaults("host=one,two port=1,2"))
+    assert several["target_session_attrs"] == "read-write"
+    assert "target_session_attrs" not in conninfo_to_dict(with_defaults("host=one"))
+
+
+async def test_a_host_that_is_gone_is_passed_over(shop: Workshop, db: Database) -> None:
+    address = conninfo_to_dict(db.dsn)
+    url = make_conninfo(
+        db.dsn, host=f"/nonexistent,{address['host']}", port=f"{address['port']},{address['port']}"
+    )
+    async with shop.working(url):
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+
+
+async def test_an_address_may_set_what_we_would_have_set() -> None:
+    assert conninfo_to_dict(with_defaults("host=db connect_timeout=60"))["connect_timeout"] == "60"
+
+
+async def test_a_statement_without_an_answer_is_given_up(proxy: Proxy) -> None:
+    link = link_to(proxy.dsn)
+    await link.run(fleet.clock)
+    proxy.freeze()
+    asked = time.monotonic()
+    with pytest.raises(DatabaseUnavailable):
+        await link.run(fleet.clock, seconds=0.2)
+    assert time.monotonic() - asked < 4
+    proxy.thaw()
+    await link.run(fleet.clock)
+    await link.close()
+
+
+async def test_the_pause_grows_until_answers_come_and_is_never_the_same(
+    logs: list[Line], db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = link_to(db.dsn)
+    monkeypatch.setattr(asyncio, "timeout", lambda _: asyncio.timeout_at(0))
+    for _ in range(12):
+        await link.pause(DatabaseUnavailable("gone"))
+    pauses = [line["retry_in"] for line in logs if line["event"] == "database_unavailable"]
+    assert pauses[0] <= 0.2
+    assert all(2.5 <= pause <= 5 for pause in pauses[-4:])
+    assert len(set(pauses[-6:])) > 1
+    monkeypatch.undo()
+    await link.run(fleet.clock)
+    await link.close()
+    assert not link.failing
+
+
+async def test_a_powerful_login_acts_as_a_worker_only(shop: Workshop) -> None:
+    link = link_to(shop.db.dsn)
+    cursor = await (await link.connection()).execute("select session_user, current_user")
+    assert await cursor.fetchone() == ("postgres", "holdfast_worker")
+    await link.close()
+
+
+async def test_a_login_with_the_rights_of_a_worker_is_enough(shop: Workshop) -> None:
+    async with shop.working(shop.db.dsn_as("holdfast_worker")):
+        row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+    assert row["status"] == "succeeded"
+
+
+async def test_behind_a_pooler_nothing_is_prepared_and_no_role_is_set(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "is_pooled", lambda *_: True)
+    link = link_to(shop.db.dsn)
+    connection: Any = await link.connection()
+    cursor = await connection.execute("select current_user")
+    assert await cursor.fetchone() == ("postgres",)
+    assert connection.prepare_threshold is None
+    await link.close()

@@ -1,0 +1,77 @@
+"""Wake-ups are a hint: heard where they come through, done without where they do not."""
+
+import pytest
+
+from holdfast.worker import link as links
+from holdfast.worker.listen import Listener
+from support.workshop import Workshop
+
+
+@pytest.fixture(autouse=True)
+def echo(shop: Workshop) -> None:
+    @shop.task("work.echo")
+    async def echo() -> str:
+        return "done"
+
+
+async def test_a_listener_hears_itself_before_it_counts_on_being_woken(shop: Workshop) -> None:
+    async with shop.working(poll_interval="1h") as worker:
+        await shop.sees(lambda: worker._parts.listener.hears)
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+
+
+async def test_a_listener_whose_connection_was_cut_hears_again(shop: Workshop) -> None:
+    async with shop.working(poll_interval="1h") as worker:
+        await shop.until("select from queues.worker where idle")
+        await shop.terminate()
+        await shop.logged("database_back", link="listen")
+        await shop.sees(lambda: worker._parts.listener.hears)
+        await shop.until("select from queues.worker where idle")
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+
+
+async def test_behind_a_pooler_work_is_found_by_polling_with_one_warning(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "is_pooled", lambda *_: True)
+    async with shop.working(poll_interval="50ms"):
+        await shop.logged("no_wake_ups")
+        row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+    assert row["status"] == "succeeded"
+    assert len(shop.lines("no_wake_ups")) == 1
+
+
+async def test_where_notifications_do_not_come_through_work_is_found_by_polling(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deaf(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(Listener, "_hears_itself", deaf)
+    async with shop.working(poll_interval="50ms"):
+        await shop.logged("no_wake_ups")
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+
+
+async def test_a_listener_that_went_deaf_is_replaced(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.worker.listen.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.worker.listen.ANSWER_SECONDS", 0.5)
+    async with shop.working(poll_interval="1h") as worker:
+        listener = worker._parts.listener
+        await shop.sees(lambda: listener.hears)
+        listener._probe, probe = "nobody_listens_here", listener._probe
+        await shop.logged("database_unavailable", link="listen")
+        listener._probe = probe
+        await shop.logged("database_back", link="listen")
+        await shop.sees(lambda: listener.hears)
+
+
+async def test_the_wake_up_of_another_queue_wakes_nobody(shop: Workshop) -> None:
+    async with shop.working(poll_interval="1h") as worker:
+        await shop.until("select from queues.worker where idle")
+        await shop.sees(lambda: not worker._parts.listener.woken.is_set())
+        claims = worker.metrics.batches["claim"].count
+        shop.conn.execute("select pg_notify('holdfast', 'other')")
+        shop.conn.execute("select pg_notify('holdfast', 'work')")
+        await shop.sees(lambda: worker.metrics.batches["claim"].count > claims)
+        assert worker.metrics.batches["claim"].count == claims + 1

@@ -1,0 +1,149 @@
+"""Results are kept until they are acknowledged, and one that is refused harms no other."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+
+from holdfast.engine import Statement
+from holdfast.errors import InvalidArgument, TryAgain
+from holdfast.worker.job import Job
+from holdfast.worker.metrics import Metrics
+from holdfast.worker.settle import MOST_AT_ONCE, MOST_CHARACTERS, Settler
+from support.proxy import Proxy
+from support.workshop import Workshop
+
+
+async def test_results_that_come_while_one_is_under_way_go_together(shop: Workshop) -> None:
+    @shop.task("work.echo")
+    async def echo() -> None:
+        pass
+
+    handles = await echo.aenqueue_many([{}] * 300)
+    async with shop.working(worker_concurrency=300) as worker:
+        await shop.ended(*handles)
+        assert worker.metrics.batches["finish"].count < 100
+        assert worker.metrics.batches["finish"].total == 300
+
+
+async def test_a_result_is_told_again_until_it_is_acknowledged(shop: Workshop, proxy: Proxy) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.echo")
+    async def echo() -> str:
+        await gate.wait()
+        return "kept"
+
+    async with shop.working(proxy.dsn, lease="1m"):
+        handle = await echo.aenqueue()
+        await shop.until("select from queues.lease")
+        proxy.close()
+        gate.set()
+        await shop.logged("database_unavailable", link="settle")
+        proxy.open()
+        row = await shop.ended(handle)
+    assert (row["status"], row["result"], row["attempt"]) == ("succeeded", "kept", 1)
+
+
+async def test_a_result_that_was_stored_before_the_connection_broke_counts_once(
+    shop: Workshop, proxy: Proxy
+) -> None:
+    @shop.task("work.echo")
+    async def echo() -> str:
+        return "kept"
+
+    async with shop.working(proxy.dsn, lease="1m") as worker:
+        cut: list[bool] = []
+        link = worker._parts.settler._link
+        run = link.run
+
+        async def run_and_lose_the_answer(build: Callable[[], Statement[Any]]) -> Any:
+            answer = await run(build)
+            if not cut:
+                cut.append(True)
+                raise TryAgain("the answer was lost")
+            return answer
+
+        link.run = run_and_lose_the_answer  # type: ignore[method-assign]
+        row = await shop.ended(await echo.aenqueue())
+        await shop.sees(lambda: worker.metrics.finished["succeeded"] == 1)
+        assert worker.metrics.batches["finish"].count == 2
+    assert (row["status"], row["attempt"]) == ("succeeded", 1)
+
+
+async def test_a_lock_that_is_not_had_in_time_does_not_fail_a_result(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.echo")
+    async def echo() -> str:
+        await gate.wait()
+        return "kept"
+
+    shop.conn.execute(f"alter database \"{shop.db.name}\" set lock_timeout = '100ms'")
+    other = shop.db.connect(autocommit=False)
+    async with shop.working(lease="1m", heartbeat="20s"):
+        handle = await echo.aenqueue()
+        await shop.until("select from queues.lease")
+        other.execute("select from queues.lease for update")
+        gate.set()
+        await shop.logged("database_unavailable", link="settle")
+        other.rollback()
+        row = await shop.ended(handle)
+    assert (row["status"], row["result"]) == ("succeeded", "kept")
+
+
+async def test_a_result_that_is_refused_fails_alone() -> None:
+    refused = _Link(lambda written: "poison" in written)
+    verdicts: list[tuple[str, str]] = []
+    settler = Settler(
+        refused,  # type: ignore[arg-type]
+        "w1",
+        structlog.get_logger(),
+        Metrics(),
+        lambda job, _: verdicts.append((job.task_id, job.status)),
+    )
+    for name in ("a", "poison", "b"):
+        settler.add(_job(name), json.dumps({"task_id": name, "token": 1, "status": "succeeded"}))
+    refused.names = {"poison"}
+    running = asyncio.create_task(settler.run())
+    await settler.emptied()
+    running.cancel()
+    assert verdicts == [
+        ("a", "succeeded accepted"),
+        ("poison", "failed accepted"),
+        ("b", "succeeded accepted"),
+    ]
+
+
+async def test_one_statement_carries_only_so_many_results_and_characters() -> None:
+    settler = Settler(_Link(), "w1", structlog.get_logger(), Metrics(), lambda *_: None)  # type: ignore[arg-type]
+    for n in range(MOST_AT_ONCE + 1):
+        settler.add(_job(str(n)), "{}")
+    assert [len(settler._take()), len(settler._take())] == [MOST_AT_ONCE, 1]
+    for n in range(3):
+        settler.add(_job(str(n)), "x" * (MOST_CHARACTERS // 2 + 1))
+    settler.add(_job("huge"), "x" * (MOST_CHARACTERS + 1))
+    assert [len(settler._take()) for _ in range(4)] == [1, 1, 1, 1]
+
+
+class _Link:
+    """Refuses batches that hold one of these names with another status than failed."""
+
+    failing = False
+
+    def __init__(self, _: object = None) -> None:
+        self.names: set[str] = set()
+
+    async def run(self, build: Callable[[], Statement[Any]]) -> Sequence[Sequence[str]]:
+        batch = json.loads(build().params[1])
+        if any(one["task_id"] in self.names and one["status"] != "failed" for one in batch):
+            raise InvalidArgument("no such JSON")
+        return [(one["task_id"], "accepted") for one in batch]
+
+
+def _job(name: str) -> Job:
+    job = Job([name, 1, "work.x", "{}", 1, 3, "python", None, None, 30.0, 0.0, 1, 0.0], 0.0)
+    job.status = "succeeded"
+    return job

@@ -1,0 +1,205 @@
+"""Asked to stop, a worker claims nothing more, lets handlers end, gives back the rest with its attempt."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from holdfast import Context
+from holdfast.worker import Worker
+from holdfast.worker.demand import Demand
+from support.proxy import Proxy
+from support.workshop import Workshop
+
+
+async def started(shop: Workshop, **settings: Any) -> tuple[Worker, asyncio.Task[int]]:
+    worker = shop.worker(**settings)
+    running = asyncio.create_task(worker.run())
+    await worker.ready.wait()
+    return worker, running
+
+
+async def test_running_handlers_may_end_within_the_grace_period(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> str:
+        await gate.wait()
+        return "in time"
+
+    worker, running = await started(shop, grace="1m")
+    handle = await long.aenqueue()
+    await shop.until("select from queues.lease")
+    worker.stop()
+    await shop.logged("worker_stopping", running=1)
+    gate.set()
+    assert await running == 0
+    assert (await shop.ended(handle))["result"] == "in time"
+
+
+async def test_leases_are_prolonged_during_the_grace_period(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> None:
+        await gate.wait()
+
+    worker, running = await started(shop, grace="1m", lease="2s", heartbeat="400ms")
+    handle = await long.aenqueue()
+    await shop.until("select from queues.lease")
+    worker.stop()
+    await shop.until("select from queues.lease where lease_until > claimed_at + interval '4 seconds'")
+    gate.set()
+    assert await running == 0
+    assert (await shop.ended(handle))["attempt"] == 1
+
+
+async def test_nothing_is_claimed_after_the_request_to_stop(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> None:
+        await gate.wait()
+
+    worker, running = await started(shop, grace="1m")
+    await long.aenqueue()
+    await shop.until("select from queues.lease")
+    worker.stop()
+    await shop.logged("worker_stopping")
+    later = await long.aenqueue()
+    gate.set()
+    assert await running == 0
+    assert await later.astatus() == "pending"
+
+
+@pytest.mark.parametrize("kind", ["async", "sync", "deaf"])
+async def test_what_still_runs_after_the_grace_period_is_given_back_with_its_attempt(
+    shop: Workshop, kind: str
+) -> None:
+    gate = threading.Event()
+
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    def long_in_thread(ctx: Context) -> None:
+        while True:
+            ctx.check()
+
+    def deaf() -> None:
+        gate.wait()
+
+    handlers: dict[str, Any] = {"async": long, "sync": long_in_thread, "deaf": deaf}
+    task = shop.task("work.long")(handlers[kind])
+    worker, running = await started(shop, grace="100ms")
+    handle = await task.aenqueue()
+    await shop.until("select from queues.lease")
+    worker.stop()
+    assert await running == 0
+    gate.set()
+    row = await shop.becomes(handle, "pending")
+    assert row["attempt"] == 0
+
+
+async def test_what_waits_for_room_is_given_back_before_the_others_end(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> None:
+        await gate.wait()
+
+    asked = iter([3])
+    monkeypatch.setattr(Demand, "wanted", lambda *_: next(asked, 0))
+    handles = await long.aenqueue_many([{}] * 3)
+    worker, running = await started(shop, worker_concurrency=1, grace="1m")
+    await shop.until("select from queues.lease having count(*) = 3")
+    worker.stop()
+    await shop.until("select from queues.lease having count(*) = 1")
+    gate.set()
+    assert await running == 0
+    assert sorted([await handle.astatus() for handle in handles]) == ["pending", "pending", "succeeded"]
+
+
+async def test_the_second_request_ends_the_grace_period(shop: Workshop) -> None:
+    @shop.task("work.long")
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    worker, running = await started(shop, grace="1h")
+    handle = await long.aenqueue()
+    await shop.until("select from queues.lease")
+    worker.stop(15)
+    await shop.logged("worker_stopping")
+    worker.stop(2)
+    assert await running == 128 + 2
+    assert (await shop.becomes(handle, "pending"))["attempt"] == 0
+
+
+async def test_a_worker_leaves_the_registry(shop: Workshop) -> None:
+    worker, running = await started(shop)
+    assert shop.conn.execute("select worker_id from queues.worker").fetchall() == [(worker.worker_id,)]
+    worker.stop()
+    await running
+    assert shop.conn.execute("select worker_id from queues.worker").fetchall() == []
+
+
+async def test_a_worker_without_its_database_ends_all_the_same(shop: Workshop, proxy: Proxy) -> None:
+    @shop.task("work.long")
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    worker = shop.worker(proxy.dsn, grace="0s")
+    running = asyncio.create_task(worker.run())
+    await worker.ready.wait()
+    await long.aenqueue()
+    await shop.until("select from queues.lease")
+    proxy.freeze()
+    worker.stop()
+    worker.stop()
+    async with asyncio.timeout(15):
+        assert await running == 128 + 15
+
+
+async def test_results_are_told_before_the_end(shop: Workshop, proxy: Proxy) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> str:
+        await gate.wait()
+        return "told"
+
+    worker = shop.worker(proxy.dsn)
+    running = asyncio.create_task(worker.run())
+    await worker.ready.wait()
+    handle = await long.aenqueue()
+    await shop.until("select from queues.lease")
+    proxy.close()
+    gate.set()
+    await shop.logged("database_unavailable", link="settle")
+    worker.stop()
+    proxy.open()
+    assert await running == 0
+    assert (await shop.ended(handle))["result"] == "told"
+
+
+async def test_a_worker_whose_loop_fails_gives_back_what_it_holds(shop: Workshop) -> None:
+    @shop.task("work.long")
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    worker, running = await started(shop)
+    handle = await long.aenqueue()
+    await shop.until("select from queues.lease")
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    worker._parts.claim_loop._claim = fail  # type: ignore[assignment,method-assign]
+    worker._parts.runner.room.set()
+    shop.conn.execute("select pg_notify('holdfast', 'work')")
+    with pytest.raises(ZeroDivisionError):
+        await running
+    assert (await shop.becomes(handle, "pending"))["attempt"] == 0
+    assert shop.lines("worker_failed")
