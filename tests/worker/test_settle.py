@@ -66,7 +66,7 @@ async def test_a_result_that_was_stored_before_the_connection_broke_counts_once(
                 raise TryAgain("the answer was lost")
             return answer
 
-        link.run = run_and_lose_the_answer  # type: ignore[method-assign]
+        link.run = run_and_lose_the_answer  # type: ignore[assignment,method-assign]
         row = await shop.ended(await echo.aenqueue())
         await shop.sees(lambda: worker.metrics.finished["succeeded"] == 1)
         assert worker.metrics.batches["finish"].count == 2

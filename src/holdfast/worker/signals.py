@@ -11,7 +11,7 @@ from types import FrameType
 from holdfast.worker.worker import Worker
 
 WIND_DOWN_SECONDS = 20.0
-AT_ONCE_SECONDS = 8.0
+AT_ONCE_SECONDS = 12.0
 
 
 class Signals:

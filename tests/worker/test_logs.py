@@ -1,0 +1,138 @@
+"""Logs: fields for machines, colours for people, and the task on every line about one."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from holdfast.worker.job import Job
+from holdfast.worker.logs import configure, current_job, is_verbose, worker_log
+from support.workshop import Workshop
+
+ABOUT_A_TASK = {"task_started", "task_ended", "attempt_failed", "no_handler_registered"}
+
+
+@pytest.fixture
+def fresh() -> Iterator[None]:
+    """As in a process that nobody has set up."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    structlog.reset_defaults()
+    yield
+    root.handlers[:] = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    job = Job(["some-id", 1, "work.x", "{}", 2, 3, "python", None, None, 30.0, 0.0, 1, 0.0], time.monotonic())
+    token = current_job.set(job)
+    yield job
+    current_job.reset(token)
+
+
+async def test_every_line_about_a_task_names_it(shop: Workshop) -> None:
+    @shop.task("work.fail")
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    async with shop.working():
+        handle = await fail.aenqueue()
+        await shop.becomes(handle, "retrying")
+        await shop.logged("task_ended")
+    lines = [line for line in shop.logs if line["event"] in ABOUT_A_TASK]
+    assert {line["event"] for line in lines} == {"task_started", "attempt_failed", "task_ended"}
+    assert {(line["task_id"], line["type"], line["attempt"]) for line in lines} == {
+        (str(handle.task_id), "work.fail", 1)
+    }
+    assert shop.lines("attempt_failed")[0]["error"] == "RuntimeError: no"
+
+
+async def test_every_line_names_the_worker(shop: Workshop) -> None:
+    async with shop.working() as worker:
+        pass
+    assert {line["worker_id"] for line in shop.logs} == {worker.worker_id}
+
+
+@pytest.mark.usefixtures("fresh", "job")
+def test_json_has_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "info")
+    structlog.get_logger().info("hello", number=7)
+    line = json.loads(capsys.readouterr().err)
+    assert line.items() >= {"event": "hello", "number": 7, "level": "info", "task_id": "some-id"}.items()
+    assert line["timestamp"].endswith("Z")
+
+
+@pytest.mark.usefixtures("fresh", "job")
+def test_what_is_logged_with_pythons_own_logging_looks_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    logging.getLogger().handlers.clear()  # those of pytest
+    configure("json", "info")
+    logging.getLogger("shop.orders").warning("sold %s", "out")
+    line = json.loads(capsys.readouterr().err)
+    assert (
+        line.items()
+        >= {
+            "event": "sold out",
+            "level": "warning",
+            "logger": "shop.orders",
+            "task_id": "some-id",
+            "attempt": 2,
+        }.items()
+    )
+
+
+@pytest.mark.usefixtures("fresh")
+def test_lines_below_the_level_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "warning")
+    log = worker_log("w1")
+    log.info("quiet")
+    log.warning("loud")
+    assert [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()] == ["loud"]
+    assert not is_verbose(log)
+
+
+@pytest.mark.usefixtures("fresh")
+def test_debug_has_a_line_for_every_task() -> None:
+    configure("json", "debug")
+    assert is_verbose(worker_log("w1"))
+
+
+@pytest.mark.usefixtures("fresh")
+def test_console_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("console", "info")
+    worker_log("w1").info("worker_started", concurrency=10)
+    assert "worker_started" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("fresh")
+def test_without_a_terminal_logs_are_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not sys.stderr.isatty()
+    configure(None, "info")
+    worker_log("w1").info("worker_started")
+    assert json.loads(capsys.readouterr().err)["event"] == "worker_started"
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_application_that_has_set_up_its_logs_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
+    structlog.configure(processors=[lambda *_: "mine"], logger_factory=structlog.PrintLoggerFactory())
+    logging.basicConfig(format="mine too", stream=sys.stdout, force=True)
+    configure(None, "info")
+    worker_log("w1").info("worker_started")
+    logging.getLogger("x").warning("y")
+    assert capsys.readouterr().out.splitlines() == ["mine", "mine too"]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_an_exception_is_one_line_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    configure("json", "info")
+    try:
+        1 / 0  # noqa: B018 - what is tested
+    except ZeroDivisionError:
+        worker_log("w1").exception("failed")
+    line = json.loads(capsys.readouterr().err)
+    assert "ZeroDivisionError" in line["exception"]
