@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from time import monotonic, time
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +20,8 @@ _ENDED = """
     from queues.task t join queues.outcome o on o.task_id = t.task_id"""
 
 _RECOVERED = """
-    select e.task_id, e.attempt, e.worker_id from queues.error e where e.kind = 'lease_expired'"""
+    select e.task_id, e.attempt, e.worker_id, date_part('epoch', e.occurred_at) as swept_at
+    from queues.error e where e.kind = 'lease_expired'"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,21 +130,27 @@ def _not_fenced(task: Ended, starts: list[Line], finished: Counter[tuple[UUID, i
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """From the death of a worker to the next start of a task that it held."""
+    """From the death of a worker to the next start of a task that it held, by way of the sweep."""
 
     seconds: float
+    swept_after: float
     label: str
+
+    def __str__(self) -> str:
+        return f"{self.seconds:.2f} s ({self.label}, swept after {self.swept_after:.2f} s)"
 
 
 def recoveries(conn: Connection, verdict: Verdict, fleet: Fleet) -> list[Recovery]:
-    """Of every task that a killed worker held, if it was started again before its next holder was killed."""
+    """Fastest first, of every task that a killed worker held and that the next holder could start."""
     found = []
+    ahead = time() - monotonic()  # of the server's clock, which is this machine's
     for row in engine.rows(conn, _RECOVERED):
         killed_at = fleet.by_worker_id(row["worker_id"]).killed_at
         next_starts = [s for s in verdict.starts[row["task_id"]] if s.attempt == row["attempt"] + 1]
         if killed_at is not None and next_starts:
-            found.append(Recovery(next_starts[0].at - killed_at, next_starts[0].label))
-    return found
+            start = next_starts[0]
+            found.append(Recovery(start.at - killed_at, row["swept_at"] - ahead - killed_at, start.label))
+    return sorted(found, key=lambda recovery: recovery.seconds)
 
 
 def lost_by_the_living(conn: Connection, fleet: Fleet) -> int:

@@ -32,14 +32,15 @@ def test_nothing_acknowledged_is_lost_while_workers_are_killed_every_two_seconds
     ground.quiesce()
     verdict = ground.check(producer)
     found = recoveries(ground.conn, verdict, ground.fleet)
-    slowest = max(recovery.seconds for recovery in found)
+    slowest = found[-1]
     tell(
         f"{len(producer.acknowledged)} tasks in {took:.0f} s, {kills} kills, {len(found)} tasks recovered, "
         f"{verdict.reruns} handlers ran again, at most {verdict.most_attempts} attempts, "
         f"{lost_by_the_living(ground.conn, ground.fleet)} leases lost by living workers, "
-        f"slowest recovery {slowest:.2f} s of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise"
+        f"recovery in {found[len(found) // 2].seconds:.2f} s (median), at most {slowest} "
+        f"of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise"
     )
-    assert slowest <= PROMISE + NOISE_SECONDS
+    assert slowest.seconds <= PROMISE + NOISE_SECONDS
 
 
 def test_an_idle_worker_takes_over_without_waiting_for_its_next_poll(ground: Ground) -> None:
@@ -53,6 +54,6 @@ def test_an_idle_worker_takes_over_without_waiting_for_its_next_poll(ground: Gro
     ground.wait_for_end(*tasks)
     verdict = ground.check()
     assert [verdict.of(task_id).attempt for task_id in tasks] == [2, 2, 2]
-    slowest = max(recovery.seconds for recovery in recoveries(ground.conn, verdict, ground.fleet))
-    tell(f"slowest recovery {slowest:.2f} s of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise")
-    assert slowest <= PROMISE + NOISE_SECONDS
+    slowest = recoveries(ground.conn, verdict, ground.fleet)[-1]
+    tell(f"recovery in at most {slowest} of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise")
+    assert slowest.seconds <= PROMISE + NOISE_SECONDS
