@@ -120,11 +120,11 @@ def test_without_a_terminal_logs_are_for_machines(capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("fresh")
 def test_an_application_that_has_set_up_its_logs_keeps_them(capsys: pytest.CaptureFixture[str]) -> None:
     structlog.configure(processors=[lambda *_: "mine"], logger_factory=structlog.PrintLoggerFactory())
-    logging.basicConfig(format="mine too", stream=sys.stdout, force=True)
+    logging.basicConfig(format="mine too: %(message)s", stream=sys.stdout, force=True)
     configure(None, "info")
     worker_log("w1").info("worker_started")
     logging.getLogger("x").warning("y")
-    assert capsys.readouterr().out.splitlines() == ["mine", "mine too"]
+    assert capsys.readouterr().out.splitlines() == ["mine", "mine too: y"]
 
 
 @pytest.mark.usefixtures("fresh")

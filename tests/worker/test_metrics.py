@@ -110,17 +110,13 @@ async def test_prometheus_is_served_on_this_machine_only(shop: Workshop) -> None
 def test_a_port_that_is_taken_is_refused_with_its_variable() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(
-            ConfigurationError, match=rf"METRICS_PORT={port} cannot be used: Address"
-        ):
+        with pytest.raises(ConfigurationError, match=rf"METRICS_PORT={port} cannot be used: Address"):
             serve(Metrics(), port)
 
 
 def test_without_its_library_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(
-        ConfigurationError, match=r"needs prometheus-client. pip install 'holdfast\[m"
-    ):
+    with pytest.raises(ConfigurationError, match=r"needs prometheus-client. pip install 'holdfast\[m"):
         serve(Metrics(), 0)
 
 

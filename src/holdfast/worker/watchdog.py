@@ -24,6 +24,7 @@ class Watchdog:
         self, loop: asyncio.AbstractEventLoop, *, tick: float, stuck: Callable[[Watched], None], log: Log
     ) -> None:
         self.chores: tuple[Callable[[], object], ...] = ()
+        self.when_blocked: Callable[[], None] = lambda: None
         self.job_of: Callable[[asyncio.Task[Any]], Job | None] = lambda _: None
         self._loop = loop
         self._tick = tick
@@ -103,11 +104,16 @@ class Watchdog:
             self._asked_at = time.monotonic()
             self._told = False
             self.in_loop(self._came_round)
-        elif self.blocked_seconds > BLOCKED_SECONDS and not self._told:
-            self._told = True
-            task = asyncio.current_task(self._loop)
-            job = None if task is None else self.job_of(task)
-            self._log.warning("event_loop_blocked", **({} if job is None else job.name))
+        elif self.blocked_seconds > BLOCKED_SECONDS:
+            if not self._told:
+                self._tell()
+            self.when_blocked()
+
+    def _tell(self) -> None:
+        self._told = True
+        task = asyncio.current_task(self._loop)
+        job = None if task is None else self.job_of(task)
+        self._log.warning("event_loop_blocked", **({} if job is None else job.name))
 
     def _came_round(self) -> None:
         self._asked_at = None

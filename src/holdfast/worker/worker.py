@@ -7,7 +7,7 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast import __version__
@@ -54,7 +54,7 @@ class Worker:
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
         self._exit_code = 0
-        self._leave_by = float("inf")
+        self._leave_by = (float("inf"), 0)
         self._loops: list[asyncio.Task[None]] = []
         ground = Ground(
             app=app,
@@ -83,9 +83,13 @@ class Worker:
         if not self._stopping.is_set():
             self.stop(signal_number)
 
-    def leave_within(self, seconds: float) -> None:
+    def leave_within(self, seconds: float, code: int) -> None:
         """End the process by then even if the event loop does not come round. Called by signal handlers."""
-        self._leave_by = min(self._leave_by, time.monotonic() + seconds)
+        self._leave_by = min(self._leave_by, (time.monotonic() + seconds, code))
+
+    def when_blocked(self, call: Callable[[], None]) -> None:
+        """Let this be called from time to time, by another thread, while the event loop is blocked."""
+        self._parts.watchdog.when_blocked = call
 
     async def run(self) -> int:
         """Until stopped. Answers the exit code: 0 after an orderly end, 128 + signal after a second one."""
@@ -224,8 +228,9 @@ class Worker:
 
     def _leave_if_late(self) -> None:
         """From the watchdog's thread, at every tick."""
-        if self._owns_process and time.monotonic() > self._leave_by:
-            self._parts.last_resort.leave(self._exit_code or 1, "it was asked to stop and could not")
+        leave_by, code = self._leave_by
+        if self._owns_process and time.monotonic() > leave_by:
+            self._parts.last_resort.leave(code, "it was asked to stop and could not")
 
 
 async def _done(task: "asyncio.Task[None]") -> None:
