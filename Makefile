@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = $(wildcard tests/sql tests/concurrency tests/migrations tests/plans)
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test test-18 test-16 test-15 test-all torture check format bench bench-peers lock clean
+.PHONY: help up test programs test-18 test-16 test-15 test-all torture check format bench bench-peers lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,11 +34,15 @@ up: $(VENV) ## start the embedded PostgreSQL, migrate it, say what to do next
 
 test: test-$(PG) ## run the tests; PG=18 (default), 16, 15 or all; ARGS="-k claim" goes to pytest
 
-test-18: $(VENV)
+test-18: $(VENV) programs
 	HOLDFAST_TEST_PG=18 $(PYTEST) $(ARGS)
 
 test-16: $(VENV)
 	HOLDFAST_TEST_PG=16 $(PYTEST) $(ARGS)
+
+# Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
+programs:
+	@for program in pgbouncer faketime; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
 
 # Without PostgreSQL 15 its run counts as skipped, except where CI says that nothing may be skipped.
 test-15: $(VENV)

@@ -174,8 +174,12 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _heartbeat_fits_lease(self) -> "Settings":
         if self.heartbeat * 2 > self.lease:
+            seconds = {name: f"{getattr(self, name).total_seconds():g}s" for name in ("heartbeat", "lease")}
             raise PydanticCustomError(
-                "heartbeat", "give at most half of the lease, which is {lease}", {"lease": str(self.lease)}
+                "heartbeat",
+                "HOLDFAST_HEARTBEAT='{heartbeat}' cannot be used: give at most half of the lease, "
+                "which is {lease}",
+                seconds,
             )
         return self
 
@@ -205,7 +209,7 @@ class Settings(BaseSettings):
 
 def _explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "heartbeat":
-        return f"HOLDFAST_HEARTBEAT cannot be used: {error['msg']}"
+        return str(error["msg"])
     name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"

@@ -1,0 +1,145 @@
+"""holdfast worker: an application that is not there, or a value that cannot be used, is explained."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.app import App
+from holdfast.cli.application import load_app
+from holdfast.errors import ConfigurationError
+from support.commands import run
+from support.database import Database
+
+APPLICATION = """
+from holdfast import App
+
+app = App()
+other = App()
+
+class Settings:
+    app = App()
+
+@app.task("shop.echo")
+async def echo() -> None:
+    pass
+"""
+
+
+@pytest.fixture(autouse=True)
+def module(elsewhere: Path) -> Iterator[str]:
+    """A module of the working directory."""
+    (elsewhere / "some_shop.py").write_text(APPLICATION)
+    path = sys.path[:]
+    yield "some_shop"
+    sys.path[:] = path
+    for name in ("some_shop", "broken_shop"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the worker would have been run with."""
+    given: dict[str, Any] = {}
+
+    def run_worker(self: App, **options: Any) -> int:
+        given.update(options)
+        return 7
+
+    monkeypatch.setattr(App, "run_worker", run_worker)
+    monkeypatch.setattr("holdfast.cli.worker._leave_within", lambda *_: None)
+    return given
+
+
+def test_an_application_is_found_in_the_working_directory() -> None:
+    assert isinstance(load_app("some_shop:app"), App)
+
+
+def test_an_application_may_be_an_attribute_of_something() -> None:
+    assert isinstance(load_app("some_shop:Settings.app"), App)
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ("some_shop", r"'some_shop' does not name an application\. Write MODULE:APP"),
+        ("some_shop:", "Write MODULE:APP"),
+        (":app", "Write MODULE:APP"),
+        ("no_such_shop:app", "there is no module 'no_such_shop'"),
+        ("some_shop.orders:app", "there is no module 'some_shop.orders'"),
+        ("some_shop:ap", r"module some_shop has no 'ap'. It has some_shop:app or some_shop:other"),
+        ("some_shop:echo", "some_shop:echo is of the type Task, not App"),
+        ("json:dumps", r"is of the type function, not App. It has no App at all"),
+    ],
+)
+def test_an_application_that_is_not_there_is_explained(given: str, refusal: str) -> None:
+    with pytest.raises(ConfigurationError, match=refusal):
+        load_app(given)
+
+
+def test_what_the_application_itself_misses_is_shown_where_it_misses_it(elsewhere: Path) -> None:
+    (elsewhere / "broken_shop.py").write_text("import no_such_library")
+    with pytest.raises(ModuleNotFoundError, match="no_such_library"):
+        load_app("broken_shop:app")
+
+
+def test_a_refusal_is_one_line_and_code_2(db: Database) -> None:
+    result = run("worker", "no_such_shop:app", url=db.dsn)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("holdfast: there is no module 'no_such_shop'")
+
+
+def test_every_option_becomes_a_setting(options: dict[str, Any], db: Database) -> None:
+    arguments = {
+        "--queues": ("worker_queues", "a,b"),
+        "--prefixes": ("worker_type_prefixes", "a."),
+        "--concurrency": ("worker_concurrency", "5"),
+        "--lease": ("lease", "1m"),
+        "--heartbeat": ("heartbeat", "5s"),
+        "--grace": ("grace", "1s"),
+        "--poll-interval": ("poll_interval", "100ms"),
+        "--worker-id": ("worker_id", "me"),
+        "--log-format": ("log_format", "json"),
+        "--log-level": ("log_level", "debug"),
+        "--metrics-port": ("metrics_port", "9000"),
+        "--database-url": ("database_url", db.dsn),
+    }
+    given = [text for option, (_, value) in arguments.items() for text in (option, value)]
+    assert run("worker", "some_shop:app", *given, url=db.dsn).exit_code == 7
+    assert options == dict(arguments.values())
+
+
+def test_an_option_that_is_not_given_leaves_the_setting_alone(options: dict[str, Any], db: Database) -> None:
+    run("worker", "some_shop:app", url=db.dsn)
+    assert options == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "refusal"),
+    [
+        ("--concurrency", "0", "WORKER_CONCURRENCY='0' cannot be used: Input should be greater"),
+        (
+            "--concurrency",
+            "many",
+            "WORKER_CONCURRENCY='many' cannot be used: Input should be a valid integer",
+        ),
+        ("--lease", "soon", "HOLDFAST_LEASE='soon' cannot be used: give seconds"),
+        ("--lease", "10ms", "HOLDFAST_LEASE='10ms' cannot be used: give a duration between 1s and 1d"),
+        ("--heartbeat", "20s", "HOLDFAST_HEARTBEAT='20s' cannot be used: give at most half of the lease"),
+        ("--log-level", "loud", "HOLDFAST_LOG_LEVEL='loud' cannot be used: Input should be 'debug', 'info'"),
+        ("--metrics-port", "70000", "HOLDFAST_METRICS_PORT='70000' cannot be used: Input should be less"),
+    ],
+)
+@pytest.mark.parametrize("processes", [(), ("--processes", "2")])
+def test_a_value_that_cannot_be_used_stops_the_start(
+    option: str, value: str, refusal: str, processes: tuple[str, ...], db: Database
+) -> None:
+    result = run("worker", "some_shop:app", option, value, *processes, url=db.dsn)
+    assert result.exit_code == 2
+    assert refusal in result.stderr
+
+
+def test_a_number_of_processes_below_one_is_refused(db: Database) -> None:
+    assert run("worker", "some_shop:app", "--processes", "0", url=db.dsn).exit_code == 2
