@@ -22,6 +22,7 @@ MOST_AT_ONCE = 10_000
 BUSY_SECONDS = 0.05
 HOLD_SECONDS = 0.25
 REPEAT_SECONDS = 30.0
+LOOK_AGAIN_SECONDS = 0.2
 
 
 class Claimer:
@@ -100,6 +101,7 @@ class ClaimLoop:
         self._log = log
         self._idle = False
         self._said_at = 0.0
+        self._look_again = False
 
     async def run(self) -> None:
         while not self._stopping.is_set():
@@ -144,6 +146,7 @@ class ClaimLoop:
             await self._claimer.link.run(self._register)
             await self._claimer.mark_idle(idle=idle)
         self._idle, self._said_at = idle, time.monotonic()
+        self._look_again = idle
 
     async def _hold(self, seconds: float) -> None:
         self._listener.woken.clear()
@@ -155,5 +158,8 @@ class ClaimLoop:
         due = await self._claimer.seconds_until_due()
         if due is not None:
             longest = min(longest, due + 0.001 if due > 0 else BUSY_SECONDS)
+        if self._look_again:
+            # Who enqueued just before we said that we are idle told nobody, and may commit just after.
+            longest, self._look_again = min(longest, LOOK_AGAIN_SECONDS), False
         if not self._stopping.is_set():
             await self._listener.wait(longest)
