@@ -191,6 +191,27 @@ async def test_a_worker_recovers_what_another_has_left_behind(shop: Workshop) ->
     assert shop.lines("leases_recovered")
 
 
+async def test_a_lease_that_another_session_has_locked_costs_the_others_nothing(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> None:
+        await gate.wait()
+
+    other = shop.db.connect(autocommit=False)
+    async with shop.working(lease="5s", heartbeat="500ms"):
+        handles = await long.aenqueue_many([{}] * 7)
+        await shop.until("select from queues.lease having count(*) = 7")
+        other.execute("select from queues.lease where task_id = %s for update", [handles[3].task_id])
+        renewed = "lease_until > claimed_at + interval '6 seconds'"
+        await shop.until(f"select from queues.lease where {renewed} having count(*) = 6")
+        other.rollback()
+        gate.set()
+        await shop.ended(*handles)
+    assert shop.conn.execute("select distinct attempt from queues.outcome").fetchall() == [(1,)]
+    assert not shop.lines("task_stopped")
+
+
 async def test_a_task_that_ends_while_a_beat_is_under_way_is_not_taken_for_lost(shop: Workshop) -> None:
     @shop.task("work.echo")
     async def echo() -> None:

@@ -5,10 +5,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import pytest
 import structlog
 
 from holdfast.engine import Statement
-from holdfast.errors import InvalidArgument, TryAgain
+from holdfast.errors import DatabaseUnavailable, InvalidArgument
 from holdfast.worker.job import Job
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.settle import MOST_AT_ONCE, MOST_CHARACTERS, Settler
@@ -63,7 +64,7 @@ async def test_a_result_that_was_stored_before_the_connection_broke_counts_once(
             answer = await run(build)
             if not cut:
                 cut.append(True)
-                raise TryAgain("the answer was lost")
+                raise DatabaseUnavailable("the answer was lost")
             return answer
 
         link.run = run_and_lose_the_answer  # type: ignore[assignment,method-assign]
@@ -73,7 +74,9 @@ async def test_a_result_that_was_stored_before_the_connection_broke_counts_once(
     assert (row["status"], row["attempt"]) == ("succeeded", 1)
 
 
-async def test_a_lock_that_is_not_had_in_time_does_not_fail_a_result(shop: Workshop) -> None:
+async def test_a_task_that_another_session_has_locked_keeps_nobody_else(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gate = asyncio.Event()
 
     @shop.task("work.echo")
@@ -81,17 +84,19 @@ async def test_a_lock_that_is_not_had_in_time_does_not_fail_a_result(shop: Works
         await gate.wait()
         return "kept"
 
-    shop.conn.execute(f"alter database \"{shop.db.name}\" set lock_timeout = '100ms'")
+    monkeypatch.setattr("holdfast.worker.settle.ASIDE_SECONDS", 0.1)
     other = shop.db.connect(autocommit=False)
-    async with shop.working(lease="1m", heartbeat="20s"):
-        handle = await echo.aenqueue()
-        await shop.until("select from queues.lease")
-        other.execute("select from queues.lease for update")
+    async with shop.working(lease="1m", heartbeat="20s") as worker:
+        locked, *others = await echo.aenqueue_many([{}] * 5)
+        await shop.until("select from queues.lease having count(*) = 5")
+        other.execute("select from queues.lease where task_id = %s for update", [locked.task_id])
         gate.set()
-        await shop.logged("database_unavailable", link="settle")
+        await shop.ended(*others)
+        assert worker._parts.settler.unsettled == 1
         other.rollback()
-        row = await shop.ended(handle)
-    assert (row["status"], row["result"]) == ("succeeded", "kept")
+        row = await shop.ended(locked)
+        assert worker.metrics.finished == {"succeeded": 5}
+    assert (row["status"], row["result"], row["attempt"]) == ("succeeded", "kept", 1)
 
 
 async def test_a_result_that_is_refused_fails_alone() -> None:

@@ -122,6 +122,25 @@ async def test_what_waits_for_room_is_given_back_before_the_others_end(
     assert sorted([await handle.astatus() for handle in handles]) == ["pending", "pending", "succeeded"]
 
 
+async def test_a_task_that_another_session_has_locked_does_not_keep_the_others_from_going_back(
+    shop: Workshop,
+) -> None:
+    @shop.task("work.long")
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    other = shop.db.connect(autocommit=False)
+    worker, running = await started(shop, grace="0s")
+    handles = await long.aenqueue_many([{}] * 4)
+    await shop.until("select from queues.lease having count(*) = 4")
+    other.execute("select from queues.lease where task_id = %s for update", [handles[2].task_id])
+    worker.stop()
+    assert await running == 0
+    other.rollback()
+    statuses = [await handle.astatus() for handle in handles]
+    assert statuses[:2] + statuses[3:] == ["pending"] * 3
+
+
 async def test_the_second_request_ends_the_grace_period(shop: Workshop) -> None:
     @shop.task("work.long")
     async def long() -> None:

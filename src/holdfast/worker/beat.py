@@ -5,6 +5,7 @@ import json
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,7 +15,7 @@ import psycopg
 
 from holdfast.engine import Engine
 from holdfast.engine import lease as statements
-from holdfast.errors import HoldfastError, InvalidArgument, translate
+from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.link import arrive, hang_up, with_defaults
@@ -27,6 +28,7 @@ PROGRESS_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 2.0
 MOST_AT_ONCE = 5000
 BEATS_PER_LEASE = 3
+LOCK_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +146,15 @@ class Beater(threading.Thread):
 
     def _beat(self, sent: float) -> None:
         jobs = self._hands.held()
-        for start in range(0, max(1, len(jobs)), MOST_AT_ONCE):
-            self._beat_some(jobs[start : start + MOST_AT_ONCE], sent)
+        batches = deque(jobs[n : n + MOST_AT_ONCE] for n in range(0, max(1, len(jobs)), MOST_AT_ONCE))
+        while batches:
+            batch = batches.popleft()
+            try:
+                self._beat_some(batch, sent)
+            except TryAgain:
+                # One that another session has locked must not cost the others their leases. Alone, it waits.
+                half = len(batch) // 2
+                batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
         if self._failures:
             self._failures = 0
             self._log.info("heartbeat_back")
@@ -208,7 +217,7 @@ class Beater(threading.Thread):
             try:
                 # Known to the watchdog from here on, which hangs up if nothing is heard.
                 self._connection = psycopg.connect(self._url, autocommit=True)
-                arrive(self._connection)
+                arrive(self._connection, min(LOCK_SECONDS, self._lease / 50))
             except psycopg.Error as error:
                 raise translate(error) from error
             self._metrics.reconnects += self._opened > 0

@@ -21,6 +21,7 @@ AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
 
 DEADLINE_SECONDS = 20.0
 LONGEST_PAUSE_SECONDS = 5.0
+LOCK_SECONDS = 1.0
 
 _DEFAULTS = {
     "connect_timeout": "5",
@@ -36,7 +37,6 @@ select pg_backend_pid(), count(*) = 2
 from pg_roles r
 where r.rolname in ('holdfast_worker', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
 """
-DROP_RIGHTS = "set role holdfast_worker"
 
 
 def with_defaults(url: str) -> str:
@@ -53,14 +53,23 @@ def is_pooled(connection: AnyConnection, server_pid: int) -> bool:
     return connection.info.backend_pid != server_pid
 
 
-def arrive(connection: psycopg.Connection[Any]) -> None:
-    """Act with no more rights than production has, unless a pooler would hand them on to others."""
+def manners(*, powerful: bool, lock_timeout: float) -> str:
+    """How a session of ours behaves: with no more rights than production has, and not waiting long for locks.
+
+    Not behind a pooler, which would hand all this on to others.
+    """
+    limit = f"select set_config('lock_timeout', '{lock_timeout * 1000:.0f}ms', false)"
+    return f"{limit}, set_config('role', 'holdfast_worker', false)" if powerful else limit
+
+
+def arrive(connection: psycopg.Connection[Any], lock_timeout: float = LOCK_SECONDS) -> None:
+    """`Link` does the same for itself."""
     row = connection.execute(ARRIVAL).fetchone()
     assert row is not None  # noqa: S101 - an aggregate has one row
     if is_pooled(connection, row[0]):
         connection.prepare_threshold = None
-    elif row[1]:
-        connection.execute(DROP_RIGHTS)
+    else:
+        connection.execute(manners(powerful=row[1], lock_timeout=lock_timeout).encode())
 
 
 def hang_up(connection: AnyConnection) -> None:
@@ -178,7 +187,6 @@ class Link:
         return connection
 
     async def _settle_in(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        """The same as `arrive`."""
         cursor = await connection.execute(ARRIVAL)
         row = await cursor.fetchone()
         assert row is not None  # noqa: S101 - an aggregate has one row
@@ -186,8 +194,8 @@ class Link:
         self.pooled = is_pooled(connection, server_pid)
         if self.pooled:
             connection.prepare_threshold = None
-        elif powerful:
-            await connection.execute(DROP_RIGHTS)
+        else:
+            await connection.execute(manners(powerful=powerful, lock_timeout=LOCK_SECONDS).encode())
 
 
 def _unavailable(error: psycopg.Error) -> DatabaseUnavailable:

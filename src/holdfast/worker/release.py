@@ -43,7 +43,12 @@ class Releaser:
             try:
                 self._metrics.sent("release", len(jobs))
                 await self._link.run(partial(release_of, self._worker_id, jobs))
-            except (DatabaseUnavailable, TryAgain) as error:
+            except TryAgain as error:
+                if len(jobs) > 1:  # one that another session has locked must not keep its neighbours
+                    await asyncio.gather(self.release(jobs[::2]), self.release(jobs[1::2]))
+                    return
+                await self._link.pause(error)
+            except DatabaseUnavailable as error:
                 await self._link.pause(error)
             except HoldfastError as error:
                 self._log.error("release_refused", tasks=len(jobs), error=str(error))

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.engine import lease as statements
-from holdfast.errors import HoldfastError, InvalidArgument, UnexpectedDatabaseError
+from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, UnexpectedDatabaseError
 from holdfast.worker.job import Job
 from holdfast.worker.link import Link
 from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
 
 MOST_AT_ONCE = 1000
+ASIDE_SECONDS = 2.0
 MOST_CHARACTERS = 16 * 1024 * 1024
 _QUERY_CANCELED = "57014"
 
@@ -33,6 +34,7 @@ class Settler:
         self._done = done
         self._waiting: list[Settled] = []
         self._sending = 0
+        self._aside = 0
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -44,7 +46,7 @@ class Settler:
 
     @property
     def unsettled(self) -> int:
-        return len(self._waiting) + self._sending
+        return len(self._waiting) + self._sending + self._aside
 
     @property
     def failing(self) -> bool:
@@ -63,6 +65,7 @@ class Settler:
             self._sending = 0
             if not self._waiting:
                 self._more.clear()
+            if not self.unsettled:
                 self._empty.set()
 
     def _take(self) -> list[Settled]:
@@ -81,6 +84,9 @@ class Settler:
         while True:
             try:
                 verdicts = await self._finish([written for _, written in batch])
+            except TryAgain:
+                await self._locked(batch)
+                return
             except HoldfastError as error:
                 if _is_about_content(error):
                     await self._refused(batch, error)
@@ -91,6 +97,20 @@ class Settler:
                 for (job, _), (_, verdict) in zip(batch, verdicts, strict=True):
                     self._done(job, verdict)
                 return
+
+    async def _locked(self, batch: list[Settled]) -> None:
+        """One that another session has locked must not keep its neighbours: it goes again later."""
+        if len(batch) > 1:
+            half = len(batch) // 2
+            await self._send(batch[:half])
+            await self._send(batch[half:])
+            return
+        self._aside += 1
+        asyncio.get_running_loop().call_later(ASIDE_SECONDS, self._resume, *batch[0])
+
+    def _resume(self, job: Job, written: str) -> None:
+        self._aside -= 1
+        self.add(job, written)
 
     async def _refused(self, batch: list[Settled], error: HoldfastError) -> None:
         """One that cannot be stored must not keep its neighbours: each goes alone, and the culprit fails."""
