@@ -59,7 +59,7 @@ class Verdict:
         return self.ended[task_id]
 
 
-def check(conn: Connection, witness: Witness, *producers: Producer) -> Verdict:
+def check(conn: Connection, witness: Witness, fleet: Fleet, *producers: Producer) -> Verdict:
     """After all is quiet. Fails with every rule that does not hold."""
     assert_invariant(conn)
     ended = {row["task_id"]: Ended(**row) for row in engine.rows(conn, _ENDED)}
@@ -67,12 +67,12 @@ def check(conn: Connection, witness: Witness, *producers: Producer) -> Verdict:
     for producer in producers:
         verdict.broken += _acknowledged_and_not_ended(verdict, producer)
         verdict.broken += _rolled_back_and_yet_there(conn, witness, producer)
-    verdict.broken += _left_behind(conn)
+    verdict.broken += _left_behind(conn) + _accepted_twice(fleet)
     finished = Counter((line.task_id, line.token, line.pid) for line in witness.lines("ended"))
     for task in ended.values():
         starts = verdict.starts.get(task.task_id, [])
         verdict.broken += _miscounted(task, starts) + _not_fenced(task, starts, finished)
-    assert verdict.broken == []
+    assert not verdict.broken, "\n".join(verdict.broken[:20])
     return verdict
 
 
@@ -98,6 +98,11 @@ def _rolled_back_and_yet_there(conn: Connection, witness: Witness, producer: Pro
 def _left_behind(conn: Connection) -> list[str]:
     counts = engine.counts(conn)
     return [f"{counts[table]} rows are left in {table}" for table in ("ready", "lease") if counts[table]]
+
+
+def _accepted_twice(fleet: Fleet) -> list[str]:
+    twice = {task_id: times for task_id, times in fleet.accepted().items() if times > 1}
+    return [f"{task_id} was accepted as a success {times} times" for task_id, times in twice.items()]
 
 
 def _miscounted(task: Ended, starts: list[Line]) -> list[str]:

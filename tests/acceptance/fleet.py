@@ -5,11 +5,13 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
+from uuid import UUID
 
 from acceptance.waiting import wait_for
 from acceptance.witness import Witness
@@ -28,6 +30,7 @@ class WorkerProcess:
         self.processes = processes
         self.killed_at: float | None = None
         self._log = log
+        self._ready = False
         with log.open("wb") as stderr:
             self._process = subprocess.Popen(
                 [HOLDFAST, "worker", "acceptance.application:app", f"--processes={processes}"],
@@ -66,7 +69,8 @@ class WorkerProcess:
 
     @property
     def ready(self) -> bool:
-        return len(self.logged("worker_started")) >= self.processes
+        self._ready = self._ready or len(self.logged("worker_started")) >= self.processes
+        return self._ready
 
     def wait_until_ready(self) -> None:
         wait_for(f"{self.name} to start", lambda: self.ready or not self.running)
@@ -74,8 +78,10 @@ class WorkerProcess:
 
     def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
         """The lines of its log about this event, with these fields."""
-        lines = [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line["event"] == event and fields.items() <= line.items()]
+        about = f'"event": "{event}"'
+        # A worker that is killed may leave half a line.
+        whole = (line for line in self._log.read_text().splitlines() if about in line and line[-1] == "}")
+        return [line for line in map(json.loads, whole) if fields.items() <= line.items()]
 
     def close(self) -> None:
         if self.running:
@@ -122,6 +128,7 @@ class Fleet:
             "WORKER_ID": name,
             "WORKER_QUEUES": "acceptance",
             "HOLDFAST_LOG_FORMAT": "json",
+            "HOLDFAST_LOG_LEVEL": "debug",
             "WITNESS": str(self._witness.path),
         }
         environment |= {variable: str(value) for variable, value in (settings or {}).items()}
@@ -133,6 +140,11 @@ class Fleet:
         """A worker's id is its name, its process and chance."""
         name = worker_id.split("-", 1)[0]
         return next(worker for worker in self.all if worker.name == name)
+
+    def accepted(self) -> Counter[UUID]:
+        """How often the workers were told of each task that its success stands."""
+        ended = (line for worker in self.all for line in worker.logged("task_ended", status="succeeded"))
+        return Counter(UUID(line["task_id"]) for line in ended)
 
     def close(self) -> None:
         for worker in self.all:

@@ -81,7 +81,7 @@ class Ground:
         wait_for("the queue to become empty", lambda: engine.value(conn, rest) == 0, seconds)
 
     def check(self, *producers: Producer) -> Verdict:
-        return check(self.conn, self.witness, *producers)
+        return check(self.conn, self.witness, self.fleet, *producers)
 
 
 @contextmanager

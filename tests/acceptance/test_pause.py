@@ -22,9 +22,9 @@ def pause_through(worker: WorkerProcess, paused_at: float) -> None:
 def test_a_worker_that_slept_through_its_leases_is_refused_and_goes_on(ground: Ground) -> None:
     sleeper = ground.fleet.start_one(WORKERS)
     # When the late reports come, the second holder of one of these has ended, and that of the other has not.
-    soon, late = ground.gate("soon"), ground.gate("late")
+    soon, late, last = ground.gate("soon"), ground.gate("late"), ground.gate("last")
     ended = ground.enqueue("insist", "ended", gates=[str(late), str(soon)])
-    running = ground.enqueue("insist", "running", gates=[str(late), str(late)])
+    running = ground.enqueue("insist", "running", gates=[str(late), str(last)])
     stopped = ground.enqueue("work", "stopped", seconds=[60, 0])
     tasks = [ended, running, stopped]
     for task_id in tasks:
@@ -42,6 +42,7 @@ def test_a_worker_that_slept_through_its_leases_is_refused_and_goes_on(ground: G
     late.touch()
     for task_id in (ended, running):
         wait_for_log(sleeper, "result_refused", task_id=str(task_id), verdict="lost")
+    last.touch()
     ground.quiesce()
 
     second.ask_to_stop()
