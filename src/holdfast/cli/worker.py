@@ -10,7 +10,7 @@ from holdfast.cli.application import Application, load_app
 from holdfast.cli.database import DatabaseUrl
 from holdfast.settings import Settings
 
-LEAVE_SECONDS = 5.0
+LEAVE_SECONDS = 3.0
 
 # Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
 Text = str | None

@@ -1,0 +1,30 @@
+"""docs/reference/worker.md names every event that a worker logs, and every metric that it serves."""
+
+import re
+
+from holdfast.worker.metrics import Collector, Metrics
+from support.documents import REFERENCE, ROOT, rows, sections
+
+_LOGGED = re.compile(r"log(?:\([^)]*\))?\.(debug|info|warning|error|exception|critical)\(\s*\"(\w+)\"")
+_LEVELS = {"exception": "error"}
+
+
+def _described(section: str) -> dict[str, list[str]]:
+    return {cells[0]: cells[1:] for cells in rows(sections(REFERENCE / "worker.md")[section])}
+
+
+def test_every_event_is_described() -> None:
+    text = "\n".join(path.read_text() for path in (ROOT / "src/holdfast/worker").glob("*.py"))
+    logged = {event for _, event in _LOGGED.findall(text)}
+    assert _described("Logs").keys() == logged
+
+
+def test_the_level_of_an_event_is_one_that_it_is_logged_at() -> None:
+    text = "\n".join(path.read_text() for path in (ROOT / "src/holdfast/worker").glob("*.py"))
+    logged = {(_LEVELS.get(level, level), event) for level, event in _LOGGED.findall(text)}
+    assert {(cells[0], event) for event, cells in _described("Logs").items()} <= logged
+
+
+def test_every_metric_is_described() -> None:
+    served = {family.name: family.type for family in Collector(Metrics()).collect()}
+    assert {name: cells[0] for name, cells in _described("Metrics").items()} == served
