@@ -106,12 +106,12 @@ class Beater(threading.Thread):
 
     def run(self) -> None:
         while not self._closed:
-            self._wake.clear()
             try:
                 self._do_what_is_due()
             except Exception as error:  # noqa: BLE001 - if this thread ended, every lease would
                 self._failed(error)
             self._wake.wait(self._seconds_until_next())
+            self._wake.clear()
         self._disconnect()
 
     def look_after(self) -> None:
