@@ -8,6 +8,8 @@ import pytest
 from acceptance.checker import lost_by_the_living
 from acceptance.ground import FULL, Ground, tell
 from acceptance.producer import Producer
+from holdfast.engine import Engine
+from holdfast.model import NewTask
 from support.engine import value
 
 WORKERS = {"HOLDFAST_LEASE": 2.0, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
@@ -47,6 +49,19 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_stopped_at_once(ground:
             ground.server.start()
         sleep(2)
     report(ground, producer, f"{stops} stops of the server")
+
+
+def test_no_token_is_issued_again_after_a_crash_of_the_server(ground: Ground) -> None:
+    """A claim does not wait for the disk, so a crash undoes it while its worker goes on with the task."""
+    tokens: list[int] = []
+    for _ in range(3):
+        client = Engine(ground.conn)
+        client.enqueue_many([NewTask("acceptance.work") for _ in range(70)])
+        tokens += [client.claim("w1", 1, queues=["acceptance"])[0].token for _ in range(70)]
+        ground.server.stop("immediate")
+        ground.server.start()
+        assert value(ground.conn, "select count(*) from queues.lease") < len(tokens)
+    assert tokens == sorted(set(tokens))
 
 
 @pytest.mark.timeout(600 if FULL else 120)

@@ -382,7 +382,7 @@ def test_nulls_are_never_stopped_by_a_constraint_only(castle: Database) -> None:
 
 HIJACKED = [
     *("task", "ready", "lease", "outcome", "deletion", "error", "act", "lane", "task_key", "setting"),
-    *("executor", "paused_queue", "worker", "leadership", "waiter", "new_task", "task_status"),
+    *("executor", "paused_queue", "worker", "leadership", "waiter", "unbroken", "new_task", "task_status"),
     *("pg_proc", "pg_namespace", "pg_roles", "text", "jsonb", "uuid", "timestamptz", "interval"),
 ]
 

@@ -181,10 +181,9 @@ def test_what_cannot_be_run_is_refused_with_a_code_and_the_fields_name(
 
 
 def test_an_infinite_duration_is_refused(tx: Connection) -> None:
-    if tx.info.server_version < 170000:
-        pytest.skip("this server has no infinite intervals")
+    has_them = tx.info.server_version >= 170000  # an older server does not even read one
     for name in ("timeout", "lease"):
-        with refused(tx, "QF400", name):
+        with refused(tx, *(("QF400", name) if has_them else ("22007",))):
             enqueue(tx, **{name: "infinity"})
 
 

@@ -1,6 +1,6 @@
 -- Leases the first due tasks, in the strict order priority desc, run_at, task_id, over all that the worker
 -- subscribes to: queues, type prefixes, or both; with neither, the queue "default". Counts the attempt.
--- For holdfast_worker. Locks: ready rows, never waiting for one.
+-- For holdfast_worker. Locks: ready rows, never waiting for one; after a crash of the server first the row of queues.unbroken.
 --
 -- "after" is the claim cursor: {lane_id: {"run_at", "task_id"}} of the last row that the same worker got from each lane. It lets a claim
 -- start past rows that are gone but that an old snapshot keeps in the index. A task that was put in
@@ -32,6 +32,9 @@ declare
   _picked tid[] := '{}';
   _token bigint;
 begin
+  if not exists (select from queues.unbroken) then
+    perform queues.skip_lost_tokens();
+  end if;
   for _rank in
     select l.priority, array_agg(l.lane_id) as lanes,
       array_agg(coalesce((claim.after -> l.lane_id::text ->> 'run_at')::timestamptz, '-infinity')) as run_ats,
