@@ -119,8 +119,8 @@ async def test_what_waits_too_long_for_room_is_given_back_with_its_attempt(
     handles = await wait.aenqueue_many([{}] * 4)
     async with shop.working(worker_concurrency=1, lease="1s", heartbeat="300ms"):
         await shop.logged("given_back", tasks=3)
-        states = sorted([await handle.astatus() for handle in handles])
-        assert states == ["pending", "pending", "pending", "running"]
+        states = [await handle.astatus() for handle in handles]
+        assert states.count("pending") == 3
         gate.set()
         await shop.sees(lambda: shop.lines("task_ended"))
     attempts = shop.conn.execute("select attempt from queues.ready").fetchall()
