@@ -49,7 +49,7 @@ class Ground:
 
     def producer(self, *, per_second: float, seconds: Sequence[float]) -> Producer:
         url = self.database.dsn_as("holdfast_client")
-        return Producer(url, per_second=per_second, seconds=seconds)
+        return Producer(url, per_second=per_second, seconds=seconds, started=self.witness.count_starts)
 
     def enqueue(self, task_type: str, label: str, max_attempts: int = 20, **payload: Any) -> UUID:
         task = NewTask(f"acceptance.{task_type}", {"label": label, **payload}, max_attempts=max_attempts)

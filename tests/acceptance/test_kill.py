@@ -33,12 +33,12 @@ def test_nothing_acknowledged_is_lost_while_workers_are_killed_every_two_seconds
     verdict = ground.check(producer)
     found = recoveries(ground.conn, verdict, ground.fleet)
     slowest = found[-1]
+    tasks, lost = len(producer.acknowledged), lost_by_the_living(ground.conn, ground.fleet)
     tell(
-        f"{len(producer.acknowledged)} tasks in {took:.0f} s, {kills} kills, {len(found)} tasks recovered, "
+        f"{tasks} tasks, {tasks / took:.0f} a second, {kills} kills, {len(found)} tasks recovered, "
         f"{verdict.reruns} handlers ran again, at most {verdict.most_attempts} attempts, "
-        f"{lost_by_the_living(ground.conn, ground.fleet)} leases lost by living workers, "
-        f"recovery in {found[len(found) // 2].seconds:.2f} s (median), at most {slowest} "
-        f"of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise"
+        f"{lost} leases lost by living workers, recovery in {found[len(found) // 2].seconds:.2f} s (median), "
+        f"at most {slowest} of {PROMISE:.0f} s + {NOISE_SECONDS:.0f} s for noise"
     )
     assert slowest.seconds <= PROMISE + NOISE_SECONDS
 
