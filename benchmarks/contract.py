@@ -7,7 +7,10 @@ import psycopg
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
-CLAIM = "select * from queues.claim('w1', %s, array['bench'], after => %s)"
+# What a worker needs to run a task, and what it needs besides to carry a claim cursor.
+COLUMNS = "task_id, token, type, executor, payload, attempt, max_attempts, lease_until, timeout, metadata"
+CURSOR_COLUMNS = f"{COLUMNS}, run_at, lane_id"
+CLAIM = "select {} from queues.claim('w1', %s, array['bench'], after => %s)"
 FINISH = "select * from queues.finish('w1', %s)"
 ENQUEUE_MANY = "select * from queues.enqueue_many(%s)"
 ENQUEUE = "select queues.enqueue('bench.noop', %s)"
@@ -21,6 +24,7 @@ class Contract:
         self.connection = connection
         self.cursor = cursor
         self.after: dict[str, dict[str, str]] = {}
+        self.claim_statement = CLAIM.format(CURSOR_COLUMNS if cursor else COLUMNS)
 
     def enqueue_many(self, payload: dict[str, Any], count: int) -> None:
         tasks = json.dumps([{"type": "bench.noop", "payload": payload}] * count)
@@ -31,7 +35,7 @@ class Contract:
 
     def claim(self, size: int) -> list[tuple[Any, ...]]:
         after = json.dumps(self.after) if self.after else None
-        rows = self.connection.execute(CLAIM, (size, after)).fetchall()
+        rows = self.connection.execute(self.claim_statement, (size, after)).fetchall()
         if self.cursor and rows:
             last = rows[-1]
             self.after = {str(last[11]): {"run_at": last[10].isoformat(), "task_id": str(last[0])}}
