@@ -16,6 +16,7 @@ from holdfast.worker.beat import Beater, Hands
 from holdfast.worker.claim import Claimer, ClaimLoop
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.demand import Demand
+from holdfast.worker.executors import build_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.last_resort import LastResort
 from holdfast.worker.link import Link
@@ -150,6 +151,7 @@ def _runner(
     loop = asyncio.get_running_loop()
     runner = Runner(
         handlers=ground.app.handlers,
+        executors=build_executors(),
         attempts=attempts,
         threads=threads,
         concurrency=ground.settings.worker_concurrency,

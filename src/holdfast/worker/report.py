@@ -53,9 +53,9 @@ class Reporter:
 
     def raised(self, job: Job, handler: Handler, error: BaseException) -> str:
         if isinstance(error, NotDecoded):
-            return self._failed(job, "invalid_payload", str(error))
+            return self.failed(job, "invalid_payload", str(error))
         if isinstance(error, NotEncoded):
-            return self._failed(job, "result_not_serializable", str(error))
+            return self.failed(job, "result_not_serializable", str(error))
         delay = _delay(handler, job.attempt, error)
         described = json.dumps(describe(error))
         if delay is None:
@@ -68,9 +68,29 @@ class Reporter:
         return f'{self._head(job, "retry")},"error":{told}}}'
 
     def no_handler(self, job: Job) -> str:
-        return self._failed(
+        return self.failed(
             job, "no_handler_registered", f"no_handler_registered: this worker has no handler for {job.type}"
         )
+
+    def no_executor(self, job: Job) -> str:
+        """Another worker may have it, so the task is tried again."""
+        return self.retry(
+            job, "executor_not_available", f"this worker cannot run tasks of executor {job.executor}"
+        )
+
+    def succeeded(self, job: Job, result: str) -> str:
+        """For executors that have the result as JSON."""
+        return f'{self._head(job, "succeeded")},"result":{report_json(RawJson(result))}}}'
+
+    def failed(self, job: Job, kind: str, message: str, **detail: Any) -> str:
+        """Not worth another attempt."""
+        return f'{self._head(job, "failed")},"error":{_told(kind, message, detail)}}}'
+
+    def retry(self, job: Job, kind: str, message: str, *, delay: float | None = None, **detail: Any) -> str:
+        """To be tried again after so many seconds; without, after the usual ones."""
+        seconds = DEFAULT_RETRY.delay(job.attempt, RuntimeError(message)) if delay is None else delay
+        run_at = self._clock.now(min(max(0.0, seconds or 0.0), LONGEST_DELAY))
+        return f'{self._head(job, "retry")},"error":{_told(kind, message, detail)},"run_at":"{run_at}"}}'
 
     def unknown_commit(self, job: Job) -> str:
         """Accepted only if the commit did not happen: then the task is tried again."""
@@ -83,19 +103,19 @@ class Reporter:
             run_at = self._clock.now(min(seconds, LONGEST_DELAY))
             return f'{self._head(job, "snooze")},"run_at":"{run_at}"}}'
         if isinstance(value, Fail):
-            return self._failed(job, "failed_by_handler", value.reason)
+            return self.failed(job, "failed_by_handler", value.reason)
         error = json.dumps({"kind": "cancelled_by_handler", "message": storable(value.reason, MOST_MESSAGE)})
         return f'{self._head(job, "cancelled")},"error":{error}}}'
-
-    def _failed(self, job: Job, kind: str, message: str) -> str:
-        error = json.dumps({"kind": kind, "message": storable(message, MOST_MESSAGE)})
-        return f'{self._head(job, "failed")},"error":{error}}}'
 
     def _head(self, job: Job, status: str) -> str:
         job.status = status
         started = None if job.started is None else self._clock.at(job.started)
         at = "" if started is None else f',"started_at":"{started}"'
         return f'{{"task_id":"{job.task_id}","token":{job.token},"status":"{status}"{at}'
+
+
+def _told(kind: str, message: str, detail: dict[str, Any]) -> str:
+    return json.dumps({"kind": kind, "message": storable(message, MOST_MESSAGE), **detail})
 
 
 def ending_of(job: Job) -> str:

@@ -12,8 +12,9 @@ from holdfast.context import Stopped
 from holdfast.handler import Handler
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.demand import SHARE_OF_LEASE, Demand
+from holdfast.worker.executor import Executor
 from holdfast.worker.job import Job, Stop
-from holdfast.worker.logs import Log, is_verbose
+from holdfast.worker.logs import Log, current_job, is_verbose
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.report import HandlerTimeout, Reporter, ending_of
 from holdfast.worker.settle import Settler
@@ -33,6 +34,7 @@ class Runner:
         self,
         *,
         handlers: Mapping[str, Handler],
+        executors: Mapping[str, Executor],
         attempts: Attempts,
         threads: ThreadPool,
         concurrency: int,
@@ -48,6 +50,7 @@ class Runner:
         self.quiet = asyncio.Event()
         self.quiet.set()
         self._handlers = handlers
+        self._executors = executors
         self._attempts = attempts
         self._threads = threads
         self._concurrency = concurrency
@@ -132,15 +135,14 @@ class Runner:
         elif self._verbose:
             self._log.debug("task_ended", **job.name, status=ending)
 
-    def close(self) -> None:
+    async def close(self) -> None:
         self._threads.close()
+        for executor in self._executors.values():
+            await executor.close()
 
     def _start(self, job: Job) -> None:
         handler = self._handlers.get(job.type)
-        if handler is None:
-            self._log.error("no_handler_registered", **job.name)
-            job.phase = "ended"
-            self.settler.add(job, self._reporter.no_handler(job))
+        if (handler is None or job.executor != "python") and self._cannot_run(job):
             return
         now = time.monotonic()
         if now >= job.lease_ends:  # this process stood still meanwhile
@@ -155,9 +157,27 @@ class Runner:
             self._log.debug("task_started", **job.name)
         self._launch(job, handler)
 
-    def _launch(self, job: Job, handler: Handler) -> None:
+    def _cannot_run(self, job: Job) -> bool:
+        """What this worker has no handler or no executor for ends here."""
+        executor = self._executors.get(job.executor)
+        if job.executor != "python" and executor is None:
+            self._log.error("executor_not_available", **job.name, executor=job.executor)
+            written = self._reporter.no_executor(job)
+        elif job.type not in self._handlers and (executor is None or executor.needs_handler):
+            self._log.error("no_handler_registered", **job.name)
+            written = self._reporter.no_handler(job)
+        else:
+            return False
+        job.phase = "ended"
+        self.settler.add(job, written)
+        return True
+
+    def _launch(self, job: Job, handler: Handler | None) -> None:
         # A context of its own: what one handler sets must not be seen by the next.
         context = self._context.copy()
+        if handler is None or job.executor != "python":
+            job.running = self._loop.create_task(self._run_elsewhere(job, handler), context=context)
+            return
         if self._attempts.needs_loop(handler):
             task = self._loop.create_task(self._run(job, handler), context=context)
             # A thread behind middleware is not stopped by cancelling who waits for it.
@@ -173,6 +193,14 @@ class Runner:
             written = await self._attempts.run(job, handler)
         except BaseException as error:  # noqa: BLE001 - a task that never ends would be held for ever
             written = self._reporter.broken(job, error)
+        self._end(job, written)
+
+    async def _run_elsewhere(self, job: Job, handler: Handler | None) -> None:
+        current_job.set(job)
+        try:
+            written = await self._executors[job.executor].run(job, handler)
+        except BaseException as error:  # noqa: BLE001 - as above
+            written = None if job.stop is not None else self._reporter.broken(job, error)
         self._end(job, written)
 
     def _run_in_thread(self, job: Job, handler: Handler) -> None:

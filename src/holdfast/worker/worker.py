@@ -205,7 +205,7 @@ class Worker:
         await parts.releaser.close()
         await asyncio.to_thread(parts.beater.close)
         await asyncio.to_thread(parts.watchdog.close)
-        parts.runner.close()
+        await parts.runner.close()
         if self.ready.is_set():
             await self._up_to(UNWIND_SECONDS, self._retire())
         for link in parts.links:
