@@ -171,6 +171,15 @@ class Settings(BaseSettings):
         description="Port of 127.0.0.1 on which the worker serves Prometheus metrics; 0 takes a free one.",
     )
 
+    email_provider: Annotated[str, Field(min_length=1)] = Field(
+        default="mailbox",
+        description="Who sends e-mail: mailbox (kept in the database), resend, smtp, or one of a package.",
+    )
+    sms_provider: Annotated[str, Field(min_length=1)] = Field(
+        default="mailbox",
+        description="Who sends text messages: mailbox (kept in the database), twilio, or one of a package.",
+    )
+
     @model_validator(mode="after")
     def _heartbeat_fits_lease(self) -> "Settings":
         if self.heartbeat * 2 > self.lease:
