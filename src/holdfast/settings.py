@@ -154,6 +154,10 @@ class Settings(BaseSettings):
         default=timedelta(seconds=10),
         description="How often the worker prolongs its leases. At most half a lease.",
     )
+    term: Annotated[Duration, between("1s", "1h")] = Field(
+        default=timedelta(seconds=15),
+        description="For how long a worker that leads the fleet does so unless it goes on saying so.",
+    )
     grace: Annotated[Duration, between("0s", "1d")] = Field(
         default=timedelta(seconds=30),
         description="How long running tasks may go on after the worker was asked to stop.",

@@ -30,7 +30,8 @@ MAY_EXECUTE = {
     "holdfast_process": _CLIENT | {"enqueue_for_process", "enqueue_one_for_process"},
     "holdfast_worker": {
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
-        *("register_worker", "retire_worker", "mark_idle", "lead", "explain", "run_function"),
+        *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
+        *("explain", "run_function"),
         *("may_read_all", "clock", "status_of"),
     },
     "holdfast_dispatcher": set[str](),

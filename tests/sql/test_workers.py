@@ -1,4 +1,4 @@
-"""queues.register_worker, retire_worker, mark_idle and lead: the fleet, and who sweeps its floor."""
+"""queues.register_worker, retire_worker, mark_idle, lead, term_left, resign: the fleet and its leader."""
 
 from datetime import timedelta
 from typing import Any
@@ -132,6 +132,47 @@ def test_a_retired_leader_leads_no_more(tx: Connection) -> None:
     assert _lead(tx, "w2")
 
 
+def test_the_number_of_the_term_goes_on_after_a_leader_has_retired(tx: Connection) -> None:
+    _register(tx)
+    _lead(tx)
+    answer(tx, "queues.retire_worker", {"worker_id": "w1"})
+
+    _lead(tx, "w2")
+
+    assert _term(tx) == 2
+
+
+def test_who_resigns_leads_no_more_and_may_lead_again(tx: Connection) -> None:
+    _register(tx)
+    _lead(tx)
+
+    assert answer(tx, "queues.resign", {"worker_id": "w1"}) is True
+
+    assert not _fleet(tx)[0]["leader"]
+    assert answer(tx, "queues.term_left", {}) is None
+    assert _lead(tx, "w2")
+    answer(tx, "queues.resign", {"worker_id": "w2"})
+    assert _lead(tx, "w1")
+    assert _term(tx) == 3
+
+
+def test_who_does_not_lead_has_nothing_to_resign_from(tx: Connection, clock: Clock) -> None:
+    assert answer(tx, "queues.resign", {"worker_id": "w2"}) is False
+    _lead(tx, "w1")
+    assert answer(tx, "queues.resign", {"worker_id": "w2"}) is False
+    clock.advance(16)
+    assert answer(tx, "queues.resign", {"worker_id": "w1"}) is False
+
+
+def test_what_is_left_of_a_term_is_known_to_all(tx: Connection, clock: Clock) -> None:
+    assert answer(tx, "queues.term_left", {}) is None
+    _lead(tx)
+    clock.advance(5)
+    assert answer(tx, "queues.term_left", {}) == timedelta(seconds=10)
+    clock.advance(11)
+    assert answer(tx, "queues.term_left", {}) is None
+
+
 @pytest.mark.parametrize(("said", "kept"), [(True, True), (False, False), (None, False)])
 def test_a_worker_says_whether_it_waits(tx: Connection, said: bool | None, kept: bool) -> None:
     _register(tx)
@@ -223,6 +264,17 @@ def test_when_a_term_ends_exactly_one_of_many_takes_over(db: Database) -> None:
 
     assert sum(answers) == 1
     assert _term(admin) == 2
+
+
+def test_who_asks_while_another_leads_waits_for_nobody(db: Database) -> None:
+    leader = db.connect("holdfast_worker", autocommit=False)
+    _lead(leader, "w1")
+    leader.commit()
+    _lead(leader, "w1")
+
+    other = db.connect("holdfast_worker")
+    other.execute("set lock_timeout = '1ms'")
+    assert not _lead(other, "w2")
 
 
 def test_who_waits_for_a_leader_that_prolongs_does_not_lead(db: Database) -> None:

@@ -47,7 +47,7 @@ async def shop(db: Database, logs: list[Line]) -> AsyncIterator[Workshop]:
     left = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
     assert not [task for task in left if "holdfast" in repr(task)], "the worker has left tasks behind"
     threads = {thread.name for thread in threading.enumerate()}
-    assert not threads & {"holdfast-heartbeat", "holdfast-watchdog"}
+    assert not threads & {"holdfast-heartbeat", "holdfast-leader", "holdfast-watchdog"}
 
 
 @pytest.fixture

@@ -119,6 +119,8 @@ class Engine:
     retire_worker = _method(_fleet.retire_worker)
     mark_idle = _method(_fleet.mark_idle)
     lead = _method(_fleet.lead)
+    term_left = _method(_fleet.term_left)
+    resign = _method(_fleet.resign)
     worker_status = _method(_fleet.worker_status)
 
 
@@ -188,4 +190,6 @@ class AsyncEngine:
     retire_worker = _async_method(_fleet.retire_worker)
     mark_idle = _async_method(_fleet.mark_idle)
     lead = _async_method(_fleet.lead)
+    term_left = _async_method(_fleet.term_left)
+    resign = _async_method(_fleet.resign)
     worker_status = _async_method(_fleet.worker_status)

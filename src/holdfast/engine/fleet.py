@@ -75,6 +75,16 @@ def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
     return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": span(term)})
 
 
+def term_left() -> Statement[timedelta | None]:
+    """How long until the present term ends, unless it is prolonged; None if nobody leads."""
+    return call("queues.term_left", scalar, {})
+
+
+def resign(worker_id: str) -> Statement[bool]:
+    """Answers whether it led."""
+    return call("queues.resign", scalar, {"worker_id": text(worker_id)})
+
+
 def worker_status() -> Statement[list[WorkerStatus]]:
     sql = f"select {columns_of(WorkerStatus)} from queues.worker_status answer order by answer.worker_id"  # noqa: S608 - our names only
     return Statement(sql, (), many(WorkerStatus))

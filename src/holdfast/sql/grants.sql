@@ -42,7 +42,7 @@ grant execute on function queues.enqueue_for_process, queues.enqueue_one_for_pro
 
 grant execute on function
   queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
-  queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.explain
+  queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.term_left, queues.resign, queues.explain
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 

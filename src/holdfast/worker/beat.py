@@ -18,6 +18,7 @@ from holdfast.engine import lease as statements
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.job import Job, Stop
+from holdfast.worker.lead import Candidate
 from holdfast.worker.link import arrive, hang_up, with_defaults
 from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
@@ -41,7 +42,7 @@ class Hands:
 
 
 class Beater(threading.Thread):
-    """Prolongs what is held, learns what is no longer, and sweeps what other workers left behind."""
+    """Prolongs what is held, learns what is no longer, sweeps what others left behind, asks to lead."""
 
     def __init__(
         self,
@@ -51,6 +52,7 @@ class Beater(threading.Thread):
         interval: timedelta,
         lease: timedelta,
         hands: Hands,
+        candidate: Candidate,
         clock: DatabaseClock,
         log: Log,
         metrics: Metrics,
@@ -61,6 +63,7 @@ class Beater(threading.Thread):
         self._interval = interval.total_seconds()
         self._lease = lease.total_seconds()
         self._hands = hands
+        self._candidate = candidate
         self._clock = clock
         self._log = log
         self._metrics = metrics
@@ -94,6 +97,11 @@ class Beater(threading.Thread):
 
     def tell_progress(self) -> None:
         self.beat_within(PROGRESS_SECONDS)
+
+    def withdraw(self) -> None:
+        """Hand leadership over, soon and from this thread: nothing that asks for it can come after that."""
+        self._candidate.withdraw()
+        self._wake.set()
 
     def close(self) -> None:
         self._closed = True
@@ -129,7 +137,9 @@ class Beater(threading.Thread):
             hang_up(connection)
 
     def _seconds_until_next(self) -> float:
-        due = self._next_beat if self.failing else min(self._next_beat, self._next_sweep)
+        due = self._next_beat
+        if not self.failing:
+            due = min(due, self._next_sweep, self._candidate.due)
         return max(0.0, due - time.monotonic())
 
     def _do_what_is_due(self) -> None:
@@ -143,6 +153,8 @@ class Beater(threading.Thread):
             self._next_sweep = now + SWEEP_SECONDS * random.uniform(0.7, 1.3)  # noqa: S311 - spreads load
             self._give_back_stale()
             self._sweep()
+        if now >= self._candidate.due:
+            self._candidate.stand(self._ask)
 
     def _beat(self, sent: float) -> None:
         jobs = self._hands.held()

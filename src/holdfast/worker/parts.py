@@ -16,9 +16,11 @@ from holdfast.worker.beat import Beater, Hands
 from holdfast.worker.claim import Claimer, ClaimLoop
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.demand import Demand
+from holdfast.worker.duties import build_duties
 from holdfast.worker.executors import build_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.last_resort import LastResort
+from holdfast.worker.lead import Candidate, Leader
 from holdfast.worker.link import Link
 from holdfast.worker.listen import Listener
 from holdfast.worker.logs import Log
@@ -69,6 +71,7 @@ class Parts:
     listener: Listener
     releaser: Releaser
     beater: Beater
+    leader: Leader
     watchdog: Watchdog
     last_resort: LastResort
 
@@ -83,7 +86,8 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     runner, attempts = _runner(ground, reporter, demand, watchdog)
     settler = Settler(settling, ground.worker_id, log, metrics, runner.settled)
     releaser = Releaser(settling, ground.worker_id, log, metrics)
-    beater = _beater(ground, runner, clock)
+    leader = Leader(url=ground.url, duties=build_duties(), log=log)
+    beater = _beater(ground, runner, leader, clock)
     listener = Listener(listening, settings, log)
     claim_loop = ClaimLoop(
         Claimer(claiming, ground.worker_id, settings, clock, metrics),
@@ -101,7 +105,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     runner.look_again = listener.woken.set
     attempts.tell_progress = beater.tell_progress
     watchdog.job_of = runner.job_of
-    watchdog.chores = (beater.look_after, ground.chores)
+    watchdog.chores = (beater.look_after, leader.look_after, ground.chores)
     metrics.in_flight = lambda: len(runner.held)
     return Parts(
         links=(claiming, settling, listening),
@@ -112,6 +116,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
         listener=listener,
         releaser=releaser,
         beater=beater,
+        leader=leader,
         watchdog=watchdog,
         last_resort=LastResort(
             url=ground.url,
@@ -163,7 +168,7 @@ def _runner(
     return runner, attempts
 
 
-def _beater(ground: Ground, runner: Runner, clock: DatabaseClock) -> Beater:
+def _beater(ground: Ground, runner: Runner, leader: Leader, clock: DatabaseClock) -> Beater:
     loop = asyncio.get_running_loop()
 
     def stop(job: Job, why: Stop) -> None:
@@ -175,6 +180,7 @@ def _beater(ground: Ground, runner: Runner, clock: DatabaseClock) -> Beater:
         interval=ground.settings.heartbeat,
         lease=ground.settings.lease,
         hands=Hands(held=lambda: list(runner.held), stop=stop, take_stale=runner.take_stale),
+        candidate=Candidate(ground.worker_id, ground.settings.term, leader, ground.log),
         clock=clock,
         log=ground.log,
         metrics=ground.metrics,

@@ -127,6 +127,7 @@ class Worker:
 
     async def _serve(self) -> None:
         parts = self._parts
+        parts.leader.start()
         parts.beater.start()
         parts.watchdog.start()
         self._loops = [
@@ -169,6 +170,7 @@ class Worker:
     async def _wind_down(self) -> None:
         """Claim no more, let handlers end in time, tell what they did, give back what is left."""
         parts = self._parts
+        handing_over = asyncio.create_task(asyncio.to_thread(parts.leader.close, parts.beater.withdraw))
         ends_at = time.monotonic() + self._settings.grace.total_seconds()
         self._log.info("worker_stopping", running=len(parts.runner.running), at_once=self._at_once.is_set())
         await self._up_to(LAST_WORDS_SECONDS, _done(self._loops[0]), hurry=True)
@@ -180,6 +182,7 @@ class Worker:
         await self._up_to(LAST_WORDS_SECONDS, parts.settler.emptied())
         parts.releaser.release_soon(list(parts.runner.held))
         await self._up_to(LAST_WORDS_SECONDS, parts.releaser.emptied())
+        await handing_over
 
     async def _up_to(
         self, seconds: float, event: Coroutine[Any, Any, object], *, hurry: bool = False
@@ -203,6 +206,7 @@ class Worker:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         await parts.releaser.close()
+        await asyncio.to_thread(parts.leader.close)
         await asyncio.to_thread(parts.beater.close)
         await asyncio.to_thread(parts.watchdog.close)
         await parts.runner.close()

@@ -1,5 +1,5 @@
 -- Makes the worker leader for a term, or prolongs its term, and says whether it leads now. Leading is a convenience:
--- nothing is unsafe while nobody leads. For holdfast_worker. Locks: the leadership.
+-- nothing is unsafe while nobody leads. For holdfast_worker. Locks: the leadership, unless somebody else leads.
 create or replace function queues.lead(worker_id text, term interval default '15 seconds')
 returns boolean
 language plpgsql volatile security definer
@@ -7,11 +7,17 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _now timestamptz;
+  -- A leader that a crash of the server forgets would act beside the next one.
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _now timestamptz := queues.clock();
 begin
   if worker_id is null or worker_id = '' or term is null or term not between interval '1 second' and interval '1 hour' then
     raise exception using errcode = 'QF400',
       message = 'lead needs a worker_id and a term between 1 second and 1 hour';
+  end if;
+  -- The common answer in a fleet, without a lock.
+  if exists (select from queues.leadership l where l.worker_id <> lead.worker_id and l.leader_until >= _now) then
+    return false;
   end if;
   perform from queues.leadership l for update;
   -- Read after the row was had: a wait for it must not lengthen the term.

@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  delete from queues.leadership l where l.worker_id = retire_worker.worker_id;
+  perform queues.resign(worker_id);
   delete from queues.worker w where w.worker_id = retire_worker.worker_id;
   return found;
 end

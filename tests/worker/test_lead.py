@@ -1,0 +1,304 @@
+"""One worker of a fleet sees to its duties, while its term certainly holds, and hands over when it stops."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from holdfast.engine import Statement, fleet
+from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
+from holdfast.worker.duties import Ask
+from holdfast.worker.lead import MARGIN, Candidate, Leader
+from holdfast.worker.logs import worker_log
+from support.database import Database
+from support.proxy import Proxy
+from support.workshop import Workshop
+
+TERM = timedelta(seconds=10)
+
+
+class Chore:
+    """A duty of a test: what it does is given, and how often it was done is known."""
+
+    def __init__(
+        self, name: str = "chore", does: Callable[[Ask], float | None] = lambda _: None, interval: float = 60
+    ) -> None:
+        self.name = name
+        self.interval = interval
+        self.done = threading.Semaphore(0)
+        self._does = does
+
+    def run(self, ask: Ask) -> float | None:
+        try:
+            return self._does(ask)
+        finally:
+            self.done.release()
+
+    def was_done(self, times: int = 1) -> bool:
+        return all(self.done.acquire(timeout=30) for _ in range(times))
+
+
+@contextmanager
+def leading(url: str, *duties: Chore, seconds: float = 60) -> Iterator[Leader]:
+    leader = Leader(url=url, duties=duties, log=worker_log("w1"))
+    leader.start()
+    leader.appoint(time.monotonic() + seconds)
+    try:
+        yield leader
+    finally:
+        leader.close()
+        assert not leader.is_alive()
+
+
+def answering(*answers: Any) -> Callable[[Statement[Any]], Any]:
+    """A database that says this, in this order; an exception is raised."""
+    left = list(answers)
+
+    def ask(statement: Statement[Any]) -> Any:
+        answer = left.pop(0)
+        if isinstance(answer, HoldfastError):
+            raise answer
+        return answer
+
+    return ask
+
+
+@pytest.fixture
+def leader(db: Database) -> Leader:
+    return Leader(url=db.dsn, duties=(), log=worker_log("w1"))
+
+
+@pytest.fixture
+def candidate(leader: Leader) -> Candidate:
+    return Candidate("w1", TERM, leader, worker_log("w1"))
+
+
+def seconds_until(due: float) -> float:
+    return due - time.monotonic()
+
+
+def test_a_term_is_counted_from_before_it_was_asked_for_and_not_used_to_its_end(
+    candidate: Candidate, leader: Leader
+) -> None:
+    answered = 0.0
+
+    def slow(statement: Statement[Any]) -> Any:
+        nonlocal answered
+        threading.Event().wait(0.2)
+        answered = time.monotonic()
+        return True
+
+    candidate.stand(slow)
+
+    assert leader._acts_until <= answered - 0.2 + TERM.total_seconds() * (1 - MARGIN)
+
+
+def test_a_leader_asks_for_its_next_term_three_times_before_the_present_one_ends(
+    candidate: Candidate,
+) -> None:
+    candidate.stand(answering(True))
+
+    assert seconds_until(candidate.due) <= TERM.total_seconds() / 3
+
+
+def test_who_does_not_lead_looks_again_right_after_the_present_term(candidate: Candidate) -> None:
+    candidate.stand(answering(False, timedelta(seconds=1)))
+
+    assert seconds_until(candidate.due) < 1.5
+
+
+def test_who_does_not_lead_looks_again_before_a_long_term_ends_because_it_may_be_handed_over(
+    candidate: Candidate,
+) -> None:
+    candidate.stand(answering(False, timedelta(hours=1)))
+
+    assert seconds_until(candidate.due) <= TERM.total_seconds() / 3
+
+
+def test_who_is_told_that_another_leads_acts_no_more(candidate: Candidate, leader: Leader) -> None:
+    candidate.stand(answering(True))
+
+    candidate.stand(answering(False, TERM))
+
+    assert leader.seconds_left <= 0
+
+
+def test_who_loses_a_race_looks_again_soon(candidate: Candidate) -> None:
+    candidate.stand(answering(TryAgain("locked")))
+
+    assert seconds_until(candidate.due) < 1
+
+
+def test_a_database_that_is_gone_is_the_matter_of_the_heartbeat(candidate: Candidate) -> None:
+    with pytest.raises(DatabaseUnavailable):
+        candidate.stand(answering(DatabaseUnavailable("gone")))
+
+
+async def test_a_refusal_is_logged_once_and_costs_no_heartbeat(shop: Workshop, leader: Leader) -> None:
+    candidate = Candidate("w1", TERM, leader, worker_log("w1"))
+
+    for _ in range(3):
+        candidate.stand(answering(InvalidArgument("no")))
+
+    assert len(shop.lines("lead_refused")) == 1
+
+
+def test_who_has_withdrawn_resigns_once_and_asks_no_more(candidate: Candidate) -> None:
+    asked: list[str] = []
+
+    def ask(statement: Statement[Any]) -> Any:
+        asked.append(statement.sql)
+        return True
+
+    candidate.withdraw()
+    assert seconds_until(candidate.due) <= 0
+    candidate.stand(ask)
+
+    assert asked == [fleet.resign("w1").sql]
+    assert candidate.due == float("inf")
+
+
+def test_duties_are_done_at_once_and_then_at_their_interval(db: Database) -> None:
+    rare, often = Chore("rare"), Chore("often", interval=0.01)
+
+    with leading(db.dsn, rare, often):
+        assert rare.was_done()
+        assert often.was_done(3)
+        assert not rare.done.acquire(blocking=False)
+
+
+def test_a_duty_that_wants_to_go_on_gets_its_turn_after_the_others(db: Database) -> None:
+    order: list[str] = []
+    left = [0.0, 0.0]
+
+    def greedy(_: Ask) -> float | None:
+        order.append("greedy")
+        return left.pop() if left else None
+
+    def modest(_: Ask) -> float | None:
+        order.append("modest")
+        return None
+
+    first, second = Chore("greedy", greedy), Chore("modest", modest)
+    with leading(db.dsn, first, second):
+        assert first.was_done(3)
+        assert second.was_done()
+
+    assert order == ["greedy", "modest", "greedy", "greedy"]
+
+
+async def test_a_duty_that_fails_is_logged_and_keeps_no_other_from_its_turn(shop: Workshop) -> None:
+    def fails(ask: Ask) -> None:
+        raise ValueError("out of ideas")
+
+    failing, other = Chore("failing", fails, interval=0.01), Chore("other", interval=0.01)
+    with leading(shop.db.dsn, failing, other):
+        await asyncio.to_thread(failing.was_done, 2)
+        await asyncio.to_thread(other.was_done, 3)
+
+    assert shop.lines("duty_failed", duty="failing", error="out of ideas")
+
+
+def test_a_statement_that_fails_leaves_nothing_behind_for_the_next(db: Database) -> None:
+    answers: list[Any] = []
+
+    def asks(ask: Ask) -> float | None:
+        if not answers:
+            answers.append("asked")
+            ask(fleet.lead(""))
+        answers.append(ask(fleet.clock()))
+        return None
+
+    chore = Chore(does=asks, interval=0.01)
+    with leading(db.dsn, chore):
+        assert chore.was_done(2)
+    assert len(answers) >= 2
+
+
+def test_a_duty_that_asks_after_the_term_has_ended_is_not_answered(db: Database) -> None:
+    asked, ended = threading.Event(), threading.Event()
+    answered = []
+
+    def slow(ask: Ask) -> None:
+        ask(fleet.clock())
+        asked.set()
+        ended.wait(30)
+        answered.append(ask(fleet.clock()))
+
+    chore = Chore(does=slow)
+    with leading(db.dsn, chore) as leader:
+        assert asked.wait(30)
+        leader.dismiss()
+        ended.set()
+        assert chore.was_done()
+    assert answered == []
+
+
+async def test_a_statement_that_runs_past_the_term_is_cancelled_by_the_server(shop: Workshop) -> None:
+    def sleeps(ask: Ask) -> None:
+        ask(Statement("select pg_sleep(600)", (), lambda _: None))
+
+    chore = Chore(does=sleeps)
+    with leading(shop.db.dsn, chore, seconds=1):
+        await shop.until(
+            "select from pg_stat_activity where query = 'select pg_sleep(600)' and state = 'active'"
+        )
+        assert await asyncio.to_thread(chore.was_done)
+        await shop.logged("leading_ended", why="its term was not prolonged")
+    assert not shop.lines("duty_failed")
+
+
+async def test_a_leader_that_stops_does_not_wait_for_a_long_statement(shop: Workshop) -> None:
+    asked = threading.Event()
+
+    def sleeps(ask: Ask) -> None:
+        asked.set()
+        ask(Statement("select pg_sleep(600)", (), lambda _: None))
+
+    with leading(shop.db.dsn, Chore(does=sleeps), seconds=600):
+        await asyncio.to_thread(asked.wait, 30)
+    assert not shop.conn.execute(
+        "select from pg_stat_activity where query = 'select pg_sleep(600)' and state = 'active'"
+    ).fetchall()
+
+
+async def test_of_two_workers_one_leads(shop: Workshop) -> None:
+    async with shop.working() as one, shop.working() as other:
+        await shop.logged("leading", worker_id=one.worker_id)
+        await shop.until("select from queues.worker_status where leader and worker_id = %s", one.worker_id)
+        assert not shop.lines("leading", worker_id=other.worker_id)
+
+
+async def test_a_worker_that_stops_hands_over_before_its_handlers_have_ended(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> None:
+        await gate.wait()
+
+    async with shop.working(term="1m") as one:
+        await shop.logged("leading", worker_id=one.worker_id)
+        await shop.becomes(await long.aenqueue(), "running")
+        async with shop.working(term="1s") as other:
+            one.stop()
+            await shop.logged("leading", worker_id=other.worker_id)
+            assert shop.lines("leading_ended", worker_id=one.worker_id, why="the worker stops")
+            gate.set()
+
+
+async def test_a_leader_that_cannot_reach_the_database_ends_before_its_term_does(
+    shop: Workshop, proxy: Proxy
+) -> None:
+    async with shop.working(proxy.dsn, term="2s") as worker:
+        await shop.logged("leading")
+        proxy.freeze()
+        await shop.logged("leading_ended", why="its term was not prolonged")
+        row = await shop.until("select leader_until > queues.clock() as in_time from queues.leadership")
+        assert row["in_time"]
+        proxy.thaw()
+        await shop.sees(lambda: len(shop.lines("leading", worker_id=worker.worker_id)) == 2)
