@@ -8,13 +8,15 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from tomllib import TOMLDecodeError
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
@@ -27,6 +29,7 @@ from pydantic_settings import (
 from holdfast.errors import ConfigurationError
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
+_PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _PASSWORD = re.compile(r"(//[^:/@]*:).*(?=@)|(password=)[^&\s]+")
 
@@ -69,8 +72,35 @@ def between(least: str, most: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+def _check_http_url(value: str) -> str:
+    """Secrets go there: in the clear only to this machine itself."""
+    parts = urlsplit(value)
+    if not parts.hostname or parts.scheme not in ("https", "http"):
+        raise ValueError("give an address such as https://api.example.com")
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        raise ValueError("give an address that begins with https://")
+    return value.rstrip("/")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether this is the machine itself, so that nobody is on the way."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _check_prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not _PREFIX.fullmatch(value):
+            raise ValueError("give beginnings of numbers such as +49 or +1212, separated by commas")
+    return values
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
+Prefixes = Annotated[Names, AfterValidator(_check_prefixes)]
+HttpUrl = Annotated[str, AfterValidator(_check_http_url)]
 DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
@@ -179,9 +209,49 @@ class Settings(BaseSettings):
         default="mailbox",
         description="Who sends e-mail: mailbox (kept in the database), resend, smtp, or one of a package.",
     )
+    email_sender: str | None = Field(
+        default=None,
+        description="From whom e-mail comes that names no sender: Shop <shop@example.com>.",
+    )
+    resend_api_key: SecretStr | None = Field(default=None, description="Key of the Resend account.")
+    resend_url: HttpUrl = Field(default="https://api.resend.com", description="Where Resend's API is.")
+    smtp_host: str | None = Field(default=None, description="Host of the mail server.")
+    smtp_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
+        default=None,
+        description="Port of the mail server. Without it, 587 for starttls, 465 for tls, 25 for none.",
+    )
+    smtp_security: Literal["starttls", "tls", "none"] = Field(
+        default="starttls",
+        description="How the way to the mail server is encrypted; none only to this machine itself.",
+    )
+    smtp_username: str | None = Field(default=None, description="Login at the mail server.")
+    smtp_password: SecretStr | None = Field(default=None, description="Password of that login.")
+    smtp_ca_file: AbsolutePath | None = Field(
+        default=None,
+        description="Certificates that the mail server's is checked against, instead of the system's.",
+    )
     sms_provider: Annotated[str, Field(min_length=1)] = Field(
         default="mailbox",
         description="Who sends text messages: mailbox (kept in the database), twilio, or one of a package.",
+    )
+    sms_sender: str | None = Field(
+        default=None,
+        description="From whom text messages come that name no sender: a number, or a name where allowed.",
+    )
+    sms_countries: Prefixes = Field(
+        default=(),
+        description="Beginnings of the numbers that may be texted, separated by commas: +49,+43.",
+    )
+    twilio_account_sid: str | None = Field(default=None, description="Account at Twilio.")
+    twilio_auth_token: SecretStr | None = Field(default=None, description="Secret of that account.")
+    twilio_url: HttpUrl = Field(default="https://api.twilio.com", description="Where Twilio's API is.")
+    send_timeout: Annotated[Duration, between("1s", "10m")] = Field(
+        default=timedelta(seconds=30),
+        description="How long a provider may take for one message.",
+    )
+    templates: AbsolutePath = Field(
+        default=Path("templates"),
+        description="Where the templates of messages are.",
     )
 
     @model_validator(mode="after")
@@ -226,6 +296,7 @@ def _explain(error: Mapping[str, Any]) -> str:
     name = str(error["loc"][0])
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"
-    value = _PASSWORD.sub(r"\1\2***", str(error["input"]))
+    secret = SecretStr in get_args(Settings.model_fields[name].annotation)
+    value = "***" if secret else _PASSWORD.sub(r"\1\2***", str(error["input"]))
     allowed = str(error["msg"]).removeprefix("Value error, ")
     return f"{variable_of(name)}={value!r} cannot be used: {allowed}"

@@ -1,4 +1,4 @@
-"""The providers that the settings name."""
+"""The providers that the settings name, each behind the refusals that hold for all."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -6,6 +6,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 from holdfast.comms.provider import EmailProvider, SmsProvider
+from holdfast.comms.providers.guard import GuardedEmail, GuardedSms
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings, variable_of
 
@@ -19,13 +20,11 @@ _OUR_SMS = {"mailbox": "mailbox:SmsMailbox", "twilio": "twilio:Twilio"}
 
 def email_provider(settings: Settings) -> EmailProvider:
     """Opens no connection yet. `settings.database_url` has to be the database of the worker that asks."""
-    provider: EmailProvider = _find("email_provider", settings, _OUR_EMAIL, EMAIL_GROUP)(settings)
-    return provider
+    return GuardedEmail(_find("email_provider", settings, _OUR_EMAIL, EMAIL_GROUP)(settings), settings)
 
 
 def sms_provider(settings: Settings) -> SmsProvider:
-    provider: SmsProvider = _find("sms_provider", settings, _OUR_SMS, SMS_GROUP)(settings)
-    return provider
+    return GuardedSms(_find("sms_provider", settings, _OUR_SMS, SMS_GROUP)(settings), settings)
 
 
 def _find(setting: str, settings: Settings, ours: Mapping[str, str], group: str) -> Callable[[Settings], Any]:
@@ -33,8 +32,7 @@ def _find(setting: str, settings: Settings, ours: Mapping[str, str], group: str)
     name = getattr(settings, setting)
     if name in ours:
         module, _, kind = ours[name].partition(":")
-        found: Callable[[Settings], Any] = getattr(import_module(f"{__name__}.{module}"), kind)
-        return found
+        return _load(name, f"{__name__}.{module}", kind)
     others = {point.name: point for point in entry_points(group=group)}
     if name not in others:
         raise ConfigurationError(
@@ -43,3 +41,13 @@ def _find(setting: str, settings: Settings, ours: Mapping[str, str], group: str)
         )
     loaded: Callable[[Settings], Any] = others[name].load()
     return loaded
+
+
+def _load(name: str, module: str, kind: str) -> Callable[[Settings], Any]:
+    try:
+        found: Callable[[Settings], Any] = getattr(import_module(module), kind)
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the provider {name} needs {error.name}", hint="Run pip install 'holdfast[comms]'."
+        ) from None
+    return found

@@ -1,0 +1,191 @@
+"""What no provider is given to see: fields that could become something else on the way.
+
+A header field is one line of plain text. An address is one address. What a mail server or a provider might
+read in two ways is refused here, so that it does not matter how they read it.
+"""
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast.comms.provider import Email, Sms
+from holdfast.errors import InvalidArgument, TooLarge
+
+MOST_SUBJECT = 500
+MOST_BODY_BYTES = 1024 * 1024
+MOST_SMS = 1600
+MOST_NAME = 200
+MOST_HEADERS = 50
+MOST_HEADER = 900
+MOST_KEY = 256
+
+_LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+_LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_ADDRESS = re.compile(rf"(?P<local>{_LOCAL})@(?P<domain>{_LABEL}(?:\.{_LABEL})+|localhost)")
+_NAMED = re.compile(r'(?P<name>"(?:[^"\\]|\\["\\])*"|[^"<>]*?)\s*<(?P<address>[^<>\s]+)>')
+_E164 = re.compile(r"\+[1-9][0-9]{6,14}")
+_SMS_SENDER = re.compile(
+    r"\+[1-9][0-9]{6,14}|[0-9]{3,8}|MG[0-9a-f]{32}|(?=.*[A-Za-z])[A-Za-z0-9](?:[A-Za-z0-9 ]{0,9}[A-Za-z0-9])?"
+)
+_HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
+_KEY = re.compile(r"[!-~](?:[ -~]*[!-~])?")
+# What the message itself is made of, and what servers on the way write.
+_OUR_HEADERS = re.compile(
+    r"to|cc|bcc|from|sender|subject|reply-to|date|message-id|return-path|received|mime-version"
+    r"|content-.*|resent-.*|dkim-.*|arc-.*|authentication-results",
+    re.IGNORECASE,
+)
+# Readers of e-mail decode such words, also to line breaks; so does Python when it writes one.
+_ENCODED = "=?"
+_SPECIALS = re.compile(r'[()<>@,;:\\".\[\]]')
+
+
+@dataclass(frozen=True, slots=True)
+class Mailbox:
+    """An address, and perhaps whose it is."""
+
+    name: str
+    address: str
+
+    def __str__(self) -> str:
+        """As a header has it, with characters as they are."""
+        if not self.name:
+            return self.address
+        escaped = re.sub(r'(["\\])', r"\\\1", self.name)
+        return (
+            f'"{escaped}" <{self.address}>'
+            if _SPECIALS.search(self.name)
+            else f"{self.name} <{self.address}>"
+        )
+
+
+def check_email(email: Email) -> None:
+    """Raises InvalidArgument, which says which field and why."""
+    check_address("to", email.to)
+    check_subject(email.subject)
+    if email.sender is not None:
+        parse_mailbox("sender", email.sender)
+    if email.reply_to is not None:
+        parse_mailbox("reply_to", email.reply_to)
+    check_headers(email.headers)
+    check_bodies(email.text, email.html)
+    check_key(email.idempotency_key)
+
+
+def check_sms(sms: Sms) -> None:
+    check_number("to", sms.to)
+    check_sms_text(sms.text)
+    if sms.sender is not None:
+        check_sms_sender("sender", sms.sender)
+    check_key(sms.idempotency_key)
+
+
+def check_address(field: str, given: str) -> None:
+    _check_line(field, given)
+    match = _ADDRESS.fullmatch(given)
+    if match is None or len(match["local"]) > 64 or len(given) > 254:  # noqa: PLR2004 - of RFC 5321
+        raise InvalidArgument(
+            f"{field} is not one e-mail address: {given[:100]!r}",
+            hint="Give one address in ASCII, such as ada@example.com; a domain in other letters as xn--….",
+        )
+
+
+def parse_mailbox(field: str, given: str) -> Mailbox:
+    """ada@example.com, Ada <ada@example.com> or "Lovelace, Ada" <ada@example.com>."""
+    _check_line(field, given)
+    match = _NAMED.fullmatch(given.strip())
+    if match is None:
+        check_address(field, given)
+        return Mailbox("", given)
+    check_address(field, match["address"])
+    name = match["name"].strip()
+    if name.startswith('"'):
+        name = re.sub(r'\\(["\\])', r"\1", name[1:-1])
+    elif _SPECIALS.search(name.replace(".", "")):
+        raise InvalidArgument(
+            f"{field} is not one e-mail address: {given[:100]!r}",
+            hint='A name with such characters stands in quotes: "Lovelace, Ada" <ada@example.com>.',
+        )
+    if len(name) > MOST_NAME:
+        raise TooLarge(f"the name in {field} is longer than {MOST_NAME} characters")
+    return Mailbox(name, match["address"])
+
+
+def check_subject(subject: str) -> None:
+    _check_line("subject", subject)
+    if not subject.strip():
+        raise InvalidArgument("subject is empty")
+    if len(subject) > MOST_SUBJECT:
+        raise TooLarge(f"subject is longer than {MOST_SUBJECT} characters")
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    if len(headers) > MOST_HEADERS:
+        raise TooLarge(f"headers has more than {MOST_HEADERS} fields")
+    for name, value in headers.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise InvalidArgument(f"headers has a field that no e-mail can have: {name[:100]!r}")
+        if _OUR_HEADERS.fullmatch(name):
+            raise InvalidArgument(f"headers cannot set {name}, which is written from the message itself")
+        _check_line(f"headers[{name!r}]", value)
+        if len(value.encode()) > MOST_HEADER:
+            raise TooLarge(f"headers[{name!r}] is longer than {MOST_HEADER} bytes")
+    if len({name.lower() for name in headers}) < len(headers):
+        raise InvalidArgument("headers has a field twice")
+
+
+def check_bodies(text: str | None, html: str | None) -> None:
+    if not (text and text.strip()) and not (html and html.strip()):
+        raise InvalidArgument("the message is empty: give text, html or both")
+    for field, body in (("text", text), ("html", html)):
+        if body is not None:
+            _check_body(field, body)
+            if len(body.encode()) > MOST_BODY_BYTES:
+                raise TooLarge(f"{field} is longer than {MOST_BODY_BYTES} bytes")
+
+
+def check_number(field: str, given: str) -> None:
+    if not _E164.fullmatch(given):
+        raise InvalidArgument(
+            f"{field} is not one telephone number in E.164 form: {given[:100]!r}",
+            hint="Give country and number in digits, such as +4915112345678.",
+        )
+
+
+def check_sms_text(text: str) -> None:
+    if not text.strip():
+        raise InvalidArgument("text is empty")
+    _check_body("text", text)
+    if len(text) > MOST_SMS:
+        raise TooLarge(f"text is longer than {MOST_SMS} characters")
+
+
+def check_sms_sender(field: str, given: str) -> None:
+    if not _SMS_SENDER.fullmatch(given):
+        raise InvalidArgument(
+            f"{field} cannot send text messages: {given[:100]!r}",
+            hint="Give a number such as +4915112345678, a short code, or a name of up to 11 letters.",
+        )
+
+
+def check_key(key: str) -> None:
+    if len(key) > MOST_KEY or not _KEY.fullmatch(key):
+        raise InvalidArgument(
+            f"idempotency_key is not 1 to {MOST_KEY} printable ASCII characters: {key[:100]!r}"
+        )
+
+
+def _check_line(field: str, given: str) -> None:
+    """Not only CR, LF and NUL: some libraries also break lines at others."""
+    for character in given:
+        if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
+            raise InvalidArgument(f"{field} holds {character!r}, which no header field may have")
+    if _ENCODED in given:
+        raise InvalidArgument(f"{field} holds {_ENCODED!r}, which begins an encoded word in a header field")
+
+
+def _check_body(field: str, given: str) -> None:
+    for character in given:
+        if unicodedata.category(character) in ("Cc", "Cs") and character not in "\r\n\t":
+            raise InvalidArgument(f"{field} holds {character!r}, which no message may have")

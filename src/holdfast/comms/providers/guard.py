@@ -1,0 +1,73 @@
+"""What holds for every provider: no message reaches it that is malformed or not allowed."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from holdfast.comms.checks import check_email, check_sms, check_sms_sender, parse_mailbox
+from holdfast.comms.provider import Email, EmailProvider, SendFailed, Sent, Sms, SmsProvider
+from holdfast.errors import ConfigurationError, InvalidArgument
+from holdfast.settings import Settings, variable_of
+
+MAILBOX = "mailbox"
+
+
+class GuardedEmail:
+    def __init__(self, provider: EmailProvider, settings: Settings) -> None:
+        self.name = provider.name
+        self.honours_idempotency_key = provider.honours_idempotency_key
+        self._provider = provider
+        self._sender = settings.email_sender
+        _check_setting("email_sender", self._sender, parse_mailbox)
+
+    async def send(self, email: Email) -> Sent:
+        whole = replace(email, sender=email.sender or self._sender)
+        _refuse_malformed(check_email, whole)
+        return await self._provider.send(whole)
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+
+class GuardedSms:
+    def __init__(self, provider: SmsProvider, settings: Settings) -> None:
+        self.name = provider.name
+        self.honours_idempotency_key = provider.honours_idempotency_key
+        self._provider = provider
+        self._sender = settings.sms_sender
+        self._countries = settings.sms_countries
+        _check_setting("sms_sender", self._sender, check_sms_sender)
+
+    async def send(self, sms: Sms) -> Sent:
+        whole = replace(sms, sender=sms.sender or self._sender)
+        _refuse_malformed(check_sms, whole)
+        self._refuse_country(whole.to)
+        return await self._provider.send(whole)
+
+    async def close(self) -> None:
+        await self._provider.close()
+
+    def _refuse_country(self, number: str) -> None:
+        """A mailbox texts nobody, so that nobody has to list countries to try things out."""
+        if self.name != MAILBOX and not number.startswith(self._countries):
+            raise SendFailed(
+                "country_not_allowed",
+                f"{number[:4]}… may not be texted: it begins like nothing in {variable_of('sms_countries')}",
+                permanent=True,
+            )
+
+
+def _refuse_malformed(check: Callable[[Any], None], message: Email | Sms) -> None:
+    try:
+        check(message)
+    except InvalidArgument as error:
+        raise SendFailed("malformed", str(error), permanent=True) from error
+
+
+def _check_setting(name: str, value: str | None, check: Callable[[str, str], object]) -> None:
+    if value is None:
+        return
+    try:
+        check(variable_of(name), value)
+    except InvalidArgument as error:
+        raise ConfigurationError(error.message, hint=error.hint) from None
