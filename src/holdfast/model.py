@@ -61,8 +61,10 @@ class NewTask:
     delay: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Enqueued:
+    """Not frozen, for the same reason."""
+
     task_id: UUID
     created: bool
 

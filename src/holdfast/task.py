@@ -18,6 +18,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any], default=Callable[..., Any])
 
+_OPTIONS = frozenset(("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata"))
+
 
 class Home(Protocol):
     """What a task needs of its app."""
@@ -40,7 +42,8 @@ class Task(Generic[P, R, F]):
         self._function = function
         # Said aloud where the payload may hold a task_type, by which the engine would choose one.
         says = handler.executor != "python" or handler.may_have("task_type")
-        self._executor = handler.executor if says else None
+        self.executor = handler.executor if says else None
+        self.lease = None if handler.lease is None else timedelta(seconds=handler.lease)
         update_wrapper(self, function)
 
     def __repr__(self) -> str:
@@ -78,8 +81,8 @@ class Task(Generic[P, R, F]):
             idempotency_key=key,
             max_attempts=handler.max_attempts if max_attempts is None else max_attempts,
             timeout=None if timeout is None else seconds("timeout", timeout),
-            lease=None if handler.lease is None else timedelta(seconds=handler.lease),
-            executor=self._executor,
+            lease=self.lease,
+            executor=self.executor,
             metadata=with_trace(metadata),
             delay=check_moment(run_at, delay),
         )
@@ -150,8 +153,7 @@ class Task(Generic[P, R, F]):
         progress: Progress | None = None,
     ) -> list[Handle[R]]:
         """All or nothing. Each is a tuple of arguments, or a dict of arguments and options of `enqueue`."""
-        enqueued = self._home.connect().enqueue_many(self._calls(calls), tx, progress)
-        return [self._handle(one) for one in enqueued]
+        return self._handles(self._home.connect().enqueue_many(_Calls(self, calls), tx, progress))
 
     async def aenqueue_many(
         self,
@@ -160,17 +162,13 @@ class Task(Generic[P, R, F]):
         tx: Any = None,
         progress: Progress | None = None,
     ) -> list[Handle[R]]:
-        enqueued = await self._home.connect().aenqueue_many(self._calls(calls), tx, progress)
-        return [self._handle(one) for one in enqueued]
+        return self._handles(await self._home.connect().aenqueue_many(_Calls(self, calls), tx, progress))
 
     def handle(self, task_id: UUID | str) -> Handle[R]:
         """The handle of a task of this type that was enqueued before."""
         return Handle(
             UUID(str(task_id)), created=None, connect=self._home.connect, handlers=self._home.handlers
         )
-
-    def _calls(self, calls: Iterable[Mapping[str, Any] | tuple[Any, ...]]) -> "_Calls":
-        return _Calls(self, calls)
 
     def _handle(self, enqueued: Enqueued) -> Handle[R]:
         return Handle(
@@ -179,6 +177,12 @@ class Task(Generic[P, R, F]):
             connect=self._home.connect,
             handlers=self._home.handlers,
         )
+
+    def _handles(self, enqueued: Iterable[Enqueued]) -> list[Handle[R]]:
+        connect, handlers = self._home.connect, self._home.handlers
+        return [
+            Handle(one.task_id, created=one.created, connect=connect, handlers=handlers) for one in enqueued
+        ]
 
 
 class _Calls:
@@ -189,6 +193,8 @@ class _Calls:
     ) -> None:
         self._task = task
         self._calls = list(calls)
+        # Calls that give arguments only, as most do, differ in their payload only.
+        self._arguments = frozenset(task.handler.arguments.names) - _OPTIONS
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -199,9 +205,22 @@ class _Calls:
     def _one(self, place: int, given: object) -> NewTask:
         try:
             if isinstance(given, Mapping):
-                return self._task.call(**given)
+                return self._plain(given) if given.keys() <= self._arguments else self._task.call(**given)
             if isinstance(given, tuple):
                 return self._task.call(*given)
         except InvalidArgument as error:
             raise type(error)(f"calls[{place}]: {error.message}", hint=error.hint) from None
         raise InvalidArgument(f"calls[{place}] is {given!r}: give a dict or a tuple of arguments")
+
+    def _plain(self, arguments: Mapping[str, Any]) -> NewTask:
+        handler = self._task.handler
+        return NewTask(
+            handler.type,
+            RawJson(handler.check((), arguments)),
+            queue=handler.queue,
+            priority=handler.priority or None,
+            max_attempts=handler.max_attempts,
+            lease=self._task.lease,
+            executor=self._task.executor,
+            metadata=with_trace(None),
+        )

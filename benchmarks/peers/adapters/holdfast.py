@@ -52,6 +52,7 @@ watches: list[asyncio.Task[None]] = []
 @contextmanager
 def producer() -> Iterator[common.Producer]:
     task = wait if common.ORDER.get("task") == "wait" else noop
+    app.connect().run(lambda engine: engine.clock())  # connected before the time is taken, as the others are
     yield common.Producer(
         lambda seq: task.enqueue(seq=seq),
         lambda seqs: task.enqueue_many({"seq": seq} for seq in seqs),
@@ -61,6 +62,7 @@ def producer() -> Iterator[common.Producer]:
 
 @asynccontextmanager
 async def concurrent_producer() -> AsyncIterator[common.AsyncProducer]:
+    await app.connect().arun(lambda engine: engine.clock())
     yield common.AsyncProducer(lambda seq: noop.aenqueue(seq=seq))
     app.close()
 

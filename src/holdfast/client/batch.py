@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from holdfast.model import NewTask, RawJson
 
 MOST_TASKS = 10_000
-FEW_TASKS = 1000
+FEW_TASKS = 500
 """For statements that are sent ahead: few enough that one is built while another runs."""
 MOST_CHARACTERS = 32 * 1024 * 1024
 

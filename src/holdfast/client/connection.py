@@ -13,6 +13,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ConnStatus
 
+from holdfast.client.prepared import PreparedEngine
 from holdfast.engine import AsyncEngine, Engine
 from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
 
@@ -80,7 +81,7 @@ class Pool:
     def __init__(self, address: Address, size: int = POOL_SIZE) -> None:
         self._address = address
         self._turn = threading.BoundedSemaphore(size)
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._idle: list[PreparedEngine] = []
 
     def run(self, work: Callable[[Engine], T], *, repeatable: bool) -> T:
         with self._turn:
@@ -93,12 +94,12 @@ class Pool:
 
     def close(self) -> None:
         while self._idle:
-            self._idle.pop().close()
+            self._idle.pop().connection.close()
 
-    def _attempt(self, connection: psycopg.Connection[Any], work: Callable[[Engine], T]) -> T:
+    def _attempt(self, engine: PreparedEngine, work: Callable[[Engine], T]) -> T:
         usable = False
         try:
-            answer = work(Engine(connection))
+            answer = work(engine)
             usable = True
         except HoldfastError as error:
             usable = not isinstance(error, DatabaseUnavailable)
@@ -106,20 +107,20 @@ class Pool:
         finally:
             # Whatever else was raised, Ctrl-C for one, came in the middle of something.
             if usable:
-                self._idle.append(connection)
+                self._idle.append(engine)
             else:
-                connection.close()
+                engine.connection.close()
         return answer
 
-    def _take(self) -> psycopg.Connection[Any]:
+    def _take(self) -> PreparedEngine:
         while self._idle:
-            connection = self._idle.pop()
-            if not is_dead(connection):
-                return connection
-            connection.close()
+            engine = self._idle.pop()
+            if not is_dead(engine.connection):
+                return engine
+            engine.connection.close()
         return self._open()
 
-    def _open(self) -> psycopg.Connection[Any]:
+    def _open(self) -> PreparedEngine:
         try:
             connection = psycopg.connect(with_defaults(self._address.get()), autocommit=True)
             found = connection.execute("select pg_backend_pid()").fetchone()
@@ -127,7 +128,7 @@ class Pool:
             raise translate(error) from error
         if is_pooled(connection, found):
             connection.prepare_threshold = None
-        return connection
+        return PreparedEngine(connection)
 
 
 class Link:

@@ -57,6 +57,8 @@ def report_json(value: Any) -> str:
 
 def storable_text(field: str, value: str) -> str:
     """Refused here, because each driver has an error of its own for what cannot be sent."""
+    if value.isascii() and "\0" not in value:
+        return value
     if "\0" in value:
         raise NotPortable(f"{field} holds a NUL character, which PostgreSQL cannot store")
     try:

@@ -23,7 +23,10 @@ from holdfast.engine.statement import (
     span,
     text,
 )
+from holdfast.errors import InvalidArgument
 from holdfast.model import Enqueued, NewTask
+
+_ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}, columns_of(Enqueued)).sql
 
 
 def enqueue(task: NewTask) -> Statement[UUID]:
@@ -46,10 +49,17 @@ def enqueue(task: NewTask) -> Statement[UUID]:
 def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
     """All or nothing, answered in order."""
     asked = list(tasks)
-    batch = array_of(_written(task, f"tasks[{n}].") for n, task in enumerate(asked))
+    written: list[str] = []
+    heads: dict[tuple[object, ...], str] = {}
+    try:
+        for task in asked:
+            written.append(_written(task, heads))  # noqa: PERF401 - its length tells which one was refused
+    except InvalidArgument as error:
+        raise type(error)(f"tasks[{len(written)}].{error.message}", hint=error.hint) from None
+    batch = array_of(written)
     if any(task.delay is not None for task in asked):
         return _enqueue_many_delayed(batch)
-    return call("queues.enqueue_many", many(Enqueued), {"tasks": document(batch)}, columns_of(Enqueued))
+    return Statement(_ENQUEUE_MANY, (batch,), many(Enqueued))
 
 
 def ask(task: NewTask) -> Statement[Enqueued]:
@@ -71,28 +81,49 @@ def _enqueue_many_delayed(batch: str) -> Statement[list[Enqueued]]:
     return Statement(sql, (str(batch),), many(Enqueued))
 
 
-def _written(task: NewTask, place: str) -> str:
-    return object_of(
-        type=_text(place, "type", task.type),
-        payload=dump_json(f"{place}payload", task.payload),
-        queue=_text(place, "queue", task.queue),
+def _written(task: NewTask, heads: dict[tuple[object, ...], str]) -> str:
+    """An element of a batch. What the tasks of a batch have in common is written once."""
+    common = (
+        task.type,
+        task.queue,
+        task.priority,
+        task.max_attempts,
+        task.timeout,
+        task.lease,
+        task.executor,
+    )
+    head = heads.get(common)
+    if head is None:
+        head = heads[common] = _head(task)
+    payload = dump_json("payload", task.payload)
+    if task.run_at is None and task.idempotency_key is None and task.metadata is None and task.delay is None:
+        return f'{head}"payload":{payload}}}'
+    own = object_of(
+        payload=payload,
+        run_at=written_instant("run_at", task.run_at),
+        idempotency_key=_text("idempotency_key", task.idempotency_key),
+        metadata=None if task.metadata is None else dump_json("metadata", task.metadata),
+        delay=written_seconds(task.delay),
+    )
+    return head + own[1:]
+
+
+def _head(task: NewTask) -> str:
+    """The beginning of the object, up to where the next member begins."""
+    written = object_of(
+        type=_text("type", task.type),
+        queue=_text("queue", task.queue),
         priority=_number(task.priority),
-        run_at=None if task.run_at is None else written_instant(f"{place}run_at", task.run_at),
-        idempotency_key=_text(place, "idempotency_key", task.idempotency_key),
         max_attempts=_number(task.max_attempts),
         timeout=written_seconds(task.timeout),
         lease=written_seconds(task.lease),
-        executor=_text(place, "executor", task.executor),
-        metadata=None if task.metadata is None else dump_json(f"{place}metadata", task.metadata),
-        delay=written_seconds(task.delay),
+        executor=_text("executor", task.executor),
     )
+    return f"{written[:-1]},"
 
 
-def _text(place: str, name: str, value: str | None) -> str | None:
-    if value is None:
-        return None
-    field = f"{place}{name}"
-    return dump_json(field, storable_text(field, value))
+def _text(name: str, value: str | None) -> str | None:
+    return None if value is None else dump_json(name, storable_text(name, value))
 
 
 def _number(value: int | None) -> str | None:

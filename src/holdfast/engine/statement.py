@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
@@ -88,12 +89,17 @@ def call(
     function: str, decode: Decode[T], arguments: Mapping[str, Argument], columns: str = ""
 ) -> Statement[T]:
     """Call a function with its arguments by name; with columns, as a table."""
-    passed = {name: bound for name, bound in arguments.items() if bound is not None}
-    params = tuple(_checked(name, bound) for name, bound in passed.items())
-    casts = enumerate(((name, bound.cast) for name, bound in passed.items()), start=1)
-    called = f"{function}({', '.join(f'{name} => ${n}::{cast}' for n, (name, cast) in casts)})"
-    sql = f"select {columns} from {called} answer" if columns else f"select {called}"  # noqa: S608 - our names only
-    return Statement(sql, params, decode)
+    passed = [(name, bound) for name, bound in arguments.items() if bound is not None]
+    params = tuple([_checked(name, bound) for name, bound in passed])
+    casts = tuple([(name, bound.cast) for name, bound in passed])
+    return Statement(_called(function, casts, columns), params, decode)
+
+
+@lru_cache(maxsize=1024)
+def _called(function: str, casts: tuple[tuple[str, str], ...], columns: str) -> str:
+    arguments = ", ".join(f"{name} => ${n}::{cast}" for n, (name, cast) in enumerate(casts, start=1))
+    called = f"{function}({arguments})"
+    return f"select {columns} from {called} answer" if columns else f"select {called}"  # noqa: S608 - our names only
 
 
 def columns_of(row: type[Any]) -> str:

@@ -1,0 +1,78 @@
+"""Statements that a connection of our own has seen before."""
+
+from collections.abc import Iterator
+from uuid import UUID
+
+import pytest
+
+from holdfast.client.prepared import MOST_STATEMENTS, PreparedEngine
+from holdfast.engine.enqueue import ask
+from holdfast.engine.statement import Statement, scalar
+from holdfast.errors import DatabaseUnavailable, InvalidArgument, TaskNotFound
+from holdfast.model import NewTask
+from support.database import Database
+
+
+@pytest.fixture
+def engine(db: Database) -> Iterator[PreparedEngine]:
+    with db.connect() as connection:
+        yield PreparedEngine(connection)
+
+
+def prepared(engine: PreparedEngine) -> list[str]:
+    found = engine.connection.execute(
+        "select statement from pg_prepared_statements where name ~ '^holdfast_'"
+    )
+    return [row[0] for row in found]
+
+
+def test_a_statement_is_prepared_when_it_comes_again(engine: PreparedEngine) -> None:
+    task = NewTask("billing.charge", {"invoice": "ä"})
+    first = engine.ask(task)
+    assert prepared(engine) == []
+    second, third = engine.ask(task), engine.ask(task)
+    assert prepared(engine) == [ask(task).sql]
+    assert len({first.task_id, second.task_id, third.task_id}) == 3
+    shown = engine.task_status(third.task_id)
+    assert shown is not None
+    assert shown.payload == {"invoice": "ä"}
+
+
+def test_a_refusal_is_told_as_ever_and_the_connection_stays_usable(engine: PreparedEngine) -> None:
+    for _ in range(3):
+        with pytest.raises(InvalidArgument, match="type"):
+            engine.ask(NewTask("not a type"))
+    assert engine.ask(NewTask("billing.charge")).created
+
+
+def test_a_function_that_was_replaced_meanwhile_is_called_anew(engine: PreparedEngine) -> None:
+    engine.connection.execute("create function public.asked() returns int language sql as 'select 1'")
+    statement: Statement[int] = Statement("select public.asked()", (), scalar)
+    assert [engine.run(statement) for _ in range(3)] == [1, 1, 1]
+    engine.connection.execute(
+        "create or replace function public.asked() returns int language sql as 'select 2'"
+    )
+    assert engine.run(statement) == 2
+
+
+def test_a_lost_connection_is_told_as_ever(db: Database, engine: PreparedEngine) -> None:
+    for _ in range(2):
+        engine.clock()
+    db.connect().execute("select pg_terminate_backend(%s, 10000)", [engine.connection.info.backend_pid])
+    with pytest.raises(DatabaseUnavailable):
+        engine.clock()
+
+
+def test_no_more_are_kept_than_a_connection_should_hold(engine: PreparedEngine) -> None:
+    for n in range(MOST_STATEMENTS + 5):
+        statement: Statement[int] = Statement(f"select {n}", (), scalar)
+        assert [engine.run(statement) for _ in range(2)] == [n, n]
+    assert len(prepared(engine)) == MOST_STATEMENTS
+
+
+def test_behind_a_pooler_nothing_is_prepared(engine: PreparedEngine) -> None:
+    engine.connection.prepare_threshold = None
+    for _ in range(3):
+        with pytest.raises(TaskNotFound):
+            engine.cancel(UUID(int=1))
+    assert prepared(engine) == []
