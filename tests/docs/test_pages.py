@@ -12,10 +12,10 @@ from support.documents import DOCS, ROOT, code, name_of, pages, prose
 
 NAMES = """
   select n.nspname || '.' || c.relname from pg_catalog.pg_class c
-  join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname in ('queues', 'internal')
+  join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname in ('queues', 'internal', 'comms')
   union
   select n.nspname || '.' || p.proname from pg_catalog.pg_proc p
-  join pg_catalog.pg_namespace n on n.oid = p.pronamespace where n.nspname in ('queues', 'internal')
+  join pg_catalog.pg_namespace n on n.oid = p.pronamespace where n.nspname in ('queues', 'internal', 'comms')
 """
 
 # Each pattern is written so that it does not match itself.
@@ -66,9 +66,9 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 
 
 def test_pages_name_only_tables_views_and_functions_that_exist(tx: psycopg.Connection[Any]) -> None:
-    known = {name for (name,) in tx.execute(NAMES).fetchall()} | {"queues.sql", "internal.sql"}
+    known = {name for (name,) in tx.execute(NAMES).fetchall()} | {"queues.sql", "internal.sql", "comms.md"}
     for page in pages():
-        named = set(re.findall(r"\b(?:queues|internal)\.[a-z_]+", page.read_text()))
+        named = set(re.findall(r"\b(?:queues|internal|comms)\.[a-z_]+", page.read_text()))
         assert named - known == set(), name_of(page)
 
 
@@ -86,7 +86,7 @@ def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
     for path in (ROOT / "src/holdfast/sql/functions").rglob("*.sql"):
         head = path.read_text().partition("create or replace")[0]
         if "Locks:" in head and re.search(r"\bFor holdfast_", head):
-            assert f"queues.{path.stem}`" in page, path.name
+            assert re.search(rf"\b(?:queues|comms)\.{path.stem}`", page), path.name
 
 
 def test_every_decision_is_in_the_list_and_has_its_four_parts() -> None:

@@ -43,4 +43,6 @@ def test_a_refusal_is_a_message_and_exit_code_3(blank: Database) -> None:
     blank.connect().execute("create schema queues; create table queues.mine ()")
     refused = holdfast_migrate(dsn=blank.dsn)
     assert refused.returncode == 3
-    assert refused.stderr.startswith("holdfast: The schemas queues and internal are for Holdfast alone")
+    assert refused.stderr.startswith(
+        "holdfast: The schemas queues, internal and comms are for Holdfast alone"
+    )

@@ -97,7 +97,7 @@ def test_a_failing_install_leaves_nothing_behind(blank: Database, release: Relea
     with pytest.raises(Exception, match=r"grants\.sql: division by zero"):
         migrate(blank.dsn, sources=release.sources)
     found = blank.connect().execute("""
-        select nspname::text from pg_namespace where nspname in ('queues', 'internal')
+        select nspname::text from pg_namespace where nspname in ('queues', 'internal', 'comms')
         union all select rolname from pg_roles where rolname like 'holdfast%'
     """)
     assert found.fetchall() == []

@@ -18,7 +18,7 @@ def traces(connection: psycopg.Connection[Any]) -> list[Any]:
         union all
         select pg_describe_object(d.classid, d.objid, 0)
         from pg_depend d join pg_namespace n on n.oid = d.refobjid
-        where d.refclassid = 'pg_namespace'::regclass and n.nspname in ('queues', 'internal')
+        where d.refclassid = 'pg_namespace'::regclass and n.nspname in ('queues', 'internal', 'comms')
         order by 1
     """)
     return found.fetchall()
@@ -32,6 +32,7 @@ def traces(connection: psycopg.Connection[Any]) -> list[Any]:
          "function internal.mine()"),
         ("create schema queues; create type queues.mine as enum ('a')", "type queues.mine"),
         ("create schema queues", "schema queues, which belongs to postgres"),
+        ("create schema comms; create table comms.mine ()", "table comms.mine"),
     ],
 )  # fmt: skip
 def test_schemas_that_are_somebody_elses_are_refused(blank: Database, somebody: str, named: str) -> None:
@@ -42,6 +43,19 @@ def test_schemas_that_are_somebody_elses_are_refused(blank: Database, somebody: 
         migrate(blank.dsn)
     assert named in str(refused.value)
     assert traces(connection) == before
+
+
+def test_a_schema_of_somebody_else_is_refused_with_the_same_words_to_whoever_migrates(
+    blank: Database,
+) -> None:
+    migrate(blank.dsn)
+    admin = blank.connect()
+    admin.execute("drop schema queues, internal, comms cascade")
+    admin.execute("create schema comms; create role deployer login in role holdfast_owner")
+    admin.execute(f"grant create on database {blank.name} to deployer".encode())
+
+    with pytest.raises(MigrationRefused, match="schema comms, which belongs to postgres"):
+        migrate(make_conninfo(blank.dsn, user="deployer"))
 
 
 def test_a_foreign_object_among_ours_is_refused(blank: Database) -> None:
@@ -151,7 +165,7 @@ def test_a_login_that_creates_roles_needs_only_a_place_for_its_schemas(blank: Da
 def test_who_migrates_does_not_show_in_the_schema(blank: Database) -> None:
     migrate(blank.dsn)
     by_superuser = fingerprint(blank.connect())
-    blank.connect().execute("drop schema queues, internal cascade")
+    blank.connect().execute("drop schema queues, internal, comms cascade")
     blank.connect().execute("create role deployer login noinherit; grant holdfast_owner to deployer")
     blank.connect().execute(f"grant create on database {blank.name} to deployer".encode())
     migrate(make_conninfo(blank.dsn, user="deployer"))

@@ -78,7 +78,7 @@ def next_release(release: Release) -> Release:
     )
     release.replace("functions/task/may_read_all.sql", "returns boolean", "returns text")
     release.replace("functions/task/may_read_all.sql", "select pg_has_role", "select 'x' where pg_has_role")
-    for view in ("task_status", "task_event", "task_error"):
+    for view in ("task_status", "task_event", "task_error", "send_email_status", "send_sms_status"):
         name = f"views/{view}.sql"
         release.replace(name, "(select queues.may_read_all())", "(select queues.may_read_all() is not null)")
     release.replace("views/queue_act.sql", "select a.act_id, a.queue,", "select a.queue, a.act_id,")

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.postgres import EmbeddedServer
 from support.clock import Clock
+from support.comms import CHANNELS, Channel
 from support.database import Database, cloned_database
 from support.engine import Connection
 from support.invariant import assert_invariant
@@ -37,6 +38,13 @@ def tx(_session: Connection) -> Iterator[Connection]:
 def clock(tx: Connection) -> Clock:
     """The clock of `tx`, which stands at noon."""
     return Clock(tx)
+
+
+@pytest.fixture(params=CHANNELS, ids=lambda channel: channel.name)
+def channel(request: pytest.FixtureRequest) -> Channel:
+    """E-mail, and then text messages: what holds for one holds for the other."""
+    given: Channel = request.param
+    return given
 
 
 @pytest.fixture(scope="session")

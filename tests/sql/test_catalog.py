@@ -23,12 +23,19 @@ _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client"),
     *("cancel", "reschedule", "explain", "list_tasks", "watch"),
     *("may_read_all", "clock", "status_of"),
+    *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
+}
+_HANDLERS = {
+    *("send_email_supervisor", "get_email_payload", "record_email_success", "record_email_failure"),
+    *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
 }
 _READER = {"explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}
 MAY_EXECUTE = {
     "holdfast_client": _CLIENT,
-    "holdfast_process": _CLIENT | {"enqueue_for_process", "enqueue_one_for_process"},
-    "holdfast_worker": {
+    "holdfast_process": _CLIENT
+    | {"enqueue_for_process", "enqueue_one_for_process", "nudge", "next_check", "refuse_change"},
+    "holdfast_worker": _HANDLERS
+    | {
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
         *("explain", "run_function"),
@@ -39,21 +46,27 @@ MAY_EXECUTE = {
     | {"cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume", "sweep"},
     "holdfast_reader": _READER,
 }
+_SENDS = ("send_email_status", "send_sms_status")
 MAY_SELECT = {
-    "holdfast_client": {"task_status", "task_event", "task_error"},
-    "holdfast_process": {"task_status", "task_event", "task_error"},
+    "holdfast_client": {"task_status", "task_event", "task_error", *_SENDS},
+    "holdfast_process": {"task_status", "task_event", "task_error", *_SENDS},
     "holdfast_worker": set[str](),
     "holdfast_dispatcher": set[str](),
     "holdfast_operator": {
         *("task_status", "task_event", "task_error", "queue_status", "worker_status", "queue_act"),
+        *_SENDS,
     },
     "holdfast_reader": {
         *("task_status", "task_event", "task_error", "queue_status", "worker_status", "queue_act"),
+        *_SENDS,
     },
 }
 
 # What others may call and that runs with the caller's own rights, because it has to see who really calls.
-INVOKERS = {"enqueue", "enqueue_many", "run_function", "may_read_all", "clock", "status_of"}
+INVOKERS = {
+    *("enqueue", "enqueue_many", "run_function", "may_read_all", "clock", "status_of"),
+    *("next_check", "refuse_change"),
+}
 # Without a path of their own, so that the planner can put them into the query that calls them.
 INLINED = {
     *("clock", "new_task_id", "nth_task_id", "looks_right", "text_of_plain", "spec_hash"),
@@ -75,7 +88,7 @@ def _functions(admin: Connection, where: str = "true") -> list[Row]:
               coalesce(p.proconfig, '{{}}') as config, p.provolatile::text as volatility, p.prosrc as body,
               obj_description(p.oid, 'pg_proc') as comment, n.nspname as schema
             from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-            where n.nspname in ('queues', 'internal') and {where} order by 1""",
+            where n.nspname in ('queues', 'internal', 'comms') and {where} order by 1""",
     )
 
 
@@ -91,13 +104,16 @@ def test_everything_belongs_to_the_owner(admin: Connection) -> None:
     strangers = rows(
         admin,
         """select 'schema' as kind, nspname::text as name, nspowner::regrole::text as owner from pg_namespace
-           where nspname in ('queues', 'internal')
+           where nspname in ('queues', 'internal', 'comms')
            union all select 'function', proname, proowner::regrole::text from pg_proc
-           where pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where pronamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
            union all select 'relation', relname, relowner::regrole::text from pg_class
-           where relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where relnamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
            union all select 'type', typname, typowner::regrole::text from pg_type
-           where typnamespace in ('queues'::regnamespace, 'internal'::regnamespace)""",
+           where typnamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)""",
     )
 
     assert len(strangers) > 100
@@ -144,7 +160,7 @@ def test_a_role_may_execute_exactly_what_it_should(admin: Connection, role: str)
     may = rows(
         admin,
         """select p.proname as name from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-           where n.nspname in ('queues', 'internal') and has_schema_privilege(%s, n.oid, 'usage')
+           where n.nspname in ('queues', 'internal', 'comms') and has_schema_privilege(%s, n.oid, 'usage')
              and has_function_privilege(%s, p.oid, 'execute')""",
         [role, role],
     )
@@ -159,7 +175,8 @@ def test_a_role_may_select_exactly_what_it_should_and_write_nothing(admin: Conne
         """select c.relname as name, privilege from pg_class c
            cross join unnest(case c.relkind when 'S' then array['select', 'update', 'usage'] else
              array['select', 'insert', 'update', 'delete', 'truncate', 'references', 'trigger'] end) privilege
-           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where c.relnamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
              and c.relkind in ('r', 'p', 'v', 'm', 'S', 'f')
              and case c.relkind when 'S' then has_sequence_privilege(%s, c.oid, privilege)
                else has_table_privilege(%s, c.oid, privilege) end""",
@@ -174,7 +191,7 @@ def test_no_role_may_create_anything_in_our_schemas(admin: Connection, role: str
     may = rows(
         admin,
         """select nspname from pg_namespace
-           where nspname in ('queues', 'internal') and has_schema_privilege(%s, oid, 'create')""",
+           where nspname in ('queues', 'internal', 'comms') and has_schema_privilege(%s, oid, 'create')""",
         [role],
     )
 
@@ -185,19 +202,22 @@ def test_everybody_may_do_nothing(admin: Connection) -> None:
     public = rows(
         admin,
         """select 'function' as kind, p.oid::regprocedure::text as name from pg_proc p
-           where p.pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where p.pronamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
              and has_function_privilege('public', p.oid, 'execute')
            union all
            select 'relation', c.oid::regclass::text from pg_class c, aclexplode(c.relacl) a
-           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace) and a.grantee = 0
+           where c.relnamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace) and a.grantee = 0
            union all
            select 'type', t.oid::regtype::text from pg_type t left join pg_class c on c.oid = t.typrelid
-           where t.typnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where t.typnamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
              and t.typtype in ('c', 'd', 'e') and coalesce(c.relkind, 'c') = 'c'
              and has_type_privilege('public', t.oid, 'usage')
            union all
            select 'schema', n.nspname from pg_namespace n
-           where n.nspname in ('queues', 'internal')
+           where n.nspname in ('queues', 'internal', 'comms')
              and has_schema_privilege('public', n.oid, 'usage, create')""",
     )
 
@@ -224,10 +244,12 @@ def test_nobody_but_the_owner_and_our_roles_is_granted_anything(admin: Connectio
         admin,
         """select distinct a.grantee::regrole::text as name from (
              select relacl as acl from pg_class
-             where relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+             where relnamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
              union all select proacl from pg_proc
-             where pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
-             union all select nspacl from pg_namespace where nspname in ('queues', 'internal')) o,
+             where pronamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
+             union all select nspacl from pg_namespace where nspname in ('queues', 'internal', 'comms')) o,
            aclexplode(o.acl) a""",
     )
 
@@ -271,7 +293,8 @@ def test_every_table_and_view_has_a_comment(admin: Connection) -> None:
     bare = rows(
         admin,
         """select c.relname from pg_class c
-           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where c.relnamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
              and c.relkind in ('r', 'v') and obj_description(c.oid, 'pg_class') is null""",
     )
 
@@ -318,7 +341,7 @@ def test_what_is_immutable_calls_nothing_that_is_not(admin: Connection) -> None:
     wrong = [
         (row["name"], called)
         for row in _functions(admin)
-        for called in re.findall(r"(?:queues|internal)\.(\w+)\s*\(", _statements(row["body"]))
+        for called in re.findall(r"(?:queues|internal|comms)\.(\w+)\s*\(", _statements(row["body"]))
         if called in volatility
         and order.index(volatility[called]) > order.index(row["volatility"])
         and called not in CLOCKS
@@ -337,12 +360,13 @@ def test_only_the_clock_tells_the_time(admin: Connection) -> None:
     views = rows(
         admin,
         """select relname as name, pg_get_viewdef(oid) as body from pg_class
-           where relnamespace = 'queues'::regnamespace and relkind = 'v'""",
+           where relnamespace in ('queues'::regnamespace, 'comms'::regnamespace) and relkind = 'v'""",
     )
     defaults = rows(
         admin,
         """select adrelid::regclass::text as name, pg_get_expr(adbin, adrelid) as body from pg_attrdef
-           join pg_class c on c.oid = adrelid where c.relnamespace = 'queues'::regnamespace""",
+           join pg_class c on c.oid = adrelid
+           where c.relnamespace in ('queues'::regnamespace, 'comms'::regnamespace)""",
     )
 
     told = {
@@ -374,7 +398,7 @@ def test_no_function_opens_a_subtransaction(admin: Connection) -> None:
     assert catching == []
 
 
-def test_no_table_has_a_trigger_a_rule_or_a_foreign_key(admin: Connection) -> None:
+def test_no_table_of_the_engine_has_a_trigger_a_rule_or_a_foreign_key(admin: Connection) -> None:
     found = rows(
         admin,
         """select t.tgname::text as name from pg_trigger t join pg_class c on c.oid = t.tgrelid
@@ -391,7 +415,8 @@ def test_no_table_has_a_trigger_a_rule_or_a_foreign_key(admin: Connection) -> No
 def test_every_view_is_a_barrier(admin: Connection) -> None:
     leaky = rows(
         admin,
-        """select relname from pg_class where relnamespace = 'queues'::regnamespace and relkind = 'v'
+        """select relname from pg_class
+           where relnamespace in ('queues'::regnamespace, 'comms'::regnamespace) and relkind = 'v'
              and not coalesce(reloptions, '{}') @> '{security_barrier=true}'""",
     )
 
@@ -406,7 +431,8 @@ def test_no_argument_is_unnamed(admin: Connection) -> None:
     unnamed: list[Any] = rows(
         admin,
         """select proname from pg_proc
-           where pronamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where pronamespace in (
+             'queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
              and pronargs > 0 and (proargnames is null or '' = any(proargnames))""",
     )
 

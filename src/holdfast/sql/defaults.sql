@@ -1,5 +1,8 @@
+
+
 comment on schema queues is 'Holdfast: the engine. Every change of state is a function here.';
 comment on schema internal is 'Holdfast: the function runner.';
+comment on schema comms is 'Holdfast: e-mail and text messages, the first business process built on the engine.';
 
 -- Only the global form works: a default that PUBLIC has everywhere cannot be taken away schema by schema.
 alter default privileges for role holdfast_owner revoke execute on functions from public;

@@ -10,15 +10,15 @@ begin
     from (
       select 'schema' as kind, n.oid::pg_catalog.regnamespace::text as name, a.grantee
       from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a
-      where n.nspname in ('queues', 'internal')
+      where n.nspname in ('queues', 'internal', 'comms')
       union all
       select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::pg_catalog.regclass::text, a.grantee
       from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
-      where c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace)
+      where c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace, 'comms'::pg_catalog.regnamespace)
       union all
       select 'routine', p.oid::pg_catalog.regprocedure::text, a.grantee
       from pg_catalog.pg_proc p cross join lateral pg_catalog.aclexplode(p.proacl) a
-      where p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace)
+      where p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace, 'comms'::pg_catalog.regnamespace)
     ) held
     where held.grantee = 0 or held.grantee in (
       select r.oid from pg_catalog.pg_roles r
@@ -33,12 +33,15 @@ $$;
 grant usage on schema queues to
   holdfast_client, holdfast_process, holdfast_worker, holdfast_dispatcher, holdfast_operator, holdfast_reader;
 grant usage on schema internal to holdfast_worker;
+grant usage on schema comms to holdfast_client, holdfast_process, holdfast_worker, holdfast_operator, holdfast_reader;
 
 grant execute on function
   queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_one_for_client,
   queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.watch
 to holdfast_client;
-grant execute on function queues.enqueue_for_process, queues.enqueue_one_for_process to holdfast_process;
+grant execute on function
+  queues.enqueue_for_process, queues.enqueue_one_for_process, queues.nudge, queues.next_check, queues.refuse_change
+to holdfast_process;
 
 grant execute on function
   queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
@@ -56,3 +59,12 @@ grant select on
   queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.queue_act
 to holdfast_reader;
 grant select on queues.task_status, queues.task_event, queues.task_error to holdfast_client;
+
+grant execute on function
+  comms.create_email_message, comms.kickoff_send_email_task, comms.create_sms_message, comms.kickoff_send_sms_task
+to holdfast_client;
+grant execute on function
+  comms.send_email_supervisor, comms.get_email_payload, comms.record_email_success, comms.record_email_failure,
+  comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure
+to holdfast_worker;
+grant select on comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;

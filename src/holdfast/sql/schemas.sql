@@ -3,7 +3,7 @@ do $$
 declare
   _schema text;
 begin
-  foreach _schema in array array['queues', 'internal'] loop
+  foreach _schema in array array['queues', 'internal', 'comms'] loop
     -- Not "if not exists": that asks for the right to create even where there is nothing to create.
     if pg_catalog.to_regnamespace(_schema) is null then
       execute pg_catalog.format('create schema %I authorization holdfast_owner', _schema);

@@ -13,12 +13,12 @@ begin
   from (
     select pg_catalog.format('schema %s, which belongs to %s', n.nspname, n.nspowner::pg_catalog.regrole) as what
     from pg_catalog.pg_namespace n
-    where n.nspname in ('queues', 'internal') and n.nspowner <> _owner
+    where n.nspname in ('queues', 'internal', 'comms') and n.nspowner <> _owner
     union all
     select pg_catalog.pg_describe_object(d.classid, d.objid, 0)
     from pg_catalog.pg_namespace n
     join pg_catalog.pg_depend d on d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass and d.refobjid = n.oid
-    where n.nspname in ('queues', 'internal')
+    where n.nspname in ('queues', 'internal', 'comms')
       and not exists (
         select from pg_catalog.pg_shdepend o
         where o.dbid = (select db.oid from pg_catalog.pg_database db where db.datname = pg_catalog.current_database())
@@ -27,7 +27,7 @@ begin
   ) found;
   if _foreign is not null then
     raise exception using message = pg_catalog.format(
-      'The schemas queues and internal are for Holdfast alone, and this database has %s. '
+      'The schemas queues, internal and comms are for Holdfast alone, and this database has %s. '
       'Move that to another schema, or give Holdfast a database of its own.', _foreign);
   end if;
 
@@ -36,7 +36,8 @@ begin
     from (
       select d.classid, d.objid from pg_catalog.pg_depend d
       where d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
-        and d.refobjid in (pg_catalog.to_regnamespace('queues'), pg_catalog.to_regnamespace('internal'))
+        and d.refobjid in (
+          pg_catalog.to_regnamespace('queues'), pg_catalog.to_regnamespace('internal'), pg_catalog.to_regnamespace('comms'))
       limit 10
     ) found;
     if _foreign is not null then

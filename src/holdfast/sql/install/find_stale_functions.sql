@@ -8,7 +8,7 @@ declare
 begin
   _stale := array(
     select p.oid from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-    where n.nspname in ('queues', 'internal')
+    where n.nspname in ('queues', 'internal', 'comms')
       and not exists (
         select from pg_catalog.jsonb_array_elements(_wanted) w where w ->> 'name' = n.nspname || '.' || p.proname));
 
@@ -18,7 +18,7 @@ begin
     join (
       select p.oid, n.nspname || '.' || p.proname as name, p.pronargdefaults as defaults
       from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-      where n.nspname in ('queues', 'internal')
+      where n.nspname in ('queues', 'internal', 'comms')
     ) live on live.name = w ->> 'name'
   loop
     begin

@@ -8,7 +8,7 @@ declare
 begin
   _stale := exists (
     select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
-    where n.nspname in ('queues', 'internal') and c.relkind = 'v'
+    where n.nspname in ('queues', 'internal', 'comms') and c.relkind = 'v'
       and not exists (
         select from pg_catalog.jsonb_array_elements(_wanted) w where w ->> 'name' = n.nspname || '.' || c.relname));
 

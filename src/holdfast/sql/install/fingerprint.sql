@@ -2,7 +2,7 @@
 -- are the same fact, though the catalog tells them apart.
 with
 our_schema as (
-  select n.* from pg_catalog.pg_namespace n where n.nspname in ('queues', 'internal')
+  select n.* from pg_catalog.pg_namespace n where n.nspname in ('queues', 'internal', 'comms')
 ),
 our_relation as (
   select c.*, s.nspname, pg_catalog.format('%I.%I', s.nspname, c.relname) as name

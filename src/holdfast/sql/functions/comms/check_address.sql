@@ -1,0 +1,16 @@
+-- Refuses what is not plainly one e-mail address. The provider has the last word on whether it exists.
+create or replace function comms.check_address(field text, value text)
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  perform comms.check_line(field, value, 320);
+  if value !~ '^[^\s@,;:<>()\[\]"\\]{1,64}@[^\s@,;:<>()\[\]"\\.]+(\.[^\s@,;:<>()\[\]"\\.]+)*$' then
+    raise exception using errcode = 'QF400', message = format('%s %s is not one e-mail address', field, to_json(value)),
+      hint = 'Write it as ada@example.org, without a name and without others.';
+  end if;
+end
+$$;
+
+comment on function comms.check_address(text, text) is 'Refuses what is not plainly one e-mail address.';

@@ -1,0 +1,30 @@
+-- Refuses a send that cannot be started: of a message that does not exist or that another login wrote, or on terms that make no sense.
+create or replace function comms.check_kickoff(
+  message_id bigint, channel text, scheduled_at timestamptz, max_attempts integer, when_unknown text)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+begin
+  if max_attempts is null or max_attempts not between 1 and 20 then
+    raise exception using errcode = 'QF400', message = 'max_attempts must be between 1 and 20';
+  elsif when_unknown is null or when_unknown not in ('retry', 'stop') then
+    raise exception using errcode = 'QF400', message = format('when_unknown %s is neither retry nor stop', coalesce(to_json(when_unknown)::text, 'null'));
+  end if;
+  if scheduled_at is not null then
+    perform queues.parse_time('scheduled_at', to_jsonb(scheduled_at) #>> '{}', queues.clock());
+  end if;
+  perform from comms.message m
+  where m.message_id = check_kickoff.message_id and m.channel = check_kickoff.channel
+    and (m.created_by = session_user or pg_has_role(session_user, 'holdfast_worker', 'member')
+      or pg_has_role(session_user, 'holdfast_operator', 'member'));
+  if not found then
+    raise exception using errcode = 'QF404', message = format('there is no %s message %s', channel, coalesce(message_id::text, 'null')),
+      hint = format('Write one with comms.create_%s_message; a message of another login reads as if it did not exist.', channel);
+  end if;
+end
+$$;
+
+comment on function comms.check_kickoff(bigint, text, timestamptz, integer, text) is
+  'Refuses a send that cannot be started.';

@@ -1,0 +1,17 @@
+-- Refuses what does not fit on one line of a message: a line break in an address or a subject would be a header of its own.
+create or replace function comms.check_line(field text, value text, most integer)
+returns void
+language plpgsql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if value ~ '[\x01-\x1f\x7f]' then
+    raise exception using errcode = 'QF400', message = format('%s must not hold line breaks or control characters', field);
+  elsif octet_length(value) not between 1 and most then
+    raise exception using errcode = 'QF400', message = format('%s must be between 1 and %s bytes long', field, most);
+  end if;
+end
+$$;
+
+comment on function comms.check_line(text, text, integer) is
+  'Refuses what does not fit on one line of a message.';

@@ -1,0 +1,11 @@
+-- A fact: how many attempts have failed.
+create or replace function comms.count_send_email_task_failures(send_email_task_id bigint)
+returns integer
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select count(*)::integer from comms.send_email_task_failed f
+  where f.send_email_task_id = count_send_email_task_failures.send_email_task_id
+$$;
+
+comment on function comms.count_send_email_task_failures(bigint) is 'how many attempts have failed.';

@@ -1,0 +1,41 @@
+-- Writes an e-mail down, in the caller's transaction, and answers its id; comms.kickoff_send_email_task sends it.
+-- For holdfast_client and holdfast_process. Locks: nothing.
+create or replace function comms.create_email_message(
+  recipient text,
+  subject text,
+  text_body text default null,
+  html_body text default null,
+  sender text default null,
+  reply_to text default null,
+  headers jsonb default '{}')
+returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  _most_bytes constant integer := 1048576;
+  _id bigint;
+begin
+  perform comms.check_address('recipient', coalesce(recipient, ''));
+  perform comms.check_line('subject', coalesce(subject, ''), 998);
+  perform comms.check_line('sender', sender, 500);
+  perform comms.check_line('reply_to', reply_to, 500);
+  if text_body is null and html_body is null then
+    raise exception using errcode = 'QF400', message = 'an e-mail needs a text_body, an html_body or both';
+  elsif coalesce(octet_length(text_body), 0) + coalesce(octet_length(html_body), 0) > _most_bytes then
+    raise exception using errcode = 'QF413', message = format('an e-mail takes up to %s bytes of text_body and html_body', _most_bytes);
+  elsif jsonb_typeof(headers) is distinct from 'object' then
+    raise exception using errcode = 'QF400', message = 'headers must be an object';
+  end if;
+  perform comms.check_header(h.name, h.value) from jsonb_each(headers) h(name, value);
+
+  insert into comms.message (channel, created_at, created_by) values ('email', queues.clock(), session_user)
+  returning message_id into _id;
+  insert into comms.email_message (message_id, recipient, subject, text_body, html_body, sender, reply_to, headers)
+  values (_id, recipient, subject, text_body, html_body, sender, reply_to, headers);
+  return _id;
+end
+$$;
+
+comment on function comms.create_email_message(text, text, text, text, text, text, jsonb) is
+  'Writes an e-mail down, in the caller''s transaction, and answers its id.';

@@ -1,0 +1,12 @@
+-- A fact: whether this attempt has failed.
+create or replace function comms.has_email_attempt_failed(send_email_task_id bigint, attempt integer)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+    select from comms.send_email_task_failed f
+    where f.send_email_task_id = has_email_attempt_failed.send_email_task_id and f.attempt = has_email_attempt_failed.attempt)
+$$;
+
+comment on function comms.has_email_attempt_failed(bigint, integer) is 'Whether this attempt has failed.';

@@ -1,0 +1,12 @@
+-- A fact: whether the supervisor has taken its last decision.
+create or replace function comms.has_send_email_task_ended(send_email_task_id bigint)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+    select from comms.send_email_task_supervised s
+    where s.send_email_task_id = has_send_email_task_ended.send_email_task_id and s.next_task_id is null)
+$$;
+
+comment on function comms.has_send_email_task_ended(bigint) is 'whether the supervisor has taken its last decision.';

@@ -1,0 +1,11 @@
+-- A fact: whether the provider has taken the text message over.
+create or replace function comms.has_send_sms_task_succeeded(send_sms_task_id bigint)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+    select from comms.send_sms_task_succeeded s where s.send_sms_task_id = has_send_sms_task_succeeded.send_sms_task_id)
+$$;
+
+comment on function comms.has_send_sms_task_succeeded(bigint) is 'whether the provider has taken the text message over.';

@@ -1,0 +1,12 @@
+-- A fact: whether this attempt has succeeded.
+create or replace function comms.has_sms_attempt_succeeded(send_sms_task_id bigint, attempt integer)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select exists (
+    select from comms.send_sms_task_succeeded f
+    where f.send_sms_task_id = has_sms_attempt_succeeded.send_sms_task_id and f.attempt = has_sms_attempt_succeeded.attempt)
+$$;
+
+comment on function comms.has_sms_attempt_succeeded(bigint, integer) is 'Whether this attempt has succeeded.';

@@ -1,0 +1,11 @@
+-- A fact: how the last attempt that failed went wrong, or null.
+create or replace function comms.last_send_email_task_failure(send_email_task_id bigint)
+returns comms.send_email_task_failed
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select f from comms.send_email_task_failed f
+  where f.send_email_task_id = last_send_email_task_failure.send_email_task_id order by f.attempt desc limit 1
+$$;
+
+comment on function comms.last_send_email_task_failure(bigint) is 'how the last attempt that failed went wrong, or null.';

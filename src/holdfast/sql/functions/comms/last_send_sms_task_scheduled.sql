@@ -1,0 +1,11 @@
+-- A fact: the attempt that was scheduled last, or null.
+create or replace function comms.last_send_sms_task_scheduled(send_sms_task_id bigint)
+returns comms.send_sms_task_scheduled
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select s from comms.send_sms_task_scheduled s
+  where s.send_sms_task_id = last_send_sms_task_scheduled.send_sms_task_id order by s.attempt desc limit 1
+$$;
+
+comment on function comms.last_send_sms_task_scheduled(bigint) is 'the attempt that was scheduled last, or null.';

@@ -1,0 +1,36 @@
+-- A trigger that keeps facts as they are: whoever updates, deletes or truncates is refused, also the owner and its functions.
+-- For tables of a business process: create trigger … before update or delete or truncate … for each statement, enabled always.
+-- For holdfast_process.
+create or replace function queues.refuse_change()
+returns trigger
+language plpgsql
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception using errcode = 'QF412',
+    message = format('%I.%I is append-only: %s is refused', tg_table_schema, tg_table_name, lower(tg_op)),
+    hint = 'What has changed is another fact: insert it.';
+end
+$$;
+
+comment on function queues.refuse_change() is
+  'A trigger that keeps facts as they are: whoever updates, deletes or truncates is refused.';
+
+do $install$
+declare
+  _table text;
+begin
+  for _table in
+    select c.relname from pg_catalog.pg_class c
+    where c.relnamespace = 'comms'::pg_catalog.regnamespace and c.relkind = 'r'
+      and (c.relname in ('message', 'email_message', 'sms_message') or c.relname ~ '^send_(email|sms)_task(_scheduled|_failed|_succeeded|_supervised)?$')
+      and not exists (select from pg_catalog.pg_trigger t where t.tgrelid = c.oid and t.tgname = 'append_only')
+  loop
+    execute pg_catalog.format(
+      'create trigger append_only before update or delete or truncate on comms.%I '
+      'for each statement execute function queues.refuse_change()', _table);
+    -- Also where triggers are off, as in a session that restores a dump or applies a replica's changes.
+    execute pg_catalog.format('alter table comms.%I enable always trigger append_only', _table);
+  end loop;
+end
+$install$;

@@ -1,0 +1,33 @@
+-- Moves a waiting task to another time and says whether it waited; a task that does not wait is left as it is.
+-- Behind reschedule and nudge, which say who may do it. Locks: the ready row.
+create or replace function queues.move_waiting(task_id uuid, run_at timestamptz, reason text, now timestamptz)
+returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _former queues.ready;
+begin
+  for _try in 1..100 loop
+    delete from queues.ready r where r.task_id = move_waiting.task_id returning r.* into _former;
+    exit when found;
+    if not exists (select from queues.ready r where r.task_id = move_waiting.task_id) then
+      return false;
+    end if;
+    perform queues.give_up_after(_try, task_id);
+  end loop;
+
+  -- A new row, not an update: claims rely on ready rows never moving.
+  insert into queues.ready (task_id, run_at, lane_id, attempt)
+  values (task_id, run_at, _former.lane_id, _former.attempt);
+  insert into queues.act (task_id, act, occurred_at, actor, reason, data)
+  values (task_id, 'rescheduled', now, session_user, left(reason, 2000),
+    jsonb_build_object('from', _former.run_at, 'to', run_at));
+  perform queues.wake_for(task_id);
+  return true;
+end
+$$;
+
+comment on function queues.move_waiting(uuid, timestamptz, text, timestamptz) is
+  'Moves a waiting task to another time and says whether it waited.';

@@ -1,0 +1,189 @@
+-- E-mail and text messages: what shall be sent, and what happened. Everything here is written once and never changed:
+-- a trigger of functions/process/refuse_change.sql stops updates and deletes, also of the functions of the owner.
+
+create table comms.message (
+  message_id bigint generated always as identity constraint message_pkey primary key,
+  channel text collate "C" not null constraint known_channel check (channel in ('email', 'sms')),
+  created_at timestamptz not null,
+  created_by text collate "C" not null,
+  constraint message_has_one_channel unique (message_id, channel)
+);
+comment on table comms.message is 'What shall be sent, whatever the channel. Append-only.';
+comment on column comms.message.created_by is 'The login (session_user) that wrote it.';
+
+create table comms.email_message (
+  message_id bigint constraint email_message_pkey primary key,
+  channel text collate "C" not null default 'email' constraint is_email check (channel = 'email'),
+  recipient text not null,
+  subject text not null,
+  text_body text,
+  html_body text,
+  sender text,
+  reply_to text,
+  headers jsonb not null default '{}' constraint headers_is_an_object check (jsonb_typeof(headers) = 'object'),
+  constraint has_a_body check (text_body is not null or html_body is not null),
+  constraint email_of_message foreign key (message_id, channel) references comms.message (message_id, channel)
+);
+comment on table comms.email_message is 'An e-mail, as it is handed to the provider. Append-only.';
+
+create table comms.sms_message (
+  message_id bigint constraint sms_message_pkey primary key,
+  channel text collate "C" not null default 'sms' constraint is_sms check (channel = 'sms'),
+  recipient text not null,
+  text_body text not null,
+  sender text,
+  constraint sms_of_message foreign key (message_id, channel) references comms.message (message_id, channel)
+);
+comment on table comms.sms_message is 'A text message, as it is handed to the provider. Append-only.';
+
+create table comms.send_email_task (
+  send_email_task_id bigint generated always as identity constraint send_email_task_pkey primary key,
+  message_id bigint not null constraint email_to_send references comms.email_message,
+  created_at timestamptz not null,
+  created_by text collate "C" not null,
+  scheduled_at timestamptz not null,
+  max_attempts integer not null constraint email_attempts_within_bounds check (max_attempts between 1 and 20),
+  when_unknown text collate "C" not null constraint email_policy_is_known check (when_unknown in ('retry', 'stop')),
+  send_key uuid not null constraint one_key_per_email unique
+);
+create index sends_of_email on comms.send_email_task (message_id);
+create index emails_by_login on comms.send_email_task (created_by, send_email_task_id);
+comment on table comms.send_email_task is 'One logical send of one e-mail: the root of the process. Append-only.';
+comment on column comms.send_email_task.scheduled_at is 'Not before then.';
+comment on column comms.send_email_task.when_unknown is 'What follows an attempt of which nobody knows whether it was sent: retry or stop.';
+comment on column comms.send_email_task.send_key is 'The idempotency key at the provider, the same for all attempts.';
+
+create table comms.send_email_task_scheduled (
+  send_email_task_id bigint not null constraint email_scheduled references comms.send_email_task,
+  attempt integer not null constraint email_attempt_counts_from_one check (attempt >= 1),
+  scheduled_at timestamptz not null,
+  run_at timestamptz not null,
+  task_id uuid not null constraint one_email_attempt_per_task unique,
+  constraint one_email_of_each_attempt primary key (send_email_task_id, attempt)
+);
+comment on table comms.send_email_task_scheduled is 'A fact: the supervisor has scheduled this attempt. Append-only.';
+comment on column comms.send_email_task_scheduled.task_id is 'The task in the queue that makes the attempt.';
+
+create table comms.send_email_task_failed (
+  send_email_task_id bigint not null,
+  attempt integer not null,
+  failed_at timestamptz not null,
+  kind text not null,
+  message text not null,
+  permanent boolean not null,
+  outcome_unknown boolean not null,
+  retry_at timestamptz,
+  detail jsonb,
+  constraint one_failure_per_email_attempt primary key (send_email_task_id, attempt),
+  constraint email_attempt_that_failed foreign key (send_email_task_id, attempt)
+    references comms.send_email_task_scheduled (send_email_task_id, attempt)
+);
+comment on table comms.send_email_task_failed is 'A fact: this attempt has failed. Append-only.';
+comment on column comms.send_email_task_failed.permanent is 'Another attempt would fail as well.';
+comment on column comms.send_email_task_failed.outcome_unknown is 'The provider may have sent it, and another attempt may send it twice.';
+comment on column comms.send_email_task_failed.retry_at is 'The provider asks to be left alone until then.';
+
+create table comms.send_email_task_succeeded (
+  send_email_task_id bigint constraint one_success_per_email primary key,
+  attempt integer not null,
+  succeeded_at timestamptz not null,
+  provider text,
+  provider_message_id text,
+  detail jsonb,
+  constraint email_attempt_that_succeeded foreign key (send_email_task_id, attempt)
+    references comms.send_email_task_scheduled (send_email_task_id, attempt)
+);
+comment on table comms.send_email_task_succeeded is 'A fact: the provider has taken the e-mail over. At most one per send. Append-only.';
+
+create table comms.send_email_task_supervised (
+  send_email_task_id bigint not null constraint email_supervised references comms.send_email_task,
+  run integer not null constraint email_run_counts_from_one check (run >= 1),
+  supervised_at timestamptz not null,
+  decision text collate "C" not null constraint known_email_decision check (
+    decision in ('sleep', 'attempt', 'wait', 'succeeded', 'failed', 'gave_up')),
+  reason text not null,
+  next_run_at timestamptz,
+  next_task_id uuid,
+  constraint one_decision_per_email_run primary key (send_email_task_id, run),
+  constraint email_goes_on_or_ends check (
+    (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up')) and (next_run_at is null) = (next_task_id is null))
+);
+create unique index one_end_per_email on comms.send_email_task_supervised (send_email_task_id) where next_task_id is null;
+comment on table comms.send_email_task_supervised is 'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';
+comment on column comms.send_email_task_supervised.next_task_id is 'The task in the queue that is the next run; null in the last.';
+
+create table comms.send_sms_task (
+  send_sms_task_id bigint generated always as identity constraint send_sms_task_pkey primary key,
+  message_id bigint not null constraint sms_to_send references comms.sms_message,
+  created_at timestamptz not null,
+  created_by text collate "C" not null,
+  scheduled_at timestamptz not null,
+  max_attempts integer not null constraint sms_attempts_within_bounds check (max_attempts between 1 and 20),
+  when_unknown text collate "C" not null constraint sms_policy_is_known check (when_unknown in ('retry', 'stop')),
+  send_key uuid not null constraint one_key_per_sms unique
+);
+create index sends_of_sms on comms.send_sms_task (message_id);
+create index sms_by_login on comms.send_sms_task (created_by, send_sms_task_id);
+comment on table comms.send_sms_task is 'One logical send of one text message: the root of the process. Append-only.';
+comment on column comms.send_sms_task.scheduled_at is 'Not before then.';
+comment on column comms.send_sms_task.when_unknown is 'What follows an attempt of which nobody knows whether it was sent: retry or stop.';
+comment on column comms.send_sms_task.send_key is 'The idempotency key at the provider, the same for all attempts.';
+
+create table comms.send_sms_task_scheduled (
+  send_sms_task_id bigint not null constraint sms_scheduled references comms.send_sms_task,
+  attempt integer not null constraint sms_attempt_counts_from_one check (attempt >= 1),
+  scheduled_at timestamptz not null,
+  run_at timestamptz not null,
+  task_id uuid not null constraint one_sms_attempt_per_task unique,
+  constraint one_sms_of_each_attempt primary key (send_sms_task_id, attempt)
+);
+comment on table comms.send_sms_task_scheduled is 'A fact: the supervisor has scheduled this attempt. Append-only.';
+comment on column comms.send_sms_task_scheduled.task_id is 'The task in the queue that makes the attempt.';
+
+create table comms.send_sms_task_failed (
+  send_sms_task_id bigint not null,
+  attempt integer not null,
+  failed_at timestamptz not null,
+  kind text not null,
+  message text not null,
+  permanent boolean not null,
+  outcome_unknown boolean not null,
+  retry_at timestamptz,
+  detail jsonb,
+  constraint one_failure_per_sms_attempt primary key (send_sms_task_id, attempt),
+  constraint sms_attempt_that_failed foreign key (send_sms_task_id, attempt)
+    references comms.send_sms_task_scheduled (send_sms_task_id, attempt)
+);
+comment on table comms.send_sms_task_failed is 'A fact: this attempt has failed. Append-only.';
+comment on column comms.send_sms_task_failed.permanent is 'Another attempt would fail as well.';
+comment on column comms.send_sms_task_failed.outcome_unknown is 'The provider may have sent it, and another attempt may send it twice.';
+comment on column comms.send_sms_task_failed.retry_at is 'The provider asks to be left alone until then.';
+
+create table comms.send_sms_task_succeeded (
+  send_sms_task_id bigint constraint one_success_per_sms primary key,
+  attempt integer not null,
+  succeeded_at timestamptz not null,
+  provider text,
+  provider_message_id text,
+  detail jsonb,
+  constraint sms_attempt_that_succeeded foreign key (send_sms_task_id, attempt)
+    references comms.send_sms_task_scheduled (send_sms_task_id, attempt)
+);
+comment on table comms.send_sms_task_succeeded is 'A fact: the provider has taken the text message over. At most one per send. Append-only.';
+
+create table comms.send_sms_task_supervised (
+  send_sms_task_id bigint not null constraint sms_supervised references comms.send_sms_task,
+  run integer not null constraint sms_run_counts_from_one check (run >= 1),
+  supervised_at timestamptz not null,
+  decision text collate "C" not null constraint known_sms_decision check (
+    decision in ('sleep', 'attempt', 'wait', 'succeeded', 'failed', 'gave_up')),
+  reason text not null,
+  next_run_at timestamptz,
+  next_task_id uuid,
+  constraint one_decision_per_sms_run primary key (send_sms_task_id, run),
+  constraint sms_goes_on_or_ends check (
+    (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up')) and (next_run_at is null) = (next_task_id is null))
+);
+create unique index one_end_per_sms on comms.send_sms_task_supervised (send_sms_task_id) where next_task_id is null;
+comment on table comms.send_sms_task_supervised is 'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';
+comment on column comms.send_sms_task_supervised.next_task_id is 'The task in the queue that is the next run; null in the last.';

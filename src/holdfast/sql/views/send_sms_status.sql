@@ -1,0 +1,25 @@
+-- Where every send of a text message stands, derived from its facts. A client sees its own.
+create or replace view comms.send_sms_status with (security_barrier) as
+select t.send_sms_task_id, t.message_id, m.recipient,
+  case when s.send_sms_task_id is not null then 'succeeded'
+    when last.next_task_id is null and last.run is not null then last.decision
+    when last.decision in ('attempt', 'wait') then 'sending'
+    else 'scheduled' end as status,
+  last.reason, coalesce(a.scheduled, 0) as attempts, coalesce(f.failures, 0) as failures, t.max_attempts, t.when_unknown,
+  s.provider, s.provider_message_id, t.scheduled_at, t.created_at, t.created_by, coalesce(last.run, 0) as runs,
+  last.next_run_at, s.succeeded_at
+from comms.send_sms_task t
+join comms.sms_message m on m.message_id = t.message_id
+left join comms.send_sms_task_succeeded s on s.send_sms_task_id = t.send_sms_task_id
+left join lateral (
+  select r.run, r.decision, r.reason, r.next_run_at, r.next_task_id from comms.send_sms_task_supervised r
+  where r.send_sms_task_id = t.send_sms_task_id order by r.run desc limit 1) last on true
+left join lateral (
+  select pg_catalog.count(*)::integer as scheduled from comms.send_sms_task_scheduled a
+  where a.send_sms_task_id = t.send_sms_task_id) a on true
+left join lateral (
+  select pg_catalog.count(*)::integer as failures from comms.send_sms_task_failed f
+  where f.send_sms_task_id = t.send_sms_task_id) f on true
+where (select queues.may_read_all()) or t.created_by = session_user;
+
+comment on view comms.send_sms_status is 'Where every send of a text message stands, derived from its facts.';

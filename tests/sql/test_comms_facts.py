@@ -1,0 +1,170 @@
+"""Facts are added, never changed; each logical event happens at most once."""
+
+import psycopg
+import pytest
+
+from support.comms import CHANNELS, Channel
+from support.engine import Connection, refused, rows, value
+
+TABLES = ["message", "email_message", "sms_message"] + [
+    f"{channel.root}{fact}"
+    for channel in CHANNELS
+    for fact in ("", "_scheduled", "_failed", "_succeeded", "_supervised")
+]
+CHANGES = ["update comms.{0} set {1} = {1}", "delete from comms.{0}", "truncate comms.{0} cascade"]
+
+
+def _change(tx: Connection, change: str, table: str) -> None:
+    column = value(
+        tx,
+        """select attname from pg_attribute
+           where attrelid = %s::regclass and attnum > 0 and attidentity = '' order by attnum limit 1""",
+        [f"comms.{table}"],
+    )
+    tx.execute(change.format(table, column).encode())
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.split()[0])
+def test_no_row_can_be_changed_even_by_the_owner(tx: Connection, table: str, change: str) -> None:
+    tx.execute("set local role holdfast_owner")
+
+    with refused(tx, "QF412", f"{change.split(maxsplit=1)[0]} is refused"):
+        _change(tx, change, table)
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_no_row_can_be_changed_while_triggers_are_off(tx: Connection, table: str) -> None:
+    tx.execute("set local session_replication_role = replica")
+
+    with refused(tx, "QF412", "append-only"):
+        _change(tx, CHANGES[1], table)
+    tx.execute("set local session_replication_role = origin")
+
+
+def test_a_function_of_the_owner_is_stopped_too(tx: Connection, channel: Channel) -> None:
+    tx.execute("set local role holdfast_owner")
+    tx.execute(
+        f"""create function comms.tidy() returns void language sql security definer
+            set search_path = pg_catalog, pg_temp as $$ delete from comms.{channel.root}_failed $$""".encode()
+    )
+    tx.execute("reset role")
+
+    with refused(tx, "QF412", f"comms.{channel.root}_failed is append-only"):
+        tx.execute("select comms.tidy()")
+
+
+def test_every_table_of_a_process_is_covered(tx: Connection) -> None:
+    covered = rows(
+        tx,
+        """select c.relname::text as name from pg_trigger t join pg_class c on c.oid = t.tgrelid
+           where t.tgname = 'append_only' and t.tgenabled = 'A'
+             and c.relnamespace = 'comms'::regnamespace""",
+    )
+
+    assert {row["name"] for row in covered} == set(TABLES)
+
+
+def _insert(tx: Connection, table: str, **columns: object) -> None:
+    names, places = ", ".join(columns), ", ".join(["%s"] * len(columns))
+    tx.execute(f"insert into comms.{table} ({names}) values ({places})".encode(), list(columns.values()))
+
+
+def test_an_attempt_is_scheduled_once(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    (first,) = channel.facts(tx, "scheduled", send)
+    twin = {**first, "task_id": "00000000-0000-7000-8000-000000000000"}
+
+    with pytest.raises(psycopg.errors.UniqueViolation), tx.transaction():
+        _insert(tx, f"{channel.root}_scheduled", **twin)
+
+
+def test_an_attempt_fails_once(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, 1, kind="first")
+
+    assert channel.fail(tx, send, 1, kind="second") == {"success": True}
+    assert [row["kind"] for row in channel.facts(tx, "failed", send)] == ["first"]
+
+
+def test_a_send_succeeds_once(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+
+    assert channel.succeed(tx, send, 1) == {"success": True}
+    assert channel.succeed(tx, send, 1) == {"success": True}
+    assert channel.counts(tx, send)["succeeded"] == 1
+
+
+def test_a_send_ends_once(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.succeed(tx, send)
+    assert channel.supervise(tx, send)["decision"] == "succeeded"
+    (*_, last) = channel.facts(tx, "supervised", send)
+
+    with pytest.raises(psycopg.errors.UniqueViolation, match=r"one_end_per_"), tx.transaction():
+        _insert(tx, f"{channel.root}_supervised", **{**last, "run": 99, "decision": "failed"})
+
+
+def test_a_success_cannot_be_recorded_for_an_attempt_that_failed(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, 1)
+
+    assert "is recorded as failed" in channel.succeed(tx, send, 1)["validation_failure_message"]
+    assert channel.counts(tx, send)["succeeded"] == 0
+
+
+def test_a_failure_cannot_be_recorded_for_an_attempt_that_succeeded(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.succeed(tx, send, 1)
+
+    assert "is recorded as succeeded" in channel.fail(tx, send, 1)["validation_failure_message"]
+    assert channel.counts(tx, send)["failed"] == 0
+
+
+@pytest.mark.parametrize("attempt", [0, 2, -1, "x", 10**12])
+def test_nothing_is_recorded_of_an_attempt_that_was_never_scheduled(
+    tx: Connection, channel: Channel, attempt: int
+) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+
+    for told in (channel.succeed(tx, send, attempt), channel.fail(tx, send, attempt)):
+        assert told["success"] is False
+        assert f"there is no attempt {attempt} of" in told["validation_failure_message"]
+
+
+def test_a_handler_without_an_attempt_means_the_last_one(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+
+    channel.fail(tx, send)
+
+    assert [row["attempt"] for row in channel.facts(tx, "failed", send)] == [1]
+
+
+def test_the_facts_are_told_by_functions(tx: Connection, channel: Channel) -> None:
+    send, other = channel.kick_off(tx, max_attempts=3), channel.kick_off(tx)
+    for _ in range(2):
+        channel.supervise(tx, send)
+        channel.fail(tx, send)
+    channel.supervise(tx, send)
+    channel.supervise(tx, other)
+
+    def fact(name: str) -> object:
+        return value(tx, f"select comms.{name}(%s)", [send])
+
+    assert fact(f"has_{channel.root}_succeeded") is False
+    assert fact(f"count_{channel.root}_failures") == 2
+    assert fact(f"count_{channel.root}_scheduled") == 3
+    assert fact(f"count_{channel.root}_runs") == 3
+    assert fact(f"has_{channel.root}_ended") is False
+    channel.succeed(tx, send)
+    assert fact(f"has_{channel.root}_succeeded") is True
+    channel.supervise(tx, send)
+    assert fact(f"has_{channel.root}_ended") is True

@@ -1,0 +1,67 @@
+"""queues.nudge: a waiting task becomes due now, for whoever may execute it."""
+
+import pytest
+
+from support.clock import Clock
+from support.database import Database
+from support.engine import Connection, act, claim_one, counts, end, enqueue, events, status, value
+
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+
+
+def _nudge(conn: Connection, task_id: object) -> bool:
+    return bool(value(conn, "select queues.nudge(%s)", [task_id]))
+
+
+def test_a_task_that_waits_for_later_becomes_due(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx, run_at=clock.after(3600))
+
+    assert _nudge(tx, task_id) is True
+    assert (status(tx, task_id)["status"], status(tx, task_id)["run_at"]) == ("pending", clock.now)
+    moved = events(tx, task_id)[-1]
+    assert (moved["event_type"], moved["reason"]) == ("rescheduled", "nudged")
+
+
+def test_a_task_that_is_due_keeps_its_place(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx)
+    clock.advance(10)
+
+    assert _nudge(tx, task_id) is False
+    assert status(tx, task_id)["run_at"] == clock.after(-10)
+
+
+def test_a_task_that_runs_has_ended_is_deleted_or_never_was_is_left_alone(
+    tx: Connection, clock: Clock
+) -> None:
+    enqueue(tx)
+    running = claim_one(tx)
+    enqueue(tx)
+    ended = claim_one(tx)
+    end(tx, ended)
+    deleted = enqueue(tx, run_at=clock.after(60))
+    act(tx, "delete_task", deleted)
+    before = counts(tx)
+
+    for task_id in (running["task_id"], ended["task_id"], deleted, UNKNOWN, None):
+        assert _nudge(tx, task_id) is False
+    assert counts(tx) == before
+
+
+def test_it_counts_no_attempt(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx, max_attempts=1)
+    end(tx, claim_one(tx), "snooze", run_at=clock.after(60).isoformat())
+
+    assert _nudge(tx, task_id) is True
+    assert claim_one(tx)["attempt"] == 1
+
+
+def test_a_process_may_nudge_what_another_login_enqueued(db: Database) -> None:
+    task_id = enqueue(db.connect("holdfast_client"), run_at="2099-01-01 00:00Z")
+
+    assert _nudge(db.connect("holdfast_process"), task_id) is True
+
+
+@pytest.mark.parametrize("role", ["holdfast_client", "holdfast_worker", "holdfast_operator"])
+def test_nobody_else_may(db: Database, role: str) -> None:
+    with pytest.raises(Exception, match="permission denied for function nudge"):
+        _nudge(db.connect(role), UNKNOWN)

@@ -1,0 +1,354 @@
+"""The supervisors of a send: they read the facts, decide, write, and run again until there is an end."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from support.clock import Clock
+from support.comms import Channel, run
+from support.engine import Connection, act, claim, claim_one, end, events, rows, value
+
+
+def _waiting(tx: Connection, channel: Channel, send: int) -> list[Any]:
+    return [
+        task
+        for task in channel.tasks(tx, send, channel.supervisor)
+        if task["status"] in ("pending", "scheduled")
+    ]
+
+
+def test_a_kickoff_writes_the_root_and_enqueues_the_supervisor(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx)
+
+    (task,) = channel.tasks(tx, send)
+    assert task["payload"] == {
+        "task_type": "db_function",
+        "db_function": channel.supervisor,
+        f"{channel.root}_id": send,
+    }
+    assert (task["executor"], task["queue"], task["run_at"]) == ("db_function", "comms", clock.now)
+    assert channel.counts(tx, send) == {"scheduled": 0, "failed": 0, "succeeded": 0, "supervised": 0}
+
+
+def test_the_first_run_schedules_one_attempt_and_the_next_run(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx)
+
+    assert channel.supervise(tx, send)["decision"] == "attempt"
+
+    (attempt,) = channel.facts(tx, "scheduled", send)
+    (task,) = channel.tasks(tx, send, channel.sender)
+    assert (attempt["task_id"], attempt["attempt"]) == (task["task_id"], 1)
+    assert task["payload"] == {
+        "task_type": channel.name,
+        f"{channel.root}_id": send,
+        "attempt": 1,
+        "before_handler": channel.handler("before"),
+        "success_handler": channel.handler("success"),
+        "error_handler": channel.handler("error"),
+    }
+    assert (task["executor"], task["run_at"]) == (channel.name, clock.now)
+    again = _waiting(tx, channel, send)[-1]
+    assert again["run_at"] == clock.after(10)
+    (decision,) = channel.facts(tx, "supervised", send)
+    assert (decision["next_task_id"], decision["next_run_at"]) == (again["task_id"], again["run_at"])
+
+
+def test_while_an_attempt_is_outstanding_no_other_is_scheduled(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+
+    decisions = [channel.supervise(tx, send)["decision"] for _ in range(5)]
+
+    assert decisions == ["attempt", "wait", "wait", "wait", "wait"]
+    assert channel.counts(tx, send)["scheduled"] == 1
+
+
+def test_a_failure_is_followed_by_another_attempt(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send)
+
+    assert channel.supervise(tx, send)["decision"] == "attempt"
+    assert channel.counts(tx, send)["scheduled"] == 2
+
+
+@pytest.mark.parametrize("max_attempts", [1, 2, 5])
+def test_after_the_last_attempt_it_ends(tx: Connection, channel: Channel, max_attempts: int) -> None:
+    send = channel.kick_off(tx, max_attempts=max_attempts)
+    for _ in range(max_attempts):
+        channel.supervise(tx, send)
+        channel.fail(tx, send)
+
+    told = channel.supervise(tx, send)
+
+    assert (told["decision"], told["next_run_at"]) == ("failed", None)
+    assert f"{max_attempts} of {max_attempts} attempts have failed" in told["reason"]
+    assert "the provider is down" in told["reason"]
+
+
+def test_one_retry_is_usual(tx: Connection, channel: Channel) -> None:
+    assert channel.status(tx, channel.kick_off(tx))["max_attempts"] == 2
+
+
+def test_after_a_success_it_ends_and_nothing_more_is_enqueued(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.succeed(tx, send)
+    before = len(channel.tasks(tx, send))
+
+    assert channel.supervise(tx, send)["decision"] == "succeeded"
+    assert channel.supervise(tx, send)["decision"] == "none"
+    assert len(channel.tasks(tx, send)) == before
+    assert channel.status(tx, send)["status"] == "succeeded"
+
+
+def test_a_permanent_failure_ends_it_at_once(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx, max_attempts=5)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, permanent=True, message="no such mailbox")
+
+    told = channel.supervise(tx, send)
+
+    assert told["decision"] == "failed"
+    assert "no such mailbox" in told["reason"]
+
+
+@pytest.mark.parametrize(("when_unknown", "decision"), [("retry", "attempt"), ("stop", "failed")])
+def test_what_follows_an_unknown_outcome_is_the_sends_own_policy(
+    tx: Connection, channel: Channel, when_unknown: str, decision: str
+) -> None:
+    send = channel.kick_off(tx, when_unknown=when_unknown)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, kind="outcome_unknown", outcome_unknown=True)
+
+    assert channel.supervise(tx, send)["decision"] == decision
+
+
+def test_a_provider_that_asks_for_a_pause_gets_it(tx: Connection, channel: Channel, clock: Clock) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, kind="rate_limited", retry_after=90)
+
+    assert channel.supervise(tx, send)["decision"] == "attempt"
+
+    *_, attempt = channel.facts(tx, "scheduled", send)
+    assert attempt["run_at"] == clock.after(90)
+    assert channel.facts(tx, "supervised", send)[-1]["next_run_at"] == clock.after(100)
+
+
+def test_a_pause_is_no_longer_than_a_day(tx: Connection, channel: Channel, clock: Clock) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, retry_after=1e9)
+
+    assert channel.facts(tx, "failed", send)[0]["retry_at"] == clock.after(86400)
+
+
+@pytest.mark.parametrize("retry_after", ["soon", None, {"s": 1}])
+def test_a_pause_that_is_no_number_is_none(tx: Connection, channel: Channel, retry_after: Any) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, retry_after=retry_after)
+
+    assert channel.facts(tx, "failed", send)[0]["retry_at"] is None
+
+
+def test_for_tomorrow_the_supervisor_is_enqueued_for_tomorrow(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    tomorrow = clock.after(86400)
+    send = channel.kick_off(tx, scheduled_at=tomorrow)
+
+    (task,) = channel.tasks(tx, send)
+    assert (task["status"], task["run_at"]) == ("scheduled", tomorrow)
+    assert channel.status(tx, send)["status"] == "scheduled"
+
+
+def test_a_supervisor_that_is_run_too_early_sleeps_until_the_time_of_the_send(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx, scheduled_at=clock.after(86400))
+
+    told = channel.supervise(tx, send)
+
+    assert told["decision"] == "sleep"
+    assert channel.facts(tx, "supervised", send)[0]["next_run_at"] == clock.after(86400)
+    assert channel.counts(tx, send)["scheduled"] == 0
+
+
+def test_it_looks_at_half_of_what_remains_and_then_less_and_less_often(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx)
+    waits = []
+    for _ in range(12):
+        channel.supervise(tx, send)
+        next_run_at = channel.facts(tx, "supervised", send)[-1]["next_run_at"]
+        waits.append((next_run_at - clock.now).total_seconds())
+        clock.set(next_run_at)
+
+    assert waits == [10, 5, 5, 5, 5, 5, 7.5, 11.25, 16.875, 25.3125, 37.96875, 56.953125]
+
+
+def test_after_thirty_runs_it_gives_up(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+
+    decisions = [channel.supervise(tx, send)["decision"] for _ in range(32)]
+
+    assert decisions == ["attempt", *["wait"] * 29, "gave_up", "none"]
+    assert channel.status(tx, send)["status"] == "gave_up"
+
+
+def test_what_was_given_up_is_not_sent_any_more(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    for _ in range(31):
+        channel.supervise(tx, send)
+
+    told = run(tx, channel.handler("before"), {f"{channel.root}_id": send, "attempt": 1})
+
+    assert "has ended" in told["validation_failure_message"]
+
+
+def test_a_run_whose_place_was_taken_does_nothing(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.supervise(tx, send)  # by hand, without a number: it takes the place of the second run
+    before = len(channel.tasks(tx, send))
+
+    assert channel.supervise(tx, send, run=2)["decision"] == "none"
+    assert len(channel.tasks(tx, send)) == before
+    assert channel.supervise(tx, send, run=3)["decision"] == "wait"
+
+
+def test_each_run_enqueues_the_next_one_once(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    for n in range(1, 6):
+        channel.supervise(tx, send)
+        assert len(channel.tasks(tx, send, channel.supervisor)) == n + 1
+
+
+@pytest.mark.parametrize("given", [10**15, "x", None, -1, "1; drop table comms.message", {"a": 1}])
+def test_a_send_that_does_not_exist_is_a_validation_failure(
+    tx: Connection, channel: Channel, given: Any
+) -> None:
+    for function in (channel.supervisor, channel.handler("before")):
+        told = run(tx, function, {f"{channel.root}_id": given})
+        assert told["success"] is False
+        assert f"there is no {channel.root}" in told["validation_failure_message"]
+    for function in (channel.handler("success"), channel.handler("error")):
+        told = run(tx, function, {"original_payload": {f"{channel.root}_id": given}})
+        assert told["success"] is False
+        assert "there is no attempt" in told["validation_failure_message"]
+
+
+@pytest.mark.parametrize("payload", [None, [], 7, "text", {}])
+def test_a_payload_of_any_shape_is_answered_with_an_envelope(
+    tx: Connection, channel: Channel, payload: Any
+) -> None:
+    for function in (channel.supervisor, *map(channel.handler, ("before", "success", "error"))):
+        assert run(tx, function, payload)["validation_failure_message"]
+
+
+@pytest.mark.parametrize("how", ["succeed", "fail"])
+def test_a_handler_makes_the_waiting_supervisor_run_at_once(
+    tx: Connection, channel: Channel, clock: Clock, how: str
+) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    waiting = channel.facts(tx, "supervised", send)[-1]["next_task_id"]
+    clock.advance(1)
+
+    getattr(channel, how)(tx, send)
+
+    (again,) = (task for task in _waiting(tx, channel, send) if task["task_id"] == waiting)
+    assert (again["status"], again["run_at"]) == ("pending", clock.now)
+    moved = [event for event in events(tx, waiting) if event["event_type"] == "rescheduled"]
+    assert [event["reason"] for event in moved] == ["nudged"]
+
+
+def test_a_handler_that_comes_after_the_end_nudges_nobody(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    for _ in range(31):
+        channel.supervise(tx, send)
+
+    assert channel.succeed(tx, send) == {"success": True}
+    assert channel.status(tx, send)["status"] == "succeeded"
+
+
+def test_what_the_provider_gets_is_the_message_and_the_same_key_for_every_attempt(
+    tx: Connection, channel: Channel
+) -> None:
+    send = channel.kick_off(tx)
+    asked = {f"{channel.root}_id": send, "attempt": 1}
+
+    first = run(tx, channel.handler("before"), asked)
+    second = run(tx, channel.handler("before"), {**asked, "attempt": 2})
+
+    assert first == second
+    assert first["success"] is True
+    message = first["payload"]
+    UUID(message.pop("idempotency_key"))
+    expected = {"to": "+4915112345678", "text": "Your code is 123456", "sender": None}
+    if channel.name == "email":
+        expected |= {"to": "ada@example.org", "subject": "Your code", "html": None, "reply_to": None}
+        assert message.pop("headers") == {}
+    assert message == expected
+
+
+def test_two_sends_of_one_message_have_different_keys(tx: Connection, channel: Channel) -> None:
+    message_id = channel.create(tx)
+    sends = [channel.kick_off(tx, message_id=message_id) for _ in range(2)]
+
+    keys = {
+        run(tx, channel.handler("before"), {f"{channel.root}_id": send})["payload"]["idempotency_key"]
+        for send in sends
+    }
+
+    assert len(keys) == 2
+
+
+def test_what_was_sent_is_not_sent_again(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.succeed(tx, send)
+
+    told = run(tx, channel.handler("before"), {f"{channel.root}_id": send, "attempt": 1})
+
+    assert told["success"] is False
+    assert "has ended" in told["validation_failure_message"]
+
+
+def test_a_rolled_back_kickoff_never_was(tx: Connection, channel: Channel) -> None:
+    before = value(tx, "select count(*) from queues.task")
+    with tx.transaction(force_rollback=True):
+        channel.kick_off(tx)
+
+    assert value(tx, "select count(*) from queues.task") == before
+    assert rows(tx, f"select from comms.{channel.root}") == []
+
+
+def test_an_hour_of_waiting_is_an_hour(tx: Connection, channel: Channel, clock: Clock) -> None:
+    send = channel.kick_off(tx, scheduled_at=clock.after(3600))
+    assert claim(tx, queues=["comms"]) == []
+    clock.set(clock.now + timedelta(hours=1))
+
+    task = claim_one(tx, queues=["comms"])
+
+    assert task["payload"][f"{channel.root}_id"] == send
+    channel.supervise(tx, send)
+    assert end(tx, task) == "accepted"
+
+
+def test_an_operator_may_run_a_waiting_supervisor_earlier(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx, scheduled_at=clock.after(3600))
+    (task,) = channel.tasks(tx, send)
+
+    assert act(tx, "reschedule", task["task_id"], run_at=clock.now) == "pending"
+    assert channel.supervise(tx, send)["decision"] == "sleep"
