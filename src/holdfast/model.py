@@ -266,3 +266,15 @@ class WorkerStatus:
     leader: bool
     term: int | None
     leader_until: datetime | None
+    timeout: timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class LostWorker:
+    """A worker that was silent for too long. One that is not removed yet held more than was asked for."""
+
+    worker_id: str
+    last_heartbeat: datetime
+    recovered: int
+    dead: int
+    removed: bool

@@ -255,13 +255,24 @@ class Settings(BaseSettings):
     )
 
     @model_validator(mode="after")
-    def _heartbeat_fits_lease(self) -> "Settings":
+    def _heartbeat_fits(self) -> "Settings":
+        """Into the lease, and into the silence after which others take the worker for dead."""
+        seconds = {
+            name: f"{getattr(self, name).total_seconds():g}s"
+            for name in ("heartbeat", "lease", "worker_timeout")
+        }
         if self.heartbeat * 2 > self.lease:
-            seconds = {name: f"{getattr(self, name).total_seconds():g}s" for name in ("heartbeat", "lease")}
             raise PydanticCustomError(
                 "heartbeat",
                 "HOLDFAST_HEARTBEAT='{heartbeat}' cannot be used: give at most half of the lease, "
                 "which is {lease}",
+                seconds,
+            )
+        if self.heartbeat * 2 > self.worker_timeout:
+            raise PydanticCustomError(
+                "heartbeat",
+                "WORKER_TIMEOUT='{worker_timeout}' cannot be used: give at least twice the heartbeat "
+                "(HOLDFAST_HEARTBEAT), which is {heartbeat}",
                 seconds,
             )
         return self

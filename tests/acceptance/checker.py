@@ -21,7 +21,7 @@ _ENDED = """
 
 _RECOVERED = """
     select e.task_id, e.attempt, e.worker_id, date_part('epoch', e.occurred_at) as swept_at
-    from queues.error e where e.kind = 'lease_expired'"""
+    from queues.error e where e.recovered"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,8 @@ def test_two_batches_over_the_same_tasks(theatre: Theatre, one: Call) -> None:
     ("names", "state"),
     [
         ("cancel, finish succeeded, sweep", "expired"),
+        ("heartbeat, recover_workers, sweep", "expired"),
+        ("finish retry, recover_workers, restore_task", "deleted while expired"),
         ("cancel, finish retry, sweep", "last attempt expired"),
         ("heartbeat, finish retry, sweep", "expired"),
         ("delete_task, finish retry, restore_task", "leased"),

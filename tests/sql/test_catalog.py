@@ -38,28 +38,31 @@ MAY_EXECUTE = {
     | {
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
-        *("explain", "run_function"),
+        *("is_registered", "recover_workers", "explain", "run_function"),
         *("may_read_all", "clock", "status_of"),
     },
     "holdfast_dispatcher": set[str](),
     "holdfast_operator": _READER
-    | {"cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume", "sweep"},
+    | {
+        *("cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume"),
+        *("sweep", "recover_workers"),
+    },
     "holdfast_reader": _READER,
 }
 _SENDS = ("send_email_status", "send_sms_status")
+_VIEWS = {
+    *("task_status", "task_event", "task_error"),
+    *("queue_status", "queue_act"),
+    *("worker_status", "worker_loss"),
+    *_SENDS,
+}
 MAY_SELECT = {
     "holdfast_client": {"task_status", "task_event", "task_error", *_SENDS},
     "holdfast_process": {"task_status", "task_event", "task_error", *_SENDS},
     "holdfast_worker": set[str](),
     "holdfast_dispatcher": set[str](),
-    "holdfast_operator": {
-        *("task_status", "task_event", "task_error", "queue_status", "worker_status", "queue_act"),
-        *_SENDS,
-    },
-    "holdfast_reader": {
-        *("task_status", "task_event", "task_error", "queue_status", "worker_status", "queue_act"),
-        *_SENDS,
-    },
+    "holdfast_operator": _VIEWS,
+    "holdfast_reader": _VIEWS,
 }
 
 # What others may call and that runs with the caller's own rights, because it has to see who really calls.

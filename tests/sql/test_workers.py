@@ -51,6 +51,7 @@ def test_a_worker_is_entered_with_what_it_says_of_itself(tx: Connection, clock: 
         "leader": False,
         "term": None,
         "leader_until": None,
+        "timeout": timedelta(seconds=60),
     }
 
 
@@ -77,13 +78,22 @@ def test_a_worker_that_registers_again_starts_afresh(tx: Connection, clock: Cloc
     assert (worker["concurrency"], worker["idle"], worker["started_at"]) == (2, False, clock.now)
 
 
-def test_a_worker_that_is_silent_for_a_minute_counts_as_dead(tx: Connection, clock: Clock) -> None:
-    _register(tx)
+@pytest.mark.parametrize(("timeout", "seconds"), [(None, 60), ("20 seconds", 20)])
+def test_a_worker_that_is_silent_for_its_timeout_or_a_minute_counts_as_dead(
+    tx: Connection, clock: Clock, timeout: str | None, seconds: int
+) -> None:
+    _register(tx, timeout=timeout)
 
-    clock.advance(59)
+    clock.advance(seconds - 1)
     assert _fleet(tx)[0]["live"]
     clock.advance(1)
     assert not _fleet(tx)[0]["live"]
+
+
+def test_a_worker_that_is_taken_out_is_no_longer_registered(tx: Connection) -> None:
+    assert answer(tx, "queues.is_registered", {"worker_id": "w1"}) is False
+    _register(tx)
+    assert answer(tx, "queues.is_registered", {"worker_id": "w1"}) is True
 
 
 @pytest.mark.parametrize(
@@ -95,6 +105,8 @@ def test_a_worker_that_is_silent_for_a_minute_counts_as_dead(tx: Connection, clo
         ({"hostname": None}, "hostname"),
         ({"concurrency": 0}, "concurrency"),
         ({"concurrency": None}, "concurrency"),
+        ({"timeout": "4 seconds"}, "timeout"),
+        ({"timeout": "2 days"}, "timeout"),
         ({"queues": [None]}, "queues"),
         ({"type_prefixes": [None]}, "type_prefixes"),
     ],

@@ -26,6 +26,7 @@ TABLES = (
     "error",
     "act",
     "worker",
+    "loss",
     "leadership",
 )
 
@@ -116,6 +117,10 @@ def _verdicts(answers: list[Row]) -> list[str]:
 def sweep(conn: Connection, **arguments: Any) -> Row:
     (row,) = call(conn, "queues.sweep", arguments)
     return row
+
+
+def recover_workers(conn: Connection, **arguments: Any) -> list[Row]:
+    return call(conn, "queues.recover_workers", arguments)
 
 
 def act(conn: Connection, function: str, task_id: Any, **arguments: Any) -> str:

@@ -53,6 +53,7 @@ ON_TASKS = [
     _finish("cancelled"),
     _report("release"),
     Call("sweep", "select recovered, dead from queues.sweep()", "0, 0"),
+    Call("recover_workers", "select worker_id, recovered, dead, removed from queues.recover_workers()", ""),
     _act("cancel"),
     _act("retry"),
     _act("delete_task"),
@@ -70,6 +71,7 @@ ON_WORKERS = [
     Call("mark_idle", f"select queues.mark_idle('{HOLDER}', true)"),
     Call("lead again", f"select queues.lead('{HOLDER}')"),
     Call("lead", "select queues.lead('{side}')"),
+    Call("resign", f"select queues.resign('{HOLDER}')"),
 ]
 
 
@@ -99,7 +101,11 @@ def _batches() -> Iterator[Call]:
 KEY_BATCHES = [call for call in _batches() if call.name.startswith("enqueue_many")]
 IN_BATCHES = [
     *_batches(),
-    *(call for call in ON_TASKS if call.name in {"sweep", "cancel", "delete_task", "watch"}),
+    *(
+        call
+        for call in ON_TASKS
+        if call.name in {"sweep", "recover_workers", "cancel", "delete_task", "watch"}
+    ),
 ]
 BATCH_STATES = ["two expired", "two deleted while expired", "six expired"]
 EVERY = [*ON_TASKS, *ON_QUEUES, *ON_WORKERS]
@@ -156,7 +162,7 @@ def _task(stage: Stage, conn: Connection, state: str) -> Row:
     if state in {"led", "term over"}:
         engine.answer(conn, "queues.lead", {"worker_id": HOLDER})
     if "expired" in state or state == "term over":
-        stage.clock.advance(60)
+        stage.clock.advance(61)  # past the lease, past the term, and the holder has been silent for too long
     return task
 
 
@@ -172,5 +178,5 @@ def _batch(stage: Stage, conn: Connection, state: str) -> list[Row]:
         if "deleted" in state:
             engine.act(conn, "delete_task", task["task_id"])
     if "expired" in state:
-        stage.clock.advance(60)
+        stage.clock.advance(61)
     return tasks

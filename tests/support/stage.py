@@ -38,6 +38,7 @@ _PICTURE = """
       'paused', (select jsonb_agg(p.queue) from queues.paused_queue p),
       'worker', (select jsonb_agg(jsonb_build_array(w.worker_id, w.hostname, w.in_flight, w.idle))
         from queues.worker w),
+      'loss', (select jsonb_agg(jsonb_build_array(l.worker_id, l.recovered, l.dead)) from queues.loss l),
       'leadership', (select jsonb_agg(jsonb_build_array(l.worker_id, l.term, l.leader_until))
         from queues.leadership l))::text"""
 

@@ -96,6 +96,12 @@ def test_a_broken_pyproject_is_refused() -> None:
         Settings.load()
 
 
+def test_a_worker_may_not_count_as_dead_before_it_could_beat_twice() -> None:
+    with pytest.raises(ConfigurationError, match=r"WORKER_TIMEOUT='15s' .* twice the heartbeat .* is 10s"):
+        Settings.load(worker_timeout="15s")
+    assert Settings.load(worker_timeout="15s", heartbeat="7s").worker_timeout == timedelta(seconds=15)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [

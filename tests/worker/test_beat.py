@@ -52,7 +52,7 @@ async def test_a_tasks_own_shorter_lease_is_prolonged_in_time(shop: Workshop) ->
     async def short() -> None:
         await gate.wait()
 
-    async with shop.working(lease="1h", heartbeat="10m"):
+    async with shop.working(lease="1h", heartbeat="10m", worker_timeout="1h"):
         handle = await short.aenqueue()
         await renewed_past(shop, 3.5)
         gate.set()

@@ -33,7 +33,7 @@ async def test_progress_is_shown_soon(shop: Workshop) -> None:
         ctx.progress(3, 10, "reading")
         await gate.wait()
 
-    async with shop.working(heartbeat="5m", lease="1h"):
+    async with shop.working(heartbeat="5m", lease="1h", worker_timeout="1h"):
         handle = await long.aenqueue()
         row = await shop.until(
             "select progress from queues.task_status where task_id = %s and progress is not null",

@@ -93,7 +93,7 @@ async def test_what_was_written_is_rolled_back_when_the_lease_was_lost(shop: Wor
         return f"attempt {len(attempts)}"
 
     task = registered(shop, kind, lose)
-    async with shop.working(lease="1h", heartbeat="10m"):
+    async with shop.working(lease="1h", heartbeat="10m", worker_timeout="1h"):
         row = await shop.ended(await task.aenqueue(entry="a"))
         await shop.logged("result_refused", verdict="lost")
     assert (row["result"], row["attempt"], entries(shop)) == ("attempt 2", 2, ["a"])

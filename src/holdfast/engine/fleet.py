@@ -16,7 +16,7 @@ from holdfast.engine.statement import (
     text,
     texts,
 )
-from holdfast.model import QueueStatus, WorkerStatus
+from holdfast.model import LostWorker, QueueStatus, WorkerStatus
 
 
 def clock() -> Statement[datetime]:
@@ -47,6 +47,7 @@ def register_worker(
     queues: Sequence[str] | None = None,
     type_prefixes: Sequence[str] | None = None,
     concurrency: int = 1,
+    timeout: timedelta | None = None,
 ) -> Statement[None]:
     arguments = {
         "worker_id": text(worker_id),
@@ -56,6 +57,7 @@ def register_worker(
         "queues": texts(queues),
         "type_prefixes": texts(type_prefixes),
         "concurrency": integer(concurrency),
+        "timeout": span(timeout),
     }
     return call("queues.register_worker", nothing, arguments)
 
@@ -63,6 +65,16 @@ def register_worker(
 def retire_worker(worker_id: str) -> Statement[bool]:
     """Answers whether it was registered."""
     return call("queues.retire_worker", scalar, {"worker_id": text(worker_id)})
+
+
+def is_registered(worker_id: str) -> Statement[bool]:
+    return call("queues.is_registered", scalar, {"worker_id": text(worker_id)})
+
+
+def recover_workers(max_tasks: int | None = None) -> Statement[list[LostWorker]]:
+    """Remove workers that were silent for too long, and put back what they held."""
+    arguments = {"max_tasks": integer(max_tasks)}
+    return call("queues.recover_workers", many(LostWorker), arguments, columns_of(LostWorker))
 
 
 def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:

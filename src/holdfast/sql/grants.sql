@@ -45,18 +45,20 @@ to holdfast_process;
 
 grant execute on function
   queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
-  queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.term_left, queues.resign, queues.explain
+  queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.term_left, queues.resign, queues.explain,
+  queues.is_registered, queues.recover_workers
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 
 grant execute on function
-  queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause, queues.resume, queues.sweep
+  queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause, queues.resume, queues.sweep,
+  queues.recover_workers
 to holdfast_operator;
 
 grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
 grant execute on function queues.may_read_all, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;
 grant select on
-  queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.queue_act
+  queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.worker_loss, queues.queue_act
 to holdfast_reader;
 grant select on queues.task_status, queues.task_event, queues.task_error to holdfast_client;
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, Statement, fleet
 from holdfast.engine import lease as statements
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.worker.clock import DatabaseClock
@@ -52,6 +52,7 @@ class Beater(threading.Thread):
         interval: timedelta,
         lease: timedelta,
         hands: Hands,
+        register: Callable[[], Statement[None]],
         candidate: Candidate,
         clock: DatabaseClock,
         log: Log,
@@ -63,6 +64,7 @@ class Beater(threading.Thread):
         self._interval = interval.total_seconds()
         self._lease = lease.total_seconds()
         self._hands = hands
+        self._register = register
         self._candidate = candidate
         self._clock = clock
         self._log = log
@@ -167,6 +169,9 @@ class Beater(threading.Thread):
                 # One that another session has locked must not cost the others their leases. Alone, it waits.
                 half = len(batch) // 2
                 batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
+        if not self._ask(fleet.is_registered(self._worker_id)):
+            self._ask(self._register())
+            self._log.warning("registered_again", why="another worker took this one for dead")
         if self._failures:
             self._failures = 0
             self._log.info("heartbeat_back")

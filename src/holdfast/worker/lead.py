@@ -16,7 +16,7 @@ import psycopg
 
 from holdfast.engine import Engine, Statement, fleet
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, translate
-from holdfast.worker.duties import Ask, Duty
+from holdfast.worker.duty import Ask, Duty
 from holdfast.worker.link import arrive, hang_up, with_defaults
 from holdfast.worker.logs import Log
 

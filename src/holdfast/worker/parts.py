@@ -20,7 +20,7 @@ from holdfast.worker.duties import build_duties
 from holdfast.worker.executors import build_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.last_resort import LastResort
-from holdfast.worker.lead import Candidate, Leader
+from holdfast.worker.lead import MARGIN, Candidate, Leader
 from holdfast.worker.link import Link
 from holdfast.worker.listen import Listener
 from holdfast.worker.logs import Log
@@ -86,8 +86,8 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     runner, attempts = _runner(ground, reporter, demand, watchdog)
     settler = Settler(settling, ground.worker_id, log, metrics, runner.settled)
     releaser = Releaser(settling, ground.worker_id, log, metrics)
-    leader = Leader(url=ground.url, duties=build_duties(), log=log)
-    beater = _beater(ground, runner, leader, clock)
+    leader = Leader(url=ground.url, duties=build_duties(log), log=log)
+    beater = _beater(ground, register, runner, leader, clock)
     listener = Listener(listening, settings, log)
     claim_loop = ClaimLoop(
         Claimer(claiming, ground.worker_id, settings, clock, metrics),
@@ -134,8 +134,9 @@ def _link(ground: Ground, name: str) -> Link:
 
 
 def _watchdog(ground: Ground) -> Watchdog:
-    # Often enough to act between half a lease and its end.
-    tick = min(TICK_SECONDS, ground.settings.lease.total_seconds() / 8)
+    # Often enough to act between half a lease and its end, and in what a leader leaves of its term.
+    lease, term = ground.settings.lease.total_seconds(), ground.settings.term.total_seconds()
+    tick = min(TICK_SECONDS, lease / 8, term * MARGIN / 2)
     return Watchdog(asyncio.get_running_loop(), tick=tick, stuck=ground.stuck, log=ground.log)
 
 
@@ -168,7 +169,13 @@ def _runner(
     return runner, attempts
 
 
-def _beater(ground: Ground, runner: Runner, leader: Leader, clock: DatabaseClock) -> Beater:
+def _beater(
+    ground: Ground,
+    register: Callable[[], Statement[None]],
+    runner: Runner,
+    leader: Leader,
+    clock: DatabaseClock,
+) -> Beater:
     loop = asyncio.get_running_loop()
 
     def stop(job: Job, why: Stop) -> None:
@@ -180,11 +187,18 @@ def _beater(ground: Ground, runner: Runner, leader: Leader, clock: DatabaseClock
         interval=ground.settings.heartbeat,
         lease=ground.settings.lease,
         hands=Hands(held=lambda: list(runner.held), stop=stop, take_stale=runner.take_stale),
-        candidate=Candidate(ground.worker_id, ground.settings.term, leader, ground.log),
+        register=register,
+        candidate=_candidate(ground, leader),
         clock=clock,
         log=ground.log,
         metrics=ground.metrics,
     )
+
+
+def _candidate(ground: Ground, leader: Leader) -> Candidate:
+    # What a leader held that died is recovered by the next one: its term must not outlast its timeout.
+    term = min(ground.settings.term, ground.settings.worker_timeout)
+    return Candidate(ground.worker_id, term, leader, ground.log)
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:

@@ -123,6 +123,7 @@ class Worker:
             queues=list(settings.worker_queues) or None,
             type_prefixes=list(settings.worker_type_prefixes) or None,
             concurrency=settings.worker_concurrency,
+            timeout=settings.worker_timeout,
         )
 
     async def _serve(self) -> None:

@@ -47,4 +47,4 @@ insert into queues.setting (name, value, description) values
   ('max_payload_bytes', 262144, 'largest payload, as text, that enqueue takes'),
   ('max_result_bytes', 1048576, 'largest result, as text, that finish keeps'),
   ('max_batch', 50000, 'most elements in one call of enqueue_many, heartbeat, finish or release'),
-  ('worker_timeout_seconds', 60, 'how long a worker may be silent before it counts as dead');
+  ('worker_timeout_seconds', 60, 'how long a worker that does not say so may be silent before it counts as dead');

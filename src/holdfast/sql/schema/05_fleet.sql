@@ -9,10 +9,25 @@ create table queues.worker (
   in_flight integer not null,
   idle boolean not null,
   started_at timestamptz not null,
-  last_heartbeat timestamptz not null
+  last_heartbeat timestamptz not null,
+  timeout interval not null
 ) with (fillfactor = 50);
 create index worker_to_wake on queues.worker (worker_id) where idle;
 comment on table queues.worker is 'The processes that run tasks. One row per process start, one update per beat.';
+comment on column queues.worker.timeout is 'How long it may be silent before it counts as dead.';
+
+create table queues.loss (
+  worker_id text collate "C" not null,
+  hostname text not null,
+  pid integer,
+  started_at timestamptz not null,
+  last_heartbeat timestamptz not null,
+  lost_at timestamptz not null,
+  recovered integer not null,
+  dead integer not null,
+  constraint one_loss_per_silence primary key (worker_id, last_heartbeat)
+);
+comment on table queues.loss is 'Workers that fell silent without retiring, and how many of their tasks went back or ended.';
 
 -- One row at most, whatever happens: that is what makes two leaders impossible.
 create table queues.leadership (

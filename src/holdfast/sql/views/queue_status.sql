@@ -7,8 +7,7 @@ select q.queue,
    where (q.queue = any (w.queues) or exists (
        select from queues.lane l, pg_catalog.unnest(w.type_prefixes) prefix
        where l.queue = q.queue and pg_catalog.starts_with(l.type, prefix)))
-     and w.last_heartbeat > queues.clock() - (
-       select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds')) as live_workers
+     and w.last_heartbeat > queues.clock() - w.timeout) as live_workers
 from (select l.queue from queues.lane l union select p.queue from queues.paused_queue p) q
 left join lateral (
   select pg_catalog.count(*) filter (where r.run_at <= now.now) as due,

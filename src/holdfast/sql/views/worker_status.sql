@@ -2,9 +2,8 @@
 create or replace view queues.worker_status with (security_barrier) as
 select w.worker_id, w.hostname, w.pid, w.version, w.queues, w.type_prefixes, w.concurrency, w.in_flight, w.idle,
   w.started_at, w.last_heartbeat,
-  w.last_heartbeat > queues.clock() - (
-    select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds') as live,
-  coalesce(l.leader_until > queues.clock(), false) as leader, l.term, l.leader_until
+  w.last_heartbeat > queues.clock() - w.timeout as live,
+  coalesce(l.leader_until > queues.clock(), false) as leader, l.term, l.leader_until, w.timeout
 from queues.worker w
 left join queues.leadership l on l.worker_id = w.worker_id;
 

@@ -8,7 +8,6 @@ as $$
 #variable_conflict use_column
 declare
   _pause queues.paused_queue;
-  _timeout constant interval := (select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds');
   _live integer;
   _ahead integer;
 begin
@@ -25,7 +24,7 @@ begin
   end if;
 
   select count(*) into _live from queues.worker w
-  where w.last_heartbeat > now - _timeout
+  where w.last_heartbeat > now - w.timeout
     and (explain_wait.queue = any (w.queues) or exists (select from unnest(w.type_prefixes) p where starts_with(explain_wait.type, p)));
   if _live = 0 then
     return format('It is due, but no live worker subscribes to queue %s or to a prefix of type %s. Start one.', explain_wait.queue, explain_wait.type);

@@ -1,4 +1,5 @@
--- Enters a worker into the registry. A worker takes a new id at every start. For holdfast_worker. Locks: the worker's row.
+-- Enters a worker into the registry. A worker takes a new id at every start. Once it is silent for longer than the timeout, it counts as
+-- dead: it is taken out again, and others get what it holds. For holdfast_worker. Locks: the worker's row.
 create or replace function queues.register_worker(
   worker_id text,
   hostname text default 'unknown',
@@ -6,7 +7,8 @@ create or replace function queues.register_worker(
   version text default null,
   queues text[] default null,
   type_prefixes text[] default null,
-  concurrency integer default 1)
+  concurrency integer default 1,
+  timeout interval default null)
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -20,17 +22,22 @@ begin
     raise exception using errcode = 'QF400',
       message = case when hostname is null then 'hostname must not be null' else 'concurrency must be at least 1' end;
   end if;
+  if timeout not between interval '5 seconds' and interval '1 day' then
+    raise exception using errcode = 'QF400', message = 'timeout must be between 5 seconds and 1 day';
+  end if;
   insert into queues.worker as w (worker_id, hostname, pid, version, queues, type_prefixes, concurrency, in_flight, idle,
-    started_at, last_heartbeat)
+    started_at, last_heartbeat, timeout)
   values (worker_id, hostname, pid, version,
     coalesce(register_worker.queues, case when type_prefixes is null then array['default'] else '{}' end),
-    coalesce(type_prefixes, '{}'), concurrency, 0, false, _now, _now)
+    coalesce(type_prefixes, '{}'), concurrency, 0, false, _now, _now,
+    coalesce(register_worker.timeout,
+      (select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds')))
   on conflict (worker_id) do update
   set hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, queues = excluded.queues,
       type_prefixes = excluded.type_prefixes, concurrency = excluded.concurrency, in_flight = 0, idle = false,
-      started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat;
+      started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat, timeout = excluded.timeout;
 end
 $$;
 
-comment on function queues.register_worker(text, text, integer, text, text[], text[], integer) is
+comment on function queues.register_worker(text, text, integer, text, text[], text[], integer, interval) is
   'Enters a worker into the registry. A worker takes a new id at every start.';

@@ -1,0 +1,52 @@
+-- Takes workers that were silent for longer than their timeout out of the registry, and puts what they held back at once: to ready, or to
+-- dead_letter when its attempts are used up. Answers each worker with how much that was. One that held more, or of whose leases others have
+-- one locked, stays, and the next call goes on with it. Any number may call it at once. For holdfast_worker and holdfast_operator.
+-- Locks: the rows of silent workers, then their leases, never waiting for one.
+create or replace function queues.recover_workers(max_tasks integer default 1000)
+returns table (worker_id text, last_heartbeat timestamptz, recovered integer, dead integer, removed boolean)
+language plpgsql volatile security definer rows 10
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _now constant timestamptz := queues.clock();
+  _room integer := max_tasks;
+  _worker queues.worker;
+  _held uuid[];
+begin
+  if max_tasks is null or max_tasks not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
+  end if;
+  for _worker in
+    select w.* from queues.worker w
+    where w.last_heartbeat < _now - w.timeout order by w.last_heartbeat limit 20
+    for update skip locked
+  loop
+    -- Reads the leases of all workers: an index for this would cost every claim and every heartbeat.
+    _held := array(
+      select l.task_id from queues.lease l where l.worker_id = _worker.worker_id limit _room
+      for update skip locked);
+    continue when _held = '{}' and exists (select from queues.lease l where l.worker_id = _worker.worker_id);
+    select r.recovered, r.dead into recovered, dead from queues.recover_leases(_held, _now, _worker.last_heartbeat) r;
+    insert into queues.loss as l (worker_id, hostname, pid, started_at, last_heartbeat, lost_at, recovered, dead)
+    values (_worker.worker_id, _worker.hostname, _worker.pid, _worker.started_at, _worker.last_heartbeat, _now, recovered, dead)
+    on conflict (worker_id, last_heartbeat) do update
+    set recovered = l.recovered + excluded.recovered, dead = l.dead + excluded.dead;
+    _room := _room - cardinality(_held);
+    delete from queues.worker w
+    where w.worker_id = _worker.worker_id
+      and not exists (select from queues.lease l where l.worker_id = _worker.worker_id);
+    removed := found;
+    worker_id := _worker.worker_id;
+    last_heartbeat := _worker.last_heartbeat;
+    return next;
+    exit when _room = 0;
+  end loop;
+end
+$$;
+
+comment on function queues.recover_workers(integer) is
+  'Takes workers that were silent for longer than their timeout out of the registry, and puts what they held back at once.';
