@@ -89,30 +89,43 @@ def status_text(status: str, deleted: object = None) -> Text:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
     """One line per row, however long, to be searched, cut and copied. Empty columns are left out."""
+    _print_lines(table_lines(columns, rows), title)
+
+
+def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Text]:
+    """The lines that `print_table` prints, the header first."""
     lines = [[_cell(value) for value in row] for row in rows]
     filled = [n for n in range(len(columns)) if any(line[n].plain for line in lines)]
     header = [Text(columns[n], style="bold") for n in filled]
-    _print_lines([header, *([line[n] for n in filled] for line in lines)], title)
+    return _aligned([header, *([line[n] for n in filled] for line in lines)])
 
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
     """A name and its value per line."""
-    _print_lines([[Text(name, style="bold"), _cell(value)] for name, value in pairs])
+    _print_lines(_aligned([[Text(name, style="bold"), _cell(value)] for name, value in pairs]))
 
 
 def _cell(value: Any) -> Text:
     return value if isinstance(value, Text) else Text(shown(value).replace("\n", "\\n").replace("\t", "\\t"))
 
 
-def _print_lines(lines: Sequence[Sequence[Text]], title: str = "") -> None:
+def _print_lines(lines: Sequence[Text], title: str = "") -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     if title:
         console.print(f"\n{title}")
-    widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
     for line in lines:
-        padded = Text("  ").join(_padded(cell, width) for cell, width in zip(line, widths, strict=True))
-        padded.rstrip()
-        console.print(padded, soft_wrap=True)
+        console.print(line, soft_wrap=True)
+
+
+def _aligned(lines: Sequence[Sequence[Text]]) -> list[Text]:
+    widths = [max(cell.cell_len for cell in column) for column in zip(*lines, strict=True)]
+    aligned = [
+        Text("  ").join(_padded(cell, width) for cell, width in zip(line, widths, strict=True))
+        for line in lines
+    ]
+    for line in aligned:
+        line.rstrip()
+    return aligned
 
 
 def _padded(cell: Text, width: int) -> Text:

@@ -1,0 +1,98 @@
+"""holdfast workers: the fleet, once or live."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.output import Json, print_json, table_lines
+from holdfast.engine import Engine
+from holdfast.model import WorkerStatus
+
+WATCH_SECONDS = 1.0
+_STATES = {"silent": "red", "idle": "dim", "working": "green"}
+_COLUMNS = [
+    *("worker_id", "state", "in_flight", "serves", "leads", "heard", "started_at"),
+    *("hostname", "pid", "version"),
+]
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(workers)
+
+
+def workers(
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show them again every second, until Ctrl-C.")
+    ] = False,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show the fleet: who works on what, who leads it, and who has fallen silent."""
+    if watch and as_json:
+        raise typer.BadParameter("--watch is for people; programs call --json again and again")
+    with connected(database_url) as engine:
+        if as_json:
+            print_json({"workers": engine.worker_status()})
+        elif watch:
+            _watch(lambda: _table(engine))
+        else:
+            _print(_table(engine))
+
+
+def _watch(look: Callable[[], Text]) -> None:
+    """On a terminal in place, elsewhere one table after another."""
+    console = Console(markup=False, emoji=False, highlight=False)
+    with contextlib.suppress(KeyboardInterrupt):
+        if not console.is_terminal:
+            while True:
+                _print(look())
+                time.sleep(WATCH_SECONDS)
+        with Live(look(), console=console, auto_refresh=False, screen=True) as live:
+            while True:
+                time.sleep(WATCH_SECONDS)
+                live.update(look(), refresh=True)
+
+
+def _print(table: Text) -> None:
+    Console(markup=False, emoji=False, highlight=False).print(table, soft_wrap=True)
+
+
+def _table(engine: Engine) -> Text:
+    found, now = engine.worker_status(), engine.clock()
+    if not found:
+        return Text("No worker is registered. Start one with holdfast worker.")
+    return Text("\n").join(table_lines(_COLUMNS, [_row(worker, now) for worker in found]))
+
+
+def _row(worker: WorkerStatus, now: datetime) -> list[Any]:
+    state = "silent" if not worker.live else "idle" if worker.in_flight == 0 else "working"
+    return [
+        worker.worker_id,
+        Text(state, style=_STATES[state]),
+        f"{worker.in_flight}/{worker.concurrency}",
+        ", ".join([*worker.queues, *(f"{prefix}…" for prefix in worker.type_prefixes)]),
+        _leads(worker, now),
+        f"{_seconds(now - worker.last_heartbeat)} ago",
+        worker.started_at,
+        worker.hostname,
+        worker.pid,
+        worker.version,
+    ]
+
+
+def _leads(worker: WorkerStatus, now: datetime) -> str:
+    if not worker.leader or worker.leader_until is None:
+        return ""
+    return f"term {worker.term}, {_seconds(worker.leader_until - now)} left"
+
+
+def _seconds(span: timedelta) -> str:
+    return f"{max(0.0, span.total_seconds()):.0f} s"

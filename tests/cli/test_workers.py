@@ -1,0 +1,82 @@
+"""holdfast workers."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.engine import Engine
+from holdfast.model import Held, NewTask
+from support.clock import Clock
+from support.commands import Holdfast, answer
+from support.database import Database
+
+COMMAND = str(Path(sys.executable).with_name("holdfast"))
+
+
+def test_the_fleet_is_shown_with_its_leader_and_who_is_silent(
+    db: Database, engine: Engine, holdfast: Holdfast
+) -> None:
+    clock = Clock(engine.connection)
+    engine.register_worker("gone", "node-1", queues=["billing"])
+    clock.advance(61)
+    engine.register_worker("w1", "node-2", pid=4711, type_prefixes=["mail."], concurrency=8)
+    engine.lead("w1")
+    engine.enqueue(NewTask("mail.send"))
+    [task] = engine.claim("w1", type_prefixes=["mail."])
+    engine.heartbeat("w1", [Held(task.task_id, task.token)])
+    clock.advance(5)
+
+    header, gone, live = holdfast("workers").stdout.splitlines()
+
+    assert header.split() == [
+        *("worker_id", "state", "in_flight", "serves", "leads", "heard", "started_at", "hostname", "pid"),
+    ]
+    assert gone.split()[:6] == ["gone", "silent", "0/1", "billing", "66", "s"]
+    assert live.split()[:4] == ["w1", "working", "1/8", "mail.…"]
+    assert "term 1, 10 s left  5 s ago" in live
+
+
+def test_programs_get_every_column(engine: Engine, holdfast: Holdfast) -> None:
+    engine.register_worker("w1", "node-2", queues=["billing"])
+
+    [worker] = answer(holdfast("workers", "--json"))["workers"]
+
+    assert (worker["worker_id"], worker["live"], worker["leader"], worker["timeout"]) == (
+        "w1",
+        True,
+        False,
+        60,
+    )
+
+
+def test_no_worker_is_no_error(holdfast: Holdfast) -> None:
+    assert answer(holdfast("workers", "--json")) == {"workers": []}
+    assert "Start one" in holdfast("workers").stdout
+
+
+def test_to_watch_is_for_people(holdfast: Holdfast) -> None:
+    refused = holdfast("workers", "--watch", "--json")
+    assert refused.exit_code == 2
+    assert "--watch is for people" in refused.stderr
+
+
+def test_a_reader_may_look(db: Database, holdfast: Holdfast) -> None:
+    assert holdfast("workers", url=db.dsn_as("holdfast_reader")).exit_code == 0
+
+
+def test_it_goes_on_until_it_is_interrupted(db: Database, engine: Engine) -> None:
+    engine.register_worker("w1", "node-1")
+    watching = subprocess.Popen(
+        [COMMAND, "workers", "--watch"], env=os.environ | {"DATABASE_URL": db.dsn}, stdout=subprocess.PIPE
+    )
+    assert watching.stdout
+    with watching.stdout as shown:
+        first = [shown.readline() for _ in range(2)]
+        engine.register_worker("w2", "node-2")
+        while not shown.readline().startswith(b"w2"):
+            pass
+        watching.send_signal(signal.SIGINT)
+    assert first[1].startswith(b"w1")
+    assert watching.wait(30) == 0
