@@ -92,9 +92,10 @@ def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
 def test_every_decision_is_in_the_list_and_has_its_four_parts() -> None:
     decisions = sorted(DOCS.glob("adr/[0-9]*.md"))
     listed = (DOCS / "adr" / "README.md").read_text()
-    for number, page in enumerate(decisions, start=1):
-        assert page.name.startswith(f"{number:04}-")
-        assert f"({page.name})" in listed
+    numbers = [page.name[:4] for page in decisions]
+    assert len(numbers) == len(set(numbers))
+    for page in decisions:
+        assert f"| [{page.name[:4]}]({page.name}) |" in listed
         parts = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
         assert parts == ["Status", "Context", "Decision", "Consequences"], page.name
 

@@ -23,13 +23,14 @@ _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client"),
     *("cancel", "reschedule", "explain", "list_tasks", "watch"),
     *("may_read_all", "clock", "status_of"),
+    *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
 }
 _HANDLERS = {
     *("send_email_supervisor", "get_email_payload", "record_email_success", "record_email_failure"),
     *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
 }
-_READER = {"explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}
+_READER = {"tail_events", "explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}
 MAY_EXECUTE = {
     "holdfast_client": _CLIENT,
     "holdfast_process": _CLIENT
@@ -40,25 +41,31 @@ MAY_EXECUTE = {
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
         *("is_registered", "recover_workers", "explain", "run_function"),
         *("may_read_all", "clock", "status_of"),
+        *("emit", "receive", "prune_events", "prune_inbox"),
     },
-    "holdfast_dispatcher": set[str](),
+    "holdfast_dispatcher": {"attend_outbox", "claim_events", "settle_events", "retire_dispatcher"},
     "holdfast_operator": _READER
     | {
+        *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
+        *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
         *("cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume"),
         *("sweep", "recover_workers"),
     },
     "holdfast_reader": _READER,
 }
 _SENDS = ("send_email_status", "send_sms_status")
+_EVENTS = ("event_status", "delivery_status")
 _VIEWS = {
     *("task_status", "task_event", "task_error"),
     *("queue_status", "queue_act"),
     *("worker_status", "worker_loss"),
+    *("outbox_status", "dispatcher_status"),
     *_SENDS,
+    *_EVENTS,
 }
 MAY_SELECT = {
-    "holdfast_client": {"task_status", "task_event", "task_error", *_SENDS},
-    "holdfast_process": {"task_status", "task_event", "task_error", *_SENDS},
+    "holdfast_client": {"task_status", "task_event", "task_error", *_SENDS, *_EVENTS},
+    "holdfast_process": {"task_status", "task_event", "task_error", *_SENDS, *_EVENTS},
     "holdfast_worker": set[str](),
     "holdfast_dispatcher": set[str](),
     "holdfast_operator": _VIEWS,
@@ -73,7 +80,7 @@ INVOKERS = {
 # Without a path of their own, so that the planner can put them into the query that calls them.
 INLINED = {
     *("clock", "new_task_id", "nth_task_id", "looks_right", "text_of_plain", "spec_hash"),
-    *("spec_hash_of_text", "error_message", "status_of", "matches"),
+    *("spec_hash_of_text", "error_message", "status_of", "matches", "wants", "engine_event_types"),
 }
 CLOCKS = {"clock", "new_task_id"}
 
@@ -146,7 +153,7 @@ def test_what_is_inlined_names_every_schema(admin: Connection) -> None:
     for row in _functions(admin):
         if row["name"] in INLINED:
             called = set(re.findall(r"(?<![\w.])([a-z_]\w*)\s*\(", re.sub(r"'[^']*'", "''", row["body"])))
-            assert called <= {"coalesce", "case", "and", "or", "values", "extract", "select", "from"}, row[
+            assert called <= {"any", "coalesce", "case", "and", "or", "values", "extract", "select", "from"}, row[
                 "name"
             ]
 

@@ -1,0 +1,38 @@
+-- Events in the order in which they became known, from a place on; without a place, the newest. "final" says that no event will yet be
+-- known before this one: a reader goes on from the last final one, and remembers what it has seen of the others, because a transaction
+-- that is still open may have taken an earlier number. For holdfast_reader and holdfast_client. Locks: none.
+create or replace function queues.tail_events(
+  after_transaction bigint default null, after_number bigint default null, max_events integer default 100)
+returns table (
+  event_id uuid, event_type text, occurred_at timestamptz, aggregate_id text, subject text, task_id uuid, data jsonb,
+  delivered bigint, dead bigint, deliveries integer, transaction_id bigint, event_number bigint, final boolean)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _open constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+begin
+  if max_events is null or max_events not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_events must be between 1 and 10000';
+  end if;
+  if after_transaction is null then
+    return query
+    select n.* from (
+      select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, e.subject, e.task_id, e.data, e.delivered, e.dead, e.deliveries,
+        e.transaction_id::text::bigint, e.event_number, e.transaction_id < _open
+      from queues.event_status e order by e.transaction_id desc, e.event_number desc limit max_events) n
+    order by n.transaction_id, n.event_number;
+  else
+    return query
+    select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, e.subject, e.task_id, e.data, e.delivered, e.dead, e.deliveries,
+      e.transaction_id::text::bigint, e.event_number, e.transaction_id < _open
+    from queues.event_status e
+    where (e.transaction_id, e.event_number) > (after_transaction::text::xid8, coalesce(after_number, 0))
+    order by e.transaction_id, e.event_number limit max_events;
+  end if;
+end
+$$;
+
+comment on function queues.tail_events(bigint, bigint, integer) is
+  'Events in the order in which they became known, from a place on; without a place, the newest.';

@@ -1,0 +1,36 @@
+-- A dispatcher's sign of life: says whether it waits for a wake-up, and answers what there is to serve: every subscription, with its
+-- secrets, and whether it may have something now. For holdfast_dispatcher. Locks: the dispatcher's row.
+create or replace function queues.attend_outbox(
+  dispatcher_id text,
+  idle boolean default false,
+  hostname text default 'unknown',
+  pid integer default null,
+  version text default null)
+returns table (
+  subscription_id integer, name text, sink text, target text, options jsonb, secrets text[], allow_internal boolean,
+  outstanding boolean)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_to_lose();
+  _now constant timestamptz := queues.clock();
+begin
+  perform queues.check_dispatch(dispatcher_id, 1, interval '1 minute');
+  insert into queues.dispatcher as d (dispatcher_id, hostname, pid, version, idle, started_at, last_seen)
+  values (dispatcher_id, coalesce(hostname, 'unknown'), pid, version, coalesce(attend_outbox.idle, false), _now, _now)
+  on conflict (dispatcher_id) do update set idle = excluded.idle, last_seen = excluded.last_seen;
+  return query
+  select s.subscription_id, s.name, s.sink, s.target, s.options, s.secrets, s.allow_internal,
+    s.paused_at is null and coalesce(b.open_until <= _now, true)
+      and (select true from queues.delivery d where d.subscription_id = s.subscription_id limit 1) is not null
+  from queues.subscription s join queues.breaker b on b.subscription_id = s.subscription_id
+  where s.removed_at is null order by s.subscription_id;
+end
+$$;
+
+comment on function queues.attend_outbox(text, boolean, text, integer, text) is
+  'A dispatcher''s sign of life: says whether it waits for a wake-up, and answers what there is to serve.';

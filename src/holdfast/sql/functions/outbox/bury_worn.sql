@@ -1,0 +1,21 @@
+-- Gives up events that were claimed as often as they may be without a report: whatever they did to their dispatchers, they do it no more.
+-- Behind claim_events, which holds their locks.
+create or replace function queues.bury_worn(
+  subscription_id integer, aggregates text[], numbers bigint[], max_attempts integer, now timestamptz)
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  with gone as (
+    delete from queues.delivery d using unnest(aggregates, numbers) worn(aggregate_id, event_number)
+    where d.subscription_id = bury_worn.subscription_id and d.aggregate_id = worn.aggregate_id and d.event_number = worn.event_number
+      and d.attempt >= bury_worn.max_attempts
+    returning d.event_id, d.attempt, d.last_error)
+  insert into queues.dead_delivery (event_id, subscription_id, died_at, attempt, last_error)
+  select g.event_id, bury_worn.subscription_id, bury_worn.now, g.attempt,
+    coalesce(g.last_error || '; ', '') || 'the dispatcher ended without a report'
+  from gone g
+$$;
+
+comment on function queues.bury_worn(integer, text[], bigint[], integer, timestamptz) is
+  'Gives up events that were claimed as often as they may be without a report.';

@@ -1,0 +1,9 @@
+-- The types of the events that the engine itself emits. No pinned path, so that it is inlined.
+create or replace function queues.engine_event_types()
+returns text[]
+language sql immutable parallel safe
+as $$
+  select '{task.succeeded,task.failed,task.no_handler,task.dead_letter,task.cancelled,task.retrying,worker.lost}'::text[]
+$$;
+
+comment on function queues.engine_event_types() is 'The types of the events that the engine itself emits.';

@@ -1,0 +1,13 @@
+-- Patterns that end in a star, in the form that LIKE ANY compares.
+create or replace function queues.likes(patterns text[])
+returns text[]
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(array_agg(
+    case when right(pattern, 1) = '*' then regexp_replace(left(pattern, -1), '([\\%_])', '\\\1', 'g') || '%'
+      else regexp_replace(pattern, '([\\%_])', '\\\1', 'g') end), '{}')
+  from unnest(patterns) pattern
+$$;
+
+comment on function queues.likes(text[]) is 'Patterns that end in a star, in the form that LIKE ANY compares.';

@@ -1,0 +1,19 @@
+-- Keeps the events of a subscription back until it is resumed; they gather meanwhile. What is being sent goes on. Answers whether it was
+-- running until now. For holdfast_operator. Locks: the subscription.
+create or replace function queues.pause_subscription(name text, reason text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _subscription_id constant integer := queues.find_subscription(name);
+begin
+  update queues.subscription s
+  set paused_at = queues.clock(), paused_by = session_user, pause_reason = left(pause_subscription.reason, 2000)
+  where s.subscription_id = _subscription_id and s.paused_at is null;
+  return found;
+end
+$$;
+
+comment on function queues.pause_subscription(text, text) is 'Keeps the events of a subscription back until it is resumed; they gather meanwhile.';

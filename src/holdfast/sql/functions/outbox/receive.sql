@@ -1,0 +1,21 @@
+-- Takes in an event of somebody else's, in the caller's transaction: true the first time, false for what was taken in already. Whoever asks
+-- while another transaction has just taken in the same event waits for that to end. For holdfast_client and holdfast_worker. Locks: the event.
+create or replace function queues.receive(event_id text, source text)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  if event_id is null or source is null then
+    raise exception using errcode = 'QF400', message = 'event_id and source must not be null';
+  end if;
+  perform queues.check_attribute('event_id', event_id);
+  perform queues.check_attribute('source', source);
+  insert into queues.received_event (source, event_id, received_at) values (source, event_id, queues.clock()) on conflict do nothing;
+  return found;
+end
+$$;
+
+comment on function queues.receive(text, text) is
+  'Takes in an event of somebody else''s: true the first time, false for what was taken in already.';

@@ -1,0 +1,45 @@
+-- Writes events and, for each subscription that asks for one, a delivery; in the order given. Those that nobody asks for are written only
+-- if they are to be kept. In the caller's transaction, so that what is rolled back is never sent, and what commits late is not overtaken
+-- by a cursor. Behind emit and what the engine itself emits.
+create or replace function queues.record_events(batch queues.new_event[], now timestamptz, keep boolean)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _asked bigint;
+begin
+  with given as materialized (
+    select b.* from unnest(batch) with ordinality
+      b(event_id, event_type, aggregate_id, subject, source, task_id, task_type, traceparent, data, n)
+    order by b.n),
+  event as materialized (
+    select nextval('queues.event_number') as event_number, g.* from given g),
+  asked as materialized (
+    select s.subscription_id, e.event_id, e.event_number, coalesce(e.aggregate_id, e.event_id::text) as aggregate_id
+    from event e join queues.subscription s on s.removed_at is null
+    where queues.wants(s.event_likes, s.prefix_likes, e.event_type, e.task_type)),
+  outstanding as (
+    insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at, attempt, counted)
+    select a.subscription_id, a.aggregate_id, a.event_number, a.event_id, record_events.now, record_events.now, 0, false from asked a),
+  written as (
+    insert into queues.outbox_event (event_id, event_number, transaction_id, occurred_at, task_id, event_type, aggregate_id, subject,
+      source, traceparent, emitted_by, deliveries, data)
+    select e.event_id, e.event_number, pg_current_xact_id(), record_events.now, e.task_id, e.event_type, e.aggregate_id, e.subject,
+      e.source, e.traceparent, session_user, a.deliveries, e.data
+    from event e
+    cross join lateral (select count(*) as deliveries from asked a where a.event_id = e.event_id) a
+    where keep or a.deliveries > 0)
+  select count(*) into _asked from asked;
+
+  if _asked > 0 then
+    perform queues.wake_dispatchers();
+  end if;
+end
+$$;
+
+comment on function queues.record_events(queues.new_event[], timestamptz, boolean) is
+  'Writes events and, for each subscription that asks for one, a delivery; in the order given.';

@@ -1,0 +1,55 @@
+-- Sends events of these types to a sink from now on, and answers the subscription's id. Repeated with the same arguments it changes
+-- nothing; the secrets do not count there, because others may have replaced them. For holdfast_operator. Locks: the name.
+create or replace function queues.subscribe(
+  name text,
+  sink text,
+  target text,
+  event_types text[],
+  type_prefixes text[] default '{}',
+  options jsonb default '{}',
+  secrets text[] default '{}',
+  allow_internal boolean default false,
+  max_attempts integer default 20)
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _likes constant text[] := queues.likes(event_types);
+  _subscription_id integer;
+begin
+  event_types := coalesce(event_types, '{}');
+  type_prefixes := coalesce(type_prefixes, '{}');
+  allow_internal := coalesce(allow_internal, false);
+  perform queues.check_subscription(name, sink, target, event_types, type_prefixes, options, secrets, max_attempts);
+  insert into queues.subscription (name, event_types, type_prefixes, event_likes, prefix_likes, engine_events, sink, target, options, secrets, allow_internal,
+    max_attempts, created_at, created_by)
+  values (name, event_types, type_prefixes, _likes,
+    queues.likes(array(select prefix || '*' from unnest(subscribe.type_prefixes) prefix)),
+    exists (select from unnest(queues.engine_event_types()) known(event_type) where queues.wants(_likes, '{}', known.event_type, null)),
+    sink, target, options, secrets, allow_internal, max_attempts, queues.clock(), session_user)
+  on conflict (name) where removed_at is null do nothing
+  returning subscription_id into _subscription_id;
+  if found then
+    insert into queues.breaker (subscription_id, failures, openings) values (_subscription_id, 0, 0);
+    perform queues.wake_dispatchers();
+    return _subscription_id;
+  end if;
+
+  -- A statement of its own, so that it sees a subscription that came meanwhile.
+  select s.subscription_id into _subscription_id from queues.subscription s
+  where s.name = subscribe.name and s.removed_at is null
+    and (s.event_types, s.type_prefixes, s.sink, s.target, s.options, s.allow_internal, s.max_attempts)
+      = (subscribe.event_types, subscribe.type_prefixes, subscribe.sink, subscribe.target, subscribe.options, subscribe.allow_internal,
+        subscribe.max_attempts);
+  if not found then
+    raise exception using errcode = 'QF409', message = format('subscription %s already exists with other settings', to_json(name)),
+      hint = 'Remove it first, or give this one another name.';
+  end if;
+  return _subscription_id;
+end
+$$;
+
+comment on function queues.subscribe(text, text, text, text[], text[], jsonb, text[], boolean, integer) is
+  'Sends events of these types to a sink from now on, and answers the subscription''s id.';

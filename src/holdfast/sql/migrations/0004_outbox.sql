@@ -1,0 +1,157 @@
+-- Events on their way out: what happened, who asked for it, and where each of the two has got to. Where a delivery stands is which row it
+-- has: delivery while it is outstanding, then delivered or dead_delivery.
+
+create table queues.subscription (
+  subscription_id integer generated always as identity constraint subscription_pkey primary key,
+  name text collate "C" not null,
+  event_types text[] not null constraint asks_for_something check (cardinality(event_types) > 0),
+  type_prefixes text[] not null,
+  event_likes text[] not null,
+  prefix_likes text[] not null,
+  engine_events boolean not null,
+  sink text collate "C" not null,
+  target text not null,
+  options jsonb not null,
+  secrets text[] not null,
+  allow_internal boolean not null,
+  max_attempts integer not null constraint at_least_one_delivery check (max_attempts >= 1),
+  created_at timestamptz not null,
+  created_by text not null,
+  paused_at timestamptz,
+  paused_by text,
+  pause_reason text,
+  removed_at timestamptz,
+  removed_by text
+);
+create unique index one_subscription_per_name on queues.subscription (name) where removed_at is null;
+create index subscription_to_the_engine on queues.subscription (subscription_id) where engine_events;
+comment on table queues.subscription is 'Who asks for which events, and where they go.';
+comment on column queues.subscription.event_likes is 'event_types in the form that LIKE ANY compares, which needs no sub-select.';
+comment on column queues.subscription.engine_events is
+  'Asks for events that the engine itself emits. Without such a row, ending a task writes nothing here.';
+comment on column queues.subscription.secrets is 'What deliveries are signed with, newest first. Only dispatchers are told.';
+comment on column queues.subscription.removed_at is 'Gone for everybody but queues.prune_events, which removes what is left of it.';
+
+create table queues.breaker (
+  subscription_id integer constraint breaker_pkey primary key,
+  failures integer not null,
+  openings integer not null,
+  open_until timestamptz,
+  probe_token bigint,
+  last_failure_at timestamptz,
+  last_error text
+) with (fillfactor = 50);
+comment on table queues.breaker is 'How each receiver does: after failures in a row it is left alone for a while, then probed.';
+
+create sequence queues.event_number as bigint;
+
+create table queues.outbox_event (
+  event_id uuid constraint outbox_event_pkey primary key,
+  event_number bigint not null,
+  transaction_id xid8 not null,
+  occurred_at timestamptz not null,
+  task_id uuid,
+  event_type text collate "C" not null,
+  aggregate_id text collate "C",
+  subject text,
+  source text,
+  traceparent text,
+  emitted_by text collate "C" not null,
+  deliveries integer not null,
+  data jsonb not null
+);
+create index events_in_order on queues.outbox_event (transaction_id, event_number);
+create index events_of_task on queues.outbox_event (task_id) where task_id is not null;
+create index events_nobody_asked_for on queues.outbox_event (occurred_at) where deliveries = 0;
+comment on table queues.outbox_event is 'What happened, as it leaves: written once, in the transaction that it tells of.';
+comment on column queues.outbox_event.event_number is 'The order within an aggregate.';
+comment on column queues.outbox_event.transaction_id is
+  'So that a reader can tell what may still be overtaken by an earlier number of a transaction that is open.';
+
+create table queues.delivery (
+  subscription_id integer not null,
+  aggregate_id text collate "C" not null,
+  event_number bigint not null,
+  event_id uuid not null,
+  emitted_at timestamptz not null,
+  due_at timestamptz not null,
+  attempt integer not null,
+  counted boolean not null,
+  token bigint,
+  lease_until timestamptz,
+  dispatcher_id text collate "C",
+  last_error text,
+  constraint delivery_in_order primary key (subscription_id, aggregate_id, event_number)
+) with (
+  fillfactor = 80,
+  autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
+comment on table queues.delivery is
+  'An event that a subscription still has to get. Of each aggregate, only the first is claimed.';
+comment on column queues.delivery.aggregate_id is 'That of the event; without one, the event is alone in its own.';
+comment on column queues.delivery.counted is
+  'Whether the claim counted the attempt. It does so for the first of an aggregate, which is the one that is surely sent.';
+
+create table queues.delivered (
+  event_id uuid not null,
+  subscription_id integer not null,
+  delivered_at timestamptz not null,
+  attempt integer not null,
+  dispatcher_id text collate "C" not null,
+  constraint one_delivery_per_event_and_subscription primary key (event_id, subscription_id)
+);
+create index delivered_to_prune on queues.delivered (delivered_at);
+comment on table queues.delivered is 'An event that a subscription got.';
+
+create table queues.dead_delivery (
+  event_id uuid not null,
+  subscription_id integer not null,
+  died_at timestamptz not null,
+  attempt integer not null,
+  last_error text,
+  constraint one_death_per_event_and_subscription primary key (event_id, subscription_id)
+);
+create index dead_deliveries_to_redrive on queues.dead_delivery (subscription_id, died_at);
+create index dead_deliveries_to_prune on queues.dead_delivery (died_at);
+comment on table queues.dead_delivery is 'An event that a subscription did not get in all its attempts, until somebody redrives it.';
+
+create table queues.dispatcher (
+  dispatcher_id text collate "C" constraint dispatcher_pkey primary key,
+  hostname text not null,
+  pid integer,
+  version text,
+  idle boolean not null,
+  started_at timestamptz not null,
+  last_seen timestamptz not null
+) with (fillfactor = 50);
+create index dispatcher_to_wake on queues.dispatcher (dispatcher_id) where idle;
+comment on table queues.dispatcher is 'The processes that send events.';
+
+create table queues.received_event (
+  source text collate "C" not null,
+  event_id text collate "C" not null,
+  received_at timestamptz not null,
+  constraint received_once primary key (source, event_id)
+);
+create index received_to_prune on queues.received_event (received_at);
+comment on table queues.received_event is 'The inbox: which events of others were taken in already.';
+
+-- One event on its way into the outbox.
+create type queues.new_event as (
+  event_id uuid,
+  event_type text,
+  aggregate_id text,
+  subject text,
+  source text,
+  task_id uuid,
+  task_type text,
+  traceparent text,
+  data jsonb
+);
+
+-- What became of one delivery, for its breaker.
+create type queues.delivery_report as (
+  subscription_id integer,
+  token bigint,
+  status text,
+  error text
+);
