@@ -78,8 +78,12 @@ def next_release(release: Release) -> Release:
     )
     release.replace("functions/task/may_read_all.sql", "returns boolean", "returns text")
     release.replace("functions/task/may_read_all.sql", "select pg_has_role", "select 'x' where pg_has_role")
-    for view in ("task_status", "task_event", "task_error", "send_email_status", "send_sms_status"):
-        name = f"views/{view}.sql"
+    readers = sorted(
+        path.name for path in release.root.glob("views/*.sql") if "may_read_all" in path.read_text()
+    )
+    assert len(readers) > 1
+    for view in readers:
+        name = f"views/{view}"
         release.replace(name, "(select queues.may_read_all())", "(select queues.may_read_all() is not null)")
     release.replace("views/queue_act.sql", "select a.act_id, a.queue,", "select a.queue, a.act_id,")
     release.remove("functions/worker/mark_idle.sql")
@@ -139,7 +143,7 @@ def test_a_failing_migration_changes_nothing(blank: Database, release: Release) 
 @pytest.mark.parametrize(
     "change",
     [
-        "drop function queues.clock",
+        "drop function queues.clock cascade",
         "alter function queues.claim security invoker",
         "alter function queues.finish reset all",
         "grant execute on function queues.claim to public",
@@ -157,8 +161,6 @@ def test_a_forced_replay_puts_back_what_was_changed_by_hand(blank: Database, cha
     migrate(blank.dsn)
     before = snapshot(blank)
     hand = blank.connect()
-    if change.startswith("drop"):
-        hand.execute("drop view queues.task_status, queues.queue_status, queues.worker_status cascade")
     hand.execute(f"set role holdfast_owner; {change}".encode())
     assert snapshot(blank) != before
 

@@ -153,9 +153,17 @@ def test_what_is_inlined_names_every_schema(admin: Connection) -> None:
     for row in _functions(admin):
         if row["name"] in INLINED:
             called = set(re.findall(r"(?<![\w.])([a-z_]\w*)\s*\(", re.sub(r"'[^']*'", "''", row["body"])))
-            assert called <= {"any", "coalesce", "case", "and", "or", "values", "extract", "select", "from"}, row[
-                "name"
-            ]
+            assert called <= {
+                "any",
+                "coalesce",
+                "case",
+                "and",
+                "or",
+                "values",
+                "extract",
+                "select",
+                "from",
+            }, row["name"]
 
 
 def test_only_what_has_to_see_its_caller_runs_with_the_callers_rights(admin: Connection) -> None:

@@ -82,7 +82,9 @@ def test_a_claim_goes_on_where_the_last_one_ended_and_then_from_the_beginning(
     claimed = claim_events(tx, subscription, max_events=3, after_aggregate="b")
 
     assert sorted(e["aggregate_id"] for e in claimed) == ["a", "c", "d"]
-    assert [e["aggregate_id"] for e in claim_events(tx, subscription, max_events=3, after_aggregate="c")] == ["b"]
+    assert [e["aggregate_id"] for e in claim_events(tx, subscription, max_events=3, after_aggregate="c")] == [
+        "b"
+    ]
 
 
 def test_each_subscription_has_its_own_progress(tx: Connection, subscription: int) -> None:
@@ -227,9 +229,7 @@ def test_a_success_in_between_keeps_the_breaker_closed(tx: Connection, subscript
     assert outbox_status(tx)["breaker"] == "closed"
 
 
-def test_after_a_while_one_event_probes_the_receiver(
-    tx: Connection, subscription: int, clock: Clock
-) -> None:
+def test_after_a_while_one_event_probes_the_receiver(tx: Connection, subscription: int, clock: Clock) -> None:
     _failing(tx, subscription)
     clock.advance(4)
     assert outbox_status(tx)["breaker"] == "half-open"
@@ -243,9 +243,7 @@ def test_after_a_while_one_event_probes_the_receiver(
     assert len(claim_events(tx, subscription)) == 4
 
 
-def test_a_failed_probe_opens_the_breaker_for_longer(
-    tx: Connection, subscription: int, clock: Clock
-) -> None:
+def test_a_failed_probe_opens_the_breaker_for_longer(tx: Connection, subscription: int, clock: Clock) -> None:
     _failing(tx, subscription)
     waits = []
     for _ in range(4):

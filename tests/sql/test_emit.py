@@ -57,9 +57,7 @@ def test_a_subscription_gets_what_is_emitted_since_it_exists(tx: Connection) -> 
 
 def test_attributes_arrive_as_they_were_given(tx: Connection, clock: Clock) -> None:
     subscription = subscribe(tx)
-    emit(
-        tx, "order.created", aggregate_id="o1", subject="Grüße", source="urn:shop", traceparent=TRACE
-    )
+    emit(tx, "order.created", aggregate_id="o1", subject="Grüße", source="urn:shop", traceparent=TRACE)
     emit(tx, "order.paid", aggregate_id="o2")
 
     full, plain = claim_events(tx, subscription)

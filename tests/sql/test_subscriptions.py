@@ -9,7 +9,7 @@ from support.database import Database
 from support.engine import Connection, answer, call, refused, value
 from support.outbox import claim_events, deliveries, emit, ids, outbox_status, settle, subscribe
 
-SECRET = "whsec_" + "A" * 32  # noqa: S105 - of nobody
+SECRET = "whsec_" + "A" * 32
 
 
 def _attend(conn: Connection) -> list[dict[str, Any]]:
