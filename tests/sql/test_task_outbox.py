@@ -15,6 +15,7 @@ from support.engine import (
     Row,
     act,
     answer,
+    call,
     claim,
     claim_one,
     end,
@@ -49,6 +50,16 @@ def _finish_one(tx: Connection, status: str, **more: Any) -> UUID:
     return task_id
 
 
+def _lose_worker(tx: Connection, clock: Clock) -> list[UUID]:
+    """One that held a task which is tried again, and one which is not."""
+    call(tx, "queues.register_worker", {"worker_id": "gone", "hostname": "h"})
+    tasks = [enqueue(tx, "lost.task", max_attempts=n) for n in (1, 2)]
+    claim(tx, "gone", queues=["lost"], max_tasks=2, lease="1 hour")
+    clock.advance(61)
+    call(tx, "queues.recover_workers", {})
+    return tasks
+
+
 def test_every_type_has_a_schema_and_every_schema_a_type(tx: Connection) -> None:
     emitted = value(tx, "select queues.engine_event_types()")
 
@@ -56,7 +67,7 @@ def test_every_type_has_a_schema_and_every_schema_a_type(tx: Connection) -> None
 
 
 def test_data_is_as_its_schema_says(tx: Connection, clock: Clock) -> None:
-    subscription = subscribe(tx, "all", "task.*")
+    subscription = subscribe(tx, "all", "task.*", "worker.lost")
     error = {"kind": "handler_error", "message": "no"}
     _finish_one(tx, "succeeded")
     _finish_one(tx, "failed", error={"kind": "no_handler_registered", "message": "no handler"})
@@ -70,10 +81,11 @@ def test_data_is_as_its_schema_says(tx: Connection, clock: Clock) -> None:
     clock.advance(31)
     sweep(tx)
     answer(tx, "queues.test_subscription", {"name": "all"})
+    _lose_worker(tx, clock)
 
     events = claim_events(tx, subscription)
 
-    assert {event["event_type"] for event in events} == SCHEMAS.keys() - {"worker.lost"}
+    assert {event["event_type"] for event in events} == SCHEMAS.keys()
     for event in events:
         strict = SCHEMAS[event["event_type"]] | {"additionalProperties": False}
         jsonschema_rs.validate(strict, event["data"], validate_formats=True)
@@ -133,6 +145,37 @@ def test_a_task_that_died_with_its_worker_is_told_of(tx: Connection, clock: Cloc
     (event,) = _events(tx)
     assert event["data"]["task_id"] == str(task_id)
     assert event["data"]["error"]["kind"] == "lease_expired"
+
+
+def test_a_lost_worker_is_told_of_once_with_what_it_held(tx: Connection, clock: Clock) -> None:
+    subscribe(tx)
+    dead, tried_again = _lose_worker(tx, clock)
+    call(tx, "queues.recover_workers", {})
+
+    found = {event["event_type"]: event for event in _events(tx)}
+    assert _types(tx) == ["task.dead_letter", "task.retrying", "worker.lost"]
+    assert found["task.dead_letter"]["task_id"] == dead
+    assert found["task.retrying"]["task_id"] == tried_again
+    lost = found["worker.lost"]
+    assert (lost["aggregate_id"], lost["data"]["recovered"], lost["data"]["dead"]) == ("gone", 1, 1)
+
+
+def test_a_lost_worker_is_told_of_only_if_somebody_asks(tx: Connection, clock: Clock) -> None:
+    subscribe(tx, "tasks", "task.*")
+    _lose_worker(tx, clock)
+
+    assert "worker.lost" not in _types(tx)
+
+
+def test_a_task_that_goes_back_with_its_lease_is_tried_again(tx: Connection, clock: Clock) -> None:
+    subscribe(tx)
+    enqueue(tx)
+    claim(tx)
+    clock.advance(31)
+    sweep(tx)
+
+    (event,) = _events(tx)
+    assert (event["event_type"], event["data"]["error"]["kind"]) == ("task.retrying", "lease_expired")
 
 
 def test_a_repeated_report_tells_nothing_again(tx: Connection) -> None:

@@ -40,6 +40,9 @@ begin
     where w.worker_id = _worker.worker_id
       and not exists (select from queues.lease l where l.worker_id = _worker.worker_id);
     removed := found;
+    if removed then
+      perform queues.emit_worker_lost(_worker.worker_id, _worker.last_heartbeat);
+    end if;
     worker_id := _worker.worker_id;
     last_heartbeat := _worker.last_heartbeat;
     return next;
