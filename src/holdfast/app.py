@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from types import MappingProxyType
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID
 
@@ -14,8 +17,9 @@ from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle
 from holdfast.handler import DEFAULT_RETRY, Handler, build_handler
 from holdfast.middleware import Middleware
-from holdfast.model import NewTask
+from holdfast.model import CatchUp, NewSchedule, NewTask, Overlap
 from holdfast.retry import RetryPolicy
+from holdfast.schedule import build_schedule
 from holdfast.task import Task
 
 if TYPE_CHECKING:
@@ -24,6 +28,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 
 class Decorator(Protocol):
@@ -81,11 +86,17 @@ class App:
     Without an address, the settings say where the work is kept; without those, an embedded PostgreSQL does.
     """
 
-    def __init__(self, database_url: str | None = None, *, settings: Settings | None = None) -> None:
+    def __init__(
+        self, database_url: str | None = None, *, settings: Settings | None = None, name: str | None = None
+    ) -> None:
+        """The name tells its schedules from those of other applications on the same database."""
+        self.name = name or _module_of(sys._getframe(1))  # noqa: SLF001 - who makes the app
         self.middlewares: list[Middleware] = []
         self._handlers: dict[str, Handler] = {}
         self.handlers: Mapping[str, Handler] = MappingProxyType(self._handlers)
         self._tasks: dict[str, Task[..., Any]] = {}
+        self._schedules: dict[str, NewSchedule] = {}
+        self.schedules: Mapping[str, NewSchedule] = MappingProxyType(self._schedules)
         self._place = _Place(database_url, settings)
         self._address = Address(self._place.find)
         self._client: tuple[int, Client] | None = None
@@ -136,6 +147,45 @@ class App:
         if not isinstance(task_type, str):
             raise InvalidHandler("write @app.task('billing.charge'): a task needs a type")
         return cast("Decorator", register)
+
+    def schedule(
+        self,
+        cron: str | None = None,
+        *,
+        every: float | timedelta | None = None,
+        anchor: datetime | None = None,
+        tz: str | None = None,
+        name: str | None = None,
+        arguments: Mapping[str, Any] | None = None,
+        catch_up: CatchUp = "latest",
+        catch_up_limit: int = 10,
+        jitter: float | timedelta | None = None,
+        overlap: Overlap = "allow",
+    ) -> Callable[[T], T]:
+        """Let a task be enqueued by the clock. It goes above `@app.task`, as often as there are schedules."""
+
+        def register(task: T) -> T:
+            schedule = build_schedule(
+                task,
+                cron,
+                every=every,
+                anchor=anchor,
+                tz=tz,
+                name=name,
+                arguments=arguments,
+                catch_up=catch_up,
+                catch_up_limit=catch_up_limit,
+                jitter=jitter,
+                overlap=overlap,
+            )
+            if schedule.name in self._schedules:
+                raise InvalidHandler(
+                    f"there is a schedule {schedule.name} already", hint="Give this one a name of its own."
+                )
+            self._schedules[schedule.name] = schedule
+            return task
+
+        return register
 
     def middleware(self, middleware: Middleware) -> Middleware:
         """Wrap every run of every handler; the first one registered is the outermost."""
@@ -212,6 +262,14 @@ class App:
 
     def _handle(self, task_id: UUID, created: bool | None) -> Handle[Any]:
         return Handle(task_id, created=created, connect=self.connect, handlers=self._handlers)
+
+
+def _module_of(frame: FrameType) -> str:
+    """The module that made the app; of a script, the name of its file."""
+    name = str(frame.f_globals.get("__name__", "app"))
+    if name == "__main__":
+        name = Path(str(frame.f_globals.get("__file__", "app"))).stem
+    return name
 
 
 def _checked(tasks: Iterable[NewTask]) -> list[NewTask]:

@@ -41,11 +41,15 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_every_member_of_an_app_is_described() -> None:
-    assert described("App") == members(holdfast.App) | {"middlewares", "handlers"}
+    assert described("App") == members(holdfast.App) | {"middlewares", "handlers", "schedules", "name"}
 
 
 def test_every_option_of_a_task_is_described() -> None:
     assert described("Options of a task") == options(holdfast.App.task)
+
+
+def test_every_option_of_a_schedule_is_described() -> None:
+    assert described("Options of a schedule") == options(holdfast.App.schedule)
 
 
 def test_every_option_of_enqueue_is_described() -> None:

@@ -19,12 +19,14 @@ ROLES = [
     *("holdfast_dispatcher", "holdfast_operator", "holdfast_reader"),
 ]
 
+_SCHEDULE_ACTS = {"pause_schedule", "resume_schedule", "remove_schedule", "run_schedule"}
 _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client"),
     *("cancel", "reschedule", "explain", "list_tasks", "watch"),
-    *("may_read_all", "clock", "status_of"),
+    *("may_read_all", "clock", "status_of", "add_schedule", "add_schedule_for_client"),
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
+    *_SCHEDULE_ACTS,
 }
 _HANDLERS = {
     *("send_email_supervisor", "get_email_payload", "record_email_success", "record_email_failure"),
@@ -34,10 +36,19 @@ _READER = {"tail_events", "explain", "list_tasks", "watch", "may_read_all", "clo
 MAY_EXECUTE = {
     "holdfast_client": _CLIENT,
     "holdfast_process": _CLIENT
-    | {"enqueue_for_process", "enqueue_one_for_process", "nudge", "next_check", "refuse_change"},
+    | {"enqueue_for_process", "enqueue_one_for_process", "add_schedule_for_process"}
+    | {"nudge", "next_check", "refuse_change"},
     "holdfast_worker": _HANDLERS
     | {
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
+        *(
+            "declare_schedules",
+            "due_schedules",
+            "next_firing",
+            "plan_schedule",
+            "fire_schedule",
+            "prune_firings",
+        ),
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
         *("is_registered", "recover_workers", "explain", "run_function"),
         *("may_read_all", "clock", "status_of"),
@@ -45,6 +56,7 @@ MAY_EXECUTE = {
     },
     "holdfast_dispatcher": {"attend_outbox", "claim_events", "settle_events", "retire_dispatcher"},
     "holdfast_operator": _READER
+    | _SCHEDULE_ACTS
     | {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
@@ -54,6 +66,7 @@ MAY_EXECUTE = {
     "holdfast_reader": _READER,
 }
 _SENDS = ("send_email_status", "send_sms_status")
+_SCHEDULES = ("schedule_status", "schedule_event")
 _EVENTS = ("event_status", "delivery_status")
 _VIEWS = {
     *("task_status", "task_event", "task_error"),
@@ -62,10 +75,11 @@ _VIEWS = {
     *("outbox_status", "dispatcher_status"),
     *_SENDS,
     *_EVENTS,
+    *_SCHEDULES,
 }
 MAY_SELECT = {
-    "holdfast_client": {"task_status", "task_event", "task_error", *_SENDS, *_EVENTS},
-    "holdfast_process": {"task_status", "task_event", "task_error", *_SENDS, *_EVENTS},
+    "holdfast_client": {"task_status", "task_event", "task_error", *_SENDS, *_EVENTS, *_SCHEDULES},
+    "holdfast_process": {"task_status", "task_event", "task_error", *_SENDS, *_EVENTS, *_SCHEDULES},
     "holdfast_worker": set[str](),
     "holdfast_dispatcher": set[str](),
     "holdfast_operator": _VIEWS,
@@ -74,7 +88,7 @@ MAY_SELECT = {
 
 # What others may call and that runs with the caller's own rights, because it has to see who really calls.
 INVOKERS = {
-    *("enqueue", "enqueue_many", "run_function", "may_read_all", "clock", "status_of"),
+    *("enqueue", "enqueue_many", "add_schedule", "run_function", "may_read_all", "clock", "status_of"),
     *("next_check", "refuse_change"),
 }
 # Without a path of their own, so that the planner can put them into the query that calls them.

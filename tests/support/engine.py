@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
 
-_JSON = {"payload", "metadata", "tasks", "held", "results", "after"}
+_JSON = {"payload", "metadata", "tasks", "held", "results", "after", "schedules", "schedule"}
 TABLES = (
     "lane",
     "paused_queue",
@@ -28,6 +28,9 @@ TABLES = (
     "worker",
     "loss",
     "leadership",
+    "schedule",
+    "schedule_firing",
+    "schedule_act",
 )
 
 

@@ -7,11 +7,37 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli import act, enqueue, listing, migrate, postgres, queue, retry, show, tasks, worker, workers
+from holdfast.cli import (
+    act,
+    enqueue,
+    listing,
+    migrate,
+    postgres,
+    queue,
+    retry,
+    schedule,
+    show,
+    tasks,
+    worker,
+    workers,
+)
 from holdfast.cli.output import complain
 from holdfast.errors import HoldfastError
 
-COMMAND_FILES = (enqueue, worker, tasks, show, listing, act, retry, queue, workers, migrate, postgres)
+COMMAND_FILES = (
+    enqueue,
+    worker,
+    tasks,
+    show,
+    listing,
+    act,
+    retry,
+    queue,
+    schedule,
+    workers,
+    migrate,
+    postgres,
+)
 
 EXIT_CODES = (
     "Exit codes: 0 done · 1 refused, such as a key in use or a task that has ended · 2 bad usage or input · "

@@ -1,7 +1,7 @@
 """The only Python that names SQL functions and views.
 
-The builders in `enqueue`, `lease`, `task` and `fleet` make one `Statement` per function, under the function's
-own name. An engine executes them on the caller's connection, in the caller's transaction, and never commits.
+The builders in its modules make one `Statement` per function, under the function's own name. An engine
+executes them on the caller's connection, in the caller's transaction, and never commits.
 """
 
 from collections import deque
@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 from holdfast.engine import enqueue as _enqueue
 from holdfast.engine import fleet as _fleet
 from holdfast.engine import lease as _lease
+from holdfast.engine import schedule as _schedule
 from holdfast.engine import task as _task
 from holdfast.engine.statement import Statement
 from holdfast.errors import translate
@@ -125,6 +126,20 @@ class Engine:
     resign = _method(_fleet.resign)
     worker_status = _method(_fleet.worker_status)
 
+    add_schedule = _method(_schedule.add_schedule)
+    declare_schedules = _method(_schedule.declare_schedules)
+    pause_schedule = _method(_schedule.pause_schedule)
+    resume_schedule = _method(_schedule.resume_schedule)
+    remove_schedule = _method(_schedule.remove_schedule)
+    run_schedule = _method(_schedule.run_schedule)
+    due_schedules = _method(_schedule.due_schedules)
+    next_firing = _method(_schedule.next_firing)
+    plan_schedule = _method(_schedule.plan_schedule)
+    fire_schedule = _method(_schedule.fire_schedule)
+    prune_firings = _method(_schedule.prune_firings)
+    schedule_status = _method(_schedule.schedule_status)
+    schedule_events = _method(_schedule.schedule_events)
+
 
 class AsyncEngine:
     """The same over an asynchronous psycopg connection."""
@@ -197,3 +212,17 @@ class AsyncEngine:
     term_left = _async_method(_fleet.term_left)
     resign = _async_method(_fleet.resign)
     worker_status = _async_method(_fleet.worker_status)
+
+    add_schedule = _async_method(_schedule.add_schedule)
+    declare_schedules = _async_method(_schedule.declare_schedules)
+    pause_schedule = _async_method(_schedule.pause_schedule)
+    resume_schedule = _async_method(_schedule.resume_schedule)
+    remove_schedule = _async_method(_schedule.remove_schedule)
+    run_schedule = _async_method(_schedule.run_schedule)
+    due_schedules = _async_method(_schedule.due_schedules)
+    next_firing = _async_method(_schedule.next_firing)
+    plan_schedule = _async_method(_schedule.plan_schedule)
+    fire_schedule = _async_method(_schedule.fire_schedule)
+    prune_firings = _async_method(_schedule.prune_firings)
+    schedule_status = _async_method(_schedule.schedule_status)
+    schedule_events = _async_method(_schedule.schedule_events)

@@ -81,6 +81,11 @@ def _enqueue_many_delayed(batch: str) -> Statement[list[Enqueued]]:
     return Statement(sql, (str(batch),), many(Enqueued))
 
 
+def written_task(task: NewTask) -> str:
+    """One element of a batch, alone."""
+    return _written(task, {})
+
+
 def _written(task: NewTask, heads: dict[tuple[object, ...], str]) -> str:
     """An element of a batch. What the tasks of a batch have in common is written once."""
     common = (

@@ -50,6 +50,15 @@ grant execute on function
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 
+grant execute on function queues.add_schedule, queues.add_schedule_for_client to holdfast_client;
+grant execute on function queues.add_schedule_for_process to holdfast_process;
+grant execute on function
+  queues.declare_schedules, queues.due_schedules, queues.next_firing, queues.plan_schedule, queues.fire_schedule, queues.prune_firings
+to holdfast_worker;
+grant execute on function queues.pause_schedule, queues.resume_schedule, queues.remove_schedule, queues.run_schedule
+to holdfast_client, holdfast_operator;
+grant select on queues.schedule_status, queues.schedule_event to holdfast_client, holdfast_reader;
+
 grant execute on function
   queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause, queues.resume, queues.sweep,
   queues.recover_workers

@@ -3,7 +3,8 @@
 from holdfast.worker.duty import Duty
 from holdfast.worker.logs import Log
 from holdfast.worker.recover import Recovery
+from holdfast.worker.schedules import FireSchedules, PruneFirings
 
 
 def build_duties(log: Log) -> tuple[Duty, ...]:
-    return (Recovery(log),)
+    return (Recovery(log), FireSchedules(log), PruneFirings())

@@ -10,6 +10,7 @@ from typing import Protocol
 from holdfast.engine import Statement
 from holdfast.handler import Handler
 from holdfast.middleware import Middleware
+from holdfast.model import NewSchedule
 from holdfast.settings import Settings
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.beat import Beater, Hands
@@ -44,6 +45,10 @@ class Registered(Protocol):
     def handlers(self) -> Mapping[str, Handler]: ...
     @property
     def middlewares(self) -> Sequence[Middleware]: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def schedules(self) -> Mapping[str, NewSchedule]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from holdfast import __version__
-from holdfast.engine import Statement, fleet
-from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
+from holdfast.engine import Statement, fleet, schedule
+from holdfast.errors import DatabaseUnavailable, HoldfastError, Refused, TryAgain
 from holdfast.settings import Settings
 from holdfast.worker.last_resort import STUCK_EXIT_CODE
 from holdfast.worker.logs import Log, worker_log
@@ -106,6 +106,7 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 await link.run(self._registration)
+                await self._declare_schedules()
             except (DatabaseUnavailable, TryAgain) as error:
                 tell("STATUS=waiting for the database")
                 await link.pause(error)
@@ -125,6 +126,20 @@ class Worker:
             concurrency=settings.worker_concurrency,
             timeout=settings.worker_timeout,
         )
+
+    async def _declare_schedules(self) -> None:
+        """A schedule that cannot be had keeps no worker from its tasks."""
+        declaration = schedule.declare_schedules(self._app.name, self._app.schedules.values())
+        try:
+            declared = await self._parts.claiming.run(lambda: declaration)
+        except Refused as error:
+            self._log.error("schedules_refused", error=str(error))
+            return
+        for one in declared:
+            if one.verdict == "taken":
+                self._log.error("schedule_taken", schedule=one.name, hint="give one of them another name")
+            elif one.verdict != "unchanged":
+                self._log.info("schedule_declared", schedule=one.name, verdict=one.verdict)
 
     async def _serve(self) -> None:
         parts = self._parts

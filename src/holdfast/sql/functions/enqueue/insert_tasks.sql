@@ -1,6 +1,6 @@
 -- Inserts a batch, all or nothing, and answers in its order. Behind enqueue_for_client and enqueue_for_process; nobody else may call it.
 -- Locks: keys in the order of (type, key); nothing else that exists already.
-create or replace function queues.insert_tasks(tasks jsonb, for_process boolean)
+create or replace function queues.insert_tasks(tasks jsonb, for_process boolean, enqueued_by text default session_user)
 returns table (task_id uuid, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -76,7 +76,7 @@ begin
   told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
       idempotency_key, timeout, lease, spec_hash, payload, metadata)
-    select a.task_id, _now, a.run_at, a.priority, a.max_attempts, a.type, a.queue, a.executor, session_user,
+    select a.task_id, _now, a.run_at, a.priority, a.max_attempts, a.type, a.queue, a.executor, insert_tasks.enqueued_by,
       a.idempotency_key, a.timeout, a.lease, a.spec_hash, a.payload, a.metadata
     from asked a where a.holder = a.task_id),
   waiting as (
@@ -90,5 +90,5 @@ begin
 end
 $$;
 
-comment on function queues.insert_tasks(jsonb, boolean) is
+comment on function queues.insert_tasks(jsonb, boolean, text) is
   'Inserts a batch, all or nothing, and answers in its order. Behind the two functions that say who may enqueue what.';

@@ -1,0 +1,210 @@
+"""holdfast schedules: what is enqueued by the clock."""
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from holdfast.cli.act import Reason
+from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.output import Json, print_fields, print_json, print_table, printable, shown
+from holdfast.cli.values import document, duration, instant
+from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.model import CatchUp, Executor, NewSchedule, NewTask, Overlap, ScheduleStatus
+from holdfast.schedule import check_times
+
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+
+_COLOURS = {"active": "green", "paused": "yellow", "orphaned": "magenta", "broken": "red"}
+
+schedules = typer.Typer(help="What is enqueued by the clock.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(schedules, name="schedules")
+
+
+@schedules.command("list")
+def list_schedules(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """List schedules, and when they fire next."""
+    with connected(database_url) as engine:
+        found = engine.schedule_status()
+    if as_json:
+        print_json({"schedules": found})
+    elif not found:
+        typer.echo("There is no schedule yet.", err=True)
+    else:
+        print_table(
+            ["name", "state", "when", "zone", "next_at", "last_nominal_at", "type", "declared_by", "note"],
+            [_row(one) for one in found],
+        )
+
+
+@schedules.command()
+def show(
+    name: Name,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many events at most.")] = 20,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show a schedule, what became of its last times, and what was done to it."""
+    with connected(database_url) as engine:
+        found = next((one for one in engine.schedule_status() if one.name == name), None)
+        events = engine.schedule_events(name, limit)
+    if found is None:
+        raise TaskNotFound(
+            f"there is no schedule {name}", hint="holdfast schedules list shows those there are."
+        )
+    if as_json:
+        print_json({"schedule": found, "events": events})
+        return
+    fields = {name: getattr(found, name) for name in found.__dataclass_fields__}
+    print_fields((fields | {"state": _state(found)}).items())
+    columns = ["occurred_at", "event_type", "nominal_at", "task_id", "actor", "reason"]
+    print_table(columns, [[getattr(one, column) for column in columns] for one in events], title="events")
+
+
+@schedules.command()
+def add(
+    name: Name,
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="What kind of work: billing.close_month")],
+    payload: Annotated[
+        Any,
+        typer.Argument(parser=document, metavar="PAYLOAD", help="JSON, @file, or - for standard input."),
+    ] = "{}",
+    *,
+    cron: Annotated[str | None, typer.Option(metavar="FIELDS", help="When: '0 9 * * mon-fri'")] = None,
+    tz: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Of --cron: Europe/Berlin; else UTC.")
+    ] = None,
+    every: Annotated[
+        timedelta | None, typer.Option(parser=duration, metavar="DURATION", help="How often: 30s, 5m, 12h")
+    ] = None,
+    anchor: Annotated[
+        datetime | None,
+        typer.Option(parser=instant, metavar="TIME", help="Of --every: a time to count from; else a Monday."),
+    ] = None,
+    catch_up: Annotated[
+        CatchUp, typer.Option(help="Of times that passed while no worker ran, fire none, the last, or all.")
+    ] = "latest",
+    catch_up_limit: Annotated[int, typer.Option(metavar="NUMBER", help="How many all is at most.")] = 10,
+    jitter: Annotated[
+        timedelta | None,
+        typer.Option(parser=duration, metavar="DURATION", help="Put each task off by chance, up to this."),
+    ] = None,
+    overlap: Annotated[
+        Overlap, typer.Option(help="Whether to skip a time while the last task is unfinished.")
+    ] = "allow",
+    queue: Annotated[str | None, typer.Option(help="Else the first segment of the type.")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first; 0 by default.")] = None,
+    max_attempts: Annotated[int | None, typer.Option(help="How often to try; 3 by default.")] = None,
+    timeout: Annotated[
+        timedelta | None,
+        typer.Option(parser=duration, metavar="DURATION", help="How long an attempt may run."),
+    ] = None,
+    executor: Annotated[Executor | None, typer.Option(help="What runs it.")] = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Add a schedule that no application declares."""
+    schedule = NewSchedule(
+        name=name,
+        task=NewTask(
+            type=type_,
+            payload=payload,
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            executor=executor,
+        ),
+        cron=cron,
+        every=every,
+        anchor=anchor,
+        tz=tz,
+        catch_up=catch_up,
+        catch_up_limit=catch_up_limit,
+        jitter=jitter,
+        overlap=overlap,
+    )
+    try:
+        check_times(schedule, tz)
+    except InvalidArgument as error:
+        raise typer.BadParameter(str(error)) from None
+    with connected(database_url) as engine:
+        verdict = engine.add_schedule(schedule)
+    _tell(name, as_json, f"{'is added' if verdict == 'added' else 'was there already'}", verdict=verdict)
+
+
+@schedules.command()
+def pause(name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Let a schedule not fire until it is resumed."""
+    with connected(database_url) as engine:
+        changed = engine.pause_schedule(name, reason)
+    _tell(name, as_json, f"{'is' if changed else 'was already'} paused", paused=True, changed=changed)
+
+
+@schedules.command()
+def resume(
+    name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+) -> None:
+    """Let a paused schedule fire again. What passed during the pause is not caught up."""
+    with connected(database_url) as engine:
+        changed = engine.resume_schedule(name, reason)
+    _tell(name, as_json, f"{'is' if changed else 'was already'} active", paused=False, changed=changed)
+
+
+@schedules.command()
+def remove(
+    name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+) -> None:
+    """Remove a schedule. Its tasks stay; one that an application declares returns with its next worker."""
+    with connected(database_url) as engine:
+        engine.remove_schedule(name, reason)
+    _tell(name, as_json, "is removed", removed=True)
+
+
+@schedules.command()
+def run(name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Enqueue a schedule's task now, besides its times, and print its id."""
+    with connected(database_url) as engine:
+        task_id = engine.run_schedule(name, reason)
+    if as_json:
+        print_json({"schedule": name, "task_id": task_id})
+    else:
+        typer.echo(task_id)
+
+
+def _row(schedule: ScheduleStatus) -> list[Any]:
+    note = schedule.problem or schedule.pause_reason
+    return [
+        schedule.name,
+        _state(schedule),
+        schedule.cron or f"every {schedule.every}",
+        schedule.tz,
+        _next(schedule),
+        schedule.last_nominal_at,
+        schedule.type,
+        schedule.declared_by,
+        (note or "").partition("\n")[0][:80],
+    ]
+
+
+def _next(schedule: ScheduleStatus) -> str:
+    if schedule.state in ("paused", "orphaned"):
+        return ""
+    if schedule.never:
+        return "never"
+    return shown(schedule.next_at) or "to be planned"
+
+
+def _state(schedule: ScheduleStatus) -> Text:
+    return Text(schedule.state, style=_COLOURS[schedule.state])
+
+
+def _tell(name: str, as_json: bool, words: str, **fields: Any) -> None:
+    if as_json:
+        print_json({"schedule": name, **fields})
+    else:
+        typer.echo(f"Schedule {printable(name)} {words}.")

@@ -1,0 +1,159 @@
+"""Statements about schedules: what is enqueued by the clock."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from holdfast.engine.documents import (
+    array_of,
+    dump_json,
+    object_of,
+    storable_text,
+    written_instant,
+    written_seconds,
+)
+from holdfast.engine.enqueue import written_task
+from holdfast.engine.statement import (
+    Argument,
+    Bound,
+    Statement,
+    call,
+    columns_of,
+    document,
+    instant,
+    integer,
+    many,
+    nothing,
+    scalar,
+    span,
+    text,
+)
+from holdfast.model import Declared, DueSchedule, Firing, NewSchedule, ScheduleEvent, ScheduleStatus
+
+
+def add_schedule(schedule: NewSchedule) -> Statement[str]:
+    """Answers added, or unchanged if it is there already."""
+    task = schedule.task
+    arguments = {
+        "name": text(schedule.name),
+        "type": text(task.type),
+        "payload": document(task.payload),
+        "cron": text(schedule.cron),
+        "every": span(schedule.every),
+        "tz": text(schedule.tz),
+        "anchor": instant(schedule.anchor),
+        "catch_up": text(schedule.catch_up),
+        "catch_up_limit": integer(schedule.catch_up_limit),
+        "jitter": span(schedule.jitter),
+        "overlap": text(schedule.overlap),
+        "queue": text(task.queue),
+        "priority": integer(task.priority),
+        "max_attempts": integer(task.max_attempts),
+        "timeout": span(task.timeout),
+        "lease": span(task.lease),
+        "executor": text(task.executor),
+        "metadata": None if task.metadata is None else document(task.metadata),
+    }
+    return call("queues.add_schedule", scalar, arguments)
+
+
+def declare_schedules(application: str, schedules: Iterable[NewSchedule]) -> Statement[list[Declared]]:
+    """All that an application's code has; those that it has no longer are orphaned."""
+    batch = array_of(_written(schedule) for schedule in schedules)
+    arguments = {"application": text(application), "schedules": document(batch)}
+    return call("queues.declare_schedules", many(Declared), arguments, columns_of(Declared))
+
+
+def pause_schedule(name: str, reason: str | None = None) -> Statement[bool]:
+    """Answers whether it was running until now."""
+    return call("queues.pause_schedule", scalar, {"name": text(name), "reason": text(reason)})
+
+
+def resume_schedule(name: str, reason: str | None = None) -> Statement[bool]:
+    """Answers whether it was paused until now."""
+    return call("queues.resume_schedule", scalar, {"name": text(name), "reason": text(reason)})
+
+
+def remove_schedule(name: str, reason: str | None = None) -> Statement[None]:
+    return call("queues.remove_schedule", nothing, {"name": text(name), "reason": text(reason)})
+
+
+def run_schedule(name: str, reason: str | None = None) -> Statement[UUID]:
+    """Enqueues its task now; answers the id."""
+    return call("queues.run_schedule", scalar, {"name": text(name), "reason": text(reason)})
+
+
+def due_schedules(max_schedules: int | None = None) -> Statement[list[DueSchedule]]:
+    arguments = {"max_schedules": integer(max_schedules)}
+    return call("queues.due_schedules", many(DueSchedule), arguments, columns_of(DueSchedule))
+
+
+def next_firing() -> Statement[timedelta | None]:
+    """How long until a schedule has to be decided on; None if none ever has."""
+    return call("queues.next_firing", scalar, {})
+
+
+def plan_schedule(
+    name: str, version: int, next_at: datetime | None, problem: str | None = None
+) -> Statement[bool]:
+    """Without a next time, there is none. Answers whether the version was the current one."""
+    arguments = {
+        "name": text(name),
+        "version": Bound("bigint", version),
+        "next_at": _or_never(next_at),
+        "problem": text(problem),
+    }
+    return call("queues.plan_schedule", scalar, arguments)
+
+
+def fire_schedule(
+    name: str, version: int, nominal_times: Sequence[datetime], next_at: datetime | None
+) -> Statement[list[Firing]]:
+    """Answers what was decided; nothing if somebody else has decided already."""
+    arguments = {
+        "name": text(name),
+        "version": Bound("bigint", version),
+        "nominal_times": Bound("timestamptz[]", list(nominal_times)),
+        "next_at": _or_never(next_at),
+    }
+    return call("queues.fire_schedule", many(Firing), arguments, columns_of(Firing))
+
+
+def prune_firings(max_firings: int | None = None) -> Statement[int]:
+    return call("queues.prune_firings", scalar, {"max_firings": integer(max_firings)})
+
+
+def schedule_status() -> Statement[list[ScheduleStatus]]:
+    sql = f"select {columns_of(ScheduleStatus)} from queues.schedule_status answer order by answer.name"  # noqa: S608 - our names only
+    return Statement(sql, (), many(ScheduleStatus))
+
+
+def schedule_events(name: str, most: int = 20) -> Statement[list[ScheduleEvent]]:
+    """The newest first."""
+    sql = f"""select {columns_of(ScheduleEvent)} from queues.schedule_event answer
+      where answer.schedule = $1::text
+      order by answer.occurred_at desc, answer.nominal_at desc limit $2::integer"""  # noqa: S608 - our names only
+    return Statement(sql, (storable_text("name", name), most), many(ScheduleEvent))
+
+
+def _or_never(next_at: datetime | None) -> Argument:
+    return Bound("text::timestamptz", "infinity") if next_at is None else instant(next_at)
+
+
+def _written(schedule: NewSchedule) -> str:
+    return object_of(
+        name=_json_text("name", schedule.name),
+        task=written_task(schedule.task),
+        cron=_json_text("cron", schedule.cron),
+        every=written_seconds(schedule.every),
+        anchor=written_instant("anchor", schedule.anchor),
+        tz=_json_text("tz", schedule.tz),
+        catch_up=_json_text("catch_up", schedule.catch_up),
+        catch_up_limit=str(schedule.catch_up_limit),
+        jitter=written_seconds(schedule.jitter),
+        overlap=_json_text("overlap", schedule.overlap),
+    )
+
+
+def _json_text(field: str, value: str | None) -> str | None:
+    return None if value is None else dump_json(field, storable_text(field, value))

@@ -1,0 +1,82 @@
+"""What `@app.schedule` makes of a task and a time: a schedule that the workers of the application declare."""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from holdfast.errors import InvalidArgument, InvalidHandler
+from holdfast.handle import seconds
+from holdfast.model import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, NewTask, Overlap
+from holdfast.recurrence import Cron, Every
+from holdfast.task import Task
+
+# What acts with the rights of the database is asked for by those who have them, and not by workers.
+DECLARABLE = ("python", "process", "command")
+
+
+def build_schedule(
+    task: object,
+    cron: str | None,
+    *,
+    every: float | timedelta | None,
+    anchor: datetime | None,
+    tz: str | None,
+    name: str | None,
+    arguments: Mapping[str, Any] | None,
+    catch_up: CatchUp,
+    catch_up_limit: int,
+    jitter: float | timedelta | None,
+    overlap: Overlap,
+) -> NewSchedule:
+    """Refuses what could not be kept, at decoration and not when the worker starts."""
+    if not isinstance(task, Task):
+        raise InvalidHandler(f"{task!r} is no task", hint="Write @app.schedule above @app.task.")
+    try:
+        schedule = NewSchedule(
+            name=name or task.type,
+            task=_call(task, arguments or {}),
+            cron=cron,
+            every=None if every is None else seconds("every", every),
+            anchor=anchor,
+            tz=("UTC" if tz is None else tz) if cron is not None else None,
+            catch_up=catch_up,
+            catch_up_limit=catch_up_limit,
+            jitter=None if jitter is None else seconds("jitter", jitter),
+            overlap=overlap,
+        )
+        check_times(schedule, tz)
+    except InvalidArgument as error:
+        raise InvalidHandler(f"the schedule of {task.type}: {error.message}", hint=error.hint) from None
+    return schedule
+
+
+def check_times(schedule: NewSchedule, tz: str | None) -> None:
+    """That somebody will be able to work out when it is due."""
+    if (schedule.cron is None) == (schedule.every is None):
+        raise InvalidArgument("give a cron expression or every, and not both")
+    if schedule.cron is not None:
+        Cron(schedule.cron, tz or "UTC")
+        if schedule.anchor is not None:
+            raise InvalidArgument("anchor goes with every, not with a cron expression")
+    elif schedule.every is not None:
+        if tz is not None:
+            raise InvalidArgument("tz goes with a cron expression, not with every")
+        if schedule.anchor is not None and schedule.anchor.tzinfo is None:
+            raise InvalidArgument(f"anchor {schedule.anchor} has no time zone", hint="Use an aware datetime.")
+        Every(schedule.every, schedule.anchor or datetime.now().astimezone())
+    if schedule.catch_up not in CATCH_UPS:
+        raise InvalidArgument(f"catch_up {schedule.catch_up!r} is not one of {', '.join(CATCH_UPS)}")
+    if schedule.overlap not in OVERLAPS:
+        raise InvalidArgument(f"overlap {schedule.overlap!r} is not one of {', '.join(OVERLAPS)}")
+
+
+def _call(task: Task[..., Any, Any], arguments: Mapping[str, Any]) -> NewTask:
+    if task.handler.executor not in DECLARABLE:
+        raise InvalidArgument(
+            f"its executor is {task.handler.executor}, which workers may not schedule",
+            hint="Add it with holdfast schedules add, as a login that has holdfast_process.",
+        )
+    call = task.call(**arguments)
+    if call.idempotency_key is not None or call.run_at is not None or call.delay is not None:
+        raise InvalidArgument("key, run_at and delay make no sense in a schedule")
+    return call

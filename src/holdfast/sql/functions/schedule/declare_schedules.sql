@@ -1,0 +1,45 @@
+-- Says which schedules an application's code has, all of them, and answers what became of each: added, changed, unchanged, or taken if
+-- the name is another's. Those that it has no longer are orphaned: they stay to be seen, and do not fire. Repeated calls change nothing.
+-- Their tasks act with the rights of the worker only. For holdfast_worker. Locks: schedules, in the order of their names.
+create or replace function queues.declare_schedules(application text, schedules jsonb)
+returns table (name text, verdict text)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_batch('schedules', schedules);
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _now constant timestamptz := queues.clock();
+begin
+  if application is null or application = '' or octet_length(application) > 200 then
+    raise exception using errcode = 'QF400', message = 'application must be between 1 and 200 bytes long';
+  end if;
+  perform queues.check_schedule(e.schedule, false, format('schedules[%s].', e.n - 1), _now)
+  from jsonb_array_elements(schedules) with ordinality e(schedule, n);
+  if (select count(*) > count(distinct e ->> 'name') from jsonb_array_elements(schedules) e) then
+    raise exception using errcode = 'QF400', message = 'two schedules have the same name';
+  end if;
+  perform from queues.schedule s
+  where s.declared_by = application or s.name in (select e ->> 'name' from jsonb_array_elements(schedules) e)
+  order by s.name for update;
+
+  return query
+  select e ->> 'name', queues.put_schedule(e, application, false, _now)
+  from (select e from jsonb_array_elements(schedules) e order by e ->> 'name' collate "C" offset 0) e;
+
+  return query
+  with gone as (
+    update queues.schedule s set version = s.version + 1, orphaned_at = _now, changed_at = _now
+    where s.declared_by = application and s.orphaned_at is null
+      and s.name not in (select e ->> 'name' from jsonb_array_elements(schedules) e)
+    returning s.name),
+  told as (
+    insert into queues.schedule_act (schedule, act, occurred_at, actor)
+    select g.name, 'orphaned', _now, session_user from gone g)
+  select g.name, 'orphaned' from gone g order by g.name;
+end
+$$;
+
+comment on function queues.declare_schedules(text, jsonb) is
+  'Says which schedules an application''s code has, all of them, and answers what became of each.';

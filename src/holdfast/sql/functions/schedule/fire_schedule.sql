@@ -1,0 +1,74 @@
+-- Decides on the times of a schedule that are due, enqueues what is to be enqueued, and moves on to the next time, all in one. Answers
+-- what was decided; nothing if the version is no longer the current one, or the times have not come by the engine's clock.
+-- Of the due times, only the newest are given: those before them count as missed. For holdfast_worker. Locks: the schedule.
+create or replace function queues.fire_schedule(name text, version bigint, nominal_times timestamptz[], next_at timestamptz)
+returns table (nominal_at timestamptz, decision text, task_id uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _grace constant interval := '1 minute';
+  _now timestamptz;
+  _schedule queues.schedule;
+  _times timestamptz[];
+  _wanted timestamptz[];
+  _fire timestamptz[];
+  _task_ids uuid[];
+begin
+  select s.* into _schedule from queues.schedule s
+  where s.name = fire_schedule.name and s.version = fire_schedule.version and s.paused_at is null and s.orphaned_at is null
+  for update;
+  -- Read after the row was had: another session may have held it for a while.
+  _now := queues.clock();
+  if not found or _schedule.next_at is null or _schedule.next_at > _now or _schedule.decided_at > _now then
+    return;
+  end if;
+  select array_agg(distinct t order by t) into _times from unnest(nominal_times) t;
+  if _times is distinct from nominal_times or _times[1] is null or _times[1] < _schedule.next_at or cardinality(_times) > 1000
+    or fire_schedule.next_at is null or fire_schedule.next_at <= _times[cardinality(_times)]
+  then
+    raise exception using errcode = 'QF400',
+      message = 'nominal_times must be up to 1000 times that grow, from the schedule''s next_at on, and next_at come after them';
+  elsif _times[cardinality(_times)] > _now then
+    return;
+  end if;
+
+  _wanted := case _schedule.catch_up
+    when 'all' then _times[greatest(1, cardinality(_times) - _schedule.catch_up_limit + 1):]
+    when 'latest' then _times[cardinality(_times):]
+    else array(select t from unnest(_times[cardinality(_times):]) t where t >= _now - _grace) end;
+  -- What was decided on before the clock was set back stays decided.
+  _fire := array(
+    select t from unnest(_wanted) t
+    where not exists (
+      select from queues.schedule_firing f where f.schedule = _schedule.name and f.nominal_at = t)
+    order by t);
+  if _schedule.overlap = 'skip' and cardinality(_fire) > 0 then
+    _fire := case when queues.is_unfinished(_schedule.last_task_id) then '{}' else _fire[1:1] end;
+  end if;
+  if cardinality(_fire) > 0 then
+    _task_ids := queues.enqueue_scheduled(_schedule, _fire, _now);
+  end if;
+  update queues.schedule s
+  set version = s.version + 1, next_at = fire_schedule.next_at, decided_at = _now, problem = null,
+    last_nominal_at = coalesce(_fire[cardinality(_fire)], s.last_nominal_at),
+    last_task_id = coalesce(_task_ids[cardinality(_task_ids)], s.last_task_id)
+  where s.name = _schedule.name;
+
+  return query
+  insert into queues.schedule_firing as f (schedule, nominal_at, decided_at, decision, task_id)
+  select _schedule.name, d.nominal_at, _now, d.decision, d.task_id from (
+    select t.nominal_at, 'fired' as decision, t.task_id from unnest(_fire, _task_ids) t(nominal_at, task_id)
+    union
+    select t, case when t = any (_wanted) then 'overlapped' else 'missed' end, null
+    from unnest(_schedule.next_at || _times) t where t <> all (_fire)) d
+  order by d.nominal_at
+  on conflict do nothing
+  returning f.nominal_at, f.decision, f.task_id;
+end
+$$;
+
+comment on function queues.fire_schedule(text, bigint, timestamptz[], timestamptz) is
+  'Decides on the times of a schedule that are due, enqueues what is to be enqueued, and moves on to the next time.';

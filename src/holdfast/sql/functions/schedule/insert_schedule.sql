@@ -1,0 +1,27 @@
+-- Adds one schedule, or refuses. Behind the two functions that say who may add what. Locks: the schedule.
+create or replace function queues.insert_schedule(schedule jsonb, for_process boolean)
+returns text
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _now constant timestamptz := queues.clock();
+  _verdict text;
+begin
+  if jsonb_typeof(schedule) is distinct from 'object' then
+    raise exception using errcode = 'QF400', message = 'schedule must be an object';
+  end if;
+  perform queues.check_schedule(schedule, for_process, '', _now);
+  _verdict := queues.put_schedule(schedule, null, for_process, _now);
+  if _verdict = 'taken' then
+    raise exception using errcode = 'QF409',
+      message = format('there is a schedule %s already, and it says something else', to_json(schedule ->> 'name')),
+      hint = 'Take another name, or remove that one first.';
+  end if;
+  return _verdict;
+end
+$$;
+
+comment on function queues.insert_schedule(jsonb, boolean) is
+  'Adds one schedule, or refuses. Behind the two functions that say who may add what.';

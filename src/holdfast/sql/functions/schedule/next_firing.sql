@@ -1,0 +1,22 @@
+-- How long until a schedule has to be decided on: zero or less if one has to be now, null if none ever has.
+-- For holdfast_worker. Locks: none.
+create or replace function queues.next_firing()
+returns interval
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  _now constant timestamptz := queues.clock();
+  _next timestamptz;
+begin
+  if exists (select from queues.due_schedules(1)) then
+    return interval '0';
+  end if;
+  select s.next_at into _next from queues.schedule s
+  where s.paused_at is null and s.orphaned_at is null and s.next_at > _now order by s.next_at limit 1;
+  return case when isfinite(_next) then _next - _now end;
+end
+$$;
+
+comment on function queues.next_firing() is
+  'How long until a schedule has to be decided on: zero or less if one has to be now, null if none ever has.';

@@ -1,0 +1,24 @@
+-- Stops a schedule from firing until it is resumed. Answers whether it was running until now.
+-- For holdfast_client (its own schedules) and holdfast_operator. Locks: the schedule.
+create or replace function queues.pause_schedule(name text, reason text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+begin
+  reason := left(reason, 2000);
+  if (queues.own_schedule(name)).paused_at is not null then
+    return false;
+  end if;
+  update queues.schedule s
+  set version = s.version + 1, paused_at = _now, paused_by = session_user, pause_reason = pause_schedule.reason
+  where s.name = pause_schedule.name;
+  insert into queues.schedule_act (schedule, act, occurred_at, actor, reason) values (name, 'paused', _now, session_user, reason);
+  return true;
+end
+$$;
+
+comment on function queues.pause_schedule(text, text) is 'Stops a schedule from firing until it is resumed.';

@@ -1,0 +1,13 @@
+-- The task of one nominal time, as an element of enqueue_many. Its metadata says which schedule and which time it is for.
+create or replace function queues.scheduled_task(task jsonb, schedule text, nominal_at timestamptz, run_at timestamptz)
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select task || jsonb_build_object('run_at', run_at,
+    'metadata', case jsonb_typeof(task -> 'metadata') when 'object' then task -> 'metadata' else '{}' end
+      || jsonb_build_object('schedule', schedule, 'nominal_at', nominal_at))
+$$;
+
+comment on function queues.scheduled_task(jsonb, text, timestamptz, timestamptz) is
+  'The task of one nominal time, as an element of enqueue_many.';

@@ -1,0 +1,66 @@
+-- When tasks are enqueued by the clock. A worker works out the times; the row's version decides whose answer counts.
+create table queues.schedule (
+  name text collate "C" constraint schedule_pkey primary key,
+  version bigint not null,
+  next_at timestamptz,
+  decided_at timestamptz not null,
+  plan_after timestamptz not null,
+  last_nominal_at timestamptz,
+  last_task_id uuid,
+  cron text,
+  every interval,
+  anchor timestamptz,
+  tz text,
+  catch_up text not null constraint known_catch_up check (catch_up in ('skip', 'latest', 'all')),
+  catch_up_limit integer not null,
+  jitter interval not null,
+  overlap text not null constraint known_overlap check (overlap in ('allow', 'skip')),
+  task jsonb not null,
+  for_process boolean not null,
+  declared_by text,
+  created_by text not null,
+  created_at timestamptz not null,
+  changed_at timestamptz not null,
+  orphaned_at timestamptz,
+  paused_at timestamptz,
+  paused_by text,
+  pause_reason text,
+  problem text,
+  constraint cron_or_every check ((cron is null) <> (every is null)),
+  constraint cron_has_a_zone check ((cron is null) = (tz is null)),
+  constraint every_has_an_anchor check ((every is null) = (anchor is null))
+) with (fillfactor = 80);
+create index schedule_to_fire on queues.schedule (next_at nulls first) where paused_at is null and orphaned_at is null;
+create index schedule_from_the_future on queues.schedule (decided_at) where paused_at is null and orphaned_at is null;
+comment on table queues.schedule is 'What is enqueued by the clock, and when next.';
+comment on column queues.schedule.version is 'Grows with every change: who decides on an older version is told so and changes nothing.';
+comment on column queues.schedule.next_at is 'The next nominal time; null until a leader has worked it out, infinity if there is none.';
+comment on column queues.schedule.decided_at is 'When next_at was last decided on. Later than the clock only if the clock was set back.';
+comment on column queues.schedule.task is 'What to enqueue: an element of enqueue_many.';
+comment on column queues.schedule.for_process is 'Whether whoever defined it may enqueue what acts with the rights of the database.';
+comment on column queues.schedule.declared_by is 'The application whose code has it; null if somebody added it.';
+
+-- One row per nominal time that was decided on: the key is what makes two tasks for one time impossible.
+create table queues.schedule_firing (
+  schedule text collate "C" not null,
+  nominal_at timestamptz not null,
+  decided_at timestamptz not null,
+  decision text not null constraint known_decision check (decision in ('fired', 'overlapped', 'missed', 'forced')),
+  task_id uuid,
+  constraint one_firing_per_nominal_time primary key (schedule, nominal_at),
+  constraint task_if_enqueued check ((task_id is not null) = (decision in ('fired', 'forced')))
+);
+create index firings_to_prune on queues.schedule_firing (decided_at);
+comment on table queues.schedule_firing is 'What became of each nominal time of a schedule. Append-only, pruned by age.';
+
+create table queues.schedule_act (
+  act_id bigint generated always as identity constraint schedule_act_pkey primary key,
+  schedule text collate "C" not null,
+  act text not null constraint known_schedule_act check (act in (
+    'added', 'changed', 'removed', 'paused', 'resumed', 'orphaned', 'forced')),
+  occurred_at timestamptz not null,
+  actor text not null,
+  reason text
+);
+create index acts_on_schedule on queues.schedule_act (schedule, act_id);
+comment on table queues.schedule_act is 'What was done to schedules, by whom and why. Append-only.';

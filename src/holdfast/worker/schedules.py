@@ -1,0 +1,87 @@
+"""Duties of the leader: let schedules fire, and forget what they decided long ago.
+
+When a schedule is due is worked out here, and decided in the database: on a version of its row that somebody
+else has decided on meanwhile, nothing happens. So any number of leaders may act at once.
+"""
+
+from datetime import UTC, datetime
+
+from holdfast.engine import schedule
+from holdfast.errors import Refused, UnexpectedDatabaseError
+from holdfast.model import DueSchedule, Firing
+from holdfast.recurrence import Cron, Every, Recurrence, newest_times
+from holdfast.worker.duty import Ask
+from holdfast.worker.logs import Log
+
+BATCH = 20
+PRUNE_BATCH = 1000
+SHORTEST_PAUSE_SECONDS = 0.05
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class FireSchedules:
+    """Sleeps until the next time is due; looks before that, because schedules and clocks are changed."""
+
+    name = "fire_schedules"
+    interval = 2.0
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def run(self, ask: Ask) -> float | None:
+        due = ask(schedule.due_schedules(BATCH))
+        for one in due:
+            self._decide(one, ask)
+        if len(due) == BATCH:
+            return 0.0
+        wait = ask(schedule.next_firing())
+        if wait is None:
+            return None
+        return min(self.interval, max(SHORTEST_PAUSE_SECONDS, wait.total_seconds()))
+
+    def _decide(self, due: DueSchedule, ask: Ask) -> None:
+        try:
+            recurrence = recurrence_of(due)
+        except Refused as error:
+            self._give_up(due, ask, error, None)
+            return
+        if due.plan_from is not None or due.next_at is None:
+            ask(schedule.plan_schedule(due.name, due.version, recurrence.after(due.plan_from or due.now)))
+            return
+        times = newest_times(recurrence, due.next_at, due.now, due.max_times)
+        following = recurrence.after(due.now)
+        try:
+            firings = ask(schedule.fire_schedule(due.name, due.version, times, following))
+        except (Refused, UnexpectedDatabaseError) as error:
+            self._give_up(due, ask, error, following)
+        else:
+            self._tell(due.name, firings)
+
+    def _give_up(self, due: DueSchedule, ask: Ask, error: Exception, following: datetime | None) -> None:
+        """It is written down where people look, and keeps no other schedule from firing."""
+        self._log.error("schedule_failed", schedule=due.name, error=str(error))
+        ask(schedule.plan_schedule(due.name, due.version, following, str(error)))
+
+    def _tell(self, name: str, firings: list[Firing]) -> None:
+        for firing in firings:
+            task_id = None if firing.task_id is None else str(firing.task_id)
+            told = {"schedule": name, "nominal_at": firing.nominal_at.isoformat(), "task_id": task_id}
+            if firing.decision == "fired":
+                self._log.debug("schedule_fired", **told)
+            else:
+                self._log.warning("schedule_skipped", why=firing.decision, **told)
+
+
+class PruneFirings:
+    name = "prune_firings"
+    interval = 600.0
+
+    def run(self, ask: Ask) -> float | None:
+        return 0.0 if ask(schedule.prune_firings(PRUNE_BATCH)) == PRUNE_BATCH else None
+
+
+def recurrence_of(due: DueSchedule) -> Recurrence:
+    if due.cron is not None:
+        return Cron(due.cron, due.tz or "UTC")
+    assert due.every is not None  # noqa: S101 - the table has one of them
+    return Every(due.every, due.anchor or _EPOCH)
