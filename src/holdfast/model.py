@@ -155,6 +155,16 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class LastError:
+    """How the attempt before this one ended, and how long ago it was claimed."""
+
+    kind: str
+    recovered: bool
+    detail: Json
+    age: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class TaskFilter:
     """Which tasks: those that match all that is given."""
 

@@ -30,6 +30,7 @@ _CLIENT = {
 }
 _HANDLERS = {
     *("send_email_supervisor", "get_email_payload", "record_email_success", "record_email_failure"),
+    "last_error",
     *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
 }
 _READER = {"tail_events", "explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}

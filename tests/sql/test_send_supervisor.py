@@ -285,8 +285,11 @@ def test_what_the_provider_gets_is_the_message_and_the_same_key_for_every_attemp
 ) -> None:
     send = channel.kick_off(tx)
     asked = {f"{channel.root}_id": send, "attempt": 1}
+    channel.supervise(tx, send)
 
     first = run(tx, channel.handler("before"), asked)
+    channel.fail(tx, send)
+    channel.supervise(tx, send)
     second = run(tx, channel.handler("before"), {**asked, "attempt": 2})
 
     assert first == second
@@ -303,6 +306,8 @@ def test_what_the_provider_gets_is_the_message_and_the_same_key_for_every_attemp
 def test_two_sends_of_one_message_have_different_keys(tx: Connection, channel: Channel) -> None:
     message_id = channel.create(tx)
     sends = [channel.kick_off(tx, message_id=message_id) for _ in range(2)]
+    for send in sends:
+        channel.supervise(tx, send)
 
     keys = {
         run(tx, channel.handler("before"), {f"{channel.root}_id": send})["payload"]["idempotency_key"]
@@ -321,6 +326,16 @@ def test_what_was_sent_is_not_sent_again(tx: Connection, channel: Channel) -> No
 
     assert told["success"] is False
     assert "has ended" in told["validation_failure_message"]
+
+
+def test_an_attempt_that_has_failed_or_never_was_is_not_sent(tx: Connection, channel: Channel) -> None:
+    send = channel.kick_off(tx)
+    asked = {f"{channel.root}_id": send, "attempt": 1}
+
+    assert "was never scheduled" in run(tx, channel.handler("before"), asked)["validation_failure_message"]
+    channel.supervise(tx, send)
+    channel.fail(tx, send)
+    assert "has failed already" in run(tx, channel.handler("before"), asked)["validation_failure_message"]
 
 
 def test_a_rolled_back_kickoff_never_was(tx: Connection, channel: Channel) -> None:

@@ -27,6 +27,8 @@ STATEMENTS: list[Statement[Any]] = [
     lease.release("w", [Held(TASK_ID, 1)]),
     lease.sweep(7),
     lease.run_function("a.b", {}),
+    lease.call_function("a.b", "{}"),
+    lease.last_error("w", TASK_ID, 1),
     task.cancel(TASK_ID, "r"),
     task.list_tasks(TaskFilter("failed", "q", "a.", NOON), TASK_ID, 10),
     task.task_status(TASK_ID),

@@ -97,6 +97,7 @@ class Engine:
     release = _method(_lease.release)
     sweep = _method(_lease.sweep)
     run_function = _method(_lease.run_function)
+    last_error = _method(_lease.last_error)
 
     cancel = _method(_task.cancel)
     retry = _method(_task.retry)
@@ -184,6 +185,7 @@ class AsyncEngine:
     release = _async_method(_lease.release)
     sweep = _async_method(_lease.sweep)
     run_function = _async_method(_lease.run_function)
+    last_error = _async_method(_lease.last_error)
 
     cancel = _async_method(_task.cancel)
     retry = _async_method(_task.retry)

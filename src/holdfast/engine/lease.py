@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Literal
+from uuid import UUID
 
 from holdfast.engine.documents import (
     array_of,
@@ -15,9 +16,11 @@ from holdfast.engine.documents import (
 from holdfast.engine.statement import (
     Bound,
     Statement,
+    bigint,
     call,
     columns_of,
     document,
+    first,
     integer,
     many,
     only,
@@ -25,8 +28,9 @@ from holdfast.engine.statement import (
     span,
     text,
     texts,
+    uuid,
 )
-from holdfast.model import Claimed, Held, RawJson, Result, Swept, Verdict
+from holdfast.model import Claimed, Held, LastError, RawJson, Result, Swept, Verdict
 
 
 def claim(
@@ -139,6 +143,24 @@ def run_function(function_name: str, payload: Any) -> Statement[Any]:
     arguments = {"function_name": text(function_name), "payload": document(payload)}
     called = call("internal.run_function", scalar, arguments)
     return Statement(f"{called.sql}::text", called.params, lambda rows: load_json(scalar(rows)))
+
+
+def call_function(function_name: str, payload: str) -> Statement[tuple[Any, str | None]]:
+    """The same for a worker: JSON text in, and out the envelope and its payload as JSON text."""
+    arguments = {"function_name": text(function_name), "payload": document(RawJson(payload))}
+    columns = "answer::text, (answer -> 'payload')::text"
+    return call("internal.run_function", _envelope, arguments, columns)
+
+
+def _envelope(rows: Sequence[Sequence[Any]]) -> tuple[Any, str | None]:
+    answer, payload = rows[0]
+    return load_json(answer), payload
+
+
+def last_error(worker_id: str, task_id: UUID, token: int) -> Statement[LastError | None]:
+    """How the attempt before this one ended, of a task that the worker holds."""
+    arguments = {"worker_id": text(worker_id), "task_id": uuid(task_id), "token": bigint(token)}
+    return call("queues.last_error", first(LastError), arguments, columns_of(LastError))
 
 
 def _settle(function: str, worker_id: str, **batch: RawJson) -> Statement[list[Verdict]]:

@@ -60,6 +60,10 @@ def integer(value: int | None) -> Argument:
     return None if value is None else Bound("integer", value)
 
 
+def bigint(value: int | None) -> Argument:
+    return None if value is None else Bound("bigint", value)
+
+
 def boolean(value: bool | None) -> Argument:
     return None if value is None else Bound("boolean", value)
 

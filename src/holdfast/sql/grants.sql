@@ -49,6 +49,7 @@ grant execute on function
   queues.is_registered, queues.recover_workers
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
+grant execute on function queues.last_error to holdfast_worker;
 
 grant execute on function queues.add_schedule, queues.add_schedule_for_client to holdfast_client;
 grant execute on function queues.add_schedule_for_process to holdfast_process;

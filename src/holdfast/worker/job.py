@@ -26,6 +26,7 @@ class Job:
         "lease_seconds",
         "max_attempts",
         "metadata",
+        "outside",
         "payload",
         "phase",
         "progress",
@@ -66,6 +67,8 @@ class Job:
         self.started: float | None = None
         self.running: asyncio.Task[None] | Watched | None = None
         self.stop: Stop | None = None
+        # Whether somebody outside may have been told: then the next attempt has to know of this one.
+        self.outside = False
         self.progress: dict[str, Any] | None = None
         self.transaction: JobTransaction | None = None
 

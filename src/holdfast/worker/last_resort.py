@@ -61,7 +61,7 @@ class LastResort:
             self._log.error("release_refused", error=str(error))
 
     def _settle(self, engine: Engine, culprit: Job | None) -> Any:
-        others = [job for job in self._held() if job is not culprit]
+        others = [job for job in self._held() if job is not culprit and not job.outside]
         if others:
             engine.run(release_of(self._worker_id, others))
         if culprit is not None:

@@ -14,6 +14,7 @@ from holdfast.model import NewSchedule
 from holdfast.settings import Settings
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.beat import Beater, Hands
+from holdfast.worker.business import business_executors
 from holdfast.worker.claim import Claimer, ClaimLoop
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.demand import Demand
@@ -148,6 +149,9 @@ def _watchdog(ground: Ground) -> Watchdog:
 def _runner(
     ground: Ground, reporter: Reporter, demand: Demand, watchdog: Watchdog
 ) -> tuple[Runner, Attempts]:
+    def settled(job: Job, verdict: str) -> None:
+        _in_loop(loop, runner.settled, job, verdict)
+
     threads = ThreadPool()
     attempts = Attempts(
         worker_id=ground.worker_id,
@@ -156,13 +160,21 @@ def _runner(
         threads=threads,
         watch=watchdog,
         open_transaction=functools.partial(JobTransaction, ground.url),
-        settled=lambda job, verdict: _in_loop(loop, runner.settled, job, verdict),
+        settled=settled,
         log=ground.log,
     )
     loop = asyncio.get_running_loop()
+    business = business_executors(
+        url=ground.url,
+        worker_id=ground.worker_id,
+        settings=ground.settings,
+        reporter=reporter,
+        settled=settled,
+        log=ground.log,
+    )
     runner = Runner(
         handlers=ground.app.handlers,
-        executors=build_executors(),
+        executors={**build_executors(), **business},
         attempts=attempts,
         threads=threads,
         concurrency=ground.settings.worker_concurrency,

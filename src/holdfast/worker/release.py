@@ -22,7 +22,10 @@ def release_of(worker_id: str, jobs: Iterable[Job]) -> Statement[Sequence[Sequen
 
 
 class Releaser:
-    """Tries until it is heard, or until the leases have ended, which gives the tasks back as well."""
+    """Tries until it is heard, or until the leases have ended, which gives the tasks back as well.
+
+    What has gone outside is left to that: its attempt counts, and the next one knows that there was one.
+    """
 
     def __init__(self, link: Link, worker_id: str, log: Log, metrics: Metrics) -> None:
         self._link = link
@@ -39,7 +42,7 @@ class Releaser:
         releasing.add_done_callback(self._under_way.discard)
 
     async def release(self, jobs: list[Job]) -> None:
-        while jobs := [job for job in jobs if job.lease_ends > time.monotonic()]:
+        while jobs := [job for job in jobs if job.lease_ends > time.monotonic() and not job.outside]:
             try:
                 self._metrics.sent("release", len(jobs))
                 await self._link.run(partial(release_of, self._worker_id, jobs))

@@ -67,7 +67,7 @@ class JobTransaction:
                 try:
                     connection.commit()
                 except psycopg.Error as error:
-                    raise _judged(connection, error) from error
+                    raise judged(connection, error) from error
         finally:
             self.rollback()
         return verdict
@@ -84,7 +84,7 @@ class JobTransaction:
                 try:
                     await connection.commit()
                 except psycopg.Error as error:
-                    raise _judged(connection, error) from error
+                    raise judged(connection, error) from error
         finally:
             await self.arollback()
         return verdict
@@ -118,7 +118,7 @@ def _is_in_event_loop() -> bool:
     return True
 
 
-def _judged(
+def judged(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error
 ) -> Exception:
     """A refusal that the server told, such as of a deferred constraint, is known to have rolled back."""

@@ -6,6 +6,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   _send comms.send_email_task;
+  _attempt integer;
 begin
   select t.* into _send from comms.send_email_task t
   where t.send_email_task_id = comms.id_of(payload, 'send_email_task_id');
@@ -15,6 +16,13 @@ begin
   elsif comms.has_send_email_task_succeeded(_send.send_email_task_id) or comms.has_send_email_task_ended(_send.send_email_task_id) then
     return jsonb_build_object('success', false, 'validation_failure_message',
       format('send_email_task %s has ended', _send.send_email_task_id));
+  end if;
+  _attempt := comms.attempt_of(
+    jsonb_build_object('original_payload', payload), comms.count_send_email_task_scheduled(_send.send_email_task_id));
+  if _attempt is null or comms.has_email_attempt_failed(_send.send_email_task_id, _attempt) then
+    return jsonb_build_object('success', false, 'validation_failure_message', format('attempt %s of send_email_task %s %s',
+      coalesce(_attempt::text, payload ->> 'attempt', 'null'), _send.send_email_task_id,
+      case when _attempt is null then 'was never scheduled' else 'has failed already' end));
   end if;
   return jsonb_build_object('success', true, 'payload', (
     select jsonb_build_object('to', m.recipient, 'subject', m.subject, 'text', m.text_body, 'html', m.html_body,

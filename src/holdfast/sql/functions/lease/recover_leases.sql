@@ -9,6 +9,7 @@ as $$
 #variable_conflict use_column
 declare
   _parked uuid[];
+  _dead uuid[];
   _one_per_lane uuid[];
 begin
   with freed as (
@@ -33,14 +34,18 @@ begin
         else format('worker %s was silent since %s and counts as dead', s.worker_id, silent_since) end, s.worker_id
     from settled s)
   select count(*) filter (where not s.over), count(*) filter (where s.over),
-    array_agg(s.task_id) filter (where s.deleted and not s.over),
+    array_agg(s.task_id) filter (where s.deleted and not s.over), array_agg(s.task_id) filter (where s.over),
     array(select distinct on (s.lane_id) s.task_id from settled s where not s.over and not s.deleted)
-  into recovered, dead, _parked, _one_per_lane from settled s;
+  into recovered, dead, _parked, _dead, _one_per_lane from settled s;
 
   if _parked is not null then
     perform queues.park(_parked);
   end if;
   perform queues.tell_waiters(task_ids);
+  if _dead is not null then
+    perform queues.tell_error_handlers(_dead, 'outcome_unknown',
+      'its worker was silent, and there are no attempts left', false, true, recover_leases.now);
+  end if;
   perform queues.wake_for(r.task_id) from unnest(_one_per_lane) r(task_id);
 end
 $$;

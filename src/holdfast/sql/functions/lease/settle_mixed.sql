@@ -8,6 +8,7 @@ as $$
 #variable_conflict use_column
 declare
   _parked uuid[];
+  _dead uuid[];
 begin
   with given as materialized (
     select r.n::integer as n, r.task_id, r.token, r.status, queues.storable(r.result) as result,
@@ -54,11 +55,15 @@ begin
       jsonb_build_object('run_at', s.run_at, 'claimed_at', s.claimed_at, 'started_at', s.started_at)
     from settled s where s.status = 'snooze')
   select array_agg(s.task_id order by s.n), array_agg(s.n order by s.n),
-    array_agg(s.task_id) filter (where s.ending is null and s.deleted)
-  into accepted, places, _parked from settled s;
+    array_agg(s.task_id) filter (where s.ending is null and s.deleted),
+    array_agg(s.task_id) filter (where s.ending = 'dead_letter')
+  into accepted, places, _parked, _dead from settled s;
 
   if _parked is not null then
     perform queues.park(_parked);
+  end if;
+  if _dead is not null then
+    perform queues.tell_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end', false, true, now);
   end if;
 end
 $$;

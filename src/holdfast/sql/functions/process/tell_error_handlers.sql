@@ -1,0 +1,37 @@
+-- Has the error-handlers of tasks called that ended without a word of their worker: the supervisor that waits for such a task has to hear of
+-- it. Each becomes a task of its own, which runs the handler and is tried until it is heard. For e-mail and text messages only: who
+-- enqueued them had the authority to name a function. Behind sweep, finish and cancel; nobody else may call it. Locks: nothing.
+create or replace function queues.tell_error_handlers(
+  task_ids uuid[], kind text, message text, permanent boolean, outcome_unknown boolean, now timestamptz)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  _ended record;
+  _task_id uuid;
+  _payload jsonb;
+begin
+  for _ended in
+    select t.task_id, t.type, t.queue, t.priority, t.payload, t.enqueued_by, t.metadata from queues.task t
+    where t.task_id = any (task_ids) and t.executor in ('email', 'sms') and jsonb_typeof(t.payload -> 'error_handler') = 'string'
+  loop
+    _task_id := queues.new_task_id();
+    _payload := jsonb_build_object('task_type', 'db_function', 'db_function', _ended.payload -> 'error_handler',
+      'original_payload', _ended.payload, 'error', jsonb_build_object('kind', kind, 'message', message, 'permanent', permanent,
+        'outcome_unknown', outcome_unknown, 'task_id', _ended.task_id));
+    -- Not by enqueue, whose limits a payload may pass that has another one within: what sweeps must not fail.
+    insert into queues.task (
+      task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, spec_hash, payload, metadata)
+    values (_task_id, now, now, _ended.priority, 25, _ended.type, _ended.queue, 'db_function', _ended.enqueued_by,
+      queues.spec_hash(_ended.type, 'db_function', _payload), _payload, _ended.metadata);
+    insert into queues.ready (task_id, run_at, lane_id, attempt)
+    values (_task_id, now, queues.lane_for(_ended.queue, _ended.type, _ended.priority), 0);
+    perform queues.wake_for(_task_id);
+  end loop;
+end
+$$;
+
+comment on function queues.tell_error_handlers(uuid[], text, text, boolean, boolean, timestamptz) is
+  'Has the error-handlers of tasks called that ended without a word of their worker.';

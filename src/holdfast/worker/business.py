@@ -1,0 +1,84 @@
+"""The executors of business processes: functions in the database, e-mail and text messages."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.comms.provider import Email, SendFailed, Sms
+from holdfast.comms.providers import email_provider, sms_provider
+from holdfast.settings import Settings
+from holdfast.worker.db_function import DbFunctionExecutor, Settled
+from holdfast.worker.executor import Executor
+from holdfast.worker.functions import Functions
+from holdfast.worker.logs import Log
+from holdfast.worker.report import Reporter
+from holdfast.worker.sending import SendingExecutor
+
+
+def business_executors(
+    *, url: str, worker_id: str, settings: Settings, reporter: Reporter, settled: Settled, log: Log
+) -> Mapping[str, Executor]:
+    """By the name that a task asks for. Providers are opened by the first task that needs one."""
+    functions = Functions(url, worker_id)
+    ours = settings.model_copy(update={"database_url": url})
+    return {
+        "db_function": DbFunctionExecutor(functions, reporter, settled, log),
+        "email": SendingExecutor(
+            open_provider=lambda: email_provider(ours),
+            compose=_email,
+            functions=functions,
+            reporter=reporter,
+            settled=settled,
+            log=log,
+        ),
+        "sms": SendingExecutor(
+            open_provider=lambda: sms_provider(ours),
+            compose=_sms,
+            functions=functions,
+            reporter=reporter,
+            settled=settled,
+            log=log,
+        ),
+    }
+
+
+def _email(content: dict[str, Any], key: str) -> Email:
+    return Email(
+        to=_text(content, "to"),
+        subject=_text(content, "subject"),
+        text=_perhaps(content, "text"),
+        html=_perhaps(content, "html"),
+        sender=_perhaps(content, "sender"),
+        reply_to=_perhaps(content, "reply_to"),
+        headers=_headers(content),
+        idempotency_key=key,
+    )
+
+
+def _sms(content: dict[str, Any], key: str) -> Sms:
+    return Sms(
+        to=_text(content, "to"),
+        text=_text(content, "text"),
+        sender=_perhaps(content, "sender"),
+        idempotency_key=key,
+    )
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    found = _perhaps(content, name)
+    if found is None:
+        raise SendFailed("malformed", f"the message has no {name}", permanent=True)
+    return found
+
+
+def _perhaps(content: dict[str, Any], name: str) -> str | None:
+    found = content.get(name)
+    if found is not None and not isinstance(found, str):
+        raise SendFailed("malformed", f"the message's {name} is not text", permanent=True)
+    return found
+
+
+def _headers(content: dict[str, Any]) -> dict[str, str]:
+    found = content.get("headers") or {}
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise SendFailed("malformed", "the message's headers are not an object of texts", permanent=True)
+    return found

@@ -1,0 +1,87 @@
+"""Tasks that are a function in the database: what it does and how the task ended is one transaction."""
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.handler import Handler
+from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound
+from holdfast.worker.functions import Functions
+from holdfast.worker.job import Job
+from holdfast.worker.logs import Log
+from holdfast.worker.report import Reporter
+from holdfast.worker.transaction import CommitUnknown
+
+Settled = Callable[[Job, str], object]
+_QUERY_CANCELED = "57014"
+
+
+class DbFunctionExecutor:
+    """Runs the function that the payload names as its `db_function`, with the whole payload."""
+
+    needs_handler = False
+
+    def __init__(self, functions: Functions, reporter: Reporter, settled: Settled, log: Log) -> None:
+        self._functions = functions
+        self._reporter = reporter
+        self._settled = settled
+        self._log = log
+
+    async def prepare(self) -> None:
+        pass
+
+    async def run(self, job: Job, handler: Handler | None) -> str | None:
+        del handler
+        function = text_member(job.payload, "db_function")
+        if function is None:
+            return self._reporter.failed(job, "invalid_payload", 'the payload names no "db_function"')
+        try:
+            verdict = await self._functions.record(job, function, job.payload, partial(self._report, job))
+        except CommitUnknown:
+            return self._reporter.unknown_commit(job)
+        except FunctionNotFound as error:
+            return self._reporter.failed(job, "function_not_found", error.message)
+        except (FunctionFailed, HoldfastError) as error:
+            return self._failed(job, function, error)
+        self._settled(job, verdict)
+        return None
+
+    async def close(self) -> None:
+        await self._functions.close()
+
+    def _report(self, job: Job, envelope: Envelope) -> str:
+        if envelope.validation_failure is not None:
+            return self._reporter.failed(
+                job, "validation_failure", f"{envelope.function}: {envelope.validation_failure}"
+            )
+        return self._reporter.succeeded(job, envelope.payload or "null")
+
+    def _failed(self, job: Job, function: str, error: FunctionFailed | HoldfastError) -> str:
+        self._log.warning("attempt_failed", **job.name, error=str(error))
+        return self._reporter.retry(job, kind_of(error), told(function, error), **detail_of(error))
+
+
+def text_member(payload: str, name: str) -> str | None:
+    """A member of a payload, if that is an object and the member is text."""
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError):  # JSON that PostgreSQL holds and Python does not
+        return None
+    member = found.get(name) if isinstance(found, dict) else None
+    return member if isinstance(member, str) and member else None
+
+
+def kind_of(error: FunctionFailed | HoldfastError) -> str:
+    if isinstance(error, FunctionFailed):
+        return "timeout" if error.detail.get("sqlstate") == _QUERY_CANCELED else "function_failed"
+    return "database_error"
+
+
+def told(function: str, error: FunctionFailed | HoldfastError) -> str:
+    return error.told if isinstance(error, FunctionFailed) else f"{function} could not be called: {error}"
+
+
+def detail_of(error: FunctionFailed | HoldfastError) -> dict[str, Any]:
+    return error.detail if isinstance(error, FunctionFailed) else {}

@@ -1,0 +1,159 @@
+"""Business functions, called with the rights of a worker and nothing more.
+
+Connections of their own, because a function may take its time; each call is one transaction.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg import IsolationLevel
+
+from holdfast.engine import AsyncEngine
+from holdfast.engine import lease as statements
+from holdfast.errors import HoldfastError, TaskNotFound, translate
+from holdfast.model import LastError
+from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
+from holdfast.worker.job import Job
+from holdfast.worker.link import ARRIVAL, is_pooled, with_defaults
+from holdfast.worker.transaction import judged
+
+MOST_CONNECTIONS = 10
+
+_RUNNER = "internal.run_function(text,jsonb)"
+
+
+@dataclass(slots=True)
+class _Session:
+    connection: psycopg.AsyncConnection[Any]
+    powerful: bool
+
+
+class Functions:
+    """What a worker's tasks may call in the database."""
+
+    def __init__(self, url: str, worker_id: str) -> None:
+        self._url = with_defaults(url)
+        self._worker_id = worker_id
+        self._idle: list[_Session] = []
+        self._room = asyncio.Semaphore(MOST_CONNECTIONS)
+
+    async def call(self, function: str, payload: str, limit: float | None = None) -> Envelope:
+        """In a transaction that ends with it."""
+        async with self._transaction(limit) as connection:
+            envelope = await _call(connection, function, payload)
+            await _commit(connection, function)
+            return envelope
+
+    async def record(self, job: Job, function: str, payload: str, report: Callable[[Envelope], str]) -> str:
+        """Call it and record the outcome in the same transaction. Answers the verdict.
+
+        Unless that is `accepted`, nothing has happened. CommitUnknown if nobody knows.
+        """
+        async with self._transaction(job.timeout) as connection:
+            written = report(await _call(connection, function, payload))
+            job.phase = "ending"
+            finish = statements.settle_work("finish", self._worker_id, f"[{written}]")
+            verdict = str((await AsyncEngine(connection).run(finish))[0][1])
+            if verdict == "accepted":
+                await _commit(connection, function)
+            return verdict
+
+    async def last_error(self, job: Job) -> LastError | None:
+        """How the attempt before this one ended."""
+        async with self._transaction(None) as connection:
+            asked = statements.last_error(self._worker_id, UUID(job.task_id), job.token)
+            return await AsyncEngine(connection).run(asked)
+
+    async def close(self) -> None:
+        while self._idle:
+            await self._idle.pop().connection.close()
+
+    @contextlib.asynccontextmanager
+    async def _transaction(self, limit: float | None) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
+        """Rolled back at the end, if it was not committed before."""
+        async with self._room:
+            session = self._idle.pop() if self._idle else await self._open()
+            connection = session.connection
+            try:
+                if manners := _manners(session, limit):
+                    await connection.execute(manners.encode())
+                yield connection
+            except psycopg.Error as error:
+                raise translate(error) from error
+            finally:
+                await self._give_back(session)
+
+    async def _give_back(self, session: _Session) -> None:
+        try:
+            await session.connection.rollback()
+        except psycopg.Error:
+            await session.connection.close()
+        else:
+            self._idle.append(session)
+
+    async def _open(self) -> _Session:
+        try:
+            connection = await psycopg.AsyncConnection.connect(self._url)
+        except psycopg.Error as error:
+            raise translate(error) from error
+        try:
+            # Facts that another transaction has just committed must be seen after a wait for it.
+            await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
+            row = await (await connection.execute(ARRIVAL)).fetchone()
+            assert row is not None  # noqa: S101 - an aggregate has one row
+            await connection.rollback()
+        except BaseException as error:
+            await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise translate(error) from error
+            raise
+        if is_pooled(connection, row[0]):
+            connection.prepare_threshold = None
+        return _Session(connection, powerful=row[1])
+
+
+def _manners(session: _Session, limit: float | None) -> str:
+    """For one transaction, so that they also hold behind a pooler, and only for us."""
+    wanted = {}
+    if session.powerful:
+        wanted["role"] = "holdfast_worker"
+    if limit is not None:
+        wanted["statement_timeout"] = f"{max(1, round(limit * 1000))}"
+    settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
+    return f"select {settings}" if settings else ""
+
+
+async def _call(connection: psycopg.AsyncConnection[Any], function: str, payload: str) -> Envelope:
+    try:
+        answer, answered_payload = await AsyncEngine(connection).run(
+            statements.call_function(function, payload)
+        )
+    except HoldfastError as error:
+        raise _explained(function, error) from error
+    return read_envelope(function, answer, answered_payload)
+
+
+async def _commit(connection: psycopg.AsyncConnection[Any], function: str) -> None:
+    try:
+        await connection.commit()
+    except psycopg.Error as error:
+        found = judged(connection, error)
+        if isinstance(found, psycopg.Error):  # of a deferred constraint, say
+            found = FunctionFailed(function, str(translate(found)), sqlstate=error.sqlstate)
+        raise found from error
+
+
+def _explained(function: str, error: HoldfastError) -> Exception:
+    diag = error.__cause__.diag if isinstance(error.__cause__, psycopg.Error) else None
+    context = (diag.context if diag else None) or ""
+    # The runner's own refusal, and not one that the called function came upon.
+    if isinstance(error, TaskNotFound) and _RUNNER in context and "\n" not in context:
+        return FunctionNotFound(function, str(error))
+    if context:  # the function was reached
+        return FunctionFailed(function, str(error), sqlstate=error.sqlstate, context=context[:4000])
+    return error

@@ -1,0 +1,38 @@
+"""A provider in this process that does what a test tells it, for what no real one does on demand."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.comms.provider import Email, Sent, Sms
+
+Reply = BaseException | Callable[[], Any] | None
+
+
+class PostOffice:
+    """`delivered` has every message that was handed over, also if the answer then was a failure."""
+
+    def __init__(self, *, honours_idempotency_key: bool = False) -> None:
+        self.name = "post_office"
+        self.honours_idempotency_key = honours_idempotency_key
+        self.calls: list[Email | Sms] = []
+        self.delivered: dict[str, Email | Sms] = {}
+        self.replies: deque[Reply] = deque()
+        self.closed = False
+
+    async def send(self, message: Email | Sms) -> Sent:
+        self.calls.append(message)
+        key = message.idempotency_key if self.honours_idempotency_key else f"call-{len(self.calls)}"
+        self.delivered.setdefault(key, message)
+        reply = self.replies.popleft() if self.replies else None
+        if isinstance(reply, BaseException):
+            raise reply
+        if reply is not None:
+            waited = reply()
+            if asyncio.iscoroutine(waited):
+                await waited
+        return Sent(self.name, f"id-{len(self.calls)}", {"queued": True})
+
+    async def close(self) -> None:
+        self.closed = True
