@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from holdfast.context import Context
     from holdfast.errors import TaskCancelled, TaskFailed
     from holdfast.handle import Handle
+    from holdfast.limits import Limits
     from holdfast.outcome import Cancel, Fail, Snooze
     from holdfast.retry import ByException, Exponential, Linear, Never
     from holdfast.task import Task
@@ -20,6 +21,7 @@ __all__ = [
     "Exponential",
     "Fail",
     "Handle",
+    "Limits",
     "Linear",
     "Never",
     "Snooze",
@@ -39,6 +41,7 @@ _HOMES = {
     "Exponential": "retry",
     "Fail": "outcome",
     "Handle": "handle",
+    "Limits": "limits",
     "Linear": "retry",
     "Never": "retry",
     "Snooze": "outcome",

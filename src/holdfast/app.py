@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -16,6 +17,7 @@ from holdfast.client import Address, Client, Progress
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle
 from holdfast.handler import DEFAULT_RETRY, Handler, build_handler
+from holdfast.limits import Limits
 from holdfast.middleware import Middleware
 from holdfast.model import CatchUp, NewSchedule, NewTask, Overlap
 from holdfast.retry import RetryPolicy
@@ -91,6 +93,7 @@ class App:
     ) -> None:
         """The name tells its schedules from those of other applications on the same database."""
         self.name = name or _module_of(sys._getframe(1))  # noqa: SLF001 - who makes the app
+        self.origin: str | None = None
         self.middlewares: list[Middleware] = []
         self._handlers: dict[str, Handler] = {}
         self.handlers: Mapping[str, Handler] = MappingProxyType(self._handlers)
@@ -126,6 +129,8 @@ class App:
         lease: float | None = None,
         retry: RetryPolicy = DEFAULT_RETRY,
         executor: str = "python",
+        memory: int | str | None = None,
+        limits: Limits | None = None,
     ) -> Decorator:
         """Make a function the handler of a type. It stays callable as it was."""
         task_type = type
@@ -141,6 +146,8 @@ class App:
                 lease=lease,
                 retry=retry,
                 executor=executor,
+                memory=memory,
+                limits=limits,
             )
             return self._register(handler)
 
@@ -292,5 +299,6 @@ def _described(handler: Handler) -> dict[str, Any]:
         "lease": handler.lease,
         "retry": repr(handler.retry),
         "executor": handler.executor,
+        "limits": {name: value for name, value in asdict(handler.limits).items() if value is not None},
         **handler.schema(),
     }

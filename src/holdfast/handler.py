@@ -1,11 +1,12 @@
 """A function that does the work of one type, with its limits and the way to and from JSON."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.codec import ArgumentsCodec, ResultCodec
 from holdfast.errors import InvalidHandler
+from holdfast.limits import NO_LIMITS, Limits
 from holdfast.model import EXECUTORS
 from holdfast.retry import Exponential, RetryPolicy
 from holdfast.signature import name_of, read_signature
@@ -28,6 +29,7 @@ class Handler:
     max_attempts: int
     queue: str | None
     priority: int
+    limits: Limits
     arguments: ArgumentsCodec = field(repr=False, compare=False)
     result: ResultCodec = field(repr=False, compare=False)
 
@@ -67,6 +69,8 @@ def build_handler(
     lease: float | None = None,
     retry: RetryPolicy = DEFAULT_RETRY,
     executor: str = "python",
+    memory: int | str | None = None,
+    limits: Limits | None = None,
 ) -> Handler:
     """Refuses what cannot be registered, at decoration and not when the first task fails."""
     name = name_of(function)
@@ -89,9 +93,25 @@ def build_handler(
         max_attempts=max_attempts,
         queue=queue,
         priority=priority,
+        limits=_limits(name, executor, memory, limits),
         arguments=ArgumentsCodec(task_type, name, signature),
         result=ResultCodec(task_type, name, signature.result),
     )
+
+
+def _limits(name: str, executor: str, memory: int | str | None, limits: Limits | None) -> Limits:
+    if memory is None and limits is None:
+        return NO_LIMITS
+    if executor not in ("process", "command"):
+        raise InvalidHandler(
+            f"{name}: memory and limits hold for a process of its own, not for the executor {executor}",
+            hint='Add executor="process".',
+        )
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidHandler(f"{name}: limits takes Limits(…), not {limits!r}")
+    if memory is None:
+        return limits or NO_LIMITS
+    return replace(limits or NO_LIMITS, memory=Limits(memory=memory).memory)
 
 
 def _seconds(name: str, option: str, given: object) -> float | None:

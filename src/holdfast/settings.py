@@ -27,6 +27,7 @@ from pydantic_settings import (
 )
 
 from holdfast.errors import ConfigurationError
+from holdfast.limits import parse_size
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
 _PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
@@ -98,6 +99,7 @@ def _check_prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
+Size = Annotated[int, BeforeValidator(parse_size)]
 Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
 Prefixes = Annotated[Names, AfterValidator(_check_prefixes)]
 HttpUrl = Annotated[str, AfterValidator(_check_http_url)]
@@ -252,6 +254,30 @@ class Settings(BaseSettings):
     templates: AbsolutePath = Field(
         default=Path("templates"),
         description="Where the templates of messages are.",
+    )
+    process_pool: Annotated[int, Field(ge=0, le=1000)] = Field(
+        default=2,
+        description="How many child processes the worker keeps warm for tasks of the executor process.",
+    )
+    process_runs: Annotated[int, Field(ge=1)] = Field(
+        default=1000,
+        description="After how many runs a child process is replaced.",
+    )
+    process_memory: Size = Field(
+        default=512 * 1024 * 1024,
+        description="A child process that holds more memory than this after a run is replaced.",
+    )
+    process_user: Annotated[str, Field(min_length=1)] | None = Field(
+        default=None,
+        description="Account that child processes run as; only root can give it.",
+    )
+    kill_grace: Annotated[Duration, between("0s", "1h")] = Field(
+        default=timedelta(seconds=5),
+        description="How long a run that was asked to end may take before it is killed.",
+    )
+    output_limit: Size = Field(
+        default=16 * 1024 * 1024,
+        description="How much a run in a process of its own may print before it is ended.",
     )
 
     @model_validator(mode="after")

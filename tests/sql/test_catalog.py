@@ -51,7 +51,7 @@ MAY_EXECUTE = {
             "prune_firings",
         ),
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
-        *("is_registered", "recover_workers", "explain", "run_function"),
+        *("is_registered", "recover_workers", "record_killed", "explain", "run_function"),
         *("may_read_all", "clock", "status_of"),
         *("emit", "receive", "prune_events", "prune_inbox"),
     },

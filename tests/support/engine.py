@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
 
-_JSON = {"payload", "metadata", "tasks", "held", "results", "after", "schedules", "schedule"}
+_JSON = {"payload", "metadata", "tasks", "held", "results", "killed", "after", "schedules", "schedule"}
 TABLES = (
     "lane",
     "paused_queue",

@@ -29,6 +29,7 @@ def load_app(given: str) -> App:
     if not isinstance(found, App):
         kind = type(found).__name__
         raise ConfigurationError(f"{given} is of the type {kind}, not App", hint=_suggest(module))
+    found.origin = given
     return found
 
 

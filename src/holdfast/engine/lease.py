@@ -91,10 +91,10 @@ def next_due(
 
 
 def settle_work(
-    function: Literal["finish", "heartbeat", "release"], worker_id: str, written: str
+    function: Literal["finish", "heartbeat", "release", "record_killed"], worker_id: str, written: str
 ) -> Statement[Sequence[Sequence[Any]]]:
-    """A finish, heartbeat or release whose batch is JSON text already; answers (task_id, verdict) as text."""
-    batch = "results" if function == "finish" else "held"
+    """A call of these whose batch is JSON text already; answers (task_id, verdict) as text."""
+    batch = {"finish": "results", "record_killed": "killed"}.get(function, "held")
     arguments = {"worker_id": text(worker_id), batch: Bound("text::jsonb", RawJson(written))}
     return call(f"queues.{function}", lambda rows: rows, arguments, "answer.task_id::text, answer.verdict")
 

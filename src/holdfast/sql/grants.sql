@@ -46,7 +46,7 @@ to holdfast_process;
 grant execute on function
   queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
   queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.term_left, queues.resign, queues.explain,
-  queues.is_registered, queues.recover_workers
+  queues.is_registered, queues.recover_workers, queues.record_killed
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.last_error to holdfast_worker;

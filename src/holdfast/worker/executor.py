@@ -13,6 +13,9 @@ class Executor(Protocol):
     def needs_handler(self) -> bool:
         """Whether a task of a type that the application does not register has failed before it began."""
 
+    async def prepare(self) -> None:
+        """The worker begins to claim."""
+
     async def run(self, job: Job, handler: Handler | None) -> str | None:
         """One attempt, to its report for `finish`.
 

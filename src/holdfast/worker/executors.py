@@ -1,10 +1,39 @@
 """The executors that a worker has besides its own event loop and threads."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
+from holdfast.executors.kept import Keeper
+from holdfast.executors.origin import Origin
+from holdfast.handler import Handler
+from holdfast.settings import Settings
 from holdfast.worker.executor import Executor
+from holdfast.worker.isolated import ProcessExecutor
+from holdfast.worker.logs import Log
+from holdfast.worker.report import Reporter
+from holdfast.worker.run_end import RunEnds
 
 
-def build_executors() -> Mapping[str, Executor]:
+def build_executors(
+    *,
+    handlers: Mapping[str, Handler],
+    find_origin: Callable[[], Origin | None],
+    settings: Settings,
+    reporter: Reporter,
+    ends: RunEnds,
+    tell_progress: Callable[[], None],
+    log: Log,
+) -> Mapping[str, Executor]:
     """By the name that a task asks for."""
-    return {}
+    keeper = Keeper()
+    return {
+        "process": ProcessExecutor(
+            keeper=keeper,
+            find_origin=find_origin,
+            wanted=any(handler.executor == "process" for handler in handlers.values()),
+            settings=settings,
+            ends=ends,
+            reporter=reporter,
+            tell_progress=tell_progress,
+            log=log,
+        )
+    }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.engine import Statement
+from holdfast.executors.origin import find_origin
 from holdfast.handler import Handler
 from holdfast.middleware import Middleware
 from holdfast.model import NewSchedule
@@ -21,6 +22,7 @@ from holdfast.worker.demand import Demand
 from holdfast.worker.duties import build_duties
 from holdfast.worker.executors import build_executors
 from holdfast.worker.job import Job, Stop
+from holdfast.worker.killed import KilledRuns
 from holdfast.worker.last_resort import LastResort
 from holdfast.worker.lead import MARGIN, Candidate, Leader
 from holdfast.worker.link import Link
@@ -30,6 +32,7 @@ from holdfast.worker.metrics import Metrics
 from holdfast.worker.release import Releaser
 from holdfast.worker.report import Reporter
 from holdfast.worker.run import Runner
+from holdfast.worker.run_end import RunEnds
 from holdfast.worker.settle import Settler
 from holdfast.worker.threads import ThreadPool
 from holdfast.worker.transaction import JobTransaction
@@ -50,6 +53,9 @@ class Registered(Protocol):
     def name(self) -> str: ...
     @property
     def schedules(self) -> Mapping[str, NewSchedule]: ...
+    @property
+    def origin(self) -> str | None:
+        """MODULE:NAME, if it was named so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +82,7 @@ class Parts:
     settler: Settler
     listener: Listener
     releaser: Releaser
+    killed: KilledRuns
     beater: Beater
     leader: Leader
     watchdog: Watchdog
@@ -89,11 +96,13 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     demand = Demand(settings.worker_concurrency, settings.lease)
     claiming, settling, listening = (_link(ground, name) for name in ("claim", "settle", "listen"))
     watchdog = _watchdog(ground)
-    runner, attempts = _runner(ground, reporter, demand, watchdog)
+    ends = RunEnds(reporter, log)
+    runner, attempts = _runner(ground, reporter, ends, demand, watchdog)
     settler = Settler(settling, ground.worker_id, log, metrics, runner.settled)
     releaser = Releaser(settling, ground.worker_id, log, metrics)
     leader = Leader(url=ground.url, duties=build_duties(log), log=log)
     beater = _beater(ground, register, runner, leader, clock)
+    killed = KilledRuns(settling, ground.worker_id, log)
     listener = Listener(listening, settings, log)
     claim_loop = ClaimLoop(
         Claimer(claiming, ground.worker_id, settings, clock, metrics),
@@ -110,6 +119,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     runner.settler, runner.give_back, runner.expect = settler, releaser.release_soon, beater.expect
     runner.look_again = listener.woken.set
     attempts.tell_progress = beater.tell_progress
+    ends.record_killed = killed.record
     watchdog.job_of = runner.job_of
     watchdog.chores = (beater.look_after, leader.look_after, ground.chores)
     metrics.in_flight = lambda: len(runner.held)
@@ -121,6 +131,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
         settler=settler,
         listener=listener,
         releaser=releaser,
+        killed=killed,
         beater=beater,
         leader=leader,
         watchdog=watchdog,
@@ -147,7 +158,7 @@ def _watchdog(ground: Ground) -> Watchdog:
 
 
 def _runner(
-    ground: Ground, reporter: Reporter, demand: Demand, watchdog: Watchdog
+    ground: Ground, reporter: Reporter, ends: RunEnds, demand: Demand, watchdog: Watchdog
 ) -> tuple[Runner, Attempts]:
     def settled(job: Job, verdict: str) -> None:
         _in_loop(loop, runner.settled, job, verdict)
@@ -172,9 +183,18 @@ def _runner(
         settled=settled,
         log=ground.log,
     )
+    isolated = build_executors(
+        handlers=ground.app.handlers,
+        find_origin=lambda: find_origin(ground.app, ground.app.origin),
+        settings=ground.settings,
+        reporter=reporter,
+        ends=ends,
+        tell_progress=lambda: attempts.tell_progress(),  # noqa: PLW0108 - it is set later
+        log=ground.log,
+    )
     runner = Runner(
         handlers=ground.app.handlers,
-        executors={**build_executors(), **business},
+        executors={**isolated, **business},
         attempts=attempts,
         threads=threads,
         concurrency=ground.settings.worker_concurrency,

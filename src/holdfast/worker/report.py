@@ -1,25 +1,21 @@
 """How an attempt is reported: one JSON object per task, written by hand because there are so many."""
 
 import json
-import math
-import traceback
 from typing import Any
 
 from holdfast.engine.documents import report_json
 from holdfast.errors import PayloadError, ResultError
+from holdfast.failure import DEFAULT_RETRY, LONGEST_DELAY, MOST_MESSAGE, brief, next_delay, storable
+from holdfast.failure import describe as describe_exception
 from holdfast.handler import Handler
 from holdfast.model import RawJson
 from holdfast.outcome import Cancel, Fail, Snooze
-from holdfast.retry import Exponential
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.job import Job
 
-MOST_MESSAGE = 8_000
-MOST_TRACEBACK = 16_000
-MOST_ERROR_BYTES = 60_000  # finish keeps 64 KiB of it
+__all__ = ["HandlerTimeout", "NotDecoded", "NotEncoded", "Reporter", "brief", "decode", "ending_of"]
+
 CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply, or to be too long
-LONGEST_DELAY = 90 * 365 * 86400.0  # finish takes what is a century away for a mistake
-DEFAULT_RETRY = Exponential()
 
 
 class HandlerTimeout(BaseException):
@@ -56,7 +52,7 @@ class Reporter:
             return self.failed(job, "invalid_payload", str(error))
         if isinstance(error, NotEncoded):
             return self.failed(job, "result_not_serializable", str(error))
-        delay = _delay(handler, job.attempt, error)
+        delay = next_delay(handler.retry, job.attempt, error)
         described = json.dumps(describe(error))
         if delay is None:
             return f'{self._head(job, "failed")},"error":{described}}}'
@@ -125,12 +121,6 @@ def ending_of(job: Job) -> str:
     return "snoozed" if job.status == "snooze" else job.status
 
 
-def brief(error: BaseException) -> str:
-    """One line for the log; all of it is kept with the task."""
-    lines = _text_of(error).splitlines()
-    return f"{type(error).__name__}: {lines[0][:500]}" if lines else type(error).__name__
-
-
 def decode(handler: Handler, payload: str) -> dict[str, Any]:
     try:
         return handler.decode(payload)
@@ -138,54 +128,8 @@ def decode(handler: Handler, payload: str) -> dict[str, Any]:
         raise NotDecoded(str(error)) from error
 
 
-def storable(text: str, most: int) -> str:
-    """What PostgreSQL cannot keep becomes the replacement character; of a long text, both ends are kept."""
-    if len(text) > most:
-        text = f"{text[: most // 2]}\n… {len(text) - most} characters left out …\n{text[-most // 2 :]}"
-    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
 def describe(error: BaseException) -> dict[str, str]:
     """For people to read, and small enough to be kept whole."""
     if isinstance(error, HandlerTimeout):
-        message = str(error) or "the time limit of the attempt was passed"
-        return {"kind": "timeout", "message": message}
-    name = type(error).__qualname__
-    described = {
-        "kind": "handler_error",
-        "message": storable(f"{name}: {_text_of(error)}", MOST_MESSAGE),
-        "exception": storable(f"{type(error).__module__}.{name}", MOST_MESSAGE),
-    }
-    for most in (MOST_TRACEBACK, MOST_TRACEBACK // 4):
-        described["traceback"] = storable(_traceback_of(error), most)
-        if len(json.dumps(described, ensure_ascii=False).encode()) <= MOST_ERROR_BYTES:
-            return described
-    del described["traceback"]
-    return described
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        return str(error)
-    except BaseException as problem:  # noqa: BLE001 - an exception whose text cannot be had is still one
-        return f"(its text cannot be had: {type(problem).__name__})"
-
-
-def _traceback_of(error: BaseException) -> str:
-    try:
-        return "".join(traceback.format_exception(error, limit=-40))
-    except BaseException as problem:  # noqa: BLE001 - as above
-        return f"(the traceback cannot be had: {type(problem).__name__})"
-
-
-def _delay(handler: Handler, attempt: int, error: BaseException) -> float | None:
-    """Seconds until the next attempt. A policy that fails must not keep the task from being settled."""
-    try:
-        delay = handler.retry.delay(attempt, error)
-        if delay is None:
-            return None
-        if not math.isfinite(delay):
-            raise ValueError(delay)  # noqa: TRY301 - to the default, as any other failure of a policy
-        return min(max(0.0, delay), LONGEST_DELAY)
-    except Exception:  # noqa: BLE001 - whatever it is
-        return DEFAULT_RETRY.delay(attempt, error)
+        return {"kind": "timeout", "message": str(error) or "the time limit of the attempt was passed"}
+    return describe_exception(error)

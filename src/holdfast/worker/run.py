@@ -135,6 +135,10 @@ class Runner:
         elif self._verbose:
             self._log.debug("task_ended", **job.name, status=ending)
 
+    async def prepare(self) -> None:
+        for executor in self._executors.values():
+            await executor.prepare()
+
     async def close(self) -> None:
         self._threads.close()
         for executor in self._executors.values():

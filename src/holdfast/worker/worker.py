@@ -146,6 +146,7 @@ class Worker:
         parts.leader.start()
         parts.beater.start()
         parts.watchdog.start()
+        await parts.runner.prepare()
         self._loops = [
             asyncio.create_task(parts.claim_loop.run(), name="claim"),
             asyncio.create_task(parts.settler.run(), name="settle"),
@@ -199,6 +200,7 @@ class Worker:
         parts.releaser.release_soon(list(parts.runner.held))
         await self._up_to(LAST_WORDS_SECONDS, parts.releaser.emptied())
         await handing_over
+        await self._up_to(LAST_WORDS_SECONDS, parts.killed.emptied())
 
     async def _up_to(
         self, seconds: float, event: Coroutine[Any, Any, object], *, hurry: bool = False
@@ -223,6 +225,7 @@ class Worker:
         await asyncio.gather(*self._loops, return_exceptions=True)
         await parts.releaser.close()
         await asyncio.to_thread(parts.leader.close)
+        await parts.killed.close()
         await asyncio.to_thread(parts.beater.close)
         await asyncio.to_thread(parts.watchdog.close)
         await parts.runner.close()

@@ -38,7 +38,7 @@ from (
   cross join lateral (values
     ('claimed', e.claimed_at, null::text, null::jsonb, 2),
     ('started', e.started_at, null, null, 3),
-    (case when e.recovered then 'recovered' else 'failed' end, e.occurred_at, e.message,
+    (case when e.recovered then 'recovered' when pg_catalog.starts_with(e.kind, 'killed_on_') then 'killed' else 'failed' end, e.occurred_at, e.message,
       pg_catalog.jsonb_build_object('kind', e.kind), 4),
     ('retried', case when e.retry_at is not null and not e.recovered then e.occurred_at end, null,
       pg_catalog.jsonb_build_object('run_at', e.retry_at), 5)) v(event_type, occurred_at, reason, data, rank)

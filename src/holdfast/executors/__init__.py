@@ -1,0 +1,1 @@
+"""What runs a task outside the worker's own process. It knows nothing of the engine, only of runs."""

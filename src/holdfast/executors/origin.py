@@ -1,0 +1,62 @@
+"""Where an application comes from, so that another process can import the same one."""
+
+import importlib
+import runpy
+import sys
+from dataclasses import asdict, dataclass
+from types import ModuleType
+from typing import Any
+
+MAIN_IN_CHILD = "__holdfast_main__"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """A name in a module, or in a file that was run as a program."""
+
+    module: str | None
+    file: str | None
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.module or self.file}:{self.name}"
+
+    def as_message(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_origin(application: object, given: str | None = None) -> Origin | None:
+    """From MODULE:NAME, or else by looking for it. None if no module holds it: no child could find it."""
+    found = None
+    if given is not None:
+        module_name, _, name = given.partition(":")
+        return Origin(module_name, None, name)
+    for module_name, module in list(sys.modules.items()):
+        for name, value in list(getattr(module, "__dict__", {}).items()):
+            if value is application:
+                found = _origin(module_name, module, name)
+                if module_name != "__main__" and found is not None:
+                    return found
+    return found
+
+
+def load(origin: Origin) -> Any:
+    """Import it. What a program does under `if __name__ == "__main__"` is not done again."""
+    if origin.module is not None:
+        holder: Any = importlib.import_module(origin.module)
+    else:
+        holder = ModuleType(MAIN_IN_CHILD)
+        sys.modules[MAIN_IN_CHILD] = sys.modules["__main__"] = holder
+        holder.__dict__.update(runpy.run_path(origin.file or "", run_name=MAIN_IN_CHILD))
+    for name in origin.name.split("."):
+        holder = getattr(holder, name)
+    return holder
+
+
+def _origin(module_name: str, module: Any, name: str) -> Origin | None:
+    if module_name != "__main__":
+        return Origin(module_name, None, name)
+    spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+    if spec is not None:
+        return Origin(spec.name, None, name)
+    return None if file is None else Origin(None, file, name)

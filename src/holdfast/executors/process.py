@@ -1,0 +1,299 @@
+"""One child as its worker sees it: a run goes in, its end comes out, whatever happens to the process."""
+
+import asyncio
+import functools
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from holdfast.executors.ending import Bounds, End, described, judge, printed
+from holdfast.executors.frames import BadFrame, Frames, frame
+from holdfast.executors.kept import Exit, Keeper, Kept, NotStarted, Program
+from holdfast.executors.origin import Origin
+from holdfast.executors.output import Stream
+
+BOOT_SECONDS = 120.0
+NO_CORE = {"core": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Boot:
+    """What a child is told at its start, and who it runs as."""
+
+    origin: Origin
+    log_format: str | None
+    log_level: str
+    user: str | None = None
+
+    def as_message(self) -> dict[str, Any]:
+        return {
+            "path": sys.path,
+            "origin": self.origin.as_message(),
+            "log_format": self.log_format,
+            "log_level": self.log_level,
+            "terminal": sys.stderr is not None and sys.stderr.isatty(),
+        }
+
+
+class BootFailed(Exception):
+    """A child could not import the application. What it said is kept."""
+
+    def __init__(self, message: str, detail: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+
+
+class Run:
+    """One order to a child, until its end."""
+
+    def __init__(self, number: int, bounds: Bounds, on_progress: Callable[[dict[str, Any]], object]) -> None:
+        self.number = number
+        self.bounds = bounds
+        self.on_progress = on_progress
+        self.why: str | None = None
+        self.answer: Mapping[str, Any] | None = None
+        self.over: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+
+
+class Child(asyncio.Protocol):
+    """Made by `start_child`."""
+
+    def __init__(self, kept: Kept, output_limit: int) -> None:
+        self.kept = kept
+        self.runs = 0
+        self.memory = 0
+        self.idle_since = 0.0
+        self.is_spoilt = False
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.stdout: Stream
+        self.stderr: Stream
+        self._output_limit = output_limit
+        self._printed = 0
+        self._frames = Frames()
+        self._transport: asyncio.Transport | None = None
+        self._run: Run | None = None
+        self._refusal: Mapping[str, Any] | None = None
+        kept.exit.add_done_callback(self._exited)
+
+    @property
+    def is_alive(self) -> bool:
+        return not self.kept.exit.done()
+
+    async def run(self, order: Mapping[str, Any], run: Run) -> End:
+        """To its end. If this call is cancelled, the run goes on until `stop` has ended it."""
+        loop = asyncio.get_running_loop()
+        self._run = run
+        self._printed = 0
+        self.runs += 1
+        for stream in (self.stdout, self.stderr):
+            stream.drain()
+            stream.begin()
+        limits = run.bounds.limits
+        is_watched = limits.memory is not None or limits.processes is not None
+        if is_watched:
+            self.kept.watch(limits.memory, limits.processes)
+        self._say({**order, "run": run.number, "limits": asdict(limits)})
+        timer = None
+        if run.bounds.timeout is not None:
+            timer = loop.call_later(run.bounds.timeout, self.stop, "timeout", run.bounds.grace)
+        try:
+            return await asyncio.shield(run.over)
+        finally:
+            if timer is not None:
+                timer.cancel()
+            if is_watched and self.is_alive and not self.is_spoilt:
+                self.kept.watch(None, None)
+
+    def stop(self, why: str, grace: float) -> None:
+        """End the run, and the child with it; the first reason is the one that is kept."""
+        run = self._run
+        if run is None or run.over.done():
+            return
+        self.is_spoilt = True
+        if run.why is None:
+            run.why = why
+            self._say({"stop": why})
+        self.kept.end(grace)
+
+    async def boot(self, channel: socket.socket, boot: Boot) -> None:
+        await asyncio.get_running_loop().create_connection(lambda: self, sock=channel)
+        self._say(boot.as_message())
+        await asyncio.shield(self._ready)
+
+    async def close(self, grace: float = 0.0) -> None:
+        self.is_spoilt = True
+        self._ready.cancel()
+        self.kept.end(grace)
+        await asyncio.shield(self.kept.exit)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment] # of a socket, it is one of both directions
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._frames.add(data):
+                self._hear(message)
+        except (BadFrame, KeyError, TypeError):
+            self.stop("envelope_malformed", 0)
+
+    def count_output(self, count: int) -> None:
+        self._printed += count
+        if self._run is not None and self._printed > self._output_limit:
+            self.stop("output_limit", 0)
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        if "ready" in message:
+            self._ready.set_result(None)
+        elif "refused" in message:
+            self._refusal = message["refused"]
+        elif self._run is None or message["run"] != self._run.number:
+            return
+        elif "progress" in message:
+            self._run.on_progress(message["progress"])
+        else:
+            self._answered(self._run, message)
+
+    def _answered(self, run: Run, message: Mapping[str, Any]) -> None:
+        """If it was told to stop, or cannot be used again, the end is that of the process."""
+        run.answer = message["answer"]
+        self.memory = message["memory"]
+        if run.why is not None:
+            return
+        if message["left"]:
+            self.is_spoilt = True
+            self.kept.end(0)
+            return
+        self._finish(run, None)
+
+    def _exited(self, future: "asyncio.Future[Exit]") -> None:
+        """Everything it has said was read before: who ends it has closed its descriptors by then."""
+        self.is_spoilt = True
+        for stream in (self.stdout, self.stderr):
+            stream.drain()
+        if self._run is not None and not self._run.over.done():
+            self._finish(self._run, future.result())
+        if not self._ready.done():
+            self._ready.set_exception(self._boot_failure(future.result()))
+        for stream in (self.stdout, self.stderr):
+            stream.close()
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _finish(self, run: Run, exit: Exit | None) -> None:  # noqa: A002 - it is one
+        for stream in (self.stdout, self.stderr):
+            stream.drain()
+        if run.over.done():  # what was read just now was too much
+            return
+        self._run = None
+        if run.answer is not None and run.why is None:
+            run.over.set_result(End(answer=run.answer, detail=printed(self.stdout, self.stderr)))
+            return
+        if exit is None:  # it was told to stop while its last words were read: wait for its end
+            self._run = run
+            return
+        kind, message = judge(exit, run.why, run.bounds)
+        run.over.set_result(End(kind, message, detail=described(exit, self.stdout, self.stderr)))
+
+    def _boot_failure(self, exit: Exit) -> BootFailed:  # noqa: A002 - it is one
+        detail = described(exit, self.stdout, self.stderr)
+        if self._refusal is None:
+            return BootFailed("a child process ended before it was ready", detail)
+        return BootFailed(
+            f"the application cannot be imported: {self._refusal.get('message')}", {**self._refusal, **detail}
+        )
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(frame(message))
+
+
+async def start_child(
+    keeper: Keeper, boot: Boot, output_limit: int, pass_on: Callable[[str, bytes], None]
+) -> Child:
+    """A child that has imported the application, or BootFailed."""
+    ours, theirs = _Ends(), _Ends()
+    try:
+        channel = ours.socket(theirs)
+        descriptors = [os.open(os.devnull, os.O_RDONLY), ours.pipe(theirs), ours.pipe(theirs), channel]
+        theirs.numbers.append(descriptors[0])
+        kept = await keeper.start(_program(boot.user), descriptors)
+    except NotStarted as error:
+        ours.close()
+        raise BootFailed(f"a child process cannot be started: {error}", {}) from error
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    child = Child(kept, output_limit)
+    stdout, stderr = ours.numbers
+    child.stdout = Stream(stdout, child.count_output, functools.partial(pass_on, "stdout"))
+    child.stderr = Stream(stderr, child.count_output, functools.partial(pass_on, "stderr"))
+    try:
+        async with asyncio.timeout(BOOT_SECONDS):
+            await child.boot(ours.sockets[0], boot)
+    except BaseException as error:
+        await child.close()
+        if isinstance(error, TimeoutError):
+            raise BootFailed(f"a child process was not ready within {BOOT_SECONDS:g} s", {}) from error
+        raise
+    return child
+
+
+class _Ends:
+    """Ends of pipes and sockets, to be closed together."""
+
+    def __init__(self) -> None:
+        self.numbers: list[int] = []
+        self.sockets: list[socket.socket] = []
+
+    def pipe(self, theirs: "_Ends") -> int:
+        """To be read here and written there."""
+        reads, writes = os.pipe()
+        self.numbers.append(reads)
+        theirs.numbers.append(writes)
+        return writes
+
+    def socket(self, theirs: "_Ends") -> int:
+        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        here.setblocking(False)
+        self.sockets.append(here)
+        theirs.sockets.append(there)
+        return there.fileno()
+
+    def close(self) -> None:
+        for number in self.numbers:
+            os.close(number)
+        for one in self.sockets:
+            one.close()
+
+
+def _program(user: str | None) -> Program:
+    # As they were given to this interpreter: what runs elsewhere shall run the same way.
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - multiprocessing uses it, too
+    return Program(
+        path=sys.executable,
+        arguments=[sys.executable, *flags, "-m", "holdfast.executors.child"],
+        environment=dict(os.environ),
+        directory=os.getcwd(),  # noqa: PTH109 - as it is called
+        limits=NO_CORE,
+        user=user,
+        umask=_umask(),
+        no_new_privileges=False,
+    )
+
+
+def _umask() -> int:
+    """There is no other way to read it but to set it, which other threads would notice."""
+    try:
+        with open("/proc/self/status") as status:  # noqa: PTH123 - of the system
+            return next(int(line.split()[1], 8) for line in status if line.startswith("Umask:"))
+    except (OSError, StopIteration):
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return mask

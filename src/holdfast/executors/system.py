@@ -1,0 +1,165 @@
+"""What the system can do about processes: find a whole family, tie it to its parent, limit it.
+
+Standard library only, because the keeper runs without site-packages.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_PROC = Path("/proc")
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+IS_LINUX = sys.platform == "linux"
+LISTS_CHILDREN = IS_LINUX and (_PROC / f"self/task/{os.getpid()}/children").exists()
+
+
+def weaknesses() -> list[str]:
+    """What this platform cannot enforce, for people to read."""
+    if not IS_LINUX:
+        return [
+            "a process that leaves its group is not found again when its run ends",
+            "limits of memory and of the number of processes are not kept",
+            "a killed keeper leaves its runs behind",
+        ]
+    if not LISTS_CHILDREN:
+        return ["families of processes are found by reading all of /proc, less often: limits are kept late"]
+    return []
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own, so that none gets out of sight."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def signal_when_orphaned(number: int) -> None:
+    """When the thread that started this process is gone. Changing the user afterwards would undo it."""
+    _prctl(_PR_SET_PDEATHSIG, number)
+
+
+def refuse_new_privileges() -> None:
+    """No program that is started from here on gains rights by its set-user-ID bit."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def children_of(pid: int) -> list[int]:
+    if LISTS_CHILDREN:
+        return [int(child) for task in _entries(f"{pid}/task") for child in _children_of_thread(pid, task)]
+    return [child for child, parent in _parents().items() if parent == pid]
+
+
+def family_of(pid: int) -> list[int]:
+    """All descendants, nearest first; not the process itself."""
+    if LISTS_CHILDREN:
+        found, waiting = [], children_of(pid)
+        while waiting:
+            child = waiting.pop()
+            found.append(child)
+            waiting += children_of(child)
+        return found
+    return _family_among(pid, _parents())
+
+
+def memory_of(pid: int) -> int:
+    """Bytes in memory now; none for a process that is gone."""
+    pages = _words(f"{pid}/statm")
+    return int(pages[1]) * _PAGE if len(pages) > 1 else 0
+
+
+def writable_memory() -> int:
+    """Bytes of private memory that this process has asked for: what RLIMIT_DATA counts."""
+    pages = _words("self/statm")
+    return int(pages[5]) * _PAGE if len(pages) > 5 else 0  # noqa: PLR2004 - its place in the line
+
+
+def processes_marked(mark: str) -> Iterator[int]:
+    """Those that were started with this in their environment, as far as we may look into them."""
+    wanted = mark.encode()
+    for pid in _pids():
+        try:
+            if wanted in (_PROC / str(pid) / "environ").read_bytes().split(b"\0"):
+                yield pid
+        except OSError:
+            continue
+
+
+def send(pid: int, number: int) -> None:
+    """To one process, if it is still there."""
+    try:
+        os.kill(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def send_group(pid: int, number: int) -> None:
+    """To the group that this process leads."""
+    try:
+        os.killpg(pid, number)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def kill_family(pid: int) -> None:
+    """Stop all of them first, so that nobody forks away while the others die."""
+    stopped: set[int] = set()
+    while fresh := [one for one in [pid, *family_of(pid)] if one not in stopped]:
+        for one in fresh:
+            send(one, signal.SIGSTOP)
+        stopped.update(fresh)
+    send_group(pid, signal.SIGKILL)
+    for one in stopped:
+        send(one, signal.SIGKILL)
+
+
+def _prctl(option: int, value: int) -> None:
+    if IS_LINUX:
+        ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def _children_of_thread(pid: int, task: str) -> list[str]:
+    return _words(f"{pid}/task/{task}/children")
+
+
+def _words(path: str) -> list[str]:
+    try:
+        return (_PROC / path).read_text().split()
+    except OSError:
+        return []
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        return os.listdir(_PROC / path)  # noqa: PTH208 - names are all that is wanted, many times a second
+    except OSError:
+        return []
+
+
+def _pids() -> list[int]:
+    return [int(name) for name in _entries("") if name.isdigit()]
+
+
+def _parents() -> dict[int, int]:
+    found = {}
+    for pid in _pids():
+        try:
+            # The name stands in parentheses, and may itself hold any.
+            found[pid] = int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+    return found
+
+
+def _family_among(pid: int, parents: dict[int, int]) -> list[int]:
+    found, waiting = [], [pid]
+    while waiting:
+        parent = waiting.pop()
+        children = [one for one, above in parents.items() if above == parent]
+        found += children
+        waiting += children
+    return found

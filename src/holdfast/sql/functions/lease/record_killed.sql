@@ -1,0 +1,45 @@
+-- Keeps how runs ended that their worker killed because the task was cancelled, deleted, given back or lost: one error for each,
+-- which settles nothing. Answers recorded, already_done, or lost if the worker never held the task with this token.
+-- For holdfast_worker. Locks: none.
+create or replace function queues.record_killed(worker_id text, killed jsonb)
+returns table (task_id uuid, verdict text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_batch('killed', killed);
+  _now constant timestamptz := queues.clock();
+begin
+  return query
+  with given as materialized (
+    select k.n, k.task_id, k.token, queues.storable(k.error, 65536) as error, coalesce(
+      (select l.attempt from queues.lease l
+        where l.task_id = k.task_id and l.token = k.token and l.worker_id = record_killed.worker_id limit 1),
+      (select o.attempt from queues.outcome o
+        where o.task_id = k.task_id and o.token = k.token and o.worker_id = record_killed.worker_id limit 1),
+      (select a.attempt from queues.act a
+        where a.task_id = k.task_id and a.token = k.token and a.worker_id = record_killed.worker_id limit 1),
+      (select e.attempt from queues.error e
+        where e.task_id = k.task_id and e.token = k.token and e.worker_id = record_killed.worker_id limit 1)) as attempt,
+      (select true from queues.error e
+        where e.task_id = k.task_id and e.token = k.token and e.kind = k.error ->> 'kind' limit 1) as known
+    from rows from (jsonb_to_recordset(killed) as (task_id uuid, token bigint, error jsonb))
+      with ordinality k(task_id, token, error, n)),
+  kept as (
+    -- Without claimed_at: when it was claimed is told by what became of the task.
+    insert into queues.error (task_id, token, occurred_at, attempt, recovered, kind, message, worker_id, detail)
+    select g.task_id, g.token, _now, g.attempt, false,
+      left(coalesce(case when jsonb_typeof(g.error) = 'object' then g.error ->> 'kind' end, 'killed'), 200),
+      queues.error_message(g.error, 'no message'), record_killed.worker_id, g.error
+    from given g where g.attempt is not null and g.known is null)
+  select g.task_id, case when g.attempt is null then 'lost' when g.known then 'already_done' else 'recorded' end
+  from given g order by g.n;
+end
+$$;
+
+comment on function queues.record_killed(text, jsonb) is
+  'Keeps how runs ended that their worker killed because the task was cancelled, deleted, given back or lost.';

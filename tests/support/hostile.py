@@ -1,0 +1,209 @@
+"""An application whose handlers do to their process what handlers should not."""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from holdfast import App, Cancel, Context, Exponential, Fail, Limits, Never, Snooze
+
+app = App()
+LIMIT = 2.0
+say = print  # only what is meant to be printed is
+
+
+@app.task("work.add", executor="process")
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.task("work.add_async", executor="process")
+async def add_async(a: int, b: int = 1) -> int:
+    await asyncio.sleep(0)
+    return a + b
+
+
+@app.task("work.here")
+async def here() -> int:
+    return os.getpid()
+
+
+@app.task("work.whereabouts", executor="process")
+def whereabouts(ctx: Context) -> dict[str, object]:
+    return {
+        "pid": os.getpid(),
+        "task_id": str(ctx.task_id),
+        "attempt": ctx.attempt,
+        "session": os.getsid(0),
+        "directory": str(Path.cwd()),
+        "metadata": ctx.metadata,
+    }
+
+
+@app.task("work.outcome", executor="process", max_attempts=3)
+def outcome(kind: str) -> object:
+    match kind:
+        case "snooze":
+            return Snooze(3600)
+        case "cancel":
+            return Cancel("no longer wanted")
+        case "fail":
+            return Fail("it cannot be done")
+        case "object":
+            return object()
+    return None
+
+
+@app.task("work.raise", executor="process", retry=Exponential(base=1000, cap=1000, jitter=0))
+def raise_error(text: str) -> None:
+    say("before", text)
+    say("to stderr", file=sys.stderr)
+    raise ValueError(text)
+
+
+@app.task("work.progress", executor="process")
+def progress(ctx: Context, path: str) -> None:
+    ctx.progress(1, 2, "half of it")
+    while not Path(path).exists():
+        time.sleep(0.01)
+
+
+@app.task("work.until_stopped", executor="process")
+def until_stopped(ctx: Context, path: str) -> None:
+    Path(path).write_text("running")
+    try:
+        while True:
+            ctx.check()
+            time.sleep(0.01)
+    finally:
+        Path(path).write_text("cleaned up")
+
+
+@app.task("work.until_cancelled", executor="process")
+async def until_cancelled(path: str) -> None:
+    _write(path, "running")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        _write(path, "cleaned up")
+
+
+def _write(path: str, text: str) -> None:
+    Path(path).write_text(text)
+
+
+@app.task("work.abort", executor="process", retry=Never())
+def abort() -> None:
+    say("last words")
+    os.abort()
+
+
+@app.task("work.allocate", executor="process", retry=Never(), memory="200M", timeout=20)
+def allocate() -> None:
+    held = []
+    while True:
+        held.append(b"x" * 1_000_000)
+        time.sleep(0.001)
+
+
+@app.task("work.allocate_at_once", executor="process", retry=Never(), memory="200M")
+def allocate_at_once() -> int:
+    return len(bytearray(4 * 1024**3))
+
+
+@app.task("work.loop_in_c", executor="process", retry=Never(), timeout=LIMIT)
+def loop_in_c(path: str = os.devnull) -> None:
+    Path(path).write_text(str(os.getpid()))
+    sum(itertools.repeat(1))
+
+
+@app.task("work.ignore_term", executor="process", retry=Never(), timeout=LIMIT)
+def ignore_term() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(60)
+
+
+@app.task("work.leave_grandchild", executor="process", retry=Never())
+def leave_grandchild(path: str, *, and_wait: bool = False, and_exit: bool = False) -> str:
+    """Twice removed, in a session of its own, deaf to SIGTERM."""
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            Path(path).write_text(str(os.getpid()))
+            time.sleep(600)
+        os._exit(0)
+    while not (Path(path).exists() and Path(path).read_text()):
+        time.sleep(0.01)
+    if and_exit:
+        os._exit(3)
+    if and_wait:
+        time.sleep(600)
+    return "done"
+
+
+@app.task("work.print_much", executor="process", retry=Never(), timeout=60)
+def print_much(megabytes: int = 1024) -> None:
+    line = "x" * 1023 + "\n"
+    for _ in range(megabytes * 1024):
+        sys.stdout.write(line)
+
+
+@app.task("work.no_envelope", executor="process", retry=Never())
+def no_envelope() -> None:
+    say("nothing to say")
+    sys.stdout.flush()
+    os._exit(0)
+
+
+@app.task("work.bad_envelope", executor="process", retry=Never())
+def bad_envelope() -> None:
+    os.write(3, b"\xff\xff\xff\xffnot a message")
+    time.sleep(600)
+
+
+@app.task("work.exit", executor="process", retry=Never())
+def exit_at_once(code: int) -> None:
+    os._exit(code)
+
+
+@app.task("work.nul", executor="process", retry=Never())
+def nul() -> None:
+    say("out \0 put", "\udcff")
+    raise ValueError("a \0 and a \udcff")
+
+
+@app.task("work.fork", executor="process", retry=Never())
+def fork() -> str:
+    """Comes back twice."""
+    return "copy" if os.fork() == 0 else "original"
+
+
+@app.task("work.spin", executor="process", retry=Never(), limits=Limits(cpu=1))
+def spin() -> None:
+    while True:
+        pass
+
+
+@app.task("work.many_processes", executor="process", retry=Never(), limits=Limits(processes=10), timeout=20)
+def many_processes() -> None:
+    while True:
+        subprocess.Popen(["sleep", "600"])
+        time.sleep(0.02)
+
+
+@app.task("work.many_files", executor="process", retry=Never(), limits=Limits(files=20, file_size="1M"))
+def many_files(path: str) -> None:
+    Path(path).write_bytes(b"x" * 2_000_000)
+
+
+@app.task("work.transaction", executor="process", retry=Never())
+def transaction(ctx: Context) -> None:
+    ctx.transaction()

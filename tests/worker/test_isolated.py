@@ -1,0 +1,245 @@
+"""The executor `process`: whatever a handler does, only its own process ends, and it ends wholly."""
+
+import os
+import resource
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.executors import system
+from holdfast.executors.keeper import MARK
+from support import hostile
+from support.workshop import Row, Workshop
+
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture
+async def works(shop: Workshop) -> AsyncIterator[Workshop]:
+    """A workshop for the hostile application; when it closes, nothing that it started may be left."""
+    shop.app = hostile.app
+    with hostile.app.at(shop.db.dsn):
+        yield shop
+    assert [pid for pid in system.family_of(os.getpid()) if _is_ours(pid)] == []
+
+
+def _is_ours(pid: int) -> bool:
+    try:
+        return MARK.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
+def _is_alive(path: Path) -> bool:
+    """The process whose number is in this file."""
+    try:
+        return Path(f"/proc/{int(path.read_text())}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def _is_written(path: Path) -> bool:
+    return path.exists() and path.read_text() != ""
+
+
+async def _error(shop: Workshop, task: Any) -> Row:
+    await shop.ended(task)
+    (error,) = await shop.errors(task)
+    return error
+
+
+async def test_results_exceptions_outcomes_and_progress_are_as_in_process(
+    works: Workshop, tmp_path: Path
+) -> None:
+    async with works.working(process_pool=1, worker_concurrency=1):
+        plain = await works.ended(hostile.add.enqueue(1, b=2))
+        assert (plain["status"], plain["result"]) == ("succeeded", 3)
+        assert (await works.ended(hostile.add_async.enqueue(4)))["result"] == 5
+
+        failing = hostile.raise_error.enqueue("no good")
+        await works.becomes(failing, "retrying")
+        (error,) = await works.errors(failing)
+        assert (error["kind"], error["message"]) == ("handler_error", "ValueError: no good")
+        assert error["detail"]["exception"] == "builtins.ValueError"
+        assert "raise ValueError(text)" in error["detail"]["traceback"]
+        assert error["detail"]["stdout"] == "before no good\n"
+        assert error["detail"]["stderr"] == "to stderr\n"
+        assert (error["retry_at"] - error["occurred_at"]).total_seconds() == pytest.approx(1000, abs=30)
+
+        assert (await works.becomes(hostile.outcome.enqueue("snooze"), "scheduled"))["attempt"] == 0
+        cancelled = await works.ended(hostile.outcome.enqueue("cancel"))
+        assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "no longer wanted")
+        failed = await works.ended(hostile.outcome.enqueue("fail"))
+        assert (failed["status"], failed["error"]["kind"]) == ("failed", "failed_by_handler")
+        odd = await works.ended(hostile.outcome.enqueue("object"))
+        assert (odd["status"], odd["error"]["kind"]) == ("failed", "result_not_serializable")
+        assert (await _error(works, _enqueue_text(works)))["kind"] == "invalid_payload"
+        refused = await works.ended(hostile.transaction.enqueue())
+        assert "give the task the executor python" in refused["last_error"]
+
+        task = hostile.progress.enqueue(str(tmp_path / "go"))
+        told = await works.until(
+            "select progress from queues.task_status where task_id = %s and progress is not null",
+            task.task_id,
+        )
+        assert told["progress"] == {"done": 1, "total": 2, "note": "half of it"}
+        (tmp_path / "go").touch()
+        assert (await works.ended(task))["status"] == "succeeded"
+
+
+def _enqueue_text(works: Workshop) -> Any:
+    """Where a number is expected, past the checks of the application."""
+    row = works.conn.execute(
+        "select queues.enqueue('work.add', '{\"a\": \"x\"}', executor => 'process')"
+    ).fetchone()
+    assert row
+    return row[0]
+
+
+async def test_a_handler_runs_in_a_warm_child_with_a_session_of_its_own(works: Workshop) -> None:
+    async with works.working(process_pool=1, worker_concurrency=1, process_runs=2):
+        first = hostile.whereabouts.enqueue(metadata={"from": "test"})
+        found = (await works.ended(first))["result"]
+        again = (await works.ended(hostile.whereabouts.enqueue()))["result"]
+        another = (await works.ended(hostile.whereabouts.enqueue()))["result"]
+    assert found == {
+        "pid": found["pid"],
+        "task_id": str(first.task_id),
+        "attempt": 1,
+        "session": found["pid"],
+        "directory": str(Path.cwd()),
+        "metadata": {"from": "test"},
+    }
+    assert os.getpid() != found["pid"] == again["pid"]
+    assert another["pid"] != found["pid"], "a child that has served long enough is replaced"
+
+
+async def test_every_hostile_handler_ends_as_its_own_kind_and_touches_nobody_else(
+    works: Workshop, tmp_path: Path
+) -> None:
+    family = tmp_path / "pid"
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with works.working(worker_concurrency=20, kill_grace="1s"):
+        tasks = {
+            "signal": hostile.abort.enqueue(),
+            "memory_limit": hostile.allocate.enqueue(),
+            "memory_limit, at once": hostile.allocate_at_once.enqueue(),
+            "timeout": hostile.loop_in_c.enqueue(),
+            "timeout, deaf": hostile.ignore_term.enqueue(),
+            "timeout, with a family": hostile.leave_grandchild.enqueue(
+                str(family), and_wait=True, timeout=hostile.LIMIT
+            ),
+            "output_limit": hostile.print_much.enqueue(),
+            "envelope_missing": hostile.no_envelope.enqueue(),
+            "envelope_malformed": hostile.bad_envelope.enqueue(),
+            "exit_code": hostile.exit_at_once.enqueue(7),
+            "cpu_limit": hostile.spin.enqueue(),
+            "process_limit": hostile.many_processes.enqueue(),
+            "handler_error": hostile.nul.enqueue(),
+            "handler_error, of a limit": hostile.many_files.enqueue(str(tmp_path / "big")),
+        }
+        others = [hostile.here.enqueue() for _ in range(20)]
+        others += hostile.add.enqueue_many([(n,) for n in range(20)])
+        errors = {kind: await _error(works, task) for kind, task in tasks.items()}
+        for task in others:
+            row = await works.ended(task)
+            assert (row["status"], row["attempt"]) == ("succeeded", 1)
+        assert not _is_alive(family)
+        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+        assert grown < 60, "the worker has taken what a handler printed or allocated"
+    assert {kind: error["kind"] for kind, error in errors.items()} == {
+        kind: kind.partition(",")[0] for kind in tasks
+    }
+    details = {kind: error["detail"] for kind, error in errors.items()}
+    assert (details["signal"]["signal"], details["signal"]["stdout"]) == ("SIGABRT", "last words\n")
+    assert "in abort" in details["signal"]["stderr"], "where it was"
+    assert "in loop_in_c" in details["timeout"]["stderr"], "where it was"
+    assert details["timeout, deaf"]["signal"] == "SIGKILL"
+    assert details["exit_code"]["exit_code"] == 7
+    assert 16 * MEBIBYTE < details["output_limit"]["stdout_bytes"] < 32 * MEBIBYTE
+    assert len(details["output_limit"]["stdout"]) < 10_000
+    assert "bytes left out" in details["output_limit"]["stdout"]
+    assert errors["handler_error"]["message"] == "ValueError: a \ufffd and a ?"
+    assert details["handler_error"]["stdout"] == "out \ufffd put \\udcff\n"
+    assert "File too large" in errors["handler_error, of a limit"]["message"]
+
+
+async def test_what_a_run_has_left_behind_ends_with_it(works: Workshop, tmp_path: Path) -> None:
+    async with works.working(process_pool=1, worker_concurrency=1):
+        row = await works.ended(hostile.leave_grandchild.enqueue(str(tmp_path / "one")))
+        assert (row["status"], row["result"]) == ("succeeded", "done")
+        assert not _is_alive(tmp_path / "one")
+        error = await _error(works, hostile.leave_grandchild.enqueue(str(tmp_path / "two"), and_exit=True))
+        assert (error["kind"], error["detail"]["exit_code"]) == ("exit_code", 3)
+        assert not _is_alive(tmp_path / "two")
+        for copied in [hostile.fork.enqueue(), hostile.fork.enqueue()]:
+            assert (await works.ended(copied))["result"] == "original", "a copy that comes back is not heard"
+
+
+async def test_a_cancelled_run_may_clean_up_and_its_end_is_kept(works: Workshop, tmp_path: Path) -> None:
+    async with works.working(heartbeat="100ms", kill_grace="20s", process_pool=2):
+        for task in (hostile.until_stopped, hostile.until_cancelled):
+            state = tmp_path / task.type
+            handle = task.enqueue(str(state))
+            await works.sees(state.exists)
+            works.conn.execute("select queues.cancel(%s, 'no need')", [handle.task_id])
+            error = await works.until("select * from queues.task_error where task_id = %s", handle.task_id)
+            row = await works.ended(handle)
+            assert state.read_text() == "cleaned up"
+            assert (error["kind"], error["detail"]["exit_code"]) == ("killed_on_cancel", 0)
+            assert (row["status"], row["reason"]) == ("cancelled", "no need")
+            events = works.conn.execute(
+                "select event_type from queues.task_event where task_id = %s", [handle.task_id]
+            ).fetchall()
+            assert [name for (name,) in events] == ["created", "claimed", "started", "cancelled", "killed"]
+
+
+async def test_a_cancelled_run_that_does_not_end_is_killed(works: Workshop, tmp_path: Path) -> None:
+    async with works.working(heartbeat="100ms", kill_grace="200ms", process_pool=1):
+        handle = hostile.loop_in_c.enqueue(str(tmp_path / "pid"), timeout=100)
+        await works.sees(lambda: _is_written(tmp_path / "pid"))
+        works.conn.execute("select queues.cancel(%s)", [handle.task_id])
+        error = await works.until("select * from queues.task_error where task_id = %s", handle.task_id)
+        assert not _is_alive(tmp_path / "pid")
+    assert (error["kind"], error["detail"]["signal"]) == ("killed_on_cancel", "SIGKILL")
+
+
+async def test_a_run_that_the_worker_cannot_wait_for_is_killed_and_given_back(
+    works: Workshop, tmp_path: Path
+) -> None:
+    async with works.working(grace="0s", process_pool=1):
+        handle = hostile.loop_in_c.enqueue(str(tmp_path / "pid"), timeout=100)
+        await works.sees(lambda: _is_written(tmp_path / "pid"))
+    assert not _is_alive(tmp_path / "pid")
+    assert (await works.becomes(handle, "pending"))["attempt"] == 0
+    (error,) = await works.errors(handle)
+    assert (error["kind"], error["attempt"]) == ("killed_on_shutdown", 1)
+
+
+async def test_an_application_that_no_child_can_import_says_so(shop: Workshop) -> None:
+    @shop.task("work.local", executor="process")
+    def local() -> None: ...
+
+    async with shop.working():
+        await shop.logged("application_not_found")
+        handle = local.enqueue()
+        await shop.becomes(handle, "retrying")
+    (error,) = await shop.errors(handle)
+    assert error["kind"] == "executor_not_available"
+    assert "global name of a module" in error["message"]
+
+
+async def test_a_keeper_that_is_killed_takes_its_runs_along_and_is_replaced(
+    works: Workshop, tmp_path: Path
+) -> None:
+    family = tmp_path / "pid"
+    async with works.working(process_pool=1, worker_concurrency=1) as worker:
+        handle = hostile.leave_grandchild.enqueue(str(family), and_wait=True)
+        await works.sees(lambda: _is_written(family))
+        keeper = worker._parts.runner._executors["process"]._keeper  # type: ignore[attr-defined]
+        os.kill(keeper.pid, 9)
+        assert (await _error(works, handle))["kind"] == "keeper_died"
+        await works.sees(lambda: not _is_alive(family))
+        assert (await works.ended(hostile.add.enqueue(1)))["result"] == 2
