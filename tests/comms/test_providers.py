@@ -1,3 +1,4 @@
+import asyncio
 from importlib.metadata import EntryPoint
 from typing import Any
 
@@ -8,6 +9,8 @@ from holdfast.comms.provider import Email, SendFailed, Sent
 from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
+from support.database import Database
+from support.engine import rows
 from support.messages import EMAIL, SMS, email, sms
 from support.resend_server import API_KEY, ResendServer
 from support.twilio_server import ACCOUNT, TOKEN, TwilioServer
@@ -33,6 +36,12 @@ class Pigeon:
 
 
 @pytest.fixture
+def database(db: Database) -> dict[str, str]:
+    """As the login of a worker has it."""
+    return {"database_url": db.dsn_as("holdfast_worker")}
+
+
+@pytest.fixture
 def pigeon(monkeypatch: pytest.MonkeyPatch) -> list[Pigeon]:
     made: list[Pigeon] = []
 
@@ -49,8 +58,9 @@ def pigeon(monkeypatch: pytest.MonkeyPatch) -> list[Pigeon]:
 
 
 @pytest.fixture
-def texting(twilio: TwilioServer) -> dict[str, Any]:
+def texting(twilio: TwilioServer, database: dict[str, str]) -> dict[str, Any]:
     return {
+        **database,
         "sms_provider": "twilio",
         "twilio_account_sid": ACCOUNT,
         "twilio_auth_token": TOKEN,
@@ -58,8 +68,10 @@ def texting(twilio: TwilioServer) -> dict[str, Any]:
     }
 
 
-async def test_a_provider_of_another_package_is_found_by_its_entry_point(pigeon: list[Pigeon]) -> None:
-    settings = Settings.load(email_provider="pigeon", email_sender="shop@example.com")
+async def test_a_provider_of_another_package_is_found_by_its_entry_point(
+    pigeon: list[Pigeon], database: dict[str, str]
+) -> None:
+    settings = Settings.load(email_provider="pigeon", email_sender="shop@example.com", **database)
     provider = email_provider(settings)
     await provider.send(email(sender=None))
     await provider.close()
@@ -105,13 +117,14 @@ def test_a_sender_in_the_settings_that_is_none_is_refused_at_the_start(given: st
         email_provider(Settings.load(email_provider="smtp", smtp_host="localhost", email_sender=given))
 
 
-async def test_the_sender_of_the_message_goes_first(resend: ResendServer) -> None:
+async def test_the_sender_of_the_message_goes_first(resend: ResendServer, database: dict[str, str]) -> None:
     provider = email_provider(
         Settings.load(
             email_provider="resend",
             resend_api_key=API_KEY,
             resend_url=resend.url,
             email_sender="other@example.com",
+            **database,
         )
     )
     await provider.send(EMAIL)
@@ -169,3 +182,71 @@ def test_secrets_are_not_shown(name: str, monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(ConfigurationError) as refusal:
         Settings.load(**{name: ["hush-hush"]})
     assert "hush-hush" not in str(refusal.value)
+
+
+async def test_what_is_over_a_cap_does_not_reach_the_provider(
+    pigeon: list[Pigeon], db: Database, database: dict[str, str]
+) -> None:
+    admin = db.connect()
+    admin.execute("update comms.send_cap set most = 1 where channel = 'email' and scope = 'recipient'")
+    provider = email_provider(Settings.load(email_provider="pigeon", **database))
+    await provider.send(EMAIL)
+    await provider.send(EMAIL)
+    with pytest.raises(
+        SendFailed, match="no more than 1 messages of channel email go to one recipient"
+    ) as caught:
+        await provider.send(email(idempotency_key="email-2"))
+    await provider.send(email(to="bob@example.org", idempotency_key="email-3"))
+    await provider.close()
+    failed = caught.value
+    assert (failed.kind, failed.permanent, failed.outcome_unknown) == ("cap_reached", False, False)
+    assert 0 < (failed.retry_after or 0) <= 3600
+    assert [one.idempotency_key for one in pigeon[0].sent] == ["email-1", "email-1", "email-3"]
+
+
+async def test_what_was_refused_before_is_not_counted(
+    twilio: TwilioServer, db: Database, texting: dict[str, Any]
+) -> None:
+    provider = sms_provider(Settings.load(**texting))
+    for number in (SMS.to, "not a number"):
+        with pytest.raises(SendFailed):
+            await provider.send(sms(to=number))
+    await provider.close()
+    assert rows(db.connect(), "select * from comms.send_count") == []
+
+
+async def test_without_a_database_nothing_is_sent(pigeon: list[Pigeon]) -> None:
+    provider = email_provider(
+        Settings.load(email_provider="pigeon", database_url="postgresql://127.0.0.1:1/none")
+    )
+    with pytest.raises(SendFailed, match="the caps cannot be read") as caught:
+        await provider.send(EMAIL)
+    await provider.close()
+    assert (caught.value.permanent, caught.value.outcome_unknown) == (False, False)
+    assert pigeon[0].sent == []
+
+
+async def test_the_mailbox_keeps_what_it_is_given(db: Database, database: dict[str, str]) -> None:
+    mail, texts = email_provider(Settings.load(**database)), sms_provider(Settings.load(**database))
+    first = await mail.send(email(html="<p>Hello</p>", sender=None, headers={"X-Order": "7"}))
+    again = await mail.send(email(html="<p>Hello</p>", sender=None, headers={"X-Order": "7"}))
+    text = await texts.send(SMS)
+    await mail.close()
+    await texts.close()
+    assert first == again
+    assert (mail.name, mail.honours_idempotency_key) == ("mailbox", True)
+    kept = rows(db.connect(), "select * from comms.mailbox order by mailbox_message_id")
+    assert [str(one["mailbox_message_id"]) for one in kept] == [first.message_id, text.message_id]
+    assert [(one["recipient"], one["text_body"], one["headers"]) for one in kept] == [
+        ("ada@example.org", "How are you?", {"X-Order": "7"}),
+        ("+4915112345678", "Hello", {}),
+    ]
+
+
+async def test_many_messages_at_once(db: Database, database: dict[str, str]) -> None:
+    provider = email_provider(Settings.load(**database))
+    sent = await asyncio.gather(
+        *(provider.send(email(to=f"{n}@example.org", idempotency_key=f"k{n}")) for n in range(20))
+    )
+    await provider.close()
+    assert len({one.message_id for one in sent}) == 20

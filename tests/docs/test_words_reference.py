@@ -85,6 +85,18 @@ def test_every_row_of_the_settings_table_is_described(tx: psycopg.Connection[Any
     assert described == dict(tx.execute("select name, value from queues.setting").fetchall())
 
 
+def test_every_cap_is_described(tx: psycopg.Connection[Any]) -> None:
+    described = {
+        (channel, scope, period, int(most.replace(",", "")))
+        for channel, scope, period, most in rows(sections(REFERENCE / "settings.md")["Caps on messages"])
+    }
+    real = tx.execute(
+        "select channel, scope, case period when '1 day' then '1 day' else '1 hour' end, most"
+        " from comms.send_cap"
+    )
+    assert described == set(real.fetchall())
+
+
 def test_every_executor_is_described(tx: psycopg.Connection[Any]) -> None:
     executors = {name for (name,) in tx.execute("select executor from queues.executor").fetchall()}
     described = {cells[0] for cells in rows((DOCS / "reference" / "settings.md").read_text())}

@@ -20,9 +20,10 @@ BASELINES = sorted((Path(__file__).parent / "baselines").glob("*.sql"))
 MIGRATION = f"migrations/{NEXT:04}_next.sql"
 
 # Rows that come with the schema. A release may add to them; what people have changed stays.
-SEEDS = (
-    "select to_jsonb(e) from queues.executor e union all select to_jsonb(s) from queues.setting s order by 1"
-)
+SEEDS = """
+  select to_jsonb(e) from queues.executor e union all select to_jsonb(s) from queues.setting s
+  union all select to_jsonb(c) from comms.send_cap c order by 1
+"""
 
 
 def snapshot(database: Database) -> dict[str, Any]:

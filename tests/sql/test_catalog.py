@@ -41,6 +41,7 @@ MAY_EXECUTE = {
     | {"nudge", "next_check", "refuse_change"},
     "holdfast_worker": _HANDLERS
     | {
+        *("reserve_send", "keep_message"),
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
         *(
             "declare_schedules",
@@ -62,7 +63,7 @@ MAY_EXECUTE = {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
         *("cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume"),
-        *("sweep", "recover_workers"),
+        *("sweep", "recover_workers", "clear_mailbox"),
     },
     "holdfast_reader": _READER,
 }
@@ -74,6 +75,7 @@ _VIEWS = {
     *("queue_status", "queue_act"),
     *("worker_status", "worker_loss"),
     *("outbox_status", "dispatcher_status"),
+    *("mailbox", "send_cap_status"),
     *_SENDS,
     *_EVENTS,
     *_SCHEDULES,

@@ -11,6 +11,7 @@ from holdfast.cli import (
     act,
     enqueue,
     listing,
+    mailbox,
     migrate,
     postgres,
     queue,
@@ -35,6 +36,7 @@ COMMAND_FILES = (
     queue,
     schedule,
     workers,
+    mailbox,
     migrate,
     postgres,
 )

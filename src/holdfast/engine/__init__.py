@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 from holdfast.engine import enqueue as _enqueue
 from holdfast.engine import fleet as _fleet
 from holdfast.engine import lease as _lease
+from holdfast.engine import mail as _mail
 from holdfast.engine import schedule as _schedule
 from holdfast.engine import task as _task
 from holdfast.engine.statement import Statement
@@ -141,6 +142,15 @@ class Engine:
     schedule_status = _method(_schedule.schedule_status)
     schedule_events = _method(_schedule.schedule_events)
 
+    reserve_send = _method(_mail.reserve_send)
+    keep_message = _method(_mail.keep_message)
+    list_mailbox = _method(_mail.list_mailbox)
+    mailbox_message = _method(_mail.mailbox_message)
+    clear_mailbox = _method(_mail.clear_mailbox)
+    send_email = _method(_mail.send_email)
+    send_sms = _method(_mail.send_sms)
+    send_status = _method(_mail.send_status)
+
 
 class AsyncEngine:
     """The same over an asynchronous psycopg connection."""
@@ -228,3 +238,12 @@ class AsyncEngine:
     prune_firings = _async_method(_schedule.prune_firings)
     schedule_status = _async_method(_schedule.schedule_status)
     schedule_events = _async_method(_schedule.schedule_events)
+
+    reserve_send = _async_method(_mail.reserve_send)
+    keep_message = _async_method(_mail.keep_message)
+    list_mailbox = _async_method(_mail.list_mailbox)
+    mailbox_message = _async_method(_mail.mailbox_message)
+    clear_mailbox = _async_method(_mail.clear_mailbox)
+    send_email = _async_method(_mail.send_email)
+    send_sms = _async_method(_mail.send_sms)
+    send_status = _async_method(_mail.send_status)

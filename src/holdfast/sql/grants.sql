@@ -79,6 +79,9 @@ grant execute on function
   comms.send_email_supervisor, comms.get_email_payload, comms.record_email_success, comms.record_email_failure,
   comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure
 to holdfast_worker;
+grant execute on function comms.reserve_send, comms.keep_message to holdfast_worker;
+grant execute on function comms.clear_mailbox to holdfast_operator;
+grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
 grant select on comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
 -- The outbox. Secrets are told to dispatchers, and to nobody else.
 grant execute on function queues.emit, queues.receive to holdfast_client, holdfast_worker;

@@ -1,4 +1,4 @@
-"""What holds for every provider: no message reaches it that is malformed or not allowed."""
+"""What holds for every provider: no message reaches it that is malformed, not allowed or one too many."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.comms.checks import check_email, check_sms, check_sms_sender, parse_mailbox
 from holdfast.comms.provider import Email, EmailProvider, SendFailed, Sent, Sms, SmsProvider
+from holdfast.comms.providers.caps import Caps
 from holdfast.errors import ConfigurationError, InvalidArgument
 from holdfast.settings import Settings, variable_of
 
@@ -17,16 +18,19 @@ class GuardedEmail:
         self.name = provider.name
         self.honours_idempotency_key = provider.honours_idempotency_key
         self._provider = provider
+        self._caps = Caps("email", settings)
         self._sender = settings.email_sender
         _check_setting("email_sender", self._sender, parse_mailbox)
 
     async def send(self, email: Email) -> Sent:
         whole = replace(email, sender=email.sender or self._sender)
         _refuse_malformed(check_email, whole)
+        await self._caps.reserve(whole.to, whole.idempotency_key)
         return await self._provider.send(whole)
 
     async def close(self) -> None:
         await self._provider.close()
+        await self._caps.close()
 
 
 class GuardedSms:
@@ -34,6 +38,7 @@ class GuardedSms:
         self.name = provider.name
         self.honours_idempotency_key = provider.honours_idempotency_key
         self._provider = provider
+        self._caps = Caps("sms", settings)
         self._sender = settings.sms_sender
         self._countries = settings.sms_countries
         _check_setting("sms_sender", self._sender, check_sms_sender)
@@ -42,10 +47,12 @@ class GuardedSms:
         whole = replace(sms, sender=sms.sender or self._sender)
         _refuse_malformed(check_sms, whole)
         self._refuse_country(whole.to)
+        await self._caps.reserve(whole.to, whole.idempotency_key)
         return await self._provider.send(whole)
 
     async def close(self) -> None:
         await self._provider.close()
+        await self._caps.close()
 
     def _refuse_country(self, number: str) -> None:
         """A mailbox texts nobody, so that nobody has to list countries to try things out."""
