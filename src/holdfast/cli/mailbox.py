@@ -6,8 +6,8 @@ import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_fields, print_json, print_table, printable
-from holdfast.errors import TaskNotFound
 from holdfast.engine.mail import MailboxMessage
+from holdfast.errors import TaskNotFound
 
 commands = typer.Typer(help="Messages that were kept instead of sent.", no_args_is_help=True)
 

@@ -117,12 +117,12 @@ class Client:
 
         return await self._here().link.run(work, repeatable=_repeatable(tasks))
 
-    def run(self, work: Callable[[Engine], T]) -> T:
-        """One call that may be repeated: reading, cancelling, rescheduling."""
-        return self._pool.run(work, repeatable=True)
+    def run(self, work: Callable[[Engine], T], *, repeatable: bool = True) -> T:
+        """One call. Most may be repeated: reading, cancelling, rescheduling."""
+        return self._pool.run(work, repeatable=repeatable)
 
-    async def arun(self, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
-        return await self._here().link.run(work, repeatable=True)
+    async def arun(self, work: Callable[[AsyncEngine], Awaitable[T]], *, repeatable: bool = True) -> T:
+        return await self._here().link.run(work, repeatable=repeatable)
 
     async def await_end(self, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
         here = self._here()

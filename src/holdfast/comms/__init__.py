@@ -1,1 +1,37 @@
 """E-mail and text messages: what is sent, who sends it, and how applications ask for it."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from holdfast.comms.send import (
+        Sending,
+        asend_email,
+        asend_sms,
+        find_email,
+        find_sms,
+        send_email,
+        send_sms,
+    )
+    from holdfast.comms.templates import Template
+
+__all__ = [
+    "Sending",
+    "Template",
+    "asend_email",
+    "asend_sms",
+    "find_email",
+    "find_sms",
+    "send_email",
+    "send_sms",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: a provider's worker needs none of them."""
+    if name not in __all__:
+        raise AttributeError(f"module 'holdfast.comms' has no attribute {name!r}")
+    home = "templates" if name == "Template" else "send"
+    found = getattr(import_module(f"holdfast.comms.{home}"), name)
+    globals()[name] = found
+    return found

@@ -2,8 +2,8 @@
 
 from holdfast.client.connection import Address, Link
 from holdfast.comms.provider import SendFailed
-from holdfast.errors import HoldfastError
 from holdfast.engine.mail import Reservation
+from holdfast.errors import HoldfastError
 from holdfast.postgres import resolve_database_url
 from holdfast.settings import Settings
 
