@@ -68,6 +68,7 @@ def with_a_task(ground: Ground, leader: WorkerProcess) -> UUID:
 
 def take_away(ground: Ground, way: str) -> Victim:
     leader = wait_for("a leader", lambda: current_leader(ground))
+    assert leader is not None
     task_id = with_a_task(ground, leader)
     gone_at = monotonic()
     match way:

@@ -52,7 +52,7 @@ MAY_EXECUTE = {
             "prune_firings",
         ),
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
-        *("is_registered", "recover_workers", "record_killed", "explain", "run_function"),
+        *("is_registered", "recover_workers", "prune", "record_killed", "explain", "run_function"),
         *("may_read_all", "clock", "status_of"),
         *("emit", "receive", "prune_events", "prune_inbox"),
     },
@@ -64,6 +64,7 @@ MAY_EXECUTE = {
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
         *("cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume"),
         *("sweep", "recover_workers", "clear_mailbox"),
+        *("prune", "set_retention", "drop_retention"),
     },
     "holdfast_reader": _READER,
 }
@@ -73,7 +74,7 @@ _EVENTS = ("event_status", "delivery_status")
 _VIEWS = {
     *("task_status", "task_event", "task_error"),
     *("queue_status", "queue_act"),
-    *("worker_status", "worker_loss"),
+    *("worker_status", "worker_loss", "retention_policy"),
     *("outbox_status", "dispatcher_status"),
     *("mailbox", "send_cap_status"),
     *_SENDS,

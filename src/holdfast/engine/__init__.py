@@ -15,6 +15,7 @@ from holdfast.engine import enqueue as _enqueue
 from holdfast.engine import fleet as _fleet
 from holdfast.engine import lease as _lease
 from holdfast.engine import mail as _mail
+from holdfast.engine import retention as _retention
 from holdfast.engine import schedule as _schedule
 from holdfast.engine import task as _task
 from holdfast.engine.statement import Statement
@@ -128,6 +129,11 @@ class Engine:
     resign = _method(_fleet.resign)
     worker_status = _method(_fleet.worker_status)
 
+    set_retention = _method(_retention.set_retention)
+    drop_retention = _method(_retention.drop_retention)
+    retention_policies = _method(_retention.retention_policies)
+    prune = _method(_retention.prune)
+
     add_schedule = _method(_schedule.add_schedule)
     declare_schedules = _method(_schedule.declare_schedules)
     pause_schedule = _method(_schedule.pause_schedule)
@@ -224,6 +230,11 @@ class AsyncEngine:
     term_left = _async_method(_fleet.term_left)
     resign = _async_method(_fleet.resign)
     worker_status = _async_method(_fleet.worker_status)
+
+    set_retention = _async_method(_retention.set_retention)
+    drop_retention = _async_method(_retention.drop_retention)
+    retention_policies = _async_method(_retention.retention_policies)
+    prune = _async_method(_retention.prune)
 
     add_schedule = _async_method(_schedule.add_schedule)
     declare_schedules = _async_method(_schedule.declare_schedules)

@@ -46,7 +46,7 @@ to holdfast_process;
 grant execute on function
   queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
   queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.term_left, queues.resign, queues.explain,
-  queues.is_registered, queues.recover_workers, queues.record_killed
+  queues.is_registered, queues.recover_workers, queues.prune, queues.record_killed
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.last_error to holdfast_worker;
@@ -62,13 +62,14 @@ grant select on queues.schedule_status, queues.schedule_event to holdfast_client
 
 grant execute on function
   queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause, queues.resume, queues.sweep,
-  queues.recover_workers
+  queues.recover_workers, queues.set_retention, queues.drop_retention, queues.prune
 to holdfast_operator;
 
 grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
 grant execute on function queues.may_read_all, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;
 grant select on
-  queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.worker_loss, queues.queue_act
+  queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.worker_loss, queues.retention_policy,
+  queues.queue_act
 to holdfast_reader;
 grant select on queues.task_status, queues.task_event, queues.task_error to holdfast_client;
 

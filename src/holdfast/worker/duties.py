@@ -2,9 +2,10 @@
 
 from holdfast.worker.duty import Duty
 from holdfast.worker.logs import Log
+from holdfast.worker.prune import Retention
 from holdfast.worker.recover import Recovery
 from holdfast.worker.schedules import FireSchedules, PruneFirings
 
 
 def build_duties(log: Log) -> tuple[Duty, ...]:
-    return (Recovery(log), FireSchedules(log), PruneFirings())
+    return (Recovery(log), FireSchedules(log), PruneFirings(), Retention(log))

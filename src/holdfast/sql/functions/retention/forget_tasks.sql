@@ -1,0 +1,19 @@
+-- Removes tasks and everything that belongs to them. Whoever adds a table with rows per task removes them here. Behind prune, which has locked
+-- their outcomes and deletions. Locks: keys, which nobody else can hold meanwhile.
+create or replace function queues.forget_tasks(task_ids uuid[])
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from queues.outcome o where o.task_id = any (task_ids);
+  delete from queues.deletion d where d.task_id = any (task_ids);
+  delete from queues.task_key k
+  using (select t.type, t.idempotency_key, t.task_id from queues.task t
+    where t.task_id = any (task_ids) and t.idempotency_key is not null offset 0) t
+  where k.type = t.type and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id;
+  delete from queues.error e where e.task_id = any (task_ids);
+  delete from queues.act a where a.task_id = any (task_ids);
+  delete from queues.task t where t.task_id = any (task_ids);
+$$;
+
+comment on function queues.forget_tasks(uuid[]) is 'Removes tasks and everything that belongs to them.';

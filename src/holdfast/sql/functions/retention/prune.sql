@@ -1,0 +1,58 @@
+-- Removes tasks that ended with this status, or were soft-deleted (deleted), and that the policy no longer keeps, with everything that belongs to
+-- them; or what else is remembered (history). Looks at a bounded number of rows, the oldest first, past the given one, and says where to go on: null
+-- at the end. Never removes what waits or runs. A dry run only counts. Any number may call it at once. For holdfast_worker and holdfast_operator.
+-- Locks: outcomes, then deletions, then keys, never waiting for one.
+create or replace function queues.prune(
+  status text, max_tasks integer default 1000, past uuid default null, dry_run boolean default false)
+returns table (pruned integer, examined integer, next uuid)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_to_lose();
+  _now constant timestamptz := queues.clock();
+  _old uuid[];
+  _ended uuid[];
+begin
+  perform queues.check_retention(status);
+  if max_tasks is null or max_tasks not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
+  end if;
+  if status = 'history' then
+    examined := queues.prune_history(max_tasks, dry_run, _now);
+    pruned := examined;
+    return next;
+    return;
+  end if;
+
+  select f.task_ids, f.examined, f.next into _old, examined, next
+  from queues.find_old_tasks(status, max_tasks, coalesce(past, '00000000-0000-0000-0000-000000000000'), _now) f;
+  if not coalesce(dry_run, false) and _old <> '{}' then
+    _ended := array(
+      select o.task_id from queues.outcome o where o.task_id = any (_old) order by o.task_id for update skip locked);
+    -- Statements of their own, so that they see what was committed before the lock was had.
+    if status = 'deleted' then
+      -- What has neither an outcome nor a parked place is running still.
+      _old := array(
+        select d.task_id from queues.deletion d
+        where d.task_id = any (_old) and (d.parked_run_at is not null or d.task_id = any (_ended))
+        order by d.task_id for update skip locked);
+    else
+      _old := array(
+        select e.task_id from unnest(_ended) e(task_id)
+        where (select true from queues.deletion d where d.task_id = e.task_id limit 1) is null);
+    end if;
+    perform queues.forget_tasks(_old);
+  end if;
+  pruned := cardinality(_old);
+  return next;
+end
+$$;
+
+comment on function queues.prune(text, integer, uuid, boolean) is
+  'Removes tasks that the policy no longer keeps, with everything that belongs to them, a bounded number at a time.';

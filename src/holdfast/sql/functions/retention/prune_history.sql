@@ -1,0 +1,27 @@
+-- Removes what is remembered of queues and of lost workers for longer than the policy for history says, and answers how much that was.
+-- Behind prune.
+create or replace function queues.prune_history(max_rows integer, dry_run boolean, now timestamptz)
+returns integer
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _cutoff constant timestamptz := prune_history.now - (select r.keep from queues.retention r where r.status = 'history');
+  _acts constant bigint[] := array(
+    select a.act_id from queues.act a where a.queue is not null and a.occurred_at < _cutoff
+    order by a.queue, a.act_id limit max_rows for update skip locked);
+  _losses constant text[] := array(
+    select l.worker_id from queues.loss l where l.lost_at < _cutoff
+    order by l.worker_id limit max_rows - cardinality(_acts) for update skip locked);
+begin
+  if not coalesce(dry_run, false) then
+    delete from queues.act a where a.act_id = any (_acts);
+    delete from queues.loss l where l.worker_id = any (_losses) and l.lost_at < _cutoff;
+  end if;
+  return cardinality(_acts) + cardinality(_losses);
+end
+$$;
+
+comment on function queues.prune_history(integer, boolean, timestamptz) is
+  'Removes what is remembered of queues and of lost workers for longer than the policy for history says.';

@@ -1,0 +1,27 @@
+-- Says how long tasks are kept that ended with this status, or were soft-deleted (deleted), and whose types begin so; null is for ever. Of several
+-- prefixes that fit, the longest decides. History is what is remembered of queues and lost workers; it has no types.
+-- For holdfast_operator. Locks: the policy's row.
+create or replace function queues.set_retention(status text, keep interval, type_prefix text default '')
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  perform queues.check_retention(status);
+  if type_prefix is null or length(type_prefix) > 200 or status = 'history' and type_prefix <> '' then
+    raise exception using errcode = 'QF400', message = case when status = 'history' then 'history has no types, and so no type_prefix'
+      else 'type_prefix must be text of at most 200 characters' end;
+  elsif keep not between interval '1 minute' and interval '1000 years' then
+    raise exception using errcode = 'QF400', message = 'keep must be at least 1 minute',
+      hint = 'Who repeats a report, or waits for a result, still finds it then. Null keeps for ever.';
+  end if;
+  insert into queues.retention as r (status, type_prefix, keep, changed_at, changed_by)
+  values (status, type_prefix, keep, queues.clock(), session_user)
+  on conflict (status, type_prefix) do update
+  set keep = excluded.keep, changed_at = excluded.changed_at, changed_by = excluded.changed_by;
+end
+$$;
+
+comment on function queues.set_retention(text, interval, text) is
+  'Says how long tasks are kept that ended with this status, or were soft-deleted, and whose types begin so.';
