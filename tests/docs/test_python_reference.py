@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 import holdfast
+from holdfast import comms
+from holdfast.comms.send import EmailContent, SmsContent
 from support.documents import DOCS, rows, sections
 
 PAGE = sections(DOCS / "reference" / "python.md")
@@ -59,3 +61,19 @@ def test_every_option_of_enqueue_is_described() -> None:
 def test_every_member_of_a_handle_is_described() -> None:
     listed = described("Handle")
     assert members(holdfast.Handle) - {f"a{name}" for name in listed} == listed
+
+
+def test_every_name_of_comms_is_described() -> None:
+    assert described("comms") == set(comms.__all__)
+
+
+def test_every_option_of_a_message_is_described() -> None:
+    taken = options(comms.send_email) - {"content"} | set(EmailContent.__annotations__)
+    assert described("Options of a message") == taken
+    assert taken >= set(SmsContent.__annotations__)
+    for method in (comms.asend_email, comms.send_sms, comms.asend_sms):
+        assert options(method) == options(comms.send_email)
+
+
+def test_every_member_of_a_sending_is_described() -> None:
+    assert members(comms.Sending) - {"astatus"} == described("Sending")

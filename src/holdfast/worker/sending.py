@@ -84,7 +84,7 @@ class SendingExecutor:
         if plan is None:
             return self._reporter.failed(job, "invalid_payload", "the payload is not an object of handlers")
         try:
-            provider = self._connected()
+            provider = self._connected(job.executor)
             if job.attempt > 1:
                 before = await self._functions.last_error(job)
                 known = _known(before)
@@ -103,9 +103,10 @@ class SendingExecutor:
         if self._provider is not None:
             await self._provider.close()
 
-    def _connected(self) -> Provider:
+    def _connected(self, executor: str) -> Provider:
         if self._provider is None:
             self._provider = self._open_provider()
+            self._log.info("provider_chosen", executor=executor, provider=self._provider.name)
         return self._provider
 
     async def _attempt(self, job: Job, plan: Plan, provider: Provider) -> str | None:
