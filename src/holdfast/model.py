@@ -65,6 +65,7 @@ class NewTask:
     executor: str | None = None
     metadata: Mapping[str, Any] | RawJson | None = None
     delay: timedelta | None = None
+    concurrency_key: str | None = None
 
 
 @dataclass(slots=True)
@@ -219,6 +220,7 @@ class TaskStatus:
     lease: timedelta | None
     metadata: Json
     enqueued_by: str
+    concurrency_key: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +279,23 @@ class QueueStatus:
     paused_by: str | None
     pause_reason: str | None
     live_workers: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """A limit of a queue or a type, and how far it is used."""
+
+    subject: str
+    name: str
+    max_running: int | None
+    per_key: int | None
+    rate: int | None
+    per: timedelta | None
+    running: int
+    may_start: int | None
+    set_at: datetime
+    set_by: str
+    reason: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any], default=Callable[..., Any])
 
-_OPTIONS = frozenset(("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata"))
+_OPTIONS = frozenset(
+    ("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata", "concurrency_key")
+)
 
 
 class Home(Protocol):
@@ -68,6 +70,7 @@ class Task(Generic[P, R, F]):
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
         metadata: Mapping[str, Any] | None = None,
+        concurrency_key: str | None = None,
         **kwargs: Any,
     ) -> NewTask:
         """The task that `enqueue` would enqueue, for `enqueue_many` of the app."""
@@ -85,6 +88,7 @@ class Task(Generic[P, R, F]):
             executor=self.executor,
             metadata=with_trace(metadata),
             delay=check_moment(run_at, delay),
+            concurrency_key=concurrency_key,
         )
 
     def enqueue(
@@ -98,6 +102,7 @@ class Task(Generic[P, R, F]):
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,
         metadata: Mapping[str, Any] | None = None,
+        concurrency_key: str | None = None,
         tx: Any = None,
         **kwargs: Any,
     ) -> Handle[R]:
@@ -112,6 +117,7 @@ class Task(Generic[P, R, F]):
             max_attempts=max_attempts,
             timeout=timeout,
             metadata=metadata,
+            concurrency_key=concurrency_key,
             **kwargs,
         )
         return self._handle(self._home.connect().enqueue(task, tx))
@@ -127,6 +133,7 @@ class Task(Generic[P, R, F]):
         max_attempts: int | None = None,
         timeout: float | timedelta | None = None,  # noqa: ASYNC109 - of the task, not of this call
         metadata: Mapping[str, Any] | None = None,
+        concurrency_key: str | None = None,
         tx: Any = None,
         **kwargs: Any,
     ) -> Handle[R]:
@@ -141,6 +148,7 @@ class Task(Generic[P, R, F]):
             max_attempts=max_attempts,
             timeout=timeout,
             metadata=metadata,
+            concurrency_key=concurrency_key,
             **kwargs,
         )
         return self._handle(await self._home.connect().aenqueue(task, tx))

@@ -33,7 +33,7 @@ _HANDLERS = {
     "last_error",
     *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
 }
-_READER = {"tail_events", "explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}
+_READER = {"tokens_at", "tail_events", "explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}
 MAY_EXECUTE = {
     "holdfast_client": _CLIENT,
     "holdfast_process": _CLIENT
@@ -55,6 +55,7 @@ MAY_EXECUTE = {
         *("is_registered", "recover_workers", "prune", "record_killed", "explain", "run_function"),
         *("may_read_all", "clock", "status_of"),
         *("emit", "receive", "prune_events", "prune_inbox"),
+        "tidy_slots",
     },
     "holdfast_dispatcher": {"attend_outbox", "claim_events", "settle_events", "retire_dispatcher"},
     "holdfast_operator": _READER
@@ -65,6 +66,8 @@ MAY_EXECUTE = {
         *("cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume"),
         *("sweep", "recover_workers", "clear_mailbox"),
         *("prune", "set_retention", "drop_retention"),
+        *("sweep", "recover_workers"),
+        *("set_limit", "drop_limit"),
     },
     "holdfast_reader": _READER,
 }
@@ -75,6 +78,8 @@ _VIEWS = {
     *("task_status", "task_event", "task_error"),
     *("queue_status", "queue_act"),
     *("worker_status", "worker_loss", "retention_policy"),
+    *("queue_status", "queue_act", "limit_status"),
+    *("worker_status", "worker_loss"),
     *("outbox_status", "dispatcher_status"),
     *("mailbox", "send_cap_status"),
     *_SENDS,
@@ -94,6 +99,7 @@ MAY_SELECT = {
 INVOKERS = {
     *("enqueue", "enqueue_many", "add_schedule", "run_function", "may_read_all", "clock", "status_of"),
     *("next_check", "refuse_change"),
+    "tokens_at",
 }
 # Without a path of their own, so that the planner can put them into the query that calls them.
 INLINED = {

@@ -64,6 +64,9 @@ ON_TASKS = [
 ON_QUEUES = [
     Call("pause", "select queues.pause('race', '{side}')"),
     Call("resume", "select queues.resume('race', '{side}')"),
+    Call("set_limit", "select queues.set_limit('queue', 'race', 100)"),
+    Call("drop_limit", "select queues.drop_limit('queue', 'race')"),
+    Call("tidy_slots", "select queues.tidy_slots()"),
 ]
 ON_WORKERS = [
     Call("register_worker", f"select queues.register_worker('{HOLDER}', '{{side}}')"),

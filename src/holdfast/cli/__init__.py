@@ -10,6 +10,7 @@ from holdfast import __version__
 from holdfast.cli import (
     act,
     enqueue,
+    limit,
     listing,
     mailbox,
     migrate,
@@ -36,6 +37,7 @@ COMMAND_FILES = (
     retry,
     queue,
     schedule,
+    limit,
     workers,
     retention,
     mailbox,

@@ -52,6 +52,9 @@ def enqueue(
             parser=document, metavar="JSON", help="An object that travels with it; also @file or -."
         ),
     ] = None,
+    concurrency_key: Annotated[
+        str | None, typer.Option(help="Of tasks with the same one, only so many run at once: see limits.")
+    ] = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
@@ -72,6 +75,7 @@ def enqueue(
             lease=lease,
             executor=executor,
             metadata=metadata,
+            concurrency_key=concurrency_key,
         )
         # A batch of one, because it also says whether the task is new.
         [enqueued] = engine.enqueue_many([task])

@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 from holdfast.engine import enqueue as _enqueue
 from holdfast.engine import fleet as _fleet
 from holdfast.engine import lease as _lease
+from holdfast.engine import limit as _limit
 from holdfast.engine import mail as _mail
 from holdfast.engine import retention as _retention
 from holdfast.engine import schedule as _schedule
@@ -147,6 +148,10 @@ class Engine:
     prune_firings = _method(_schedule.prune_firings)
     schedule_status = _method(_schedule.schedule_status)
     schedule_events = _method(_schedule.schedule_events)
+    set_limit = _method(_limit.set_limit)
+    drop_limit = _method(_limit.drop_limit)
+    limit_status = _method(_limit.limit_status)
+    tidy_slots = _method(_limit.tidy_slots)
 
     reserve_send = _method(_mail.reserve_send)
     keep_message = _method(_mail.keep_message)
@@ -258,3 +263,7 @@ class AsyncEngine:
     send_email = _async_method(_mail.send_email)
     send_sms = _async_method(_mail.send_sms)
     send_status = _async_method(_mail.send_status)
+    set_limit = _async_method(_limit.set_limit)
+    drop_limit = _async_method(_limit.drop_limit)
+    limit_status = _async_method(_limit.limit_status)
+    tidy_slots = _async_method(_limit.tidy_slots)

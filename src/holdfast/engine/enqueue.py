@@ -42,6 +42,7 @@ def enqueue(task: NewTask) -> Statement[UUID]:
         "lease": span(task.lease),
         "executor": text(task.executor),
         "metadata": None if task.metadata is None else document(task.metadata),
+        "concurrency_key": text(task.concurrency_key),
     }
     return call("queues.enqueue", scalar, arguments)
 
@@ -96,6 +97,7 @@ def _written(task: NewTask, heads: dict[tuple[object, ...], str]) -> str:
         task.timeout,
         task.lease,
         task.executor,
+        task.concurrency_key,
     )
     head = heads.get(common)
     if head is None:
@@ -123,6 +125,7 @@ def _head(task: NewTask) -> str:
         timeout=written_seconds(task.timeout),
         lease=written_seconds(task.lease),
         executor=_text("executor", task.executor),
+        concurrency_key=_text("concurrency_key", task.concurrency_key),
     )
     return f"{written[:-1]},"
 

@@ -97,3 +97,8 @@ grant execute on function queues.prune_events, queues.prune_inbox to holdfast_wo
 grant execute on function queues.tail_events to holdfast_reader, holdfast_client;
 grant select on queues.outbox_status, queues.event_status, queues.delivery_status, queues.dispatcher_status to holdfast_reader;
 grant select on queues.event_status, queues.delivery_status to holdfast_client;
+
+grant execute on function queues.set_limit, queues.drop_limit to holdfast_operator;
+grant execute on function queues.tidy_slots to holdfast_worker;
+grant execute on function queues.tokens_at to holdfast_reader;
+grant select on queues.limit_status to holdfast_reader;

@@ -156,6 +156,8 @@ class ClaimLoop:
         """Until woken, until the next task is due, or until it is time to look anyway."""
         longest = self._poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
         due = await self._claimer.seconds_until_due()
+        # Due and not to be had: a limit may keep it until something that runs has ended.
+        self._runner.ends_make_room = due is not None and due <= 0
         if due is not None:
             longest = min(longest, due + 0.001 if due > 0 else BUSY_SECONDS)
         if self._look_again:

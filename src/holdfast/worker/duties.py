@@ -5,7 +5,14 @@ from holdfast.worker.logs import Log
 from holdfast.worker.prune import Retention
 from holdfast.worker.recover import Recovery
 from holdfast.worker.schedules import FireSchedules, PruneFirings
+from holdfast.worker.tidy import SlotTidying
 
 
 def build_duties(log: Log) -> tuple[Duty, ...]:
-    return (Recovery(log), FireSchedules(log), PruneFirings(), Retention(log))
+    return (
+        Recovery(log),
+        FireSchedules(log),
+        PruneFirings(),
+        Retention(log),
+        SlotTidying(),
+    )

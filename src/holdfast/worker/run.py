@@ -62,6 +62,7 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._closing = False
+        self.ends_make_room = False
 
     def take(self, jobs: Sequence[Job]) -> None:
         """Hold what was claimed, and start what there is room for."""
@@ -128,7 +129,7 @@ class Runner:
             return
         ending = ending_of(job)
         self._metrics.finished[ending] += 1
-        if ending in ("retrying", "snoozed"):
+        if self.ends_make_room or ending in ("retrying", "snoozed"):
             self.look_again()  # it may be due before the worker would look by itself
         if ending in ("failed", "dead_letter"):
             self._log.warning("task_ended", **job.name, status=ending)

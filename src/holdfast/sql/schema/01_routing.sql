@@ -1,15 +1,16 @@
--- A lane is one queue, type and priority in use. Claims look at one index range per lane, so that neither
--- other queues, nor other types, nor tasks scheduled at another priority cost them anything.
+-- A lane is one queue, type, priority and concurrency key in use. Claims look at one index range per lane, so that neither
+-- other queues, nor other types, nor tasks scheduled at another priority, nor those of a key that has enough cost them anything.
 -- There is no unique key on purpose: two transactions that use a new type at the same time each make a lane
 -- instead of waiting for one another (or deadlocking); both lanes are read from then on.
 create table queues.lane (
   lane_id integer generated always as identity constraint lane_pkey primary key,
   queue text collate "C" not null,
   type text collate "C" not null,
-  priority integer not null
+  priority integer not null,
+  concurrency_key text collate "C"
 );
-create index lane_of_task on queues.lane (queue, type, priority, lane_id);
-comment on table queues.lane is 'One row per queue, type and priority in use: what a claim looks through.';
+create index lane_of_task on queues.lane (queue, type, priority, concurrency_key, lane_id);
+comment on table queues.lane is 'One row per queue, type, priority and concurrency key in use: what a claim looks through.';
 
 create table queues.paused_queue (
   queue text collate "C" constraint paused_queue_pkey primary key,

@@ -14,7 +14,8 @@ create table queues.task (
   lease interval,
   spec_hash bytea not null,
   payload jsonb not null,
-  metadata jsonb
+  metadata jsonb,
+  concurrency_key text collate "C"
 );
 create index task_of_type on queues.task (type, task_id);
 comment on table queues.task is 'What was asked: written once, removed only by retention.';
@@ -45,5 +46,6 @@ create type queues.new_task as (
   idempotency_key text,
   spec_hash bytea,
   payload jsonb,
-  metadata jsonb
+  metadata jsonb,
+  concurrency_key text
 );

@@ -12,7 +12,7 @@ select
   coalesce(o.claimed_at, l.claimed_at) as claimed_at, coalesce(o.started_at, l.started_at) as started_at, o.finished_at,
   greatest(t.created_at, o.finished_at, l.claimed_at, l.started_at, d.deleted_at, e.occurred_at, a.occurred_at) as updated_at,
   d.deleted_at, d.reason as delete_reason,
-  o.reason, l.progress, t.timeout, t.lease, t.metadata, t.enqueued_by
+  o.reason, l.progress, t.timeout, t.lease, t.metadata, t.enqueued_by, t.concurrency_key
 from queues.task t
 left join queues.ready r on r.task_id = t.task_id
 left join queues.lease l on l.task_id = t.task_id

@@ -1,5 +1,6 @@
 -- Leases the first due tasks, in the strict order priority desc, run_at, task_id, over all that the worker
 -- subscribes to: queues, type prefixes, or both; with neither, the queue "default". Counts the attempt.
+-- What is limited is claimed as far as its limits allow; there, keys that run less come first.
 -- For holdfast_worker. Locks: ready rows, never waiting for one; after a crash of the server first the row of queues.unbroken.
 --
 -- "after" is the claim cursor: {lane_id: {"run_at", "task_id"}} of the last row that the same worker got from each lane. It lets a claim
@@ -30,23 +31,35 @@ declare
   _wanted integer := max_tasks;
   _rank record;
   _picked tid[] := '{}';
+  _limited integer[] := '{}';
   _token bigint;
 begin
   if not exists (select from queues.unbroken) then
     perform queues.skip_lost_tokens();
   end if;
   for _rank in
-    select l.priority, array_agg(l.lane_id) as lanes,
-      array_agg(coalesce((claim.after -> l.lane_id::text ->> 'run_at')::timestamptz, '-infinity')) as run_ats,
-      array_agg(coalesce((claim.after -> l.lane_id::text ->> 'task_id')::uuid, '00000000-0000-0000-0000-000000000000')) as task_ids
+    select l.priority, array_agg(l.lane_id) filter (where not limits.apply) as lanes,
+      array_agg(coalesce((claim.after -> l.lane_id::text ->> 'run_at')::timestamptz, '-infinity')) filter (where not limits.apply) as run_ats,
+      array_agg(coalesce((claim.after -> l.lane_id::text ->> 'task_id')::uuid, '00000000-0000-0000-0000-000000000000'))
+        filter (where not limits.apply) as task_ids,
+      array_agg(l.lane_id) filter (where limits.apply) as limited
     from queues.lane l
+    cross join lateral (
+      select l.concurrency_key is not null
+        or exists (select from queues.task_limit q where q.subject = 'queue' and q.name = l.queue)
+        or exists (select from queues.task_limit t where t.subject = 'type' and t.name = l.type) as apply) limits
     where (l.queue = any (coalesce(claim.queues, case when claim.type_prefixes is null then array['default'] end))
         or exists (select from unnest(claim.type_prefixes) prefix where starts_with(l.type, prefix)))
       and not exists (select from queues.paused_queue p where p.queue = l.queue)
     group by l.priority order by l.priority desc
   loop
-    _picked := _picked || coalesce(
-      queues.lock_ready(_rank.lanes, _rank.run_ats, _rank.task_ids, _now, _wanted), '{}');
+    if _rank.limited is null then
+      _picked := _picked || coalesce(
+        queues.lock_ready(_rank.lanes, _rank.run_ats, _rank.task_ids, _now, _wanted), '{}');
+    else
+      _limited := _limited || _rank.limited;
+      _picked := _picked || queues.lock_mixed(_rank.lanes, _rank.run_ats, _rank.task_ids, _rank.limited, _now, _wanted, _picked);
+    end if;
     _wanted := max_tasks - cardinality(_picked);
     exit when _wanted = 0;
   end loop;
@@ -59,6 +72,9 @@ begin
   end if;
 
   _token := nextval('queues.token');
+  if _limited <> '{}' then
+    perform queues.take_slots(_picked, _limited, _token, _now);
+  end if;
   return query
   with gone as (
     delete from queues.ready r where r.ctid = any (_picked)

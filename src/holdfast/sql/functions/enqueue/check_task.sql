@@ -3,7 +3,7 @@
 -- Only elements that do not look right at first sight come here.
 create or replace function queues.check_task(
   element jsonb, type text, queue text, executor text, priority text, run_at text, max_attempts text,
-  timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb,
+  timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb, concurrency_key text,
   for_process boolean, place text, now timestamptz)
 returns boolean
 language plpgsql stable
@@ -16,10 +16,10 @@ declare
 begin
   select k into _odd from jsonb_object_keys(element) k
   where k <> all (array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key', 'max_attempts', 'timeout',
-    'lease', 'executor', 'metadata']) limit 1;
+    'lease', 'executor', 'metadata', 'concurrency_key']) limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s is unknown', place, to_json(_odd)),
-      hint = 'Known are: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata.';
+      hint = 'Known are: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata, concurrency_key.';
   end if;
 
   select m.key into _odd from jsonb_each(element) m
@@ -27,7 +27,7 @@ begin
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s must not be null', place, _odd);
   end if;
-  select k into _odd from unnest(array['type', 'queue', 'executor', 'idempotency_key', 'run_at']) k
+  select k into _odd from unnest(array['type', 'queue', 'executor', 'idempotency_key', 'run_at', 'concurrency_key']) k
   where jsonb_typeof(element -> k) not in ('string', 'null') limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s must be a string', place, _odd);
@@ -77,10 +77,14 @@ begin
     raise exception using errcode = 'QF400',
       message = format('%sidempotency_key must be between 1 and 500 bytes long', place);
   end if;
+  if concurrency_key is not null and (concurrency_key = '' or octet_length(concurrency_key) > 200) then
+    raise exception using errcode = 'QF400',
+      message = format('%sconcurrency_key must be between 1 and 200 bytes long', place);
+  end if;
   return true;
 end
 $$;
 
 comment on function queues.check_task(
-  jsonb, text, text, text, text, text, text, text, text, text, jsonb, jsonb, boolean, text, timestamptz) is
+  jsonb, text, text, text, text, text, text, text, text, text, jsonb, jsonb, text, boolean, text, timestamptz) is
   'Refuses an element of a batch that cannot be enqueued, with a message that names the element and the field.';

@@ -11,7 +11,8 @@ create or replace function queues.enqueue(
   timeout interval default null,
   lease interval default null,
   executor text default null,
-  metadata jsonb default null)
+  metadata jsonb default null,
+  concurrency_key text default null)
 returns uuid
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -19,14 +20,14 @@ as $$
 begin
   if has_function_privilege('queues.enqueue_for_process(jsonb)'::regprocedure, 'execute') then
     return queues.enqueue_one_for_process(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease,
-      executor, metadata);
+      executor, metadata, concurrency_key);
   else
     return queues.enqueue_one_for_client(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease,
-      executor, metadata);
+      executor, metadata, concurrency_key);
   end if;
 end
 $$;
 
 comment on function queues.enqueue(
-  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb) is
+  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text) is
   'Enqueues one task in the caller''s transaction and answers its id.';

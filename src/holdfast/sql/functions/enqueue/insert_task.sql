@@ -2,7 +2,7 @@
 -- request of an application. Behind enqueue_one_for_client and enqueue_one_for_process; nobody else may call it. Locks: the key.
 create or replace function queues.insert_task(
   type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text, max_attempts integer,
-  timeout interval, lease interval, executor text, metadata jsonb, for_process boolean)
+  timeout interval, lease interval, executor text, metadata jsonb, concurrency_key text, for_process boolean)
 returns uuid
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -27,12 +27,12 @@ begin
   end if;
   executor := case when executor is null and payload ? 'task_type' then queues.executor_for(null, payload)
     else coalesce(executor, 'python') end;
-  if timeout is not null or lease is not null or run_at is not null or metadata is not null
+  if timeout is not null or lease is not null or run_at is not null or metadata is not null or concurrency_key is not null
     or queues.looks_right(type, queue, executor, priority::text, max_attempts::text, idempotency_key, '{}', _payload_text,
       max_payload_bytes => 4096) is not true
   then
     perform queues.check_task('{}', type, queue, executor, priority::text, to_json(run_at) #>> '{}', max_attempts::text,
-      extract(epoch from timeout)::text, extract(epoch from lease)::text, idempotency_key, payload, metadata, for_process, '', _now);
+      extract(epoch from timeout)::text, extract(epoch from lease)::text, idempotency_key, payload, metadata, concurrency_key, for_process, '', _now);
   end if;
   queue := coalesce(queue, split_part(split_part(type, '.', 1), ':', 1));
   run_at := coalesce(run_at, _now);
@@ -40,7 +40,7 @@ begin
 
   if idempotency_key is not null then
     _holder := (queues.hold_keys(array[row(1, _task_id, type, queue, executor, priority, run_at, max_attempts, timeout, lease,
-      idempotency_key, _hash, null, null)::queues.new_task]))[1];
+      idempotency_key, _hash, null, null, null)::queues.new_task]))[1];
     if _holder <> _task_id then
       return _holder;
     end if;
@@ -48,15 +48,16 @@ begin
 
   select l.lane_id, exists (select from queues.worker w where w.idle) into _lane_id, _idle
   from queues.lane l where l.queue = insert_task.queue and l.type = insert_task.type and l.priority = insert_task.priority
-  order by l.queue, l.type, l.priority, l.lane_id limit 1;
-  if _lane_id is null then
-    _lane_id := queues.lane_for(queue, type, priority);
+    and l.concurrency_key is null
+  order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
+  if _lane_id is null or concurrency_key is not null then
+    _lane_id := queues.lane_for(queue, type, priority, concurrency_key);
     _idle := true;
   end if;
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
-    idempotency_key, timeout, lease, spec_hash, payload, metadata)
+    idempotency_key, timeout, lease, spec_hash, payload, metadata, concurrency_key)
   values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user,
-    idempotency_key, timeout, lease, _hash, payload, metadata);
+    idempotency_key, timeout, lease, _hash, payload, metadata, concurrency_key);
   insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
   if _idle and run_at <= _now then
     perform queues.wake_for(_task_id);
@@ -66,5 +67,5 @@ end
 $$;
 
 comment on function queues.insert_task(
-  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, boolean) is
+  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text, boolean) is
   'Inserts one task and answers its id. Behind the two functions that say who may enqueue what.';

@@ -29,11 +29,11 @@ begin
   select array_agg(row(g.n, queues.nth_task_id(_first_id, g.n), g.type, coalesce(g.queue, split_part(split_part(g.type, '.', 1), ':', 1)),
       g.executor, coalesce(g.priority::integer, 0), coalesce(g.run_at::timestamptz, _now), coalesce(g.max_attempts::integer, 3),
       g.timeout::interval, g.lease::interval, g.idempotency_key,
-      queues.spec_hash_of_text(g.type, g.executor, coalesce(g.payload_text, g.payload::text)), g.payload, g.metadata)::queues.new_task),
+      queues.spec_hash_of_text(g.type, g.executor, coalesce(g.payload_text, g.payload::text)), g.payload, g.metadata, g.concurrency_key)::queues.new_task),
     bool_or(g.idempotency_key is not null)
   into _batch, _keyed
   from (
-    select g.n, g.element, g.type, g.queue, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease, g.idempotency_key, g.metadata,
+    select g.n, g.element, g.type, g.queue, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease, g.idempotency_key, g.metadata, g.concurrency_key,
       coalesce(g.payload, '{}') as payload, queues.text_of_plain(coalesce(g.payload, '{}')) as payload_text,
       case when g.executor is null and g.payload ? 'task_type' then queues.executor_for(null, g.payload)
         else coalesce(g.executor, 'python') end as executor,
@@ -43,22 +43,22 @@ begin
         case when g.priority is not null then 'priority' end, case when g.max_attempts is not null then 'max_attempts' end] as others
     from rows from (
         jsonb_to_recordset(tasks) as (type text, queue text, executor text, priority text, run_at text, max_attempts text,
-          timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb),
+          timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb, concurrency_key text),
         jsonb_array_elements(tasks)) with ordinality
-      g(type, queue, executor, priority, run_at, max_attempts, timeout, lease, idempotency_key, payload, metadata, element, n)
+      g(type, queue, executor, priority, run_at, max_attempts, timeout, lease, idempotency_key, payload, metadata, concurrency_key, element, n)
     offset 0) g
   where queues.looks_right(g.type, g.queue, g.executor, g.priority, g.max_attempts, g.idempotency_key, g.others,
       g.payload_text, _max_bytes)
     or queues.check_task(g.element, g.type, g.queue, g.executor, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease,
-      g.idempotency_key, g.payload, g.metadata, for_process, case when _size > 1 then format('tasks[%s].', g.n - 1) else '' end, _now);
+      g.idempotency_key, g.payload, g.metadata, g.concurrency_key, for_process, case when _size > 1 then format('tasks[%s].', g.n - 1) else '' end, _now);
   if _batch is null then
     return;
   end if;
 
-  insert into queues.lane (queue, type, priority)
-  select b.queue, b.type, b.priority from (select distinct b.queue, b.type, b.priority from unnest(_batch) b) b
-  where not exists (
-    select from queues.lane l where l.queue = b.queue and l.type = b.type and l.priority = b.priority);
+  insert into queues.lane (queue, type, priority, concurrency_key)
+  select b.queue, b.type, b.priority, b.concurrency_key
+  from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_batch) b) b
+  where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key) is null;
 
   if _keyed then
     _holders := queues.hold_keys(_batch);
@@ -68,21 +68,19 @@ begin
   with asked as materialized (
     select b.*, coalesce(_holders[b.n], b.task_id) as holder from unnest(_batch) b),
   lanes as materialized (
-    select d.queue, d.type, d.priority, (
-      select l.lane_id from queues.lane l
-      where l.queue = d.queue and l.type = d.type and l.priority = d.priority
-      order by l.queue, l.type, l.priority, l.lane_id limit 1) as lane_id
-    from (select distinct b.queue, b.type, b.priority from unnest(_batch) b) d),
+    select d.queue, d.type, d.priority, d.concurrency_key, queues.find_lane(d.queue, d.type, d.priority, d.concurrency_key) as lane_id
+    from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_batch) b) d),
   told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
-      idempotency_key, timeout, lease, spec_hash, payload, metadata)
+      idempotency_key, timeout, lease, spec_hash, payload, metadata, concurrency_key)
     select a.task_id, _now, a.run_at, a.priority, a.max_attempts, a.type, a.queue, a.executor, insert_tasks.enqueued_by,
-      a.idempotency_key, a.timeout, a.lease, a.spec_hash, a.payload, a.metadata
+      a.idempotency_key, a.timeout, a.lease, a.spec_hash, a.payload, a.metadata, a.concurrency_key
     from asked a where a.holder = a.task_id),
   waiting as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)
     select a.task_id, a.run_at, l.lane_id, 0
     from asked a join lanes l on l.queue = a.queue and l.type = a.type and l.priority = a.priority
+      and coalesce(l.concurrency_key, '') = coalesce(a.concurrency_key, '')
     where a.holder = a.task_id)
   select a.holder, a.holder = a.task_id from asked a order by a.n;
 

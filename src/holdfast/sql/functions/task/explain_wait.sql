@@ -9,6 +9,7 @@ as $$
 declare
   _pause queues.paused_queue;
   _live integer;
+  _limit text;
   _ahead integer;
 begin
   if explain_wait.run_at > now then
@@ -28,6 +29,11 @@ begin
     and (explain_wait.queue = any (w.queues) or exists (select from unnest(w.type_prefixes) p where starts_with(explain_wait.type, p)));
   if _live = 0 then
     return format('It is due, but no live worker subscribes to queue %s or to a prefix of type %s. Start one.', explain_wait.queue, explain_wait.type);
+  end if;
+
+  _limit := queues.explain_limit(task_id, now);
+  if _limit is not null then
+    return _limit;
   end if;
 
   _ahead := queues.count_ahead(task_id, now);

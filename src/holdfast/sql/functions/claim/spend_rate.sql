@@ -1,0 +1,19 @@
+-- Takes what is about to start off the rates that it starts under. Behind lock_within_limits, which holds the limits.
+create or replace function queues.spend_rate(places tid[], now timestamptz)
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  update queues.task_limit t
+  set tokens = queues.tokens_at(t, spend_rate.now) - spent.count, counted_at = spend_rate.now
+  from (
+    select subject.subject, subject.name, count(*) as count
+    from queues.ready r
+    join queues.lane l on l.lane_id = r.lane_id
+    cross join lateral (values ('queue', l.queue), ('type', l.type)) subject(subject, name)
+    where r.ctid = any (places)
+    group by subject.subject, subject.name) spent
+  where t.subject = spent.subject and t.name = spent.name and t.rate is not null
+$$;
+
+comment on function queues.spend_rate(tid[], timestamptz) is 'Takes what is about to start off the rates that it starts under.';

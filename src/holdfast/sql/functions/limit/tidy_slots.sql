@@ -1,0 +1,26 @@
+-- Removes slots whose lease is gone: claims ignore them, and remove those behind the gates that they use. Says how many.
+-- For holdfast_worker. Locks: slots, never waiting for one.
+create or replace function queues.tidy_slots(max_slots integer default 1000)
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_to_lose();
+  _removed integer;
+begin
+  if max_slots is null or max_slots not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_slots must be between 1 and 10000';
+  end if;
+  delete from queues.slot s
+  where (s.gate, s.task_id, s.token) in (
+    select stale.gate, stale.task_id, stale.token from queues.slot stale
+    where not exists (select from queues.lease l where l.task_id = stale.task_id and l.token = stale.token)
+    limit max_slots for update skip locked);
+  get diagnostics _removed = row_count;
+  return _removed;
+end
+$$;
+
+comment on function queues.tidy_slots(integer) is 'Removes slots whose lease is gone, and says how many.';

@@ -1,0 +1,107 @@
+"""Limits: whoever is killed, no more run at once than may, and no slot is lost."""
+
+from collections import defaultdict
+from random import Random
+from time import sleep
+from typing import Any
+
+import pytest
+
+from acceptance.ground import FULL, Ground, tell
+from acceptance.waiting import wait_for
+from acceptance.witness import Line
+from holdfast.engine import Engine
+from holdfast.model import NewTask
+from support import engine
+
+LEASE = 2.0
+WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 4, "WORKER_TIMEOUT": 5}
+COUNT = 8 if FULL else 3
+
+
+def ask(ground: Ground, count: int, keys: list[str | None], seconds: float) -> None:
+    payload = {"label": "limited", "seconds": [seconds]}
+    tasks = [
+        NewTask(
+            "acceptance.work",
+            {**payload, "label": str(keys[n % len(keys)])},
+            max_attempts=50,
+            concurrency_key=keys[n % len(keys)],
+        )
+        for n in range(count)
+    ]
+    Engine(ground.conn).enqueue_many(tasks)
+
+
+def kill_some(ground: Ground, kills: int) -> None:
+    chance = Random(4712)  # noqa: S311 - the same victims in every run
+    for _ in range(kills):
+        sleep(2 if FULL else 1)
+        wait_for("all to be at work", lambda: len(ground.fleet.ready) == COUNT)
+        chance.choice(ground.fleet.ready).kill()
+        ground.fleet.launch(WORKERS)
+
+
+def most_at_once(ground: Ground) -> dict[str, int]:
+    """By label, from the witness. A handler whose worker was killed ran until then."""
+    killed = {worker.pid: worker.killed_at for worker in ground.fleet.all if worker.killed_at}
+    moments: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    ends: dict[tuple[Any, int], Line] = {}
+    for line in ground.witness.lines():
+        if line.phase != "started":
+            ends[line.task_id, line.token] = line
+    for line in ground.witness.lines():
+        if line.phase == "started":
+            end = ends.get((line.task_id, line.token))
+            until = end.at if end else killed[line.pid]
+            for label in ("all", line.label):
+                moments[label] += [(line.at, 1), (until, -1)]
+    most = {}
+    for label, changes in moments.items():
+        running = most[label] = 0
+        for _, change in sorted(changes):
+            running += change
+            most[label] = max(most[label], running)
+    return most
+
+
+@pytest.mark.timeout(600 if FULL else 120)
+def test_no_more_than_five_run_at_once_whoever_is_killed(ground: Ground) -> None:
+    Engine(ground.conn).set_limit("queue", "acceptance", max_running=5)
+    count = 2000 if FULL else 150
+    ask(ground, count, [None], 0.02)
+    ground.fleet.start(COUNT, WORKERS)
+    kill_some(ground, 10 if FULL else 1)
+    ground.quiesce(400 if FULL else 90)
+    most = most_at_once(ground)
+    tell(f"{count} tasks, limit 5, {COUNT} workers, at most {most['all']} at once")
+    assert 2 <= most["all"] <= 5
+    assert (
+        engine.value(ground.conn, "select count(*) from queues.outcome where status = 'succeeded'") == count
+    )
+    engine.answer(ground.conn, "queues.tidy_slots", {})
+    assert engine.value(ground.conn, "select count(*) from queues.slot") == 0
+
+
+@pytest.mark.timeout(600 if FULL else 120)
+def test_no_key_runs_more_than_its_share_and_a_late_small_one_gets_its_own(ground: Ground) -> None:
+    Engine(ground.conn).set_limit("type", "acceptance.work", per_key=2)
+    keys: list[str | None] = [f"key-{n}" for n in range(50 if FULL else 10)]
+    count = 2000 if FULL else 100
+    ask(ground, count // 2, ["big"], 0.02)
+    ask(ground, count // 2, keys, 0.02)
+    ask(ground, 4, ["small"], 0.0)
+    ground.fleet.start(COUNT, WORKERS)
+    kill_some(ground, 10 if FULL else 1)
+    ground.quiesce(400 if FULL else 90)
+    most = most_at_once(ground)
+    del most["all"]
+    assert max(most.values()) <= 2
+    starts = [line for line in ground.witness.lines() if line.phase == "started"]
+    last_small = max(line.at for line in starts if line.label == "small")
+    after = sum(line.label == "big" and line.at > last_small for line in starts)
+    at_once = max(most.values())
+    tell(f"{len(most)} keys, at most {at_once} of one at once, {after} of the big one after the small one")
+    assert after > count // 4
+    engine.answer(ground.conn, "queues.tidy_slots", {})
+    assert engine.value(ground.conn, "select count(*) from queues.slot") == 0

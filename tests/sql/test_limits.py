@@ -1,0 +1,346 @@
+"""Limits: how much of a queue, a type or a key runs at once, and how fast it starts."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support.clock import Clock
+from support.database import Database
+from support.engine import (
+    Connection,
+    Row,
+    act,
+    answer,
+    call,
+    claim,
+    claim_one,
+    end,
+    enqueue,
+    enqueue_many,
+    held,
+    refused,
+    release,
+    rows,
+    sweep,
+    value,
+)
+from support.invariant import assert_invariant
+from support.sessions import at_once
+
+MAIL = ["mail"]
+
+
+@pytest.fixture
+def clock(tx: Connection) -> Clock:
+    return Clock(tx)
+
+
+def set_limit(conn: Connection, subject: str, name: str, **limits: Any) -> None:
+    call(conn, "queues.set_limit", {"subject": subject, "name": name, **limits})
+
+
+def take(conn: Connection, count: int = 100, **arguments: Any) -> list[Row]:
+    return claim(conn, max_tasks=count, queues=MAIL, **arguments)
+
+
+def fill(conn: Connection, count: int, type: str = "mail.send", **more: Any) -> list[Any]:  # noqa: A002
+    return [row["task_id"] for row in enqueue_many(conn, [{"type": type, **more}] * count)]
+
+
+def test_no_more_run_at_once_than_the_limit_of_their_queue(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", max_running=5)
+    expected = fill(tx, 8)
+    first = take(tx)
+    assert [task["task_id"] for task in first] == expected[:5]
+    assert take(tx) == []
+    end(tx, first[0])
+    end(tx, first[1], status="failed")
+    assert [task["task_id"] for task in take(tx)] == expected[5:7]
+
+
+def test_the_limit_of_a_queue_is_over_all_its_types_and_priorities(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", max_running=3)
+    fill(tx, 2, "mail.send")
+    fill(tx, 2, "mail.bounce")
+    urgent = fill(tx, 2, "mail.send", priority=5)
+    taken = [task["task_id"] for task in take(tx)]
+    assert len(taken) == 3
+    assert taken[:2] == urgent
+
+
+def test_the_limit_of_a_type_leaves_the_others_of_its_queue_alone(tx: Connection) -> None:
+    set_limit(tx, "type", "mail.send", max_running=1)
+    fill(tx, 3, "mail.send")
+    fill(tx, 3, "mail.bounce")
+    assert sorted(task["type"] for task in take(tx)) == ["mail.bounce"] * 3 + ["mail.send"]
+
+
+def test_what_is_limited_and_what_is_not_come_in_strict_order(tx: Connection, clock: Clock) -> None:
+    set_limit(tx, "type", "mail.send", max_running=10)
+    expected = []
+    for n in range(6):
+        clock.advance(1)
+        expected.append(enqueue(tx, "mail.send" if n % 2 else "mail.bounce"))
+    assert [task["task_id"] for task in take(tx, 4)] == expected[:4]
+
+
+def test_both_limits_of_a_task_hold(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", max_running=3)
+    set_limit(tx, "type", "mail.send", max_running=2)
+    fill(tx, 5, "mail.send")
+    fill(tx, 5, "mail.bounce")
+    assert sorted(task["type"] for task in take(tx)) == ["mail.bounce", "mail.send", "mail.send"]
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed", "cancelled", "retry", "snooze"])
+def test_every_end_of_an_attempt_frees_its_slot(tx: Connection, clock: Clock, status: str) -> None:
+    set_limit(tx, "queue", "mail", max_running=1)
+    fill(tx, 2)
+    end(tx, take(tx)[0], status=status, run_at=clock.after(60).isoformat())
+    assert len(take(tx)) == 1
+
+
+@pytest.mark.parametrize("way", ["release", "cancel", "lease_expired", "delete_task"])
+def test_a_slot_is_free_when_its_lease_is_gone(tx: Connection, clock: Clock, way: str) -> None:
+    set_limit(tx, "queue", "mail", max_running=1)
+    fill(tx, 2)
+    (task,) = take(tx)
+    assert take(tx) == []
+    if way == "release":
+        release(tx, held(task))
+    elif way == "lease_expired":
+        clock.advance(31)
+        assert sweep(tx)["recovered"] == 1
+    elif way == "cancel":
+        act(tx, "cancel", task["task_id"])
+    else:
+        act(tx, "delete_task", task["task_id"])
+        release(tx, held(task))
+    assert len(take(tx)) == 1
+
+
+def test_a_retry_does_not_collide_with_its_own_slot(tx: Connection, clock: Clock) -> None:
+    set_limit(tx, "queue", "mail", max_running=1)
+    (task_id,) = fill(tx, 1)
+    for attempt in (1, 2, 3):
+        (task,) = take(tx)
+        assert (task["task_id"], task["attempt"]) == (task_id, attempt)
+        end(tx, task, status="retry", run_at=clock.after(1).isoformat())
+        clock.advance(2)
+
+
+def test_what_runs_already_when_a_limit_is_set_counts(tx: Connection) -> None:
+    fill(tx, 6)
+    assert len(take(tx, 2)) == 2
+    set_limit(tx, "queue", "mail", max_running=3)
+    assert len(take(tx)) == 1
+
+
+def test_a_limit_can_be_changed_and_dropped(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", max_running=1)
+    fill(tx, 9)
+    assert len(take(tx)) == 1
+    set_limit(tx, "queue", "mail", max_running=3)
+    assert len(take(tx)) == 2
+    assert answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"}) is True
+    assert answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"}) is False
+    assert len(take(tx)) == 6
+
+
+def test_a_rate_is_a_bucket_that_fills_evenly(tx: Connection, clock: Clock) -> None:
+    set_limit(tx, "queue", "mail", rate=60, per=timedelta(minutes=1))
+    fill(tx, 200)
+    assert len(take(tx)) == 60
+    assert take(tx) == []
+    clock.advance(10)
+    assert len(take(tx, 4)) == 4
+    assert len(take(tx)) == 6
+    clock.advance(3600)
+    assert len(take(tx)) == 60
+
+
+def test_a_clock_that_was_set_back_does_not_fill_the_bucket(tx: Connection, clock: Clock) -> None:
+    set_limit(tx, "type", "mail.send", rate=2, per=timedelta(seconds=1))
+    fill(tx, 9)
+    assert len(take(tx)) == 2
+    clock.advance(-100)
+    fill(tx, 9)
+    assert take(tx) == []
+
+
+def test_tasks_of_one_key_run_one_at_a_time_unless_a_limit_says_otherwise(tx: Connection) -> None:
+    fill(tx, 3, concurrency_key="customer-7")
+    fill(tx, 2, concurrency_key="customer-8")
+    fill(tx, 2)
+    taken = take(tx)
+    assert len(taken) == 4
+    assert take(tx) == []
+    set_limit(tx, "type", "mail.send", per_key=2)
+    assert len(take(tx)) == 2
+
+
+def test_a_key_is_limited_over_all_types_of_a_queue(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", per_key=2)
+    fill(tx, 2, "mail.send", concurrency_key="customer-7")
+    fill(tx, 2, "mail.bounce", concurrency_key="customer-7")
+    fill(tx, 1, "mail.send", concurrency_key="customer-8")
+    assert len(take(tx)) == 3
+
+
+def test_a_late_small_key_gets_its_share_beside_a_big_one(tx: Connection, clock: Clock) -> None:
+    set_limit(tx, "queue", "mail", max_running=4, per_key=4)
+    fill(tx, 50, concurrency_key="big")
+    running = take(tx, 4)
+    clock.advance(10)
+    small = fill(tx, 2, concurrency_key="small")
+    end(tx, running[0])
+    end(tx, running[1])
+    assert [task["task_id"] for task in take(tx)] == small
+
+
+def test_a_big_key_that_has_enough_is_not_walked_over(tx: Connection) -> None:
+    fill(tx, 500, concurrency_key="big")
+    fill(tx, 1, concurrency_key="small")
+    assert len(take(tx, 1)) == 1
+    assert len(take(tx, 1)) == 1
+    assert take(tx, 1) == []
+
+
+def test_a_redriven_task_keeps_its_key(tx: Connection) -> None:
+    fill(tx, 2, concurrency_key="customer-7")
+    (task,) = take(tx)
+    end(tx, task, status="failed")
+    act(tx, "retry", task["task_id"])
+    assert len(take(tx)) == 1
+    assert take(tx) == []
+    assert_invariant(tx)
+
+
+def test_the_key_is_shown_and_checked(tx: Connection) -> None:
+    (task_id,) = fill(tx, 1, concurrency_key="customer-7")
+    assert (
+        value(tx, "select concurrency_key from queues.task_status where task_id = %s", [task_id])
+        == "customer-7"
+    )
+    for bad in ("", "x" * 201):
+        with refused(tx, "QF400", "concurrency_key"):
+            enqueue(tx, "mail.send", concurrency_key=bad)
+        with refused(tx, "QF400", "concurrency_key"):
+            enqueue_many(tx, [{"type": "mail.send", "concurrency_key": bad}])
+    with refused(tx, "QF400", "concurrency_key must be a string"):
+        enqueue_many(tx, [{"type": "mail.send", "concurrency_key": 7}])
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"subject": "worker", "name": "mail", "max_running": 1}, "subject"),
+        ({"subject": "queue", "name": "mail"}, "needs max_running"),
+        ({"subject": "queue", "name": "mail", "max_running": 0}, "at least 1"),
+        ({"subject": "queue", "name": "mail", "per_key": -1}, "at least 1"),
+        ({"subject": "queue", "name": "mail", "rate": 5}, "go together"),
+        ({"subject": "queue", "name": "mail", "rate": 5, "per": timedelta(days=2)}, "per must be"),
+        ({"subject": "queue", "name": "not a name", "max_running": 1}, "queue"),
+        ({"subject": "queue", "name": None, "max_running": 1}, "queue"),
+    ],
+)
+def test_a_limit_that_cannot_be_meant_is_refused(tx: Connection, given: Row, problem: str) -> None:
+    with refused(tx, "QF400", problem):
+        call(tx, "queues.set_limit", given)
+
+
+def test_the_view_says_how_far_a_limit_is_used(tx: Connection, clock: Clock) -> None:
+    set_limit(
+        tx, "queue", "mail", max_running=5, rate=10, per=timedelta(minutes=1), reason="the relay is slow"
+    )
+    fill(tx, 3)
+    take(tx)
+    (shown,) = rows(tx, "select * from queues.limit_status")
+    assert (shown["subject"], shown["name"], shown["running"], shown["may_start"]) == ("queue", "mail", 3, 7)
+    assert shown["reason"] == "the relay is slow"
+
+
+def test_a_task_that_waits_for_a_slot_says_so(tx: Connection, clock: Clock) -> None:
+    call(tx, "queues.register_worker", {"worker_id": "w1", "queues": MAIL})
+    set_limit(tx, "queue", "mail", max_running=1, rate=10, per=timedelta(minutes=1))
+    last = fill(tx, 3)[-1]
+    take(tx)
+    assert "of queue mail at most 1 may run at once" in answer(tx, "queues.explain", {"task_id": last})
+    set_limit(tx, "queue", "mail", rate=1, per=timedelta(minutes=1))
+    take(tx)
+    assert "queue mail has used up its rate" in answer(tx, "queues.explain", {"task_id": last})
+    (keyed,) = fill(tx, 2, "mail.keyed", concurrency_key="k")[1:]
+    answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    take(tx)
+    assert "of its concurrency key at most 1" in answer(tx, "queues.explain", {"task_id": keyed})
+
+
+def test_stale_slots_are_removed_and_live_ones_stay(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", max_running=5)
+    fill(tx, 5)
+    for task in take(tx)[:3]:
+        end(tx, task)
+    assert value(tx, "select count(*) from queues.slot") == 5
+    assert answer(tx, "queues.tidy_slots", {}) == 3
+    assert answer(tx, "queues.tidy_slots", {}) == 0
+    assert take(tx) == []
+
+
+def test_slots_do_not_pile_up_behind_a_gate_in_use(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", max_running=2)
+    fill(tx, 40)
+    while taken := take(tx):
+        for task in taken:
+            end(tx, task)
+    assert value(tx, "select count(*) from queues.slot") <= 2
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_claim_that_would_see_an_old_count_is_refused(db: Database, level: str) -> None:
+    admin = db.connect()
+    set_limit(admin, "queue", "mail", max_running=1)
+    fill(admin, 2)
+    with db.connect(autocommit=False) as late:
+        late.execute(f"set transaction isolation level {level}".encode())
+        with pytest.raises(Exception, match="read committed"):
+            take(late)
+
+
+def test_claims_at_once_do_not_overfill_a_limit(db: Database) -> None:
+    admin = db.connect()
+    set_limit(admin, "queue", "mail", max_running=5)
+    fill(admin, 60)
+
+    def work(_: int) -> int:
+        with db.connect() as worker:
+            most = 0
+            for _ in range(30):
+                for task in take(worker, 3):
+                    most = max(most, value(worker, "select count(*) from queues.lease"))
+                    end(worker, task)
+            return most
+
+    assert max(at_once(work, range(4))) <= 5
+    assert_invariant(admin)
+
+
+def test_a_claim_that_another_one_keeps_from_counting_comes_back_empty(db: Database) -> None:
+    admin = db.connect()
+    set_limit(admin, "queue", "mail", max_running=5)
+    fill(admin, 3)
+    other = fill(admin, 1, "other.work")
+    with db.connect(autocommit=False) as slow:
+        assert len(take(slow, 1)) == 1
+        free = claim(admin, max_tasks=5, queues=["mail", "other"])
+        assert [task["task_id"] for task in free] == other
+        slow.rollback()
+    assert len(take(admin)) == 3
+
+
+def test_the_simplest_worker_keeps_to_limits_too(tx: Connection) -> None:
+    set_limit(tx, "queue", "default", max_running=1)
+    for _ in range(2):
+        enqueue(tx, "default.work")
+    assert claim_one(tx)
+    assert rows(tx, "select * from queues.dequeue_next_available_task()") == []
