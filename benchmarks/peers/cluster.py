@@ -1,5 +1,6 @@
 """One durable PostgreSQL for everyone, and a fresh database for each measurement."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +34,8 @@ class Cluster:
             admin.execute(f'drop database if exists "{name}" with (force)')
             # Copied as files, so that every measurement begins just after a checkpoint.
             admin.execute(f'create database "{name}" template "{template}" strategy file_copy')
+        # A large copy would be on its way to the disk for a while, and every commit would wait behind it.
+        os.sync()
         return self.server.url(name)
 
     def drop(self, name: str) -> None:
