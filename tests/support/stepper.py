@@ -1,0 +1,67 @@
+"""A worker that does one thing at a time: what it claims, runs and records next is the test's to say."""
+
+import time
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+from holdfast.engine import Engine
+from holdfast.settings import Settings
+from holdfast.worker.business import business_executors
+from holdfast.worker.clock import DatabaseClock
+from holdfast.worker.job import Job
+from holdfast.worker.report import Reporter
+from support.database import Database
+
+WORKER_ID = "stepper"
+
+
+class Stepper:
+    """With the rights of a worker, and the same executors."""
+
+    def __init__(self, db: Database, **settings: Any) -> None:
+        self._engine = Engine(db.connect("holdfast_worker"))
+        self._clock = DatabaseClock()
+        self._settings = Settings.load(**settings)
+        self._executors = business_executors(
+            url=db.dsn_as("holdfast_worker"),
+            worker_id=WORKER_ID,
+            settings=self._settings,
+            reporter=Reporter(self._clock),
+            settled=lambda *_: None,
+            log=structlog.get_logger("stepper"),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for executor in self._executors.values():
+            await executor.close()
+
+    def claim(self) -> Job | None:
+        claimed = self._engine.claim_work(
+            WORKER_ID, 1, queues=["comms"], type_prefixes=None, lease=self._settings.lease, after=None
+        )
+        if not claimed:
+            return None
+        self._clock.heard(claimed[0][-1])
+        job = Job(claimed[0], time.monotonic())
+        job.started, job.phase = time.monotonic(), "running"
+        return job
+
+    async def run(self, job: Job) -> None:
+        written = await self._executors[job.executor].run(job, None)
+        if written is not None:
+            self._engine.settle_work("finish", WORKER_ID, f"[{written}]")
+
+    async def step(self) -> str | None:
+        """Run the next task that is due, and answer its type."""
+        job = self.claim()
+        if job is None:
+            return None
+        await self.run(job)
+        return str(job.type)
