@@ -268,7 +268,7 @@ class App:
         return task
 
     def _handle(self, task_id: UUID, created: bool | None) -> Handle[Any]:
-        return Handle(task_id, created=created, connect=self.connect, handlers=self._handlers)
+        return Handle(task_id, created=created, home=self)
 
 
 def _module_of(frame: FrameType) -> str:

@@ -1,8 +1,9 @@
 """A task that was enqueued: where it stands, its result, and what may still be done to it."""
 
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.client import Client
@@ -10,44 +11,52 @@ from holdfast.engine.documents import load_json
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound
 from holdfast.handler import Handler
 from holdfast.model import Status, TaskEnd, TaskError, TaskStatus
+from holdfast.ticket import issue, wait_url
+
+if TYPE_CHECKING:
+    from holdfast.settings import Settings
 
 R = TypeVar("R")
+
+WAIT_TTL = timedelta(minutes=15)
+
+
+class Home(Protocol):
+    """What a handle needs of its app."""
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]: ...
+    @property
+    def settings(self) -> "Settings": ...
+    def connect(self) -> Client: ...
 
 
 class Handle(Generic[R]):
     """Holds no connection, and may be made anew from its task_id by `app.handle`."""
 
-    __slots__ = ("_connect", "_handlers", "created", "task_id")
+    __slots__ = ("_home", "created", "task_id")
 
-    def __init__(
-        self,
-        task_id: UUID,
-        *,
-        created: bool | None,
-        connect: Callable[[], Client],
-        handlers: Mapping[str, Handler],
-    ) -> None:
+    def __init__(self, task_id: UUID, *, created: bool | None, home: Home) -> None:
         self.task_id = task_id
         self.created = created
         """False if the key already stood for this task, None if nobody asked."""
-        self._connect = connect
-        self._handlers = handlers
+        self._home = home
 
     def __repr__(self) -> str:
         return f"<Handle of task {self.task_id}>"
 
     def status(self) -> Status:
-        return self._found(self._connect().run(lambda engine: engine.task_status(self.task_id)))
+        return self._found(self._home.connect().run(lambda engine: engine.task_status(self.task_id)))
 
     async def astatus(self) -> Status:
-        return self._found(await self._connect().arun(lambda engine: engine.task_status(self.task_id)))
+        return self._found(await self._home.connect().arun(lambda engine: engine.task_status(self.task_id)))
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the end. Raises TaskFailed, TaskCancelled, or TimeoutError after so many seconds."""
-        return self._connect().run_async(self.aresult(timeout))
+        return self._home.connect().run_async(self.aresult(timeout))
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - also for those who have no loop
-        client = self._connect()
+        client = self._home.connect()
         end = await client.await_end(self.task_id, timeout)
         if end.status == "succeeded":
             result: R = self._loaded(end)
@@ -62,21 +71,29 @@ class Handle(Generic[R]):
 
     def cancel(self, reason: str | None = None) -> Status:
         """Answers the status it led to: cancelled, or how the task had already ended."""
-        return self._connect().run(lambda engine: engine.cancel(self.task_id, reason))
+        return self._home.connect().run(lambda engine: engine.cancel(self.task_id, reason))
 
     async def acancel(self, reason: str | None = None) -> Status:
-        return await self._connect().arun(lambda engine: engine.cancel(self.task_id, reason))
+        return await self._home.connect().arun(lambda engine: engine.cancel(self.task_id, reason))
 
     def reschedule(self, run_at: datetime | None = None, *, delay: float | timedelta | None = None) -> Status:
         """Move a waiting task; one that does not wait is left as it is."""
         after = check_moment(run_at, delay, needed=True)
-        return self._connect().run(lambda engine: engine.reschedule(self.task_id, run_at, delay=after))
+        return self._home.connect().run(lambda engine: engine.reschedule(self.task_id, run_at, delay=after))
 
     async def areschedule(
         self, run_at: datetime | None = None, *, delay: float | timedelta | None = None
     ) -> Status:
         after = check_moment(run_at, delay, needed=True)
-        return await self._connect().arun(lambda engine: engine.reschedule(self.task_id, run_at, delay=after))
+        return await self._home.connect().arun(
+            lambda engine: engine.reschedule(self.task_id, run_at, delay=after)
+        )
+
+    def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
+        """An address at which a front end may wait for this task, and for no other, until the ttl is over."""
+        settings = self._home.settings
+        ticket = issue(settings.web_secrets, self.task_id, seconds("ttl", ttl), time.time())
+        return wait_url(settings.web_url, self.task_id, ticket)
 
     def _found(self, task: TaskStatus | None) -> Status:
         if task is None:
@@ -87,7 +104,7 @@ class Handle(Generic[R]):
         return task.status
 
     def _loaded(self, end: TaskEnd) -> Any:
-        handler = self._handlers.get(end.type)
+        handler = self._home.handlers.get(end.type)
         return handler.load_result(end.result_json) if handler else load_json(end.result_json)
 
 

@@ -235,6 +235,27 @@ class TaskEnd:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskLook:
+    """What somebody who waits for a task wants to know; documents as they were written."""
+
+    task_id: UUID
+    type: str
+    status: Status
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    progress_json: str | None
+    result_json: str | None
+
+    @property
+    def ended(self) -> bool:
+        return self.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True)
 class TaskEvent:
     """One thing that happened to a task."""
 
@@ -430,3 +451,71 @@ class Pruned:
     pruned: int
     examined: int
     next: UUID | None
+
+
+Scope = Literal["enqueue", "read", "operate", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who uses the HTTP side by an access token or a session, and what that one may do."""
+
+    token_id: int
+    name: str
+    scopes: list[str]
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTokenStatus:
+    """An access token, without what would let anybody use it."""
+
+    token_id: int
+    name: str
+    scopes: list[str]
+    created_at: datetime
+    created_by: str
+    expires_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    good: bool
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class AccessEvent:
+    """What was done with a token, a login or hidden values."""
+
+    access_act_id: int
+    act: str
+    occurred_at: datetime
+    actor: str
+    token_id: int | None
+    task_id: UUID | None
+    address: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Where a task stands whose end somebody waits for."""
+
+    task_id: UUID
+    status: Status
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What the samples of one step say."""
+
+    at: datetime
+    due: float
+    scheduled: float
+    running: float
+    enqueued_per_second: float | None
+    finished_per_second: float | None
+    errors_per_second: float | None
+    delay_p50: float | None
+    delay_p99: float | None

@@ -32,6 +32,7 @@ from holdfast.limits import parse_size
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
 _PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+LEAST_SECRET = 32
 _PASSWORD = re.compile(r"(//[^:/@]*:).*(?=@)|(password=)[^&\s]+")
 
 
@@ -53,6 +54,20 @@ def _check_database_url(value: str) -> str:
         conninfo_to_dict(value)
     except ProgrammingError:
         raise ValueError("give a PostgreSQL address such as postgresql://user@host:5432/database") from None
+    return value
+
+
+def _check_web_url(value: str) -> str:
+    if re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", value) is None:
+        raise ValueError("give an address such as https://tasks.example.com")
+    return value.rstrip("/")
+
+
+def _check_secrets(value: SecretStr | None) -> SecretStr | None:
+    if value and any(len(secret) < LEAST_SECRET for secret in value.get_secret_value().split(",")):
+        raise ValueError(
+            f"give {LEAST_SECRET} characters or more that nobody can guess: openssl rand -hex 32"
+        )
     return value
 
 
@@ -279,6 +294,35 @@ class Settings(BaseSettings):
         default=16 * 1024 * 1024,
         description="How much a run in a process of its own may print before it is ended.",
     )
+    web_host: Annotated[str, Field(min_length=1)] = Field(
+        default="127.0.0.1",
+        description="Address on which `holdfast serve` listens. One that others can reach needs hosts, too.",
+    )
+    web_port: Annotated[int, Field(ge=0, le=65535)] = Field(
+        default=8420,
+        description="Port on which `holdfast serve` listens; 0 takes a free one.",
+    )
+    web_url: Annotated[str, AfterValidator(_check_web_url)] | None = Field(
+        default=None,
+        description="Where others find `holdfast serve`: how the addresses of `handle.wait_url` begin.",
+    )
+    web_hosts: Names = Field(
+        default=(),
+        description="Names under which `holdfast serve` may be asked for, separated by commas.",
+    )
+    web_secret: Annotated[SecretStr | None, AfterValidator(_check_secrets)] = Field(
+        default=None,
+        description="Signs tickets to wait for a task; of several, the first signs and all are accepted.",
+    )
+    web_max_waits: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        default=5000,
+        description="How many may wait at once on one process of `holdfast serve`.",
+    )
+
+    @property
+    def web_secrets(self) -> tuple[str, ...]:
+        """The first signs, all are accepted."""
+        return () if self.web_secret is None else tuple(self.web_secret.get_secret_value().split(","))
 
     @model_validator(mode="after")
     def _heartbeat_fits(self) -> "Settings":

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Protocol
+from typing import Any, Generic, ParamSpec
 from uuid import UUID
 
 from typing_extensions import TypeVar
 
-from holdfast.client import Client, Progress, with_trace
+from holdfast.client import Progress, with_trace
 from holdfast.errors import InvalidArgument
-from holdfast.handle import Handle, check_moment, seconds
+from holdfast.handle import Handle, Home, check_moment, seconds
 from holdfast.handler import Handler
 from holdfast.model import Enqueued, NewTask, RawJson
 
@@ -21,14 +21,6 @@ F = TypeVar("F", bound=Callable[..., Any], default=Callable[..., Any])
 _OPTIONS = frozenset(
     ("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata", "concurrency_key")
 )
-
-
-class Home(Protocol):
-    """What a task needs of its app."""
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]: ...
-    def connect(self) -> Client: ...
 
 
 class Task(Generic[P, R, F]):
@@ -174,23 +166,14 @@ class Task(Generic[P, R, F]):
 
     def handle(self, task_id: UUID | str) -> Handle[R]:
         """The handle of a task of this type that was enqueued before."""
-        return Handle(
-            UUID(str(task_id)), created=None, connect=self._home.connect, handlers=self._home.handlers
-        )
+        return Handle(UUID(str(task_id)), created=None, home=self._home)
 
     def _handle(self, enqueued: Enqueued) -> Handle[R]:
-        return Handle(
-            enqueued.task_id,
-            created=enqueued.created,
-            connect=self._home.connect,
-            handlers=self._home.handlers,
-        )
+        return Handle(enqueued.task_id, created=enqueued.created, home=self._home)
 
     def _handles(self, enqueued: Iterable[Enqueued]) -> list[Handle[R]]:
-        connect, handlers = self._home.connect, self._home.handlers
-        return [
-            Handle(one.task_id, created=one.created, connect=connect, handlers=handlers) for one in enqueued
-        ]
+        home = self._home
+        return [Handle(one.task_id, created=one.created, home=home) for one in enqueued]
 
 
 class _Calls:

@@ -22,7 +22,7 @@ ROLES = [
 _SCHEDULE_ACTS = {"pause_schedule", "resume_schedule", "remove_schedule", "run_schedule"}
 _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client"),
-    *("cancel", "reschedule", "explain", "list_tasks", "watch"),
+    *("cancel", "reschedule", "explain", "list_tasks", "search_tasks", "watch", "watch_many"),
     *("may_read_all", "clock", "status_of", "add_schedule", "add_schedule_for_client"),
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
@@ -33,7 +33,14 @@ _HANDLERS = {
     "last_error",
     *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
 }
-_READER = {"tokens_at", "tail_events", "explain", "list_tasks", "watch", "may_read_all", "clock", "status_of"}
+_READER = {
+    *("explain", "list_tasks", "search_tasks", "list_activity", "tail_events", "watch", "watch_many"),
+    *("may_read_all", "clock", "status_of", "tokens_at"),
+}
+_ACCESS = {
+    *("create_token", "revoke_token", "check_token", "open_session", "check_session", "close_session"),
+    *("record_reveal", "take_sample"),
+}
 MAY_EXECUTE = {
     "holdfast_client": _CLIENT,
     "holdfast_process": _CLIENT
@@ -60,6 +67,7 @@ MAY_EXECUTE = {
     "holdfast_dispatcher": {"attend_outbox", "claim_events", "settle_events", "retire_dispatcher"},
     "holdfast_operator": _READER
     | _SCHEDULE_ACTS
+    | _ACCESS
     | {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
@@ -91,7 +99,7 @@ MAY_SELECT = {
     "holdfast_process": {"task_status", "task_event", "task_error", *_SENDS, *_EVENTS, *_SCHEDULES},
     "holdfast_worker": set[str](),
     "holdfast_dispatcher": set[str](),
-    "holdfast_operator": _VIEWS,
+    "holdfast_operator": _VIEWS | {"access_token_status", "access_event"},
     "holdfast_reader": _VIEWS,
 }
 

@@ -19,8 +19,10 @@ from holdfast.cli import (
     retention,
     retry,
     schedule,
+    serve,
     show,
     tasks,
+    tokens,
     worker,
     workers,
 )
@@ -30,6 +32,8 @@ from holdfast.errors import HoldfastError
 COMMAND_FILES = (
     enqueue,
     worker,
+    serve,
+    tokens,
     tasks,
     show,
     listing,

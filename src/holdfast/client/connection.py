@@ -177,10 +177,16 @@ async def open_async(address: Address) -> tuple[psycopg.AsyncConnection[Any], bo
     url = await address.aget()
     try:
         connection = await psycopg.AsyncConnection.connect(with_defaults(url), autocommit=True)
-        cursor = await connection.execute("select pg_backend_pid()")
-        found = await cursor.fetchone()
     except psycopg.Error as error:
         raise translate(error) from error
+    try:
+        cursor = await connection.execute("select pg_backend_pid()")
+        found = await cursor.fetchone()
+    except BaseException as error:  # also when whoever asked for it was cancelled
+        connection.pgconn.finish()
+        if isinstance(error, psycopg.Error):
+            raise translate(error) from error
+        raise
     pooled = is_pooled(connection, found)
     if pooled:
         connection.prepare_threshold = None

@@ -11,6 +11,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import psycopg
 from psycopg.rows import tuple_row
 
+from holdfast.engine import access as _access
 from holdfast.engine import enqueue as _enqueue
 from holdfast.engine import fleet as _fleet
 from holdfast.engine import lease as _lease
@@ -89,6 +90,7 @@ class Engine:
 
     enqueue = _method(_enqueue.enqueue)
     enqueue_many = _method(_enqueue.enqueue_many)
+    enqueue_written = _method(_enqueue.enqueue_written)
     ask = _method(_enqueue.ask)
 
     claim = _method(_lease.claim)
@@ -115,6 +117,8 @@ class Engine:
     task_end = _method(_task.task_end)
     task_events = _method(_task.task_events)
     task_errors = _method(_task.task_errors)
+    task_looks = _method(_task.task_looks)
+    events_of = _method(_task.events_of)
 
     clock = _method(_fleet.clock)
     pause = _method(_fleet.pause)
@@ -162,6 +166,21 @@ class Engine:
     send_sms = _method(_mail.send_sms)
     send_status = _method(_mail.send_status)
 
+    create_token = _method(_access.create_token)
+    revoke_token = _method(_access.revoke_token)
+    check_token = _method(_access.check_token)
+    open_session = _method(_access.open_session)
+    check_session = _method(_access.check_session)
+    close_session = _method(_access.close_session)
+    record_reveal = _method(_access.record_reveal)
+    access_tokens = _method(_access.access_tokens)
+    access_events = _method(_access.access_events)
+    reveals_of = _method(_access.reveals_of)
+    watch_many = _method(_access.watch_many)
+    search_tasks = _method(_access.search_tasks)
+    take_sample = _method(_access.take_sample)
+    list_activity = _method(_access.list_activity)
+
 
 class AsyncEngine:
     """The same over an asynchronous psycopg connection."""
@@ -195,6 +214,7 @@ class AsyncEngine:
 
     enqueue = _async_method(_enqueue.enqueue)
     enqueue_many = _async_method(_enqueue.enqueue_many)
+    enqueue_written = _async_method(_enqueue.enqueue_written)
     ask = _async_method(_enqueue.ask)
 
     claim = _async_method(_lease.claim)
@@ -221,6 +241,8 @@ class AsyncEngine:
     task_end = _async_method(_task.task_end)
     task_events = _async_method(_task.task_events)
     task_errors = _async_method(_task.task_errors)
+    task_looks = _async_method(_task.task_looks)
+    events_of = _async_method(_task.events_of)
 
     clock = _async_method(_fleet.clock)
     pause = _async_method(_fleet.pause)
@@ -267,3 +289,18 @@ class AsyncEngine:
     drop_limit = _async_method(_limit.drop_limit)
     limit_status = _async_method(_limit.limit_status)
     tidy_slots = _async_method(_limit.tidy_slots)
+
+    create_token = _async_method(_access.create_token)
+    revoke_token = _async_method(_access.revoke_token)
+    check_token = _async_method(_access.check_token)
+    open_session = _async_method(_access.open_session)
+    check_session = _async_method(_access.check_session)
+    close_session = _async_method(_access.close_session)
+    record_reveal = _async_method(_access.record_reveal)
+    access_tokens = _async_method(_access.access_tokens)
+    access_events = _async_method(_access.access_events)
+    reveals_of = _async_method(_access.reveals_of)
+    watch_many = _async_method(_access.watch_many)
+    search_tasks = _async_method(_access.search_tasks)
+    take_sample = _async_method(_access.take_sample)
+    list_activity = _async_method(_access.list_activity)

@@ -24,7 +24,7 @@ from holdfast.engine.statement import (
     text,
 )
 from holdfast.errors import InvalidArgument
-from holdfast.model import Enqueued, NewTask
+from holdfast.model import Enqueued, NewTask, RawJson
 
 _ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}, columns_of(Enqueued)).sql
 
@@ -61,6 +61,12 @@ def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
     if any(task.delay is not None for task in asked):
         return _enqueue_many_delayed(batch)
     return Statement(_ENQUEUE_MANY, (batch,), many(Enqueued))
+
+
+def enqueue_written(tasks: str) -> Statement[list[Enqueued]]:
+    """A batch that is JSON already, sent as it is: no digit of it is lost on the way."""
+    written = {"tasks": document(RawJson(tasks))}
+    return call("queues.enqueue_many", many(Enqueued), written, columns_of(Enqueued))
 
 
 def ask(task: NewTask) -> Statement[Enqueued]:

@@ -1,5 +1,6 @@
 """Statements about one task, or a page of them: what people and clients ask for."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TypeVar
 from uuid import UUID
@@ -20,7 +21,17 @@ from holdfast.engine.statement import (
     text,
     uuid,
 )
-from holdfast.model import EVERY_TASK, Status, TaskEnd, TaskError, TaskEvent, TaskFilter, TaskId, TaskStatus
+from holdfast.model import (
+    EVERY_TASK,
+    Status,
+    TaskEnd,
+    TaskError,
+    TaskEvent,
+    TaskFilter,
+    TaskId,
+    TaskLook,
+    TaskStatus,
+)
 
 T = TypeVar("T")
 
@@ -97,10 +108,25 @@ def task_errors(task_id: UUID) -> Statement[list[TaskError]]:
     return _of_task("queues.task_error", columns_of(TaskError), many(TaskError), task_id, "answer.error_id")
 
 
+def task_looks(task_ids: Sequence[UUID]) -> Statement[list[TaskLook]]:
+    """Of many tasks, for those who wait for them."""
+    return _of_tasks("queues.task_status", columns_of(TaskLook), many(TaskLook), task_ids)
+
+
+def events_of(task_ids: Sequence[UUID]) -> Statement[list[TaskEvent]]:
+    """Of many tasks; those of one are in the order in which they happened."""
+    return _of_tasks("queues.task_event", columns_of(TaskEvent), many(TaskEvent), task_ids)
+
+
 def _of_task(view: str, columns: str, decode: Decode[T], task_id: UUID, order: str = "") -> Statement[T]:
     ordered = f" order by {order}" if order else ""
     sql = f"select {columns} from {view} answer where answer.task_id = $1::uuid{ordered}"  # noqa: S608 - our names only
     return Statement(sql, (task_id,), decode)
+
+
+def _of_tasks(view: str, columns: str, decode: Decode[T], task_ids: Sequence[UUID]) -> Statement[T]:
+    sql = f"select {columns} from {view} answer where answer.task_id = any ($1::uuid[])"  # noqa: S608 - our names only
+    return Statement(sql, (list(task_ids),), decode)
 
 
 def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -> dict[str, Argument]:

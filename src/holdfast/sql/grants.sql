@@ -102,3 +102,12 @@ grant execute on function queues.set_limit, queues.drop_limit to holdfast_operat
 grant execute on function queues.tidy_slots to holdfast_worker;
 grant execute on function queues.tokens_at to holdfast_reader;
 grant select on queues.limit_status to holdfast_reader;
+
+-- The HTTP side. Its login is a member of holdfast_operator, and of holdfast_client where tasks are enqueued through it.
+grant execute on function
+  queues.create_token, queues.revoke_token, queues.check_token, queues.open_session, queues.check_session, queues.close_session,
+  queues.record_reveal, queues.take_sample
+to holdfast_operator;
+grant execute on function queues.watch_many, queues.search_tasks to holdfast_client, holdfast_reader;
+grant execute on function queues.list_activity to holdfast_reader;
+grant select on queues.access_token_status, queues.access_event to holdfast_operator;

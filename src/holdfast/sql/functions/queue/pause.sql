@@ -10,12 +10,12 @@ begin
   perform queues.check_name('queue', queue);
   reason := left(reason, 2000);
   insert into queues.paused_queue (queue, paused_at, paused_by, reason)
-  values (queue, queues.clock(), session_user, reason) on conflict do nothing;
+  values (queue, queues.clock(), queues.actor(), reason) on conflict do nothing;
   if not found then
     return false;
   end if;
   insert into queues.act (queue, act, occurred_at, actor, reason)
-  values (queue, 'paused', queues.clock(), session_user, reason);
+  values (queue, 'paused', queues.clock(), queues.actor(), reason);
   return true;
 end
 $$;

@@ -14,7 +14,7 @@ begin
     return false;
   end if;
   insert into queues.act (queue, act, occurred_at, actor, reason)
-  values (queue, 'resumed', queues.clock(), session_user, reason);
+  values (queue, 'resumed', queues.clock(), queues.actor(), reason);
   perform pg_notify('holdfast', resume.queue);
   return true;
 end

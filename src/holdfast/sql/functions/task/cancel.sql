@@ -53,7 +53,7 @@ begin
   end loop;
 
   insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason)
-  values (task_id, 'cancelled', _now, _token, _attempt, _worker_id, session_user, reason);
+  values (task_id, 'cancelled', _now, _token, _attempt, _worker_id, queues.actor(), reason);
   perform queues.tell_waiters(array[task_id]);
   perform queues.tell_error_handlers(array[task_id], 'cancelled', format('it was cancelled by %s', session_user)
     || coalesce(': ' || reason, ''), true, _token is not null, _now);

@@ -32,13 +32,13 @@ begin
   end loop;
 
   insert into queues.deletion (task_id, deleted_at, deleted_by, reason, parked_run_at, parked_lane_id, parked_attempt)
-  values (task_id, _now, session_user, reason, _waiting.run_at, _waiting.lane_id, _waiting.attempt)
+  values (task_id, _now, queues.actor(), reason, _waiting.run_at, _waiting.lane_id, _waiting.attempt)
   on conflict do nothing;
   if found then
     delete from queues.task_key k using queues.task t
     where t.task_id = delete_task.task_id and k.type = t.type and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id;
     insert into queues.act (task_id, act, occurred_at, actor, reason)
-    values (task_id, 'deleted', _now, session_user, reason);
+    values (task_id, 'deleted', _now, queues.actor(), reason);
   end if;
   return 'deleted';
 end

@@ -22,7 +22,7 @@ begin
   insert into queues.ready (task_id, run_at, lane_id, attempt)
   values (task_id, run_at, _former.lane_id, _former.attempt);
   insert into queues.act (task_id, act, occurred_at, actor, reason, data)
-  values (task_id, 'rescheduled', now, session_user, left(reason, 2000),
+  values (task_id, 'rescheduled', now, queues.actor(), left(reason, 2000),
     jsonb_build_object('from', _former.run_at, 'to', run_at));
   perform queues.wake_for(task_id);
   return true;

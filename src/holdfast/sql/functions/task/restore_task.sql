@@ -45,7 +45,7 @@ begin
     values (task_id, _deletion.parked_run_at, _deletion.parked_lane_id, _deletion.parked_attempt);
   end if;
   insert into queues.act (task_id, act, occurred_at, actor, reason)
-  values (task_id, 'restored', _now, session_user, reason);
+  values (task_id, 'restored', _now, queues.actor(), reason);
   perform queues.wake_for(task_id);
   return queues.status_now(task_id);
 end

@@ -36,7 +36,7 @@ begin
   from queues.task t where t.task_id = retry.task_id;
   -- With the token, so that a worker that repeats its accepted report is not told that it lost its lease.
   insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
-  values (task_id, 'retried', _now, _former.token, _former.attempt, _former.worker_id, session_user, reason, jsonb_build_object(
+  values (task_id, 'retried', _now, _former.token, _former.attempt, _former.worker_id, queues.actor(), reason, jsonb_build_object(
     'status', _former.status, 'reason', _former.reason, 'claimed_at', _former.claimed_at,
     'started_at', _former.started_at, 'finished_at', _former.finished_at));
   perform queues.wake_for(task_id);

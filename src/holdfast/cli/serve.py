@@ -1,0 +1,76 @@
+"""holdfast serve: the API, waiting and the dashboard over HTTP."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.app import App
+from holdfast.cli.application import load_app
+from holdfast.cli.database import DatabaseUrl
+from holdfast.settings import Settings
+
+# Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
+Text = str | None
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(serve)
+
+
+def serve(
+    application: Annotated[
+        str | None,
+        typer.Argument(metavar="[MODULE:APP]", help="An application whose tasks are checked when enqueued."),
+    ] = None,
+    *,
+    host: Annotated[
+        Text, typer.Option(metavar="ADDRESS", help="Where to listen; else this machine only.")
+    ] = None,
+    port: Annotated[Text, typer.Option(metavar="PORT", help="On which port; 0 takes a free one.")] = None,
+    host_name: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="A name it may be asked for by; may be repeated.")
+    ] = None,
+    url: Annotated[Text, typer.Option(metavar="URL", help="Where others find it.")] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Certificate chain, to serve TLS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
+    no_login: Annotated[
+        bool, typer.Option("--no-login", help="Ask nobody who they are. On this machine only.")
+    ] = False,
+    log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="console or json.")] = None,
+    log_level: Annotated[Text, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Serve the API, waiting for results and the dashboard until it is asked to stop (SIGTERM, Ctrl-C)."""
+    from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
+    from holdfast.http.guard import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
+    from holdfast.http.server import Listen, address_of, bind, check, make_server  # noqa: PLC0415 - as above
+    from holdfast.logs import configure  # noqa: PLC0415 - as above
+
+    given = {
+        "web_host": host,
+        "web_port": port,
+        "web_hosts": ",".join(host_name or ()) or None,
+        "web_url": url,
+        "log_format": log_format,
+        "log_level": log_level,
+        "database_url": database_url,
+    }
+    app, settings = _application(application, given)
+    listen = Listen(settings.web_host, settings.web_port, tls_cert, tls_key)
+    named = tuple(without_port(name) for name in settings.web_hosts)
+    check(listen, asks_for_login=not no_login, hosts=named)
+    configure(settings.log_format, settings.log_level)
+    web = create_app(app, settings=settings, hosts=(*named, *LOCAL_HOSTS), asks_for_login=not no_login)
+    server = make_server(web, listen)
+    with bind(listen) as bound:
+        typer.echo(f"Serving on {address_of(listen, bound)}", err=True)
+        server.run(sockets=[bound])
+
+
+def _application(named: str | None, options: dict[str, Any]) -> tuple[App, Settings]:
+    app = App() if named is None else load_app(named)
+    given = {name: value for name, value in options.items() if value is not None}
+    return app, Settings.load(**app.settings.model_dump(exclude_unset=True) | given)

@@ -1,0 +1,88 @@
+"""holdfast tokens: who may use the HTTP side."""
+
+from typing import Annotated
+
+import typer
+
+from holdfast.cli.act import Reason
+from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.values import duration
+from holdfast.http.access import hash_of, new_token
+from holdfast.model import SCOPES
+
+commands = typer.Typer(help="Access tokens for the HTTP side.", no_args_is_help=True)
+
+Scopes = Annotated[
+    list[str] | None,
+    typer.Option("--scope", metavar="SCOPE", help=f"What it may do: {', '.join(SCOPES)}; may be repeated."),
+]
+Ttl = Annotated[str, typer.Option(metavar="DURATION", help="When it ends by itself: 12h, 90d.")]
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(commands, name="tokens")
+
+
+@commands.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    scope: Scopes = None,
+    ttl: Ttl = "90d",
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token and print it, this once. Without a scope it may read."""
+    token, span = new_token(), duration(ttl)
+    with connected(database_url) as engine:
+        token_id = engine.create_token(name, scope or ["read"], hash_of(token), span)
+    if as_json:
+        print_json({"token_id": token_id, "token": token})
+    else:
+        typer.echo(token)
+        typer.echo(
+            f"Token {token_id} for {printable(name)}: it is kept nowhere, so keep it yourself.", err=True
+        )
+
+
+@commands.command("list")
+def list_tokens(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """List tokens, newest first, with when they were last used."""
+    with connected(database_url) as engine:
+        found = engine.access_tokens()
+    if as_json:
+        print_json({"tokens": found})
+    elif not found:
+        typer.echo("There is no token yet. Make one: holdfast tokens create NAME --scope read", err=True)
+    else:
+        columns = [
+            "token_id",
+            "name",
+            "scopes",
+            "good",
+            "sessions",
+            "expires_at",
+            "last_used_at",
+            "revoked_at",
+        ]
+        rows = [
+            [", ".join(token.scopes) if name == "scopes" else getattr(token, name) for name in columns]
+            for token in found
+        ]
+        print_table(columns, rows)
+
+
+@commands.command()
+def revoke(
+    token_id: Annotated[int, typer.Argument(metavar="ID")],
+    reason: Reason = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """End a token, and the sessions that were opened with it, at once."""
+    with connected(database_url) as engine:
+        changed = engine.revoke_token(token_id, reason)
+    if as_json:
+        print_json({"token_id": token_id, "changed": changed})
+    else:
+        typer.echo(f"Token {token_id} {'is' if changed else 'was already'} revoked.")

@@ -1,0 +1,23 @@
+"""The HTTP side: an API, a place to wait for results, and a dashboard."""
+
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from holdfast.http.application import create_app
+
+__all__ = ["create_app"]
+
+
+def __getattr__(name: str) -> Any:
+    """Load it when it is first used: the framework is an extra."""
+    if name != "create_app":
+        raise AttributeError(f"module 'holdfast.http' has no attribute {name!r}")
+    try:
+        from holdfast.http.application import create_app  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"the HTTP side needs {error.name}, which is not installed", hint="pip install 'holdfast[web]'"
+        ) from error
+    return create_app

@@ -1,0 +1,76 @@
+"""What people do to a task they name: cancel, retry, delete, restore."""
+
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from pydantic import TypeAdapter
+
+from holdfast.engine import AsyncEngine
+from holdfast.errors import IllegalMove
+from holdfast.http import body
+from holdfast.http.access import Caller
+from holdfast.http.api import shapes
+from holdfast.http.api.answers import described, json_body, problems
+from holdfast.http.auth import MayOperate
+from holdfast.http.site import site_of
+
+router = APIRouter(tags=["acts"])
+
+Doing = Callable[[AsyncEngine, UUID, str | None], Awaitable[str]]
+
+_ACT = TypeAdapter(shapes.Act)
+BODY = json_body(described(shapes.Act), required=False)
+
+
+async def cancel_or_refuse(engine: AsyncEngine, task_id: UUID, reason: str | None) -> str:
+    status = await engine.cancel(task_id, reason)
+    if status != "cancelled":
+        raise IllegalMove(
+            f"task {task_id} cannot be cancelled: it had already ended, {status}", sqlstate="QF412"
+        )
+    return status
+
+
+async def read_reason(request: Request) -> str | None:
+    return body.checked(_ACT, body.parse(await body.read_optional(request))).reason
+
+
+async def _act(request: Request, caller: Caller, task_id: UUID, doing: Doing) -> shapes.Acted:
+    reason = await read_reason(request)
+    status = await site_of(request).operate(caller, lambda engine: doing(engine, task_id, reason))
+    return shapes.Acted.model_validate({"task_id": task_id, "status": status})
+
+
+def _offer(path: str, summary: str, *refusals: int, doing: Doing) -> None:
+    async def act(request: Request, task_id: UUID, caller: MayOperate) -> shapes.Acted:
+        return await _act(request, caller, task_id, doing)
+
+    router.post(
+        f"/tasks/{{task_id}}/{path}",
+        name=f"{path}_task",
+        summary=summary,
+        response_model=shapes.Acted,
+        openapi_extra=BODY,
+        responses=problems(404, 413, 415, 422, *refusals),
+    )(act)
+
+
+_offer("cancel", "Cancel a task that has not ended", 412, doing=cancel_or_refuse)
+_offer(
+    "retry",
+    "Give a task that failed, died or was cancelled a fresh set of attempts",
+    412,
+    doing=lambda engine, task_id, reason: engine.retry(task_id, reason),
+)
+_offer(
+    "delete",
+    "Delete a task so that it can be restored",
+    doing=lambda engine, task_id, reason: engine.delete_task(task_id, reason),
+)
+_offer(
+    "restore",
+    "Restore a deleted task to the place that it had",
+    409,
+    doing=lambda engine, task_id, reason: engine.restore_task(task_id, reason),
+)

@@ -1,0 +1,136 @@
+"""POST /v1/tasks and /v1/tasks/batch: the body goes to the engine as it was written."""
+
+import json
+import time
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Request, Response
+from pydantic import TypeAdapter
+
+from holdfast.errors import HoldfastError
+from holdfast.handle import WAIT_TTL
+from holdfast.http import body
+from holdfast.http.api import shapes
+from holdfast.http.api.answers import described, json_body, problems
+from holdfast.http.auth import MayEnqueue
+from holdfast.http.problem import Problem
+from holdfast.http.site import Site, site_of
+from holdfast.model import Enqueued
+from holdfast.ticket import issue
+
+router = APIRouter(tags=["tasks"])
+
+MOST_TASKS = 1000
+
+_ONE = TypeAdapter(shapes.NewTask)
+_MANY = TypeAdapter(list[shapes.NewTaskOfBatch])
+_ONE_SCHEMA = described(shapes.NewTask)
+_MANY_SCHEMA = {
+    "type": "array",
+    "items": described(shapes.NewTaskOfBatch),
+    "minItems": 1,
+    "maxItems": MOST_TASKS,
+}
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        description="Asking twice with the same key makes one task.",
+        pattern=shapes.KEY,
+        max_length=500,
+        examples=["invoice-7"],
+    ),
+]
+
+
+@router.post(
+    "/tasks",
+    status_code=201,
+    response_model=shapes.Enqueued,
+    summary="Enqueue a task",
+    openapi_extra=json_body(_ONE_SCHEMA),
+    responses={
+        201: {"headers": {"Location": {"schema": {"type": "string"}, "description": "Where the task is."}}},
+        200: {"model": shapes.Enqueued, "description": "The key already stood for this task"},
+        **problems(409, 413, 415, 422),
+    },
+)
+async def enqueue(
+    request: Request, response: Response, caller: MayEnqueue, idempotency_key: IdempotencyKey = None
+) -> shapes.Enqueued:
+    """Answers 201 for a new task, 200 for one that the key already stood for, 409 if that one was another."""
+    site = site_of(request)
+    written = await body.read_text(request)
+    given = body.parse(written)
+    body.checked(_ONE, given)
+    written = _with_defaults(site, given, written)
+    if idempotency_key is not None:
+        written = f'{written[:-1]},"idempotency_key":{json.dumps(idempotency_key)}}}'
+    [enqueued] = await site.enqueue(
+        caller, lambda engine: engine.enqueue_written(f"[{written}]"), repeatable=idempotency_key is not None
+    )
+    response.status_code = 201 if enqueued.created else 200
+    response.headers["Location"] = str(request.app.url_path_for("show_task", task_id=str(enqueued.task_id)))
+    return _answer(site, enqueued)
+
+
+@router.post(
+    "/tasks/batch",
+    status_code=201,
+    response_model=shapes.Batch,
+    summary="Enqueue many tasks, all or none",
+    openapi_extra=json_body(_MANY_SCHEMA),
+    responses=problems(409, 413, 415, 422),
+)
+async def enqueue_batch(request: Request, caller: MayEnqueue) -> shapes.Batch:
+    """Answers in the order of the tasks. If one of them is refused, none is enqueued."""
+    site = site_of(request)
+    written = await body.read_text(request, body.MAX_BATCH_BYTES)
+    given = body.parse(written)
+    body.checked(_MANY, given)
+    if not 1 <= len(given) <= MOST_TASKS:
+        raise Problem(400, f"a batch has 1 to {MOST_TASKS} tasks, and this one has {len(given)}")
+    each = [_with_defaults(site, *pair) for pair in zip(given, body.elements(written), strict=True)]
+    keyed = all("idempotency_key" in task for task in given)
+    enqueued = await site.enqueue(
+        caller, lambda engine: engine.enqueue_written(f"[{','.join(each)}]"), repeatable=keyed
+    )
+    return shapes.Batch(tasks=[_answer(site, one) for one in enqueued])
+
+
+def _with_defaults(site: Site, given: dict[str, Any], written: str) -> str:
+    """What the application declares for this type goes first: of two members of a name, the last counts."""
+    written = written.strip()
+    task = site.tasks.get(given["type"])
+    if task is None:
+        return written
+    handler = task.handler
+    try:
+        handler.decode(json.dumps(given.get("payload", {})))
+    except HoldfastError as error:
+        raise Problem(422, error.message, code="payload_misfit", hint=error.hint) from None
+    declared = {
+        "queue": handler.queue,
+        "priority": handler.priority,
+        "max_attempts": handler.max_attempts,
+        "lease": handler.lease,
+        "executor": handler.executor,
+    }
+    said = {name: value for name, value in declared.items() if value is not None}
+    return f"{json.dumps(said)[:-1]},{written[1:]}"
+
+
+def _answer(site: Site, enqueued: Enqueued) -> shapes.Enqueued:
+    return shapes.Enqueued(
+        task_id=enqueued.task_id, created=enqueued.created, wait_url=wait_address(site, enqueued.task_id)
+    )
+
+
+def wait_address(site: Site, task_id: UUID) -> str | None:
+    """Where a front end may wait for the result of this task and no other."""
+    secrets = site.options.secrets
+    if not secrets:
+        return None
+    ticket = issue(secrets, task_id, WAIT_TTL, time.time())
+    return f"{site.options.url or ''}/v1/tasks/{task_id}/wait?ticket={ticket}"

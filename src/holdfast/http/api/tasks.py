@@ -1,0 +1,128 @@
+"""GET /v1/tasks and what belongs to one task."""
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import APIRouter, Query, Request
+
+from holdfast.engine import AsyncEngine
+from holdfast.errors import TaskNotFound
+from holdfast.http.api import shapes
+from holdfast.http.api.answers import problems
+from holdfast.http.auth import MayRead, permitted
+from holdfast.http.hidden import hide
+from holdfast.http.site import site_of
+from holdfast.model import Status, TaskFilter, TaskStatus
+
+router = APIRouter(tags=["tasks"])
+
+MOST_PER_PAGE = 200
+_HIDDEN = ("payload", "metadata", "result")
+
+Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="Tasks per page.")]
+
+
+@router.get("/tasks", response_model=shapes.TaskPage, summary="List tasks", responses=problems())
+async def list_tasks(
+    request: Request,
+    caller: MayRead,
+    *,
+    status: Annotated[Status | None, Query(description="Only those of this status.")] = None,
+    queue: Annotated[str | None, Query(max_length=200, description="Only those of this queue.")] = None,
+    type: Annotated[str | None, Query(max_length=200, description="Only types that begin so.")] = None,  # noqa: A002 - the word that everything else uses for it
+    since: Annotated[datetime | None, Query(description="Only those created since then.")] = None,
+    before: Annotated[UUID | None, Query(description="Where the page before ended.")] = None,
+    limit: Limit = 50,
+) -> shapes.TaskPage:
+    """Newest first. `next` of the answer is the address of the next page."""
+    del caller
+    if since is not None and since.tzinfo is None:
+        since = since.astimezone()
+    matching = TaskFilter(status, queue, type, since)
+    found = await site_of(request).read(lambda engine: engine.list_tasks(matching, before, limit + 1))
+    page, more = found[:limit], len(found) > limit
+    return shapes.TaskPage(
+        tasks=[summary_of(task) for task in page],
+        next=_next(request, page[-1].task_id) if more else None,
+    )
+
+
+@router.get(
+    "/tasks/{task_id}", response_model=shapes.TaskDetail, summary="Show a task", responses=problems(404)
+)
+async def show_task(
+    request: Request,
+    task_id: UUID,
+    caller: MayRead,
+    reveal: Annotated[bool, Query(description="Show hidden values: needs operate, and is recorded.")] = False,
+    reason: Annotated[str | None, Query(max_length=2000, description="Why they are to be shown.")] = None,
+) -> shapes.TaskDetail:
+    site = site_of(request)
+    if reveal:
+        permitted(caller, "operate")
+        address = request.client.host if request.client else None
+        await site.operate(caller, lambda engine: engine.record_reveal(task_id, reason, address))
+    task, why = await site.read(lambda engine: _described(engine, task_id))
+    return detail_of(task, why, hidden=not reveal)
+
+
+@router.get(
+    "/tasks/{task_id}/events",
+    response_model=shapes.Events,
+    summary="The life of a task",
+    responses=problems(404),
+)
+async def task_events(request: Request, task_id: UUID, caller: MayRead) -> shapes.Events:
+    del caller
+    found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_events))
+    return shapes.Events.model_validate({"events": [asdict(event) for event in found]})
+
+
+@router.get(
+    "/tasks/{task_id}/errors",
+    response_model=shapes.Errors,
+    summary="The errors of a task",
+    responses=problems(404),
+)
+async def task_errors(request: Request, task_id: UUID, caller: MayRead) -> shapes.Errors:
+    del caller
+    found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_errors))
+    return shapes.Errors.model_validate({"errors": [asdict(error) for error in found]})
+
+
+def summary_of(task: TaskStatus) -> shapes.TaskSummary:
+    return shapes.TaskSummary.model_validate(asdict(task))
+
+
+def detail_of(task: TaskStatus, why: str, *, hidden: bool) -> shapes.TaskDetail:
+    fields = asdict(task) | {"why": why, "values_hidden": hidden}
+    if hidden:
+        fields |= {name: hide(fields[name]) for name in _HIDDEN}
+    return shapes.TaskDetail.model_validate(fields)
+
+
+def not_found(task_id: UUID) -> TaskNotFound:
+    return TaskNotFound(f"there is no task {task_id}", sqlstate="QF404")
+
+
+async def _described(engine: AsyncEngine, task_id: UUID) -> tuple[TaskStatus, str]:
+    task = await engine.task_status(task_id)
+    if task is None:
+        raise not_found(task_id)
+    return task, await engine.explain(task_id)
+
+
+async def _of_known(engine: AsyncEngine, task_id: UUID, look: Any) -> list[Any]:
+    found: list[Any] = await look(task_id)
+    if not found and await engine.task_status(task_id) is None:
+        raise not_found(task_id)
+    return found
+
+
+def _next(request: Request, before: UUID) -> str:
+    given = [(name, value) for name, value in request.query_params.multi_items() if name != "before"]
+    path = request.scope.get("root_path", "") + str(request.app.url_path_for("list_tasks"))
+    return f"{path}?{urlencode([*given, ('before', str(before))])}"

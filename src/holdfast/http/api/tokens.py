@@ -1,0 +1,58 @@
+"""Access tokens, for those who hand them out."""
+
+from dataclasses import asdict
+from datetime import timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from pydantic import TypeAdapter
+
+from holdfast.http import body
+from holdfast.http.access import hash_of, new_token
+from holdfast.http.api import shapes
+from holdfast.http.api.acts import BODY, read_reason
+from holdfast.http.api.answers import described, json_body, problems
+from holdfast.http.auth import MayAdminister
+from holdfast.http.site import site_of
+
+router = APIRouter(tags=["access"])
+
+_NEW = TypeAdapter(shapes.NewToken)
+
+
+@router.get("/tokens", response_model=shapes.Tokens, summary="List access tokens", responses=problems())
+async def list_tokens(request: Request, caller: MayAdminister) -> shapes.Tokens:
+    found = await site_of(request).operate(caller, lambda engine: engine.access_tokens())
+    return shapes.Tokens.model_validate({"tokens": [asdict(token) for token in found]})
+
+
+@router.post(
+    "/tokens",
+    status_code=201,
+    response_model=shapes.CreatedToken,
+    summary="Make an access token",
+    openapi_extra=json_body(described(shapes.NewToken)),
+    responses=problems(413, 415, 422),
+)
+async def create_token(request: Request, caller: MayAdminister) -> shapes.CreatedToken:
+    asked = body.checked(_NEW, body.parse(await body.read_text(request)))
+    token, ttl = new_token(), timedelta(days=asked.days)
+    token_id = await site_of(request).operate(
+        caller, lambda engine: engine.create_token(asked.name, asked.scopes, hash_of(token), ttl)
+    )
+    return shapes.CreatedToken(token_id=token_id, token=token)
+
+
+@router.post(
+    "/tokens/{token_id}/revoke",
+    response_model=shapes.Revoked,
+    summary="End an access token and its sessions",
+    openapi_extra=BODY,
+    responses=problems(404, 413, 415, 422),
+)
+async def revoke_token(
+    request: Request, token_id: Annotated[int, Path(ge=1, le=2**63 - 1)], caller: MayAdminister
+) -> shapes.Revoked:
+    reason = await read_reason(request)
+    changed = await site_of(request).operate(caller, lambda engine: engine.revoke_token(token_id, reason))
+    return shapes.Revoked(token_id=token_id, changed=changed)

@@ -1,0 +1,103 @@
+"""GET /v1/tasks/{id}/wait and /stream: for those with a ticket, and for those who may read."""
+
+import time
+from typing import Annotated, Any
+from uuid import UUID
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from holdfast.http.api import shapes
+from holdfast.http.api.answers import problems
+from holdfast.http.auth import Credentials, identify, permitted
+from holdfast.http.problem import Problem
+from holdfast.http.site import site_of
+from holdfast.http.stream import LONGEST_SECONDS, EventStream, parse_place
+from holdfast.http.wait import Ask, LongPoll
+from holdfast.ticket import expiry
+
+router = APIRouter(tags=["waiting"])
+
+MOST_PER_TICKET = 16
+LONGEST_WAIT = 300
+
+TicketParameter = Annotated[
+    str | None, Query(max_length=200, description="A ticket for this task, instead of an access token.")
+]
+Timeout = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds until the answer is 202.")]
+_WITH_TICKET: dict[str, Any] = {"security": [{"access token": []}, {"ticket": []}]}
+
+
+@router.get(
+    "/tasks/{task_id}/wait",
+    response_model=shapes.Waiting,
+    summary="Wait until a task ends",
+    responses={
+        202: {"model": shapes.Waiting, "description": "It has not ended in time; `next` is where to go on"},
+        **problems(404, 429),
+    },
+    openapi_extra=_WITH_TICKET,
+)
+async def wait_for_task(
+    request: Request,
+    task_id: UUID,
+    credentials: Credentials,
+    timeout: Timeout = 30,  # noqa: ASYNC109 - how long the caller wants to wait
+    ticket: TicketParameter = None,
+) -> Response:
+    """Holds the connection until the task has ended, or for `timeout` seconds."""
+    ask = await _ask(request, task_id, credentials, ticket, timeout)
+    return LongPoll(site_of(request).room.waits, ask)
+
+
+@router.get(
+    "/tasks/{task_id}/stream",
+    summary="Follow a task until it ends",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Server-sent events: status, progress, end",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        204: {"description": "Last-Event-ID is the end: there is nothing to come"},
+        **problems(404, 429),
+    },
+    openapi_extra=_WITH_TICKET,
+)
+async def stream_task(
+    request: Request,
+    task_id: UUID,
+    credentials: Credentials,
+    *,
+    ticket: TicketParameter = None,
+    last_event_id: Annotated[str | None, Header(description="Where the stream before broke off.")] = None,
+    after: Annotated[
+        str | None, Query(max_length=100, description="The same, for who cannot set headers.")
+    ] = None,
+) -> Response:
+    """Events: `status` for each step of its life, `progress`, and at last `end`, with the result."""
+    longest = LONGEST_SECONDS if ticket is not None else LONGEST_WAIT  # then it has to show its token again
+    ask = await _ask(request, task_id, credentials, ticket, longest)
+    return EventStream(site_of(request).room.waits, ask, parse_place(last_event_id or after))
+
+
+async def _ask(
+    request: Request, task_id: UUID, credentials: Credentials, ticket: str | None, seconds: float
+) -> Ask:
+    site, here = site_of(request), request.scope.get("root_path", "") + request.scope["path"]
+    if ticket is not None:
+        now = time.time()
+        expires = expiry(site.options.secrets, task_id, ticket, now)
+        if expires is None:
+            raise Problem(
+                401,
+                "this ticket is not good for this task, or not any more",
+                code="ticket_not_good",
+                headers={"WWW-Authenticate": 'Bearer realm="holdfast"', "Access-Control-Allow-Origin": "*"},
+            )
+        going_on = f"{here}?ticket={ticket}"
+        return Ask(
+            task_id, f"ticket {task_id}", MOST_PER_TICKET, False, going_on, min(seconds, expires - now), True
+        )
+    caller = permitted(await identify(site, credentials), "read")
+    most = site.options.max_waits_per_caller
+    return Ask(task_id, f"token {caller.token_id}", most, True, here, seconds, False)

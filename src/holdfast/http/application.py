@@ -1,0 +1,72 @@
+"""The ASGI application, put together."""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from holdfast import __version__
+from holdfast.app import App
+from holdfast.client import Address
+from holdfast.http import api, probes
+from holdfast.http.guard import LOCAL_HOSTS, Guard
+from holdfast.http.openapi import describe
+from holdfast.http.problem import explain_with_problems
+from holdfast.http.site import Options, Site
+from holdfast.settings import Settings
+
+DESCRIPTION = """
+Enqueue tasks, look at them, act on them, and wait for their results.
+
+Errors are problem+json (RFC 9457). Their `code` is the engine's own where the engine refused.
+"""
+
+
+def create_app(
+    where: App | str | None = None,
+    *,
+    settings: Settings | None = None,
+    hosts: Iterable[str] | None = LOCAL_HOSTS,
+    asks_for_login: bool = True,
+) -> FastAPI:
+    """The whole HTTP side as an ASGI application, to be served or mounted.
+
+    `where` is an application, whose tasks are then known with their arguments, or the address of a database.
+    `hosts` are the names under which it may be asked for; None leaves that check to whoever mounts it.
+    Without `asks_for_login` whoever can reach it may do everything: for one's own machine only.
+    """
+    app = where if isinstance(where, App) else App(where, settings=settings)
+    settings = settings or app.settings
+    elsewhere = settings.database_url
+    options = Options(
+        hosts=None if hosts is None else tuple(hosts),
+        asks_for_login=asks_for_login,
+        secrets=settings.web_secrets,
+        url=settings.web_url,
+        max_waits=settings.web_max_waits,
+    )
+    return assemble(Site(Address(lambda: elsewhere or app.database_url), options, app.tasks))
+
+
+def assemble(site: Site) -> FastAPI:
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with site.opened():
+            yield
+
+    web = FastAPI(
+        title="Holdfast",
+        version=__version__,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        docs_url=None,  # these would load a page's scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    web.state.site = site
+    explain_with_problems(web)
+    web.include_router(api.router)
+    web.include_router(probes.router)
+    web.add_middleware(Guard, hosts=site.options.hosts)
+    web.openapi = lambda: describe(web)  # type: ignore[method-assign] # how FastAPI wants it to be replaced
+    return web

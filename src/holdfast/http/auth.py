@@ -1,0 +1,68 @@
+"""Letting programs in: an access token in the header, with the scope that an endpoint asks for."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from holdfast.http.access import ANYBODY, Caller, caller_of, hash_of, looks_like_token
+from holdfast.http.problem import Problem
+from holdfast.http.site import Site, site_of
+from holdfast.model import Scope
+
+bearer = HTTPBearer(
+    scheme_name="access token", description="Made by `holdfast tokens create`.", auto_error=False
+)
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A dependency that answers who asks, or refuses."""
+
+    scope: Scope
+
+    async def __call__(self, request: Request, credentials: Credentials) -> Caller:
+        caller = await identify(site_of(request), credentials)
+        return permitted(caller, self.scope)
+
+
+def permitted(caller: Caller, scope: Scope) -> Caller:
+    if not caller.may(scope):
+        raise Problem(
+            403,
+            f"this token may not do that: it lacks the scope {scope}",
+            code="scope_missing",
+            hint=f"holdfast tokens create NAME --scope {scope}",
+        )
+    return caller
+
+
+async def identify(site: Site, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+    if not site.options.asks_for_login:
+        return ANYBODY
+    if credentials is None:
+        raise _unknown("this needs an access token: Authorization: Bearer hf_…")
+    caller = await known(site, credentials.credentials)
+    if caller is None:
+        raise _unknown("this access token is unknown, expired or revoked", error="invalid_token")
+    return caller
+
+
+async def known(site: Site, token: str) -> Caller | None:
+    if not looks_like_token(token):
+        return None
+    access = await site.operate(None, lambda engine: engine.check_token(hash_of(token)))
+    return None if access is None else caller_of(access)
+
+
+def _unknown(detail: str, error: str = "") -> Problem:
+    challenge = 'Bearer realm="holdfast"' + (f', error="{error}"' if error else "")
+    return Problem(401, detail, headers={"WWW-Authenticate": challenge})
+
+
+MayEnqueue = Annotated[Caller, Depends(Needs("enqueue"))]
+MayRead = Annotated[Caller, Depends(Needs("read"))]
+MayOperate = Annotated[Caller, Depends(Needs("operate"))]
+MayAdminister = Annotated[Caller, Depends(Needs("admin"))]

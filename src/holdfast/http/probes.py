@@ -1,0 +1,92 @@
+"""/healthz, /readyz and /metrics: for those who watch over processes."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from holdfast.engine import AsyncEngine
+from holdfast.http.api.answers import problem, problems
+from holdfast.http.auth import MayRead
+from holdfast.http.site import site_of
+from holdfast.model import QueueStatus, WorkerStatus
+
+router = APIRouter(tags=["probes"])
+
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_TEXT: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}
+}
+
+_QUEUE_GAUGES = (
+    ("holdfast_queue_due", "Tasks that are due.", "due"),
+    ("holdfast_queue_scheduled", "Tasks that wait for their time.", "scheduled"),
+    ("holdfast_queue_running", "Tasks that are leased.", "running"),
+    ("holdfast_queue_live_workers", "Workers that serve the queue.", "live_workers"),
+)
+
+
+@router.get(
+    "/healthz", summary="Whether the process is alive", response_class=PlainTextResponse, responses={**_TEXT}
+)
+async def healthz() -> str:
+    return "alive\n"
+
+
+@router.get(
+    "/readyz",
+    summary="Whether it can serve: the database answers",
+    response_class=PlainTextResponse,
+    responses={**_TEXT, 503: problem(503)},
+)
+async def readyz(request: Request) -> str:
+    await site_of(request).read(lambda engine: engine.clock())
+    return "ready\n"
+
+
+@router.get(
+    "/metrics", summary="Figures for Prometheus", response_class=Response, responses={**_TEXT, **problems()}
+)
+async def metrics(request: Request, caller: MayRead) -> Response:
+    del caller
+    site = site_of(request)
+
+    async def look(engine: AsyncEngine) -> tuple[list[QueueStatus], list[WorkerStatus]]:
+        return await engine.queue_status(), await engine.worker_status()
+
+    queues, workers = await site.read(look)
+    lines = [*_queue_lines(queues), *_worker_lines(workers)]
+    lines += _family(
+        "holdfast_http_waits", "Who waits for a task on this process.", [("", len(site.room.waits))]
+    )
+    return Response("\n".join([*lines, ""]), media_type=METRICS_TYPE)
+
+
+def _queue_lines(queues: list[QueueStatus]) -> Iterator[str]:
+    for name, text, attribute in _QUEUE_GAUGES:
+        yield from _family(name, text, [(_label("queue", q.queue), getattr(q, attribute)) for q in queues])
+    paused = [(_label("queue", q.queue), int(q.paused_at is not None)) for q in queues]
+    yield from _family("holdfast_queue_paused", "Whether nothing is claimed from the queue.", paused)
+
+
+def _worker_lines(workers: list[WorkerStatus]) -> Iterator[str]:
+    live = [worker for worker in workers if worker.live]
+    yield from _family("holdfast_workers_live", "Workers that give signs of life.", [("", len(live))])
+    silent = len(workers) - len(live)
+    yield from _family("holdfast_workers_silent", "Workers that have fallen silent.", [("", silent)])
+    in_flight = sum(worker.in_flight for worker in live)
+    yield from _family("holdfast_tasks_in_flight", "Tasks that live workers hold.", [("", in_flight)])
+
+
+def _family(name: str, text: str, values: list[tuple[str, int]]) -> list[str]:
+    return [
+        f"# HELP {name} {text}",
+        f"# TYPE {name} gauge",
+        *(f"{name}{label} {value}" for label, value in values),
+    ]
+
+
+def _label(name: str, value: str) -> str:
+    escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return f'{{{name}="{escaped}"}}'

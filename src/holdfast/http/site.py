@@ -1,0 +1,113 @@
+"""What all parts of the HTTP side share: how it was set up, its connections, and who waits."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import structlog
+from fastapi import Request
+
+from holdfast.client import Address
+from holdfast.errors import HoldfastError
+from holdfast.http.access import Caller
+from holdfast.http.database import Database, Work
+from holdfast.http.waits import Waits
+from holdfast.task import Task
+
+T = TypeVar("T")
+
+SAMPLE_SECONDS = 10.0
+
+log = structlog.get_logger("holdfast.http")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a site is set up. `create_app` says what each means."""
+
+    hosts: tuple[str, ...] | None = None
+    asks_for_login: bool = True
+    secrets: tuple[str, ...] = ()
+    url: str | None = None
+    max_waits: int = 5000
+    max_waits_per_caller: int = 1000
+    secure_cookies: bool | None = None
+    samples: bool = True
+
+
+@dataclass
+class Site:
+    """One per application. Connections are made in the event loop that asks first."""
+
+    address: Address
+    options: Options
+    tasks: Mapping[str, Task[..., Any]]
+    _rooms: dict[asyncio.AbstractEventLoop, "Room"] = field(default_factory=dict)
+
+    @property
+    def room(self) -> "Room":
+        loop = asyncio.get_running_loop()
+        if loop not in self._rooms:
+            self._rooms = {known: room for known, room in self._rooms.items() if not known.is_closed()}
+            self._rooms[loop] = Room(self)
+        return self._rooms[loop]
+
+    async def enqueue(self, caller: Caller, work: Work[T], *, repeatable: bool) -> T:
+        run = self.room.database.run
+        return await run("holdfast_client", work, actor=caller.name, repeatable=repeatable)
+
+    async def read(self, work: Work[T]) -> T:
+        return await self.room.database.run("holdfast_reader", work)
+
+    async def operate(self, caller: Caller | None, work: Work[T]) -> T:
+        """For acts of people, and for what the site does for itself: check tokens, take samples."""
+        actor = "" if caller is None else caller.name
+        return await self.room.database.run("holdfast_operator", work, actor=actor)
+
+    @contextlib.asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """While it serves: takes samples for the charts; at the end, lets those who wait go."""
+        sampling = asyncio.create_task(self._take_samples()) if self.options.samples else None
+        try:
+            yield
+        finally:
+            if sampling is not None:
+                sampling.cancel()
+            await self.close()
+
+    def stop_waits(self) -> None:
+        """The server is about to end: whoever waits is told to come again."""
+        for room in self._rooms.values():
+            room.waits.stop()
+
+    async def close(self) -> None:
+        room = self._rooms.pop(asyncio.get_running_loop(), None)
+        if room is not None:
+            await room.close()
+
+    async def _take_samples(self) -> None:
+        while True:
+            try:
+                await self.operate(None, lambda engine: engine.take_sample())
+            except HoldfastError as error:
+                log.debug("no_sample", error=str(error))
+            await asyncio.sleep(SAMPLE_SECONDS)
+
+
+class Room:
+    """What belongs to one event loop."""
+
+    def __init__(self, site: Site) -> None:
+        self.database = Database(site.address)
+        self.waits = Waits(site.address, self.database, site.options.max_waits)
+
+    async def close(self) -> None:
+        await self.waits.close()
+        await self.database.close()
+
+
+def site_of(request: Request) -> Site:
+    site: Site = request.app.state.site
+    return site

@@ -1,0 +1,261 @@
+"""All who wait, on one listening connection: told by a notification, looked after in batches.
+
+A notification is a hint. Whoever waits is looked after again from time to time, and soon after coming.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import structlog
+
+from holdfast.client.connection import Address, open_async
+from holdfast.engine import AsyncEngine
+from holdfast.errors import HoldfastError
+from holdfast.http.database import Database
+from holdfast.http.problem import Problem
+from holdfast.model import TaskEvent, TaskLook
+
+MOST_AT_ONCE = 500
+INTEREST = timedelta(minutes=2)
+SOON_SECONDS = 1.0  # a task may have ended between our asking and the commit of that
+SELDOM_SECONDS = 20.0
+DEAF_SECONDS = 2.0
+LIVE_SECONDS = 1.0
+
+log = structlog.get_logger("holdfast.http")
+
+
+@dataclass(slots=True, eq=False)
+class Seat:
+    """Somebody who waits for a task: for its end, or, if live, for whatever happens to it."""
+
+    watched: "Watched"
+    live: bool
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def first_look(self, seconds: float) -> None:
+        """Until something is known of the task, even if it is that there is none."""
+        deadline = asyncio.get_running_loop().time() + seconds
+        while not self.watched.looked and await self.next(deadline - asyncio.get_running_loop().time()):
+            pass
+
+    async def next(self, seconds: float) -> bool:
+        """Until there is news, for at most so long; answers whether there is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.news.wait()
+        came = self.news.is_set()
+        self.news.clear()
+        return came
+
+
+@dataclass(slots=True, eq=False)
+class Watched:
+    """A task that somebody waits for, and what is known of it."""
+
+    task_id: UUID
+    seats: set[Seat] = field(default_factory=set)
+    looked: bool = False
+    look: TaskLook | None = None
+    events: tuple[TaskEvent, ...] = ()
+    look_again: float = 0.0
+    seen: int = 0
+
+    @property
+    def live(self) -> bool:
+        return any(seat.live for seat in self.seats)
+
+    @property
+    def settled(self) -> bool:
+        """Whether there is nothing to wait for: it has ended, or is not there."""
+        return self.looked and (self.look is None or self.look.ended)
+
+    def tell(self) -> None:
+        for seat in self.seats:
+            seat.news.set()
+
+
+class Waits:
+    """Everybody who waits on this event loop."""
+
+    def __init__(self, address: Address, database: Database, most: int) -> None:
+        self.stopping = False
+        self._address = address
+        self._database = database
+        self._most = most
+        self._watched: dict[UUID, Watched] = {}
+        self._callers: Counter[str] = Counter()
+        self._urgent: set[UUID] = set()
+        self._wake = asyncio.Event()
+        self._listening = False
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def __len__(self) -> int:
+        return self._callers.total()
+
+    @contextlib.asynccontextmanager
+    async def seat(self, task_id: UUID, caller: str, most: int, *, live: bool = False) -> AsyncIterator[Seat]:
+        """Refused where all seats are taken, or too many by the same caller."""
+        if len(self) >= self._most:
+            raise Problem(503, "too many wait already", code="too_many_waits", headers={"Retry-After": "5"})
+        if self._callers[caller] >= most:
+            raise Problem(
+                429, f"{most} of yours wait already", code="too_many_waits", headers={"Retry-After": "5"}
+            )
+        self._callers[caller] += 1
+        watched = self._watched.setdefault(task_id, Watched(task_id))
+        seat = Seat(watched, live)
+        watched.seats.add(seat)
+        if watched.looked:
+            seat.news.set()
+        self._look_at((task_id,))
+        self._start()
+        try:
+            yield seat
+        finally:
+            self._leave(seat, caller)
+
+    def stop(self) -> None:
+        """Let everybody go."""
+        self.stopping = True
+        for watched in self._watched.values():
+            watched.tell()
+
+    async def close(self) -> None:
+        self.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    def _leave(self, seat: Seat, caller: str) -> None:
+        self._callers[caller] -= 1
+        if not self._callers[caller]:
+            del self._callers[caller]
+        seat.watched.seats.discard(seat)
+        if not seat.watched.seats:
+            self._watched.pop(seat.watched.task_id, None)
+
+    def _start(self) -> None:
+        if not self._tasks:
+            self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._look_after())]
+
+    def _look_at(self, task_ids: Iterable[UUID]) -> None:
+        self._urgent.update(task_ids)
+        self._wake.set()
+
+    async def _look_after(self) -> None:
+        loop = asyncio.get_running_loop()
+        next_round = loop.time()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(next_round):
+                    await self._wake.wait()
+            self._wake.clear()
+            urgent, self._urgent = self._urgent, set()
+            if loop.time() >= next_round:
+                next_round = loop.time() + LIVE_SECONDS / 2
+                urgent.update(self._due(loop.time()))
+            try:
+                await self._look([task_id for task_id in urgent if task_id in self._watched])
+            except HoldfastError as error:
+                log.warning("waits_in_the_dark", error=str(error), waits=len(self))
+                self._urgent |= urgent
+                await asyncio.sleep(DEAF_SECONDS / 2)
+
+    def _due(self, now: float) -> list[UUID]:
+        return [task_id for task_id, watched in self._watched.items() if watched.look_again <= now]
+
+    async def _look(self, task_ids: list[UUID]) -> None:
+        for first in range(0, len(task_ids), MOST_AT_ONCE):
+            batch = [
+                self._watched[task_id]
+                for task_id in task_ids[first : first + MOST_AT_ONCE]
+                if task_id in self._watched
+            ]
+            if batch:
+                await self._look_at_some(batch)
+
+    async def _look_at_some(self, batch: list[Watched]) -> None:
+        asked = [watched.task_id for watched in batch]
+
+        async def work(engine: AsyncEngine) -> tuple[dict[UUID, TaskLook], list[TaskEvent]]:
+            await engine.watch_many(asked, INTEREST)
+            looks = {look.task_id: look for look in await engine.task_looks(asked)}
+            moved = [w.task_id for w in batch if w.live and _has_moved(w.look, looks.get(w.task_id))]
+            return looks, await engine.events_of(moved) if moved else []
+
+        looks, events = await self._database.run("holdfast_reader", work)
+        now = asyncio.get_running_loop().time()
+        for watched in batch:
+            self._learn(watched, looks.get(watched.task_id), events, now)
+
+    def _learn(self, watched: Watched, look: TaskLook | None, events: list[TaskEvent], now: float) -> None:
+        news = not watched.looked or _has_changed(watched.look, look)
+        told = tuple(event for event in events if event.task_id == watched.task_id)
+        if told:
+            watched.events = told
+        watched.looked, watched.look = True, look
+        watched.seen += 1
+        watched.look_again = now + self._patience(watched)
+        if news:
+            watched.tell()
+
+    def _patience(self, watched: Watched) -> float:
+        if watched.live:
+            return LIVE_SECONDS
+        if not self._listening:
+            return DEAF_SECONDS
+        longest = SOON_SECONDS if watched.seen == 1 else SELDOM_SECONDS
+        return longest * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._pass_on()
+            except (psycopg.Error, HoldfastError) as error:
+                log.info("listener_lost", error=str(error))
+            self._listening = False
+            await asyncio.sleep(DEAF_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+
+    async def _pass_on(self) -> None:
+        connection, pooled = await open_async(self._address)
+        try:
+            # Behind a pooler, the notification would reach whoever has that server connection by then.
+            if pooled:
+                await asyncio.Event().wait()
+            await connection.execute("listen holdfast_done")
+            self._listening = True
+            self._look_at(self._watched)  # what ended before we listened was told to nobody
+            async for notify in connection.notifies():
+                with contextlib.suppress(ValueError):  # anybody may send anything
+                    self._hear(UUID(notify.payload))
+        finally:
+            connection.pgconn.finish()
+
+    def _hear(self, task_id: UUID) -> None:
+        if task_id in self._watched:
+            self._look_at((task_id,))
+
+
+def _has_moved(before: TaskLook | None, now: TaskLook | None) -> bool:
+    """Whether its events may be others than before."""
+    return now is not None and (before is None or _life(before) != _life(now))
+
+
+def _has_changed(before: TaskLook | None, now: TaskLook | None) -> bool:
+    if before is None or now is None:
+        return before is not now
+    return _life(before) != _life(now) or before.progress_json != now.progress_json
+
+
+def _life(look: TaskLook) -> tuple[Any, ...]:
+    return look.status, look.attempt, look.updated_at, look.started_at

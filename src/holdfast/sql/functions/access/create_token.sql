@@ -1,0 +1,41 @@
+-- Enters a token for the HTTP side by its hash and answers its number. Nobody can hand out more than the login may do itself: enqueue
+-- takes membership of holdfast_client, admin takes both. For holdfast_operator. Locks: none.
+create or replace function queues.create_token(name text, scopes text[], token_hash bytea, ttl interval default '90 days')
+returns bigint
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _token_id bigint;
+begin
+  if name is null or length(name) not between 1 and 100 or name ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' then
+    raise exception using errcode = 'QF400', message = 'name must be 1 to 100 characters on one line';
+  elsif scopes is null or scopes = '{}' or not scopes <@ array['enqueue', 'read', 'operate', 'admin'] then
+    raise exception using errcode = 'QF400', message = format('scopes %s are unknown or none', coalesce(to_json(scopes)::text, 'null')),
+      hint = 'Known are: enqueue, read, operate, admin.';
+  elsif token_hash is null or length(token_hash) <> 32 then
+    raise exception using errcode = 'QF400', message = 'token_hash must be a SHA-256 of 32 bytes';
+  elsif ttl is null or ttl not between interval '1 minute' and interval '10 years' then
+    raise exception using errcode = 'QF400', message = 'ttl must be between 1 minute and 10 years';
+  elsif scopes && array['enqueue', 'admin'] and not pg_has_role(session_user, 'holdfast_client', 'member') then
+    raise exception using errcode = 'QF403',
+      message = format('login %s may not enqueue, so it cannot make a token that may', session_user),
+      hint = 'Grant it holdfast_client, or leave the scope out.';
+  end if;
+  insert into queues.access_token (name, token_hash, scopes, created_at, created_by, expires_at)
+  values (name, token_hash, array(select distinct s from unnest(scopes) s order by s), _now, queues.actor(), _now + ttl)
+  on conflict do nothing
+  returning token_id into _token_id;
+  if not found then
+    raise exception using errcode = 'QF409', message = 'this token exists already';
+  end if;
+  insert into queues.access_act (act, occurred_at, actor, token_id)
+  values ('token_created', _now, queues.actor(), _token_id);
+  return _token_id;
+end
+$$;
+
+comment on function queues.create_token(text, text[], bytea, interval) is
+  'Enters a token for the HTTP side by its hash and answers its number.';

@@ -1,0 +1,47 @@
+-- The newest tasks that a person may mean by some words: an id, an idempotency key, the beginning of a type, or part of the message of
+-- one of the last 10,000 errors. For holdfast_reader, and holdfast_client for its own tasks. Locks: none.
+create or replace function queues.search_tasks(words text, max_tasks integer default 50)
+returns setof queues.task_status
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _all constant boolean := queues.may_read_all();
+  _id constant uuid := case when words ~* '^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$' then words::uuid end;
+  _ids uuid[];
+begin
+  if max_tasks is null or max_tasks not between 1 and 1000 then
+    raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 1000';
+  elsif words is null or length(words) not between 1 and 500 then
+    raise exception using errcode = 'QF400', message = 'words must be 1 to 500 characters';
+  end if;
+  _ids := array(
+    select _id where _id is not null
+    union
+    select k.task_id from (select distinct l.type from queues.lane l) known
+    join queues.task_key k on k.type = known.type and k.idempotency_key = words
+    union
+    select found.task_id
+    from (select distinct l.type from queues.lane l where starts_with(l.type, words)) known
+    cross join lateral (
+      select t.task_id from queues.task t where t.type = known.type and (_all or t.enqueued_by = session_user)
+      order by t.task_id desc limit max_tasks) found
+    union
+    select e.task_id
+    from (select e.task_id, e.message from queues.error e order by e.error_id desc limit 10000) e
+    where strpos(lower(e.message), lower(words)) > 0);
+  return query
+  select s.* from queues.task_status s
+  where s.task_id = any (array(
+    select t.task_id from queues.task t where t.task_id = any (_ids) and (_all or t.enqueued_by = session_user)
+    order by t.task_id desc limit max_tasks))
+  order by s.task_id desc;
+end
+$$;
+
+comment on function queues.search_tasks(text, integer) is
+  'The newest tasks that a person may mean by some words: an id, a key, the beginning of a type, part of an error''s message.';

@@ -1,0 +1,47 @@
+-- Writes down how things stand, for charts, unless that was done in the same ten seconds; forgets samples of more than two days ago.
+-- Answers whether it did. For holdfast_operator. Locks: samples that are forgotten, passing over those of others.
+create or replace function queues.take_sample()
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_to_lose();
+  _now constant timestamptz := queues.clock();
+  _taken_at constant timestamptz := date_bin('10 seconds', _now, '2000-01-01 00:00:00+00');
+  _delays double precision[];
+begin
+  if exists (select from queues.sample s where s.taken_at >= _taken_at) then
+    return false;
+  end if;
+  -- Of the newest tasks only: there is no index by the time of a claim, and claims shall not pay for one.
+  select percentile_disc(array[0.5, 0.99]) within group (order by extract(epoch from held.claimed_at - newest.run_at))
+  into _delays
+  from (select t.task_id, t.run_at from queues.task t order by t.task_id desc limit 1000) newest
+  cross join lateral (
+    select l.claimed_at from queues.lease l where l.task_id = newest.task_id and l.attempt = 1
+    union all
+    select o.claimed_at from queues.outcome o where o.task_id = newest.task_id and o.attempt = 1) held
+  where held.claimed_at > _now - interval '5 minutes' and held.claimed_at >= newest.run_at;
+
+  insert into queues.sample (taken_at, due, scheduled, running, enqueued_total, finished_total, errors_total, delay_p50, delay_p99)
+  select _taken_at, count(*) filter (where r.run_at <= _now), count(*) filter (where r.run_at > _now),
+    (select count(*) from queues.lease), queues.count_inserted('queues.task'), queues.count_inserted('queues.outcome'),
+    queues.count_inserted('queues.error'), _delays[1], _delays[2]
+  from queues.ready r
+  on conflict do nothing;
+  if not found then
+    return false;
+  end if;
+  delete from queues.sample s
+  where s.taken_at in (
+    select o.taken_at from queues.sample o where o.taken_at < _now - interval '2 days'
+    order by o.taken_at limit 100 for update skip locked);
+  return true;
+end
+$$;
+
+comment on function queues.take_sample() is
+  'Writes down how things stand, for charts, unless that was done in the same ten seconds.';

@@ -1,0 +1,45 @@
+-- Asks to be told of the ends of many tasks, as watch does for one, and answers the status now of each that the session may see.
+-- For holdfast_client (its own tasks), holdfast_reader and holdfast_operator. Locks: the waiters' rows in the order of task_id.
+create or replace function queues.watch_many(task_ids uuid[], ttl interval default '1 minute')
+returns table (task_id uuid, status text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_to_lose();
+  _now constant timestamptz := queues.clock();
+  _all constant boolean := queues.may_read_all();
+  _seen uuid[];
+begin
+  if task_ids is null or cardinality(task_ids) > 10000 then
+    raise exception using errcode = 'QF400', message = 'task_ids must be an array of at most 10000';
+  elsif ttl is null or ttl not between interval '1 second' and interval '1 hour' then
+    raise exception using errcode = 'QF400', message = 'ttl must be between 1 second and 1 hour';
+  end if;
+  _seen := array(
+    select t.task_id from queues.task t
+    where t.task_id = any (task_ids) and (_all or t.enqueued_by = session_user) order by t.task_id);
+  insert into queues.waiter as w (task_id, until)
+  select s.task_id, _now + ttl from unnest(_seen) s(task_id)
+  where not exists (select from queues.outcome o where o.task_id = s.task_id)
+  order by s.task_id
+  on conflict (task_id) do update set until = excluded.until
+  where w.until < excluded.until - ttl / 2;
+  -- A statement of its own, so that it sees outcomes that came meanwhile.
+  return query
+  select s.task_id, queues.status_of(o.status, l.claimed_at, l.started_at, coalesce(r.attempt, d.parked_attempt),
+    coalesce(r.run_at, d.parked_run_at), _now)
+  from unnest(_seen) s(task_id)
+  left join queues.ready r on r.task_id = s.task_id
+  left join queues.lease l on l.task_id = s.task_id
+  left join queues.outcome o on o.task_id = s.task_id
+  left join queues.deletion d on d.task_id = s.task_id;
+end
+$$;
+
+comment on function queues.watch_many(uuid[], interval) is
+  'Asks to be told of the ends of many tasks, and answers the status now of each that the session may see.';

@@ -1,0 +1,53 @@
+-- Who may use the HTTP side, and what was done there that is about no task's state. Secrets are never here, only their hashes.
+create table queues.access_token (
+  token_id bigint generated always as identity constraint access_token_pkey primary key,
+  name text not null,
+  token_hash bytea not null constraint one_token_per_hash unique,
+  scopes text[] not null constraint known_scopes check (
+    scopes <> '{}' and scopes <@ array['enqueue', 'read', 'operate', 'admin']),
+  created_at timestamptz not null,
+  created_by text not null,
+  expires_at timestamptz not null,
+  last_used_at timestamptz,
+  revoked_at timestamptz,
+  revoked_by text
+);
+comment on table queues.access_token is 'Who may use the HTTP side, for what and until when. Never removed, so that acts keep a name.';
+comment on column queues.access_token.token_hash is 'SHA-256 of the token, which only its holder knows.';
+
+create table queues.access_session (
+  session_hash bytea constraint access_session_pkey primary key,
+  token_id bigint not null,
+  opened_at timestamptz not null,
+  last_seen_at timestamptz not null,
+  expires_at timestamptz not null
+);
+comment on table queues.access_session is 'Who is logged in to the dashboard, by which token. Ends with that token.';
+
+create table queues.access_act (
+  access_act_id bigint generated always as identity constraint access_act_pkey primary key,
+  act text not null constraint known_access_act check (act in (
+    'token_created', 'token_revoked', 'logged_in', 'logged_out', 'login_refused', 'revealed')),
+  occurred_at timestamptz not null,
+  actor text not null,
+  token_id bigint,
+  task_id uuid,
+  address text,
+  reason text
+);
+create index access_acts_on_task on queues.access_act (task_id, access_act_id) where task_id is not null;
+comment on table queues.access_act is 'Tokens made and revoked, logins, and hidden values that were shown: who, when, why. Append-only.';
+
+-- Counters of the server's own statistics, so that charts cost the tasks nothing.
+create table queues.sample (
+  taken_at timestamptz constraint sample_pkey primary key,
+  due bigint not null,
+  scheduled bigint not null,
+  running bigint not null,
+  enqueued_total bigint not null,
+  finished_total bigint not null,
+  errors_total bigint not null,
+  delay_p50 double precision,
+  delay_p99 double precision
+);
+comment on table queues.sample is 'The whole house at one moment, every ten seconds while somebody takes samples: for charts.';

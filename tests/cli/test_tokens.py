@@ -1,0 +1,41 @@
+"""holdfast tokens."""
+
+from holdfast.engine import Engine
+from holdfast.http.access import hash_of
+from support.commands import Holdfast, answer
+from support.database import Database
+
+
+def test_a_token_is_printed_once_and_good_until_it_is_revoked(engine: Engine, holdfast: Holdfast) -> None:
+    made = holdfast("tokens", "create", "shop", "--scope", "enqueue", "--scope", "read", "--ttl", "1d")
+    token = made.stdout.strip()
+    found = engine.check_token(hash_of(token))
+    assert found
+    assert (found.name, found.scopes) == ("shop", ["enqueue", "read"])
+    [listed] = answer(holdfast("tokens", "list", "--json"))["tokens"]
+    assert (listed["name"], listed["good"]) == ("shop", True)
+    assert token not in holdfast("tokens", "list").stdout
+    revoked = holdfast("tokens", "revoke", str(found.token_id), "--reason", "leaked")
+    assert revoked.stdout == f"Token {found.token_id} is revoked.\n"
+    assert engine.check_token(hash_of(token)) is None
+    assert answer(holdfast("tokens", "revoke", str(found.token_id), "--json"))["changed"] is False
+
+
+def test_without_a_scope_it_may_read(engine: Engine, holdfast: Holdfast) -> None:
+    made = answer(holdfast("tokens", "create", "anna", "--json"))
+    found = engine.check_token(hash_of(made["token"]))
+    assert found
+    assert found.scopes == ["read"]
+
+
+def test_no_token_is_no_error(holdfast: Holdfast) -> None:
+    assert answer(holdfast("tokens", "list", "--json")) == {"tokens": []}
+    assert "holdfast tokens create" in holdfast("tokens", "list").stderr
+
+
+def test_what_cannot_be_is_refused(db: Database, holdfast: Holdfast) -> None:
+    assert holdfast("tokens", "create", "x", "--scope", "root").exit_code == 2
+    assert holdfast("tokens", "create", "x", "--ttl", "soon").exit_code == 2
+    assert holdfast("tokens", "revoke", "999").exit_code == 4
+    reader = db.dsn_as("holdfast_reader")
+    assert holdfast("tokens", "list", url=reader).exit_code == 7

@@ -1,0 +1,114 @@
+"""POST /v1/tasks and /v1/tasks/batch."""
+
+from typing import Any
+from uuid import UUID
+
+import httpx
+import pytest
+
+from holdfast.engine import Engine
+from support.web import Web
+
+
+def test_a_new_task_is_created(shop: httpx.Client, engine: Engine) -> None:
+    answer = shop.post("/v1/tasks", json={"type": "billing.charge", "payload": {"amount": 7}, "priority": 3})
+    assert answer.status_code == 201
+    task = engine.task_status(UUID(answer.json()["task_id"]))
+    assert task
+    assert (task.type, task.queue, task.payload, task.priority) == (
+        "billing.charge",
+        "billing",
+        {"amount": 7},
+        3,
+    )
+    assert answer.headers["Location"] == f"/v1/tasks/{task.task_id}"
+
+
+def test_a_key_makes_one_task_and_may_not_mean_two_things(shop: httpx.Client) -> None:
+    def ask(amount: int) -> httpx.Response:
+        body = {"type": "billing.keyed", "payload": {"amount": amount}}
+        return shop.post("/v1/tasks", json=body, headers={"Idempotency-Key": "invoice-7"})
+
+    first, again, other = ask(7), ask(7), ask(8)
+    assert (first.status_code, first.json()["created"]) == (201, True)
+    assert (again.status_code, again.json()["created"]) == (200, False)
+    assert again.json()["task_id"] == first.json()["task_id"]
+    assert (other.status_code, other.json()["code"]) == (409, "QF409")
+
+
+def test_a_number_keeps_every_digit_on_its_way(shop: httpx.Client, web: Web) -> None:
+    digits = "0.1000000000000000055511151231257827021181583404541015625"
+    written = f'{{"type": "digits.kept", "payload": [{digits}, 1.0, 1e2]}}'
+    answer = shop.post("/v1/tasks", content=written, headers={"Content-Type": "application/json"})
+    stored = web.database.connect().execute(
+        "select payload::text from queues.task_status where task_id = %s", [answer.json()["task_id"]]
+    )
+    assert stored.fetchone() == (f"[{digits}, 1.0, 100]",)
+
+
+def test_a_batch_is_answered_in_order(shop: httpx.Client, engine: Engine) -> None:
+    body = [{"type": "batch.one", "payload": n, "idempotency_key": f"k{n}"} for n in range(5)]
+    answer = shop.post("/v1/tasks/batch", json=body)
+    assert answer.status_code == 201
+    tasks = [engine.task_status(UUID(one["task_id"])) for one in answer.json()["tasks"]]
+    assert [task.payload for task in tasks if task] == [0, 1, 2, 3, 4]
+    assert [one["created"] for one in shop.post("/v1/tasks/batch", json=body).json()["tasks"]] == [False] * 5
+
+
+def test_a_batch_is_all_or_nothing_and_says_which_was_refused(
+    shop: httpx.Client, reader: httpx.Client
+) -> None:
+    answer = shop.post("/v1/tasks/batch", json=[{"type": "whole.good"}, {"type": "whole..bad"}])
+    assert answer.status_code == 400
+    assert answer.json()["detail"] == 'tasks[1].type "whole..bad" is malformed'
+    assert reader.get("/v1/tasks", params={"queue": "whole"}).json()["tasks"] == []
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "part"),
+    [
+        ("", 400, "QF400", "not JSON"),
+        ("{", 400, "QF400", "not JSON"),
+        ("[]", 400, "QF400", "the body"),
+        ("{}", 400, "QF400", "type"),
+        ('{"type": "a", "payload": NaN}', 400, "QF400", "NaN is not a number of JSON"),
+        ('{"type": "a", "odd": 1}', 400, "QF400", "odd"),
+        ('{"type": 7}', 400, "QF400", "type"),
+        ('{"type": "a", "priority": "7"}', 400, "QF400", "priority"),
+        ('{"type": "a", "run_at": "soon"}', 400, "QF400", "run_at"),
+        ('{"type": "a", "payload": null}', 400, "QF400", "payload must not be null"),
+        ('{"type": "a", "executor": "db_function"}', 400, "QF400", "executor"),
+        ('{"type": "a", "payload": {"task_type": "db_function"}}', 403, "QF403", "holdfast_process"),
+        (f'{{"type": "a", "payload": {"[" * 66}{"]" * 66}}}', 422, "QF422", "nested deeper than 64 levels"),
+        (f'{{"type": "a", "payload": {"[" * 9000}{"]" * 9000}}}', 422, "QF422", "nested deeper"),
+        (f'{{"type": "a", "payload": {"9" * 5000}}}', 400, "QF400", "digits"),
+        ('{"type": "a", "payload": 1e999}', 422, "QF422", "number"),
+        (f'{{"type": "a", "payload": "{"x" * 300_000}"}}', 413, "QF413", "262144"),
+        (f'{{"type": "a", "payload": "{"x" * 2_000_000}"}}', 413, "QF413", "the body is larger"),
+        (r'{"type": "a", "payload": "\u0000"}', 422, "QF422", r"\u0000"),
+        (r'{"type": "a", "payload": "\ud800"}', 400, "QF400", ""),
+        (b"\xff", 400, "QF400", "UTF-8"),
+    ],
+)
+def test_what_cannot_be_enqueued_is_refused_with_a_problem(
+    shop: httpx.Client, body: str | bytes, status: int, code: str, part: str
+) -> None:
+    answer = shop.post("/v1/tasks", content=body, headers={"Content-Type": "application/json"})
+    assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+    assert answer.headers["Content-Type"] == "application/problem+json"
+    assert part in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("media_type", [None, "text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_that_does_not_say_that_it_is_json_is_refused(
+    shop: httpx.Client, media_type: str | None
+) -> None:
+    headers = {"Content-Type": media_type} if media_type else {}
+    assert shop.post("/v1/tasks", content=b'{"type": "a"}', headers=headers).status_code == 415
+
+
+@pytest.mark.parametrize("body", [[], [{"type": "a"}] * 1001])
+def test_a_batch_has_its_bounds(shop: httpx.Client, body: list[Any]) -> None:
+    answer = shop.post("/v1/tasks/batch", json=body)
+    assert answer.status_code == 400
+    assert "1 to 1000" in answer.json()["detail"]

@@ -1,0 +1,181 @@
+"""Looking at tasks over HTTP, and acting on them."""
+
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.model import NewTask, Result
+from support.commands import fail
+from support.web import Web
+
+CANARY = "4111-1111-1111-1111"
+
+
+@pytest.fixture
+def task_id(engine: Engine) -> UUID:
+    return engine.enqueue(
+        NewTask("cards.charge", {"card": CANARY, "amounts": [1, 2]}, metadata={"note": CANARY})
+    )
+
+
+def test_a_task_is_shown_with_its_values_hidden(reader: httpx.Client, task_id: UUID) -> None:
+    answer = reader.get(f"/v1/tasks/{task_id}")
+    shown = answer.json()
+    assert (shown["status"], shown["queue"], shown["values_hidden"]) == ("pending", "cards", True)
+    assert shown["payload"] == {
+        "card": f"(hidden: text of {len(CANARY)} characters)",
+        "amounts": ["(hidden: number)", "… 2 elements in all"],
+    }
+    assert "no live worker" in shown["why"]
+    assert CANARY not in answer.text
+
+
+def test_no_listing_or_wait_of_a_reader_shows_a_value(
+    reader: httpx.Client, engine: Engine, task_id: UUID
+) -> None:
+    [task] = engine.claim("w1", queues=["cards"], max_tasks=1)
+    engine.finish("w1", [Result(task.task_id, task.token, "succeeded", {"card": CANARY})])
+    for path in (
+        "",
+        f"/{task.task_id}",
+        f"/{task.task_id}/events",
+        f"/{task.task_id}/wait",
+        f"/{task.task_id}/stream",
+    ):
+        answer = reader.get(f"/v1/tasks{path}")
+        assert answer.status_code == 200
+        assert CANARY not in answer.text, path
+
+
+def test_values_are_shown_to_who_may_and_that_is_recorded(web: Web, task_id: UUID) -> None:
+    operator = web.client("operate")
+    shown = operator.get(f"/v1/tasks/{task_id}", params={"reveal": "true", "reason": "ticket 12"}).json()
+    assert (shown["values_hidden"], shown["payload"]["card"]) == (False, CANARY)
+    [seen] = web.engine.reveals_of(task_id)
+    assert (seen.act, seen.actor, seen.reason) == (
+        "revealed",
+        "holdfast_web_login for test operate",
+        "ticket 12",
+    )
+    assert seen.address == "127.0.0.1"
+
+
+def test_pages_are_cut_by_task(reader: httpx.Client, engine: Engine) -> None:
+    ids = [str(engine.enqueue(NewTask("pages.one"))) for _ in range(5)]
+    address: str | None = "/v1/tasks?queue=pages&limit=2"
+    seen: list[list[str]] = []
+    while address:
+        page = reader.get(address).json()
+        seen.append([task["task_id"] for task in page["tasks"]])
+        engine.enqueue(NewTask("pages.later"))
+        address = page["next"]
+    assert [len(page) for page in seen] == [2, 2, 1]
+    assert [task for page in seen for task in page] == ids[::-1]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=201",
+        "limit=x",
+        "status=odd",
+        "before=x",
+        "since=yesterday",
+        f"queue={'x' * 201}",
+        "type=%00",
+        "queue=%00",
+    ],
+)
+def test_a_filter_that_cannot_be_meant_is_refused(reader: httpx.Client, query: str) -> None:
+    answer = reader.get(f"/v1/tasks?{query}")
+    assert 400 <= answer.status_code < 500
+    assert answer.headers["Content-Type"] == "application/problem+json"
+
+
+def test_filters_are_those_of_the_engine(reader: httpx.Client, engine: Engine) -> None:
+    [failed] = fail(engine, queue="filtered")
+    engine.enqueue(NewTask("filtered.other"))
+    found = reader.get(
+        "/v1/tasks", params={"status": "failed", "queue": "filtered", "type": "filtered.ch"}
+    ).json()
+    assert [task["task_id"] for task in found["tasks"]] == [str(failed)]
+    assert reader.get("/v1/tasks", params={"since": "2100-01-01T00:00:00Z"}).json()["tasks"] == []
+
+
+def test_events_and_errors_of_a_task(reader: httpx.Client, engine: Engine) -> None:
+    [task_id] = fail(engine, queue="events")
+    events = reader.get(f"/v1/tasks/{task_id}/events").json()["events"]
+    assert [event["event_type"] for event in events] == ["created", "claimed", "started", "failed"]
+    [error] = reader.get(f"/v1/tasks/{task_id}/errors").json()["errors"]
+    assert (error["kind"], error["message"], error["attempt"]) == ("Boom", "it broke", 1)
+
+
+@pytest.mark.parametrize("path", ["", "/events", "/errors", "/wait", "/stream"])
+def test_a_task_that_is_not_there_is_not_found(reader: httpx.Client, path: str) -> None:
+    answer = reader.get(f"/v1/tasks/{uuid4()}{path}")
+    assert (answer.status_code, answer.json()["code"]) == (404, "QF404")
+
+
+def test_an_act_is_recorded_for_whom_it_was_done(web: Web, engine: Engine, task_id: UUID) -> None:
+    operator = web.client("operate")
+    answer = operator.post(f"/v1/tasks/{task_id}/cancel", json={"reason": "not wanted"})
+    assert answer.json() == {"task_id": str(task_id), "status": "cancelled"}
+    [cancelled] = [event for event in engine.task_events(task_id) if event.event_type == "cancelled"]
+    assert (cancelled.actor, cancelled.reason) == ("holdfast_web_login for test operate", "not wanted")
+
+
+def test_a_task_goes_round_through_all_acts(web: Web, task_id: UUID) -> None:
+    operator = web.client("operate")
+    for act, status in [
+        ("cancel", "cancelled"),
+        ("retry", "pending"),
+        ("delete", "deleted"),
+        ("restore", "pending"),
+    ]:
+        answer = operator.post(f"/v1/tasks/{task_id}/{act}")
+        assert (answer.status_code, answer.json()["status"]) == (200, status)
+
+
+def test_an_act_that_is_not_possible_is_refused(web: Web, engine: Engine, task_id: UUID) -> None:
+    operator = web.client("operate")
+    answer = operator.post(f"/v1/tasks/{task_id}/retry")
+    assert (answer.status_code, answer.json()["code"]) == (412, "QF412")
+    engine.enqueue(NewTask("ended.one"))
+    [task] = engine.claim("w1", queues=["ended"])
+    engine.finish("w1", [Result(task.task_id, task.token, "succeeded")])
+    assert operator.post(f"/v1/tasks/{task.task_id}/cancel").status_code == 412
+    assert operator.post(f"/v1/tasks/{uuid4()}/cancel").status_code == 404
+
+
+def test_a_queue_is_paused_and_resumed(web: Web, engine: Engine) -> None:
+    operator = web.client("operate")
+    assert operator.post("/v1/queues/pausing/pause", json={"reason": "moving"}).json() == {
+        "queue": "pausing",
+        "paused": True,
+        "changed": True,
+    }
+    [shown] = [queue for queue in operator.get("/v1/queues").json()["queues"] if queue["queue"] == "pausing"]
+    assert (shown["paused_by"], shown["pause_reason"]) == ("holdfast_web_login for test operate", "moving")
+    assert operator.post("/v1/queues/pausing/resume").json()["changed"] is True
+    assert operator.post("/v1/queues/pausing/resume").json()["changed"] is False
+
+
+def test_workers_are_listed(reader: httpx.Client, engine: Engine) -> None:
+    engine.register_worker("w-listed", "host", queues=["listed"], concurrency=4)
+    [shown] = [
+        worker for worker in reader.get("/v1/workers").json()["workers"] if worker["worker_id"] == "w-listed"
+    ]
+    assert (shown["live"], shown["concurrency"], shown["queues"]) == (True, 4, ["listed"])
+
+
+def test_metrics_are_in_the_format_of_prometheus(reader: httpx.Client, engine: Engine) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    engine.enqueue(NewTask("metered.one", queue='odd"queue\\'))
+    families = {family.name: family for family in text_string_to_metric_families(reader.get("/metrics").text)}
+    due = {sample.labels["queue"]: sample.value for sample in families["holdfast_queue_due"].samples}
+    assert due['odd"queue\\'] == 1
+    assert families["holdfast_http_waits"].samples[0].value == 0

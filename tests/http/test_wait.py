@@ -1,0 +1,279 @@
+"""Waiting for the end of a task, on one connection."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from holdfast import App
+from holdfast.engine import Engine
+from holdfast.errors import ConfigurationError, InvalidArgument
+from holdfast.model import Held, NewTask, Result
+from holdfast.settings import Settings
+from holdfast.ticket import expiry, issue
+from support.web import SECRET, Web, serving
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def queue() -> str:
+    """Nobody else's: the tests of this module share a database."""
+    return f"q{uuid4().hex}"
+
+
+@pytest.fixture
+def task_id(engine: Engine, queue: str) -> UUID:
+    return engine.enqueue(NewTask(f"{queue}.one"))
+
+
+def ticket(task_id: UUID, ttl: timedelta = HOUR, secret: str = SECRET) -> str:
+    return issue([secret], task_id, ttl, time.time())
+
+
+def finish(engine: Engine, queue: str, result: Any = None, status: Any = "succeeded") -> UUID:
+    [task] = engine.claim("w1", queues=[queue])
+    engine.finish("w1", [Result(task.task_id, task.token, status, result)])
+    return task.task_id
+
+
+def when_waiting(web: Web, count: int) -> None:
+    """Until so many wait."""
+    deadline = time.monotonic() + 30
+    while sum(len(room.waits) for room in web.site._rooms.values()) != count:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.005)
+
+
+def test_the_answer_comes_when_the_task_ends(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(
+            web.client().get, f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id), "timeout": "60"}
+        )
+        when_waiting(web, 1)
+        assert not waiting.done()
+        finish(engine, queue, result={"total": 9.50})
+        answer = waiting.result(timeout=30)
+    assert answer.status_code == 200
+    assert (answer.json()["status"], answer.json()["result"]) == ("succeeded", {"total": 9.5})
+    when_waiting(web, 0)
+
+
+def test_a_task_that_has_ended_is_answered_at_once(
+    web: Web, engine: Engine, task_id: UUID, queue: str
+) -> None:
+    finish(engine, queue, result=7)
+    answer = web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id)})
+    assert (answer.status_code, answer.json()["result"]) == (200, 7)
+
+
+def test_after_the_time_given_it_says_how_to_go_on(
+    web: Web, engine: Engine, task_id: UUID, queue: str
+) -> None:
+    client = web.client()
+    answer = client.get(f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id), "timeout": "0.01"})
+    assert (answer.status_code, answer.json()["status"], answer.json()["result"]) == (202, "pending", None)
+    finish(engine, queue)
+    assert client.get(answer.json()["next"]).status_code == 200
+
+
+@pytest.mark.parametrize("status", ["failed", "cancelled"])
+def test_a_task_that_did_not_succeed_has_its_status_and_no_reasons(
+    web: Web, engine: Engine, task_id: UUID, status: str, queue: str
+) -> None:
+    [task] = engine.claim("w1", queues=[queue])
+    secret = {"kind": "Boom", "message": "secret internals"}
+    engine.finish("w1", [Result(task.task_id, task.token, status, error=secret)])  # type: ignore[arg-type] # one of those
+    answer = web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id)})
+    assert answer.json()["status"] == status
+    assert "secret internals" not in answer.text
+
+
+def test_a_ticket_opens_its_own_task_only(web: Web, engine: Engine, task_id: UUID) -> None:
+    other = engine.enqueue(NewTask("others.one"))
+    for path in (f"/v1/tasks/{other}/wait", f"/v1/tasks/{other}/stream", f"/v1/tasks/{task_id}", "/v1/tasks"):
+        answer = web.client().get(path, params={"ticket": ticket(task_id), "timeout": 0})
+        assert answer.status_code == 401, path
+
+
+@pytest.mark.parametrize("wrong", ["", "x", "1.x", "99999999999." + "A" * 43, "0" * 500])
+def test_a_ticket_that_nobody_signed_is_refused(web: Web, task_id: UUID, wrong: str) -> None:
+    answer = web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": wrong, "timeout": 0})
+    assert answer.status_code in (400, 401)
+
+
+def test_a_ticket_ends_and_another_secret_signs_nothing(task_id: UUID) -> None:
+    now = time.time()
+    short = issue([SECRET], task_id, timedelta(seconds=5), now)
+    assert expiry([SECRET], task_id, short, now + 4) is not None
+    assert expiry([SECRET], task_id, short, now + 6) is None
+    assert expiry(["x" * 32], task_id, short, now) is None
+    assert expiry(["x" * 32, SECRET], task_id, short, now) is not None, "an older secret is still accepted"
+    assert expiry([], task_id, short, now) is None
+
+
+def test_an_application_hands_out_the_address(web: Web, engine: Engine, queue: str) -> None:
+    settings = Settings.load(database_url=web.database.dsn, web_secret=SECRET, web_url=web.url)
+    app = App(settings=settings)
+
+    @app.task(f"{queue}.by_url")
+    def work() -> int:
+        return 1
+
+    url = work.enqueue().wait_url(ttl=60)
+    app.close()
+    finish(engine, queue, result=1)
+    assert httpx.get(url, timeout=30).json()["result"] == 1
+
+
+def test_an_application_without_secret_or_address_is_told_what_to_set(web: Web, task_id: UUID) -> None:
+    bare = App(settings=Settings.load(database_url=web.database.dsn))
+    with pytest.raises(ConfigurationError, match="HOLDFAST_WEB_SECRET"):
+        bare.handle(task_id).wait_url()
+    signing = App(settings=Settings.load(database_url=web.database.dsn, web_secret=SECRET))
+    with pytest.raises(ConfigurationError, match="HOLDFAST_WEB_URL"):
+        signing.handle(task_id).wait_url()
+    with pytest.raises(InvalidArgument, match="ttl"):
+        signing.handle(task_id).wait_url(ttl=timedelta(days=30))
+
+
+def test_an_enqueue_answers_with_the_address_too(shop: httpx.Client, engine: Engine, queue: str) -> None:
+    url = shop.post("/v1/tasks", json={"type": f"{queue}.over_http"}).json()["wait_url"]
+    finish(engine, queue, result="done")
+    assert httpx.get(url, timeout=30).json()["result"] == "done"
+
+
+def test_whoever_leaves_gives_up_the_seat(web: Web, task_id: UUID) -> None:
+    with pytest.raises(httpx.ReadTimeout):
+        web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id)}, timeout=0.3)
+    when_waiting(web, 0)
+
+
+def test_any_page_that_has_a_ticket_may_wait(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+    finish(engine, queue)
+    for path in ("wait", "stream"):
+        by_ticket = web.client().get(f"/v1/tasks/{task_id}/{path}", params={"ticket": ticket(task_id)})
+        assert by_ticket.headers["Access-Control-Allow-Origin"] == "*"
+    by_token = web.client("read").get(f"/v1/tasks/{task_id}/wait")
+    assert "Access-Control-Allow-Origin" not in by_token.headers
+
+
+def test_seats_are_bounded(web: Web, engine: Engine, queue: str) -> None:
+    task_id = engine.enqueue(NewTask(f"{queue}.one"))
+    params = {"ticket": ticket(task_id), "timeout": "60"}
+    with ThreadPoolExecutor(20) as pool:
+        waiting = [
+            pool.submit(web.client().get, f"/v1/tasks/{task_id}/wait", params=params) for _ in range(16)
+        ]
+        when_waiting(web, 16)
+        refused = web.client().get(f"/v1/tasks/{task_id}/wait", params=params)
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_waits")
+        assert "Retry-After" in refused.headers
+        finish(engine, queue)
+        assert {one.result(30).status_code for one in waiting} == {200}
+
+
+def test_a_server_that_is_full_or_ends_says_so(module_db: Any) -> None:
+    with ThreadPoolExecutor() as pool:
+        with serving(module_db, web_max_waits=1) as small:
+            task_id = small.engine.enqueue(NewTask("full.one"))
+            path, params = f"/v1/tasks/{task_id}/wait", {"ticket": ticket(task_id), "timeout": "60"}
+            waiting = pool.submit(httpx.get, small.url + path, params=params, timeout=60)
+            when_waiting(small, 1)
+            assert small.client().get(path, params=params).status_code == 503
+        answer = waiting.result(30)
+    assert (answer.status_code, answer.json()["status"]) == (202, "pending")
+
+
+def _events(answer: httpx.Response) -> Iterator[tuple[str, str, Any]]:
+    event: dict[str, str] = {}
+    for line in answer.iter_lines():
+        if not line and event.keys() >= {"id", "event", "data"}:
+            yield event["id"], event["event"], json.loads(event["data"])
+            event = {}
+        elif not line.startswith(":"):
+            name, _, value = line.partition(": ")
+            event[name] = value
+
+
+def _told(answer: httpx.Response) -> list[Any]:
+    return [data.get("event", kind) if isinstance(data, dict) else kind for _, kind, data in _events(answer)]
+
+
+def test_a_stream_tells_the_life_of_a_task(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+    address = f"/v1/tasks/{task_id}/stream"
+    with web.client().stream("GET", address, params={"ticket": ticket(task_id)}) as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        events = _events(answer)
+        assert next(events)[2]["event"] == "created"
+        [task] = engine.claim("w1", queues=[queue])
+        assert next(events)[2]["event"] == "claimed"
+        engine.heartbeat("w1", [Held(task_id, task.token, progress={"done": 1, "total": 2})])
+        assert next(events)[1:] == ("progress", {"done": 1, "total": 2})
+        engine.finish("w1", [Result(task_id, task.token, "succeeded", {"n": 7})])
+        rest = [(kind, data.get("event") or data["result"]) for _, kind, data in events]
+    assert rest == [("status", "started"), ("status", "succeeded"), ("end", {"n": 7})]
+
+
+def test_a_stream_goes_on_where_it_broke_off(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+    client, address = web.client(), f"/v1/tasks/{task_id}/stream?ticket={ticket(task_id)}"
+    with client.stream("GET", address) as answer:
+        first, _, _ = next(_events(answer))
+    finish(engine, queue)
+    whole = _told(client.get(address))
+    assert whole == ["created", "claimed", "started", "succeeded", "end"]
+    for resume in (
+        {"headers": {"Last-Event-ID": first}},
+        {"params": {"ticket": ticket(task_id), "after": first}},
+    ):
+        assert _told(client.get(address, **resume)) == whole[1:]  # type: ignore[arg-type] # headers or params
+    last = list(_events(client.get(address)))[-1][0]
+    assert client.get(address, headers={"Last-Event-ID": last}).status_code == 204
+
+
+def test_a_step_that_became_known_late_is_not_left_out(
+    web: Web, engine: Engine, task_id: UUID, queue: str
+) -> None:
+    client, address = web.client(), f"/v1/tasks/{task_id}/stream?ticket={ticket(task_id)}"
+    engine.claim("w1", queues=[queue])
+    engine.cancel(task_id)
+    *steps, (_, kind, _) = _events(client.get(address))
+    assert [data["event"] for _, _, data in steps] == ["created", "claimed", "cancelled"]
+    assert kind == "end"
+    # As if the start had been reported only now.
+    late = "update queues.outcome set started_at = claimed_at where task_id = %s"
+    web.database.connect().execute(late, [task_id])
+    again = _told(client.get(address, headers={"Last-Event-ID": steps[-1][0]}))
+    assert again == ["created", "claimed", "started", "cancelled", "end"]
+
+
+def test_many_readers_of_one_task_are_all_told(web: Web, engine: Engine, queue: str) -> None:
+    task_id = engine.enqueue(NewTask(f"{queue}.one"))
+    params = {"ticket": ticket(task_id)}
+    with ThreadPoolExecutor(12) as pool:
+        streams = [
+            pool.submit(web.client().get, f"/v1/tasks/{task_id}/stream", params=params) for _ in range(6)
+        ]
+        polls = [pool.submit(web.client().get, f"/v1/tasks/{task_id}/wait", params=params) for _ in range(6)]
+        when_waiting(web, 12)
+        finish(engine, queue, result=1)
+        assert {one.result(30).json()["result"] for one in polls} == {1}
+        assert {_told(one.result(30))[-1] for one in streams} == {"end"}
+
+
+def test_a_lost_listener_loses_no_end(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+    with ThreadPoolExecutor() as pool:
+        params = {"ticket": ticket(task_id), "timeout": "60"}
+        waiting = pool.submit(web.client().get, f"/v1/tasks/{task_id}/wait", params=params)
+        when_waiting(web, 1)
+        ended = "select pg_terminate_backend(pid) from pg_stat_activity where usename = 'holdfast_web_login'"
+        web.database.connect().execute(ended)
+        finish(engine, queue, result=3)
+        assert waiting.result(30).json()["result"] == 3
