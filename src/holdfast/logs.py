@@ -33,7 +33,7 @@ def configure(form: Literal["console", "json"] | None, level: str, *, terminal: 
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: Processor = structlog.dev.ConsoleRenderer() if people else structlog.processors.JSONRenderer()
+    renderer: Processor = _for_people() if people else structlog.processors.JSONRenderer()
     rendering: list[Processor] = [renderer] if people else [structlog.processors.format_exc_info, renderer]
     structlog.configure(
         processors=[*shared, *rendering],
@@ -42,6 +42,13 @@ def configure(form: Literal["console", "json"] | None, level: str, *, terminal: 
         cache_logger_on_first_use=True,
     )
     _adopt_standard_logging(shared, rendering, numeric)
+
+
+def _for_people() -> structlog.dev.ConsoleRenderer:
+    """Without the values of variables in tracebacks: keys and passwords are among them."""
+    return structlog.dev.ConsoleRenderer(
+        exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False)
+    )
 
 
 def _adopt_standard_logging(shared: list[Processor], rendering: list[Processor], level: int) -> None:

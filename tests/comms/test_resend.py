@@ -1,3 +1,4 @@
+import contextlib
 import json
 import socket
 import threading
@@ -188,6 +189,20 @@ async def test_nobody_there_is_passing_and_nothing_was_sent(resend: ResendServer
     failed = await failure(provider)
     assert (failed.kind, failed.permanent, failed.outcome_unknown) == ("unreachable", False, False)
     await provider.close()
+
+
+async def test_a_host_that_takes_no_connection_is_passing_and_nothing_was_sent(resend: ResendServer) -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as waiting:
+        for _ in range(2):  # the queue of those who wait to be accepted; whoever comes next is not answered
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        provider = Resend(
+            settings(resend, resend_url=f"http://127.0.0.1:{full.getsockname()[1]}", send_timeout="1s")
+        )
+        failed = await failure(provider)
+        assert (failed.kind, failed.permanent, failed.outcome_unknown) == ("unreachable", False, False)
+        await provider.close()
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'"x"', b'{"id": 7}', b"[" * 100_000])

@@ -5,6 +5,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import structlog
@@ -136,3 +137,19 @@ def test_an_exception_is_one_line_for_machines(capsys: pytest.CaptureFixture[str
         worker_log("w1").exception("failed")
     line = json.loads(capsys.readouterr().err)
     assert "ZeroDivisionError" in line["exception"]
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+@pytest.mark.usefixtures("fresh")
+def test_a_traceback_has_no_values_of_variables(capsys: pytest.CaptureFixture[str], form: Any) -> None:
+    def fail(credential: str) -> float:
+        return len(credential) / 0
+
+    configure(form, "info")
+    try:
+        fail("hush" * 2)
+    except ZeroDivisionError:
+        worker_log("w1").exception("failed")
+    shown = capsys.readouterr().err
+    assert "ZeroDivisionError" in shown
+    assert "hushhush" not in shown

@@ -29,7 +29,8 @@ class Api:
         self._client = httpx.AsyncClient(
             base_url=url,
             auth=auth,
-            timeout=self._seconds,
+            # Until it is connected nothing is sent: that has to be known before the whole time is over.
+            timeout=httpx.Timeout(self._seconds, connect=self._seconds / 3, pool=self._seconds / 3),
             headers={"user-agent": "holdfast", "accept": "application/json"},
             trust_env=True,
         )
