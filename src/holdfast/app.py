@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -299,6 +298,6 @@ def _described(handler: Handler) -> dict[str, Any]:
         "lease": handler.lease,
         "retry": repr(handler.retry),
         "executor": handler.executor,
-        "limits": {name: value for name, value in asdict(handler.limits).items() if value is not None},
+        "limits": handler.limits.as_message(),
         **handler.schema(),
     }

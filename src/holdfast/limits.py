@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from holdfast.errors import InvalidHandler
 
 _SIZE = re.compile(r"(?P<number>\d+(\.\d+)?)\s*(?P<unit>[KMGT]?)i?B?", re.ASCII | re.IGNORECASE)
+_NAMES = ("cpu", "memory", "files", "processes", "file_size")
 _UNITS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
@@ -54,6 +55,10 @@ class Limits:
         set_field(self, "files", _whole("files", files))
         set_field(self, "processes", _whole("processes", processes))
         set_field(self, "file_size", _size("file_size", file_size))
+
+    def as_message(self) -> dict[str, float]:
+        """Those that are set."""
+        return {name: value for name in _NAMES if (value := getattr(self, name)) is not None}
 
 
 def _size(name: str, given: object) -> int | None:

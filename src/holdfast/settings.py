@@ -3,6 +3,7 @@
 The environment, then `[tool.holdfast]` in the pyproject.toml of the working directory, then arguments.
 """
 
+import json
 import math
 import os
 import re
@@ -16,7 +17,16 @@ from urllib.parse import urlsplit
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
@@ -27,7 +37,7 @@ from pydantic_settings import (
 )
 
 from holdfast.errors import ConfigurationError
-from holdfast.limits import parse_size
+from holdfast.limits import Limits, parse_size
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
 _PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
@@ -137,6 +147,53 @@ _UNPREFIXED = {
 def variable_of(name: str) -> str:
     """The environment variable of a setting."""
     return name.upper() if name in _UNPREFIXED else f"HOLDFAST_{name.upper()}"
+
+
+class Command(BaseModel):
+    """An external program that runs tasks: an entry of `[tool.holdfast.commands]`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    argv: Annotated[tuple[str, ...], Field(min_length=1)]
+    types: Annotated[Names, Field(min_length=1)]
+    environment: Names = ()
+    directory: AbsolutePath | None = None
+    timeout: Annotated[Duration, between("1ms", "30d")] | None = None
+    cpu: Annotated[Duration, between("1s", "30d")] | None = None
+    memory: Size | None = None
+    files: Annotated[int, Field(ge=3)] | None = None
+    processes: Annotated[int, Field(ge=1)] | None = None
+    file_size: Size | None = None
+    user: Annotated[str, Field(min_length=1)] | None = None
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            cpu=None if self.cpu is None else self.cpu.total_seconds(),
+            memory=self.memory,
+            files=self.files,
+            processes=self.processes,
+            file_size=self.file_size,
+        )
+
+    def suits(self, task_type: str) -> int:
+        """How well it fits a type: the length of the entry that names it or its beginning, else 0."""
+        fitting = [
+            name
+            for name in self.types
+            if name == task_type or (name.endswith((".", ":")) and task_type.startswith(name))
+        ]
+        return max(map(len, fitting), default=0)
+
+
+def _read_commands(value: object) -> object:
+    """As a table of TOML, or as JSON, as an environment variable has it."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        raise ValueError("give a JSON object of commands") from None
 
 
 class _Environment(PydanticBaseSettingsSource):
@@ -324,6 +381,11 @@ class Settings(BaseSettings):
         """The first signs, all are accepted."""
         return () if self.web_secret is None else tuple(self.web_secret.get_secret_value().split(","))
 
+    commands: Annotated[dict[str, Command], BeforeValidator(_read_commands)] = Field(
+        default_factory=dict,
+        description="External programs that run tasks of the executor command, by name.",
+    )
+
     @model_validator(mode="after")
     def _heartbeat_fits(self) -> "Settings":
         """Into the lease, and into the silence after which others take the worker for dead."""
@@ -375,6 +437,10 @@ def _explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "heartbeat":
         return str(error["msg"])
     name = str(error["loc"][0])
+    if name == "commands" and len(error["loc"]) > 1:
+        place = ".".join(map(str, error["loc"]))
+        given = "" if error["type"] in ("missing", "extra_forbidden") else f" {error['input']!r}"
+        return f"{place}{given} cannot be used: {str(error['msg']).removeprefix('Value error, ')}"
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"
     secret = SecretStr in get_args(Settings.model_fields[name].annotation)

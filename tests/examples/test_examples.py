@@ -1,5 +1,6 @@
 """Every program in examples/ runs as its first lines say."""
 
+import json
 import os
 import subprocess
 import sys
@@ -116,3 +117,16 @@ def test_django(db: Database) -> None:
     *_, answered, shipped = run(db, "-c", dedent(script)).splitlines()
     assert answered == "{'order': 1, 'shipping': 'lamp is on its way'}"
     assert shipped == "True"
+
+
+def test_the_task_executor() -> None:
+    payload = json.dumps({"task": "shout", "arguments": {"text": "done"}})
+    ran = subprocess.run(
+        [sys.executable, "-m", "task_executor"],
+        cwd=EXAMPLES,
+        input=payload,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(ran.stdout) == {"success": True, "payload": "DONE"}

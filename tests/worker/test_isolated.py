@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 from holdfast.executors import system
 from holdfast.executors.keeper import MARK
 from support import hostile
+from support.command import holdfast
+from support.documents import ROOT
 from support.workshop import Row, Workshop
 
 MEBIBYTE = 1024 * 1024
@@ -193,7 +196,7 @@ async def test_a_cancelled_run_may_clean_up_and_its_end_is_kept(works: Workshop,
             events = works.conn.execute(
                 "select event_type from queues.task_event where task_id = %s", [handle.task_id]
             ).fetchall()
-            assert [name for (name,) in events] == ["created", "claimed", "started", "cancelled", "killed"]
+            assert [name for (name,) in events][-2:] == ["cancelled", "killed"]
 
 
 async def test_a_cancelled_run_that_does_not_end_is_killed(works: Workshop, tmp_path: Path) -> None:
@@ -243,3 +246,18 @@ async def test_a_keeper_that_is_killed_takes_its_runs_along_and_is_replaced(
         assert (await _error(works, handle))["kind"] == "keeper_died"
         await works.sees(lambda: not _is_alive(family))
         assert (await works.ended(hostile.add.enqueue(1)))["result"] == 2
+
+
+async def test_nothing_survives_a_worker_that_is_killed(works: Workshop, tmp_path: Path) -> None:
+    arguments = ["worker", "support.hostile:app", "--queues", "work"]
+    with holdfast(*arguments, cwd=ROOT / "tests", DATABASE_URL=works.db.dsn) as process:
+        process.logged("worker_started")
+        hostile.leave_grandchild.enqueue(str(tmp_path / "grandchild"), and_wait=True)
+        hostile.loop_in_c.enqueue(str(tmp_path / "child"), timeout=100)
+        paths = [tmp_path / "grandchild", tmp_path / "child"]
+        await works.sees(lambda: all(map(_is_written, paths)))
+        started = [pid for pid in system.family_of(process.pid) if _is_ours(pid)]
+        assert {int(path.read_text()) for path in paths} <= set(started)
+        process.send(signal.SIGKILL)
+        assert process.ended() == -signal.SIGKILL
+    await works.sees(lambda: not any(_is_ours(pid) for pid in started))

@@ -9,6 +9,7 @@ from typer.core import TyperGroup
 from holdfast import __version__
 from holdfast.cli import (
     act,
+    command,
     enqueue,
     limit,
     listing,
@@ -45,6 +46,7 @@ COMMAND_FILES = (
     workers,
     retention,
     mailbox,
+    command,
     migrate,
     postgres,
 )

@@ -49,7 +49,6 @@ class Attempt:
         self.stop: str | None = None
         self.at_work = False
         self.is_over = False
-        self.is_interrupted = False
         self.cancel: Callable[[], object] | None = None
         self._tell = tell
 

@@ -7,12 +7,12 @@ handlers print goes elsewhere: nothing but messages is ever written there.
 import contextlib
 import faulthandler
 import os
-import queue
 import signal
 import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,14 +20,13 @@ from holdfast.context import Stopped
 from holdfast.executors import origin
 from holdfast.executors.attempt import Application, Attempt, Attempts
 from holdfast.executors.frames import Frames, frame
-from holdfast.executors.system import memory_of
+from holdfast.executors.system import IS_LINUX, PAGE
 from holdfast.failure import describe
 from holdfast.logs import configure
 
 CHANNEL = 3
 PROGRESS_SECONDS = 0.1
 IN_VAIN = 70  # EX_SOFTWARE of sysexits.h
-INTERRUPT = signal.SIGRTMIN + 4 if sys.platform == "linux" else signal.SIGUSR2
 
 
 class Mouth:
@@ -38,7 +37,7 @@ class Mouth:
         self._lock = threading.Lock()
         self._attempt: Attempt | None = None
         self._news = threading.Event()
-        threading.Thread(target=self._tell_progress, name="holdfast-progress", daemon=True).start()
+        self._thread: threading.Thread | None = None
 
     def say(self, message: Mapping[str, Any]) -> None:
         with self._lock:
@@ -47,6 +46,9 @@ class Mouth:
     def tell_progress(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._news.set()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._tell_progress, name="holdfast-progress", daemon=True)
+            self._thread.start()
 
     def _tell_progress(self) -> None:
         while True:
@@ -59,44 +61,38 @@ class Mouth:
 
 
 class Child:
+    """One thread: what the worker says during a run is read when its signal comes."""
+
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._frames = Frames()
         self._mouth = Mouth(channel)
-        self._orders: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
+        self._orders: deque[dict[str, Any]] = deque()
         self._attempt: Attempt | None = None
         self._pid = os.getpid()
-        self._main_thread = threading.get_ident()
+        self._memory = Memory()
 
     def serve(self) -> None:
         """Until stopped, or until the worker is gone."""
-        threading.Thread(target=self._listen, name="holdfast-orders", daemon=True).start()
-        attempts = self._prepare(self._orders.get())
-        # Of itself it means nothing here: one that is sent to all of a service is for the worker to hear.
-        # It leaves in stderr where the run is, even if that hangs in C.
-        signal.signal(signal.SIGTERM, lambda *_: None)
-        faulthandler.register(signal.SIGTERM, all_threads=False)
-        signal.signal(INTERRUPT, self._interrupt)
+        attempts = self._prepare(self._next())
+        signal.signal(signal.SIGTERM, self._on_term)
+        # Leaves in stderr where the run is, even if that hangs in C.
+        faulthandler.register(signal.SIGTERM, all_threads=False, chain=True)
         self._mouth.say({"ready": True})
-        while True:
-            order = self._orders.get()
+        while "stop" not in (order := self._next()):
             self._attempt = attempt = Attempt(order, self._mouth.tell_progress)
             answer = attempts.run(attempt)
             if os.getpid() != self._pid:  # a handler has forked, and its copy came back here
                 os._exit(0)
             attempt.is_over = True
+            self._attempt = None
             _flush()
+            left = _has_children()
             self._mouth.say(
-                {
-                    "answer": answer,
-                    "run": attempt.run,
-                    "left": _has_children(),
-                    "memory": memory_of(self._pid),
-                }
+                {"answer": answer, "run": attempt.run, "left": left, "memory": self._memory.now()}
             )
             if attempt.stop is not None:
                 return
-            self._attempt = None
 
     def _prepare(self, boot: dict[str, Any]) -> Attempts:
         sys.path[:] = boot["path"]
@@ -109,38 +105,44 @@ class Child:
             os._exit(IN_VAIN)
         return Attempts(application)
 
-    def _listen(self) -> None:
-        while data := self._receive():
-            for order in self._frames.add(data):
-                if "stop" in order:
-                    self._stop(order["stop"])
-                else:
-                    self._orders.put(order)
-        os._exit(IN_VAIN)
+    def _next(self) -> dict[str, Any]:
+        while not self._orders:
+            data = self._channel.recv(65536)
+            if not data:
+                os._exit(IN_VAIN)
+            self._orders += self._frames.add(data)
+        return self._orders.popleft()
 
-    def _receive(self) -> bytes:
-        try:
-            return self._channel.recv(65536)
-        except OSError:
-            return b""
-
-    def _stop(self, why: str) -> None:
+    def _on_term(self, *_: object) -> None:
+        """Of itself it means nothing: one that is sent to all of a service is for the worker to hear."""
         attempt = self._attempt
-        if attempt is not None:
-            attempt.stop = why
-            with contextlib.suppress(ProcessLookupError):
-                signal.pthread_kill(self._main_thread, INTERRUPT)  # which also ends a blocking call
-
-    def _interrupt(self, *_: object) -> None:
-        """In the main thread, at its next step in Python."""
-        attempt = self._attempt
-        if attempt is None or attempt.is_interrupted or os.getpid() != self._pid:
+        if attempt is None or attempt.stop is not None or os.getpid() != self._pid:
             return
-        attempt.is_interrupted = True
+        with contextlib.suppress(BlockingIOError):
+            self._orders += self._frames.add(self._channel.recv(65536, socket.MSG_DONTWAIT))
+        told = next((order["stop"] for order in self._orders if "stop" in order), None)
+        if told is None:
+            return
+        attempt.stop = told
         if attempt.cancel is not None:
             attempt.cancel()
         elif attempt.at_work:
-            raise Stopped(attempt.stop)
+            raise Stopped(told)
+
+
+class Memory:
+    """What this process holds, read without a detour: it is asked after every run."""
+
+    def __init__(self) -> None:
+        self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if IS_LINUX else None
+
+    def now(self) -> int:
+        if self._statm is None:
+            return 0
+        try:
+            return int(os.pread(self._statm, 100, 0).split()[1]) * PAGE
+        except OSError:  # a handler has closed what was not its own
+            return 0
 
 
 def _has_children() -> bool:
@@ -169,7 +171,7 @@ def main() -> None:
     try:
         Child(channel).serve()
         code = 0
-    except BrokenPipeError:
+    except OSError:  # the worker is gone
         code = IN_VAIN
     # Threads that handlers have left behind must not keep it.
     _flush()

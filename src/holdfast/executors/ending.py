@@ -27,6 +27,11 @@ class Bounds:
     grace: float
     limits: Limits
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether somebody has to look at what the whole family takes."""
+        return self.limits.memory is not None or self.limits.processes is not None
+
 
 @dataclass(frozen=True, slots=True)
 class End:
@@ -45,6 +50,8 @@ def judge(exit: Exit, why: str | None, bounds: Bounds) -> tuple[str, str]:  # no
         return STOPPED[cause]
     if cause is not None:
         return cause, _own_act(cause, bounds)
+    if bounds.limits.memory is not None and exit.status and exit.memory > bounds.limits.memory:
+        return "memory_limit", _own_act("memory_limit", bounds)
     if exit.signal is not None:
         return _signalled(exit.signal, bounds)
     if exit.exit_code:

@@ -33,6 +33,7 @@ CLEAR_SECONDS = 5.0
 MOST_DESCRIPTORS = 16
 FIRST_FREE = 100
 NOT_STARTED = 126
+MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
 
 LIMITS = {
     "cpu": resource.RLIMIT_CPU,
@@ -198,25 +199,34 @@ class Keeper:
                     ended.append((run, status, used))
         if not ended and all(pid in self._by_pid for pid in system.children_of(os.getpid())):
             return
-        for run, _, _ in ended:
-            system.send_group(run.pid, signal.SIGKILL)
-        self._clear()
+        if not system.IS_LINUX:  # nobody is adopted: end at least the group
+            for run, _, _ in ended:
+                system.send_group(run.pid, signal.SIGKILL)
+        left = self._clear()
         for run, status, used in ended:
             seconds = used.ru_utime + used.ru_stime
-            self._tell(run=run.name, status=status, why=run.why, cpu=seconds, memory=used.ru_maxrss * 1024)
+            memory = used.ru_maxrss * MEMORY_UNIT
+            self._tell(run=run.name, status=status, why=run.why, cpu=seconds, memory=memory, left=left)
 
-    def _clear(self) -> None:
-        """End what was adopted: whoever belongs to a run that lives is adopted by that, not by us."""
+    def _clear(self) -> int:
+        """End what was adopted, and say how many lived.
+
+        Whoever belongs to a run that lives is adopted by that, not by us.
+        """
+        found: set[int] = set()
         give_up = time.monotonic() + CLEAR_SECONDS
         while time.monotonic() < give_up:
             strays = [pid for pid in system.children_of(os.getpid()) if pid not in self._by_pid]
             if not strays:
-                return
+                break
             for pid in strays:
-                system.kill_family(pid)
+                if not system.is_dead(pid):
+                    found.add(pid)
+                    system.kill_family(pid)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.001)
+        return len(found)
 
     def _end_all(self) -> None:
         for run in self._by_pid.values():
@@ -294,8 +304,11 @@ def _place(given: list[int], answer: int) -> int:
 def _limit(limits: dict[str, int]) -> None:
     for name, value in limits.items():
         hardest = resource.getrlimit(LIMITS[name])[1]
-        value = value if hardest == resource.RLIM_INFINITY else min(value, hardest)  # noqa: PLW2901 - as allowed
-        resource.setrlimit(LIMITS[name], (value, value))
+        # Of CPU time a second more: at the soft limit a signal says why, at the hard one nothing does.
+        hard = value + (name == "cpu")
+        if hardest != resource.RLIM_INFINITY:
+            hard = min(hard, hardest)
+        resource.setrlimit(LIMITS[name], (min(value, hard), hard))
 
 
 def _change_user(name: str) -> None:

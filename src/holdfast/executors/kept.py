@@ -36,6 +36,7 @@ class Exit:
     why: str | None = None
     cpu: float = 0.0
     memory: int = 0
+    left: int = 0
 
     @property
     def exit_code(self) -> int | None:
@@ -215,7 +216,9 @@ class Keeper:
         if "refused" in said:
             kept.started.set_exception(NotStarted(said["refused"]))
         else:
-            kept.exit.set_result(Exit(said["status"], said["why"], said["cpu"], said["memory"]))
+            kept.exit.set_result(
+                Exit(**{name: said[name] for name in ("status", "why", "cpu", "memory", "left")})
+            )
 
     def _lost(self) -> None:
         """The keeper is gone, though nobody asked it to go. What it had started goes, too."""

@@ -15,12 +15,19 @@ class Stream:
     """One of stdout and stderr, read without waiting."""
 
     def __init__(
-        self, descriptor: int, counted: Callable[[int], None], pass_on: Callable[[bytes], None]
+        self,
+        descriptor: int,
+        counted: Callable[[int], None],
+        pass_on: Callable[[bytes], None],
+        *,
+        keep: int = 0,
     ) -> None:
+        """So many bytes from its beginning are kept whole."""
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._counted = counted
         self._pass_on = pass_on
+        self._keeps = keep
         self._loop = asyncio.get_running_loop()
         self._open = True
         self.begin()
@@ -31,6 +38,7 @@ class Stream:
         self.count = 0
         self._head = bytearray()
         self._tail = bytearray()
+        self._whole = bytearray()
 
     def drain(self) -> None:
         """Read what is there by now."""
@@ -42,6 +50,10 @@ class Stream:
             self._open = False
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
+
+    @property
+    def whole(self) -> bytes:
+        return bytes(self._whole)
 
     @property
     def text(self) -> str:
@@ -67,6 +79,7 @@ class Stream:
         with contextlib.suppress(OSError, ValueError):
             self._pass_on(data[: max(0, PASSED_ON_BYTES - self.count)])
         self.count += len(data)
+        self._whole += data[: self._keeps - len(self._whole)]
         room = HEAD_BYTES - len(self._head)
         self._head += data[:room]
         self._tail += data[room:][-TAIL_BYTES:]

@@ -68,19 +68,18 @@ class Pool:
         """
         child = await self._take()
         run = Run(next(self._numbers), bounds, on_progress)
+        cancelled = False
         try:
-            running = asyncio.ensure_future(child.run(order, run))
-            cancelled = False
-            while not running.done():
+            child.begin(order, run)
+            while not run.over.done():
                 try:
-                    await asyncio.shield(running)
+                    await asyncio.shield(run.over)
                 except asyncio.CancelledError:
-                    if running.cancelled():
-                        raise
                     cancelled = True
                     child.stop(*stopped())
-            return running.result(), cancelled
+            return run.over.result(), cancelled
         finally:
+            child.end(run)
             self._give_back(child)
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.executors.ending import Bounds, End, described, judge, printed
@@ -57,6 +57,7 @@ class Run:
         self.on_progress = on_progress
         self.why: str | None = None
         self.answer: Mapping[str, Any] | None = None
+        self.timer: asyncio.TimerHandle | None = None
         self.over: asyncio.Future[End] = asyncio.get_running_loop().create_future()
 
 
@@ -84,30 +85,27 @@ class Child(asyncio.Protocol):
     def is_alive(self) -> bool:
         return not self.kept.exit.done()
 
-    async def run(self, order: Mapping[str, Any], run: Run) -> End:
-        """To its end. If this call is cancelled, the run goes on until `stop` has ended it."""
-        loop = asyncio.get_running_loop()
+    def begin(self, order: Mapping[str, Any], run: Run) -> None:
+        """From here on, `run.over` tells the end."""
         self._run = run
         self._printed = 0
         self.runs += 1
-        for stream in (self.stdout, self.stderr):
-            stream.drain()
-            stream.begin()
-        limits = run.bounds.limits
-        is_watched = limits.memory is not None or limits.processes is not None
-        if is_watched:
-            self.kept.watch(limits.memory, limits.processes)
-        self._say({**order, "run": run.number, "limits": asdict(limits)})
-        timer = None
-        if run.bounds.timeout is not None:
-            timer = loop.call_later(run.bounds.timeout, self.stop, "timeout", run.bounds.grace)
-        try:
-            return await asyncio.shield(run.over)
-        finally:
-            if timer is not None:
-                timer.cancel()
-            if is_watched and self.is_alive and not self.is_spoilt:
-                self.kept.watch(None, None)
+        self.stdout.begin()
+        self.stderr.begin()
+        bounds = run.bounds
+        if bounds.is_watched:
+            self.kept.watch(bounds.limits.memory, bounds.limits.processes)
+        if bounds.timeout is not None:
+            loop = asyncio.get_running_loop()
+            run.timer = loop.call_later(bounds.timeout, self.stop, "timeout", bounds.grace)
+        self._say({**order, "run": run.number, "limits": bounds.limits.as_message()})
+
+    def end(self, run: Run) -> None:
+        """It is over. What held for it holds no longer."""
+        if run.timer is not None:
+            run.timer.cancel()
+        if run.bounds.is_watched and not self.is_spoilt:
+            self.kept.watch(None, None)
 
     def stop(self, why: str, grace: float) -> None:
         """End the run, and the child with it; the first reason is the one that is kept."""

@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PROC = Path("/proc")
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 
 IS_LINUX = sys.platform == "linux"
 LISTS_CHILDREN = IS_LINUX and (_PROC / f"self/task/{os.getpid()}/children").exists()
@@ -69,13 +69,21 @@ def family_of(pid: int) -> list[int]:
 def memory_of(pid: int) -> int:
     """Bytes in memory now; none for a process that is gone."""
     pages = _words(f"{pid}/statm")
-    return int(pages[1]) * _PAGE if len(pages) > 1 else 0
+    return int(pages[1]) * PAGE if len(pages) > 1 else 0
+
+
+def is_dead(pid: int) -> bool:
+    """Gone, or waiting for its parent to notice."""
+    try:
+        return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except (OSError, IndexError):
+        return True
 
 
 def writable_memory() -> int:
     """Bytes of private memory that this process has asked for: what RLIMIT_DATA counts."""
     pages = _words("self/statm")
-    return int(pages[5]) * _PAGE if len(pages) > 5 else 0  # noqa: PLR2004 - its place in the line
+    return int(pages[5]) * PAGE if len(pages) > 5 else 0  # noqa: PLR2004 - its place in the line
 
 
 def processes_marked(mark: str) -> Iterator[int]:

@@ -6,6 +6,7 @@ from holdfast.executors.kept import Keeper
 from holdfast.executors.origin import Origin
 from holdfast.handler import Handler
 from holdfast.settings import Settings
+from holdfast.worker.command import CommandExecutor
 from holdfast.worker.executor import Executor
 from holdfast.worker.isolated import ProcessExecutor
 from holdfast.worker.logs import Log
@@ -35,5 +36,6 @@ def build_executors(
             reporter=reporter,
             tell_progress=tell_progress,
             log=log,
-        )
+        ),
+        "command": CommandExecutor(keeper=keeper, settings=settings, ends=ends, reporter=reporter, log=log),
     }

@@ -1,0 +1,109 @@
+"""holdfast command: the external programs that run tasks."""
+
+import asyncio
+import shlex
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from holdfast.cli.output import Json, print_json, print_table
+from holdfast.cli.values import document
+from holdfast.errors import ConfigurationError
+from holdfast.limits import size_text
+from holdfast.settings import Command, Settings
+
+command_app = typer.Typer(help="External programs that run tasks.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(command_app, name="command")
+
+
+@command_app.command("list")
+def list_commands(as_json: Json = False) -> None:
+    """List the commands of the configuration, and whether their programs are there."""
+    from holdfast.executors.command import find_program  # noqa: PLC0415 - other commands start faster
+
+    commands = Settings.load().commands
+    programs = {name: find_program(one.argv[0], one.directory) for name, one in commands.items()}
+    if as_json:
+        print_json(
+            {
+                name: {**one.model_dump(mode="json"), "program": programs[name]}
+                for name, one in commands.items()
+            }
+        )
+        return
+    if not commands:
+        typer.echo("There is no command in [tool.holdfast.commands] of pyproject.toml.", err=True)
+        return
+    print_table(
+        ["name", "types", "argv", "program", "timeout", "limits", "user"],
+        [
+            (
+                name,
+                ", ".join(one.types),
+                shlex.join(one.argv),
+                programs[name] or "not found",
+                None if one.timeout is None else f"{one.timeout.total_seconds():g}s",
+                _limits_text(one),
+                one.user,
+            )
+            for name, one in commands.items()
+        ],
+    )
+
+
+@command_app.command("check")
+def check(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a command in the configuration.")],
+    *,
+    payload: Annotated[
+        Any,
+        typer.Option(
+            parser=document, metavar="JSON", help="A payload that it understands; - or @file to read it."
+        ),
+    ] = "{}",
+    as_json: Json = False,
+) -> None:
+    """Run a command a few times, and see whether it keeps to the protocol. Exits with 1 if it does not."""
+    settings = Settings.load()
+    command = settings.commands.get(name)
+    if command is None:
+        known = ", ".join(settings.commands) or "none"
+        raise ConfigurationError(
+            f"there is no command {name!r}", hint=f"In [tool.holdfast.commands] are: {known}."
+        )
+    findings = asyncio.run(_check(name, command, settings, str(payload)))
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        print_table(
+            ["", "it", "seen"],
+            [("ok" if finding.holds else "FAILED", finding.name, finding.seen) for finding in findings],
+        )
+    if not all(finding.holds for finding in findings):
+        raise typer.Exit(1)
+
+
+async def _check(name: str, command: Command, settings: Settings, payload: str) -> list[Any]:
+    from holdfast.executors.conformance import check_conformance  # noqa: PLC0415 - as above
+    from holdfast.worker.command import bounds_of, plan_of  # noqa: PLC0415 - as above
+
+    told = {
+        "HOLDFAST_TASK_ID": "00000000-0000-0000-0000-000000000000",
+        "HOLDFAST_TASK_TYPE": command.types[0],
+        "HOLDFAST_ATTEMPT": "1",
+        "HOLDFAST_MAX_ATTEMPTS": "1",
+    }
+    bounds = bounds_of(command, settings, None, None)
+    return [one async for one in check_conformance(plan_of(name, command, **told), bounds, payload)]
+
+
+def _limits_text(command: Command) -> str:
+    sizes = ("memory", "file_size")
+    given = command.limits.as_message()
+    return ", ".join(
+        f"{name} {size_text(int(value)) if name in sizes else value:}" for name, value in given.items()
+    )

@@ -1,0 +1,125 @@
+"""The executor `command`: an external program from the configuration."""
+
+import asyncio
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.executors.command import CommandRun, Plan, chosen_variables, find_program
+from holdfast.executors.ending import Bounds, End
+from holdfast.executors.kept import Keeper, NotStarted
+from holdfast.executors.system import weaknesses
+from holdfast.failure import DEFAULT_RETRY
+from holdfast.handler import Handler
+from holdfast.limits import NO_LIMITS
+from holdfast.settings import Command, Settings
+from holdfast.worker.isolated import pass_on, stop_of
+from holdfast.worker.job import Job
+from holdfast.worker.logs import Log
+from holdfast.worker.report import Reporter
+from holdfast.worker.run_end import RunEnds
+
+
+class CommandExecutor:
+    """Which command runs a task is a matter of its type, and of the worker's configuration alone."""
+
+    needs_handler = False
+
+    def __init__(
+        self, *, keeper: Keeper, settings: Settings, ends: RunEnds, reporter: Reporter, log: Log
+    ) -> None:
+        self._keeper = keeper
+        self._settings = settings
+        self._ends = ends
+        self._reporter = reporter
+        self._log = log
+
+    async def prepare(self) -> None:
+        commands = self._settings.commands
+        if commands and (missing := weaknesses()):
+            self._log.warning("isolation_limited", not_enforced=missing)
+        for name, command in commands.items():
+            if find_program(command.argv[0], command.directory) is None:
+                self._log.error("program_not_found", command=name, program=command.argv[0])
+
+    async def run(self, job: Job, handler: Handler | None) -> str | None:
+        found = command_for(job.type, self._settings.commands)
+        if found is None:
+            message = f"this worker has no command for tasks of type {job.type}"
+            return self._reporter.retry(job, "executor_not_available", message)
+        bounds = bounds_of(found[1], self._settings, job, handler)
+        run = CommandRun(plan_of(*found, **_told(job)), bounds, functools.partial(pass_on, "stderr"))
+        try:
+            end, cancelled = await self._end_of(run, job, bounds)
+        except NotStarted as error:
+            return self._reporter.retry(job, "executor_failed", str(error))
+        if cancelled:
+            self._ends.killed(job, end)
+            return None
+        return self._report(job, handler, end)
+
+    async def close(self) -> None:
+        await self._keeper.close()
+
+    async def _end_of(self, run: CommandRun, job: Job, bounds: Bounds) -> tuple[End, bool]:
+        """Whatever happens to this call, the run is over when it ends."""
+        running = asyncio.ensure_future(run.run(self._keeper, job.payload.encode()))
+        cancelled = False
+        while not running.done():
+            try:
+                await asyncio.shield(running)
+            except asyncio.CancelledError:
+                cancelled = True
+                run.stop(*stop_of(job, bounds))
+            except NotStarted:
+                break
+        return running.result(), cancelled
+
+    def _report(self, job: Job, handler: Handler | None, end: End) -> str:
+        retry = DEFAULT_RETRY if handler is None else handler.retry
+        if end.answer is None:
+            return self._ends.failed(job, retry, end)
+        if end.answer["success"]:
+            return self._reporter.succeeded(job, end.answer["payload"] or "null")
+        if end.answer["validation_failure"] is not None:
+            message = end.answer["validation_failure"]
+            return self._reporter.failed(job, "validation_failure", message, **self._ends.fitted(end.detail))
+        return self._ends.failed(job, retry, End("command_failed", end.answer["error"], detail=end.detail))
+
+
+def command_for(task_type: str, commands: Mapping[str, Command]) -> tuple[str, Command] | None:
+    """The one that names the type, or the longest beginning of it."""
+    fitting = [(command.suits(task_type), name) for name, command in commands.items()]
+    best, name = max(fitting, default=(0, ""))
+    return (name, commands[name]) if best else None
+
+
+def plan_of(name: str, command: Command, **told: str) -> Plan:
+    return Plan(
+        name=name,
+        arguments=command.argv,
+        environment={**chosen_variables(command.environment), **told},
+        directory=command.directory,
+        user=command.user,
+    )
+
+
+def bounds_of(command: Command, settings: Settings, job: Job | None, handler: Handler | None) -> Bounds:
+    """What the task says goes first, then its handler, then the command."""
+    seconds = None if command.timeout is None else command.timeout.total_seconds()
+    own = NO_LIMITS if handler is None else handler.limits
+    return Bounds(
+        timeout=(job.timeout if job else None) or (handler.timeout if handler else None) or seconds,
+        output=settings.output_limit,
+        grace=settings.kill_grace.total_seconds(),
+        limits=command.limits if own == NO_LIMITS else own,
+    )
+
+
+def _told(job: Job) -> dict[str, Any]:
+    return {
+        "HOLDFAST_TASK_ID": job.task_id,
+        "HOLDFAST_TASK_TYPE": job.type,
+        "HOLDFAST_ATTEMPT": str(job.attempt),
+        "HOLDFAST_MAX_ATTEMPTS": str(job.max_attempts),
+    }
