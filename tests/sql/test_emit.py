@@ -6,7 +6,7 @@ import pytest
 
 from support.clock import NOON, Clock
 from support.database import Database
-from support.engine import Connection, JsonText, refused, rows
+from support.engine import Connection, JsonText, call, refused, rows
 from support.outbox import claim_events, count_events, deliveries, emit, outbox_status, subscribe
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -95,33 +95,48 @@ def test_what_could_not_travel_is_refused(tx: Connection, code: str, arguments: 
     assert count_events(tx) == 0
 
 
-def test_an_idle_dispatcher_is_woken_once_per_transaction_and_a_busy_one_is_not(db: Database) -> None:
-    admin, dispatcher = db.connect(), db.connect("holdfast_dispatcher")
-    subscribe(admin)
-    dispatcher.execute("listen holdfast_outbox")
+def _wait_for(dispatcher: Connection, *subscriptions: int) -> None:
+    call(dispatcher, "queues.attend_outbox", {"dispatcher_id": "d1", "waiting": list(subscriptions)})
 
-    dispatcher.execute("select queues.attend_outbox('d1', idle => false)")
-    emit(admin)
-    dispatcher.execute("select queues.attend_outbox('d1', idle => true)")
-    with admin.transaction():
-        emit(admin)
-        emit(admin)
+
+def _heard(dispatcher: Connection, admin: Connection) -> int:
+    """How often the dispatcher was woken until now."""
     admin.execute("notify holdfast_outbox, 'that was all'")
-
     heard = []
     for notice in dispatcher.notifies(timeout=30):
         heard.append(notice.payload)
         if notice.payload:
             break
-    assert heard == ["", "that was all"]
+    return len(heard) - 1
+
+
+def test_a_dispatcher_is_woken_once_per_transaction_for_what_it_waits_for(db: Database) -> None:
+    admin, dispatcher = db.connect(), db.connect("holdfast_dispatcher")
+    orders, invoices = subscribe(admin, "a", "order.*"), subscribe(admin, "b", "invoice.*")
+    dispatcher.execute("listen holdfast_outbox")
+
+    _wait_for(dispatcher)
+    emit(admin, "order.created")
+    assert _heard(dispatcher, admin) == 0
+
+    _wait_for(dispatcher, orders)
+    with admin.transaction():
+        emit(admin, "order.created")
+        emit(admin, "order.created")
+    emit(admin, "invoice.created")
+    assert _heard(dispatcher, admin) == 1
+
+    _wait_for(dispatcher, orders, invoices)
+    emit(admin, "invoice.created")
+    assert _heard(dispatcher, admin) == 1
 
 
 def test_nobody_is_woken_for_what_nobody_asks_for(db: Database) -> None:
     admin, dispatcher = db.connect(), db.connect("holdfast_dispatcher")
+    subscription = subscribe(admin, "a", "order.*")
     dispatcher.execute("listen holdfast_outbox")
-    dispatcher.execute("select queues.attend_outbox('d1', idle => true)")
+    _wait_for(dispatcher, subscription)
 
-    emit(admin)
-    admin.execute("notify holdfast_outbox, 'that was all'")
+    emit(admin, "invoice.created")
 
-    assert [notice.payload for notice in dispatcher.notifies(timeout=30, stop_after=1)] == ["that was all"]
+    assert _heard(dispatcher, admin) == 0

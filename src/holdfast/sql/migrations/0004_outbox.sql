@@ -119,12 +119,12 @@ create table queues.dispatcher (
   hostname text not null,
   pid integer,
   version text,
-  idle boolean not null,
+  waiting integer[] not null,
   started_at timestamptz not null,
   last_seen timestamptz not null
 ) with (fillfactor = 50);
-create index dispatcher_to_wake on queues.dispatcher (dispatcher_id) where idle;
 comment on table queues.dispatcher is 'The processes that send events.';
+comment on column queues.dispatcher.waiting is 'The subscriptions for which it waits to be woken. For others it looks by itself.';
 
 create table queues.received_event (
   source text collate "C" not null,

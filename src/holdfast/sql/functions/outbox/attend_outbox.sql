@@ -1,8 +1,8 @@
--- A dispatcher's sign of life: says whether it waits for a wake-up, and answers what there is to serve: every subscription, with its
--- secrets, and whether it may have something now. For holdfast_dispatcher. Locks: the dispatcher's row.
+-- A dispatcher's sign of life: says for which subscriptions it waits to be woken, and answers what there is to serve: every one, with
+-- its secrets, and whether it may have something now. For holdfast_dispatcher. Locks: the dispatcher's row.
 create or replace function queues.attend_outbox(
   dispatcher_id text,
-  idle boolean default false,
+  waiting integer[] default '{}',
   hostname text default 'unknown',
   pid integer default null,
   version text default null)
@@ -20,9 +20,9 @@ declare
   _now constant timestamptz := queues.clock();
 begin
   perform queues.check_dispatch(dispatcher_id, 1, interval '1 minute');
-  insert into queues.dispatcher as d (dispatcher_id, hostname, pid, version, idle, started_at, last_seen)
-  values (dispatcher_id, coalesce(hostname, 'unknown'), pid, version, coalesce(attend_outbox.idle, false), _now, _now)
-  on conflict (dispatcher_id) do update set idle = excluded.idle, last_seen = excluded.last_seen;
+  insert into queues.dispatcher as d (dispatcher_id, hostname, pid, version, waiting, started_at, last_seen)
+  values (dispatcher_id, coalesce(hostname, 'unknown'), pid, version, coalesce(attend_outbox.waiting, '{}'), _now, _now)
+  on conflict (dispatcher_id) do update set waiting = excluded.waiting, last_seen = excluded.last_seen;
   return query
   select s.subscription_id, s.name, s.sink, s.target, s.options, s.secrets, s.allow_internal,
     s.paused_at is null and coalesce(b.open_until <= _now, true)
@@ -32,5 +32,5 @@ begin
 end
 $$;
 
-comment on function queues.attend_outbox(text, boolean, text, integer, text) is
-  'A dispatcher''s sign of life: says whether it waits for a wake-up, and answers what there is to serve.';
+comment on function queues.attend_outbox(text, integer[], text, integer, text) is
+  'A dispatcher''s sign of life: says for which subscriptions it waits to be woken, and answers what there is to serve.';

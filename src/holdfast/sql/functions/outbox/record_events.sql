@@ -10,7 +10,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _asked bigint;
+  _asked integer[];
 begin
   with given as materialized (
     select b.* from unnest(batch) with ordinality
@@ -33,10 +33,10 @@ begin
     from event e
     cross join lateral (select count(*) as deliveries from asked a where a.event_id = e.event_id) a
     where keep or a.deliveries > 0)
-  select count(*) into _asked from asked;
+  select array_agg(distinct a.subscription_id) into _asked from asked a;
 
-  if _asked > 0 then
-    perform queues.wake_dispatchers();
+  if _asked is not null then
+    perform queues.wake_dispatchers(_asked);
   end if;
 end
 $$;

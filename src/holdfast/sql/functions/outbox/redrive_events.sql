@@ -27,7 +27,7 @@ begin
   from revived r join queues.outbox_event e on e.event_id = r.event_id;
   get diagnostics _redriven = row_count;
   if _redriven > 0 then
-    perform queues.wake_dispatchers();
+    perform queues.wake_dispatchers(array[_subscription_id]);
   end if;
   return _redriven;
 end

@@ -17,7 +17,7 @@ begin
     jsonb_build_object('subscription', name));
   insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at, attempt, counted)
   values (_subscription_id, _event_id::text, _number, _event_id, _now, _now, 0, false);
-  perform queues.wake_dispatchers();
+  perform queues.wake_dispatchers(array[_subscription_id]);
   return _event_id;
 end
 $$;

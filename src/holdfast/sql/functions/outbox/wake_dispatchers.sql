@@ -1,14 +1,17 @@
--- Tells idle dispatchers that there is something to send, and nobody if none is idle. A hint only: who misses it polls.
-create or replace function queues.wake_dispatchers()
+-- Tells dispatchers that wait for one of these subscriptions that there is something to send, and nobody if none waits; without
+-- subscriptions, whoever there is. A hint only: who misses it polls.
+create or replace function queues.wake_dispatchers(subscription_ids integer[] default null)
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 begin
-  if exists (select from queues.dispatcher d where d.idle) then
+  if exists (select from queues.dispatcher d where coalesce(d.waiting && subscription_ids, true)) then
     perform pg_notify('holdfast_outbox', '');
   end if;
 end
 $$;
 
-comment on function queues.wake_dispatchers() is 'Tells idle dispatchers that there is something to send, and nobody if none is idle.';
+comment on function queues.wake_dispatchers(integer[]) is
+  'Tells dispatchers that wait for one of these subscriptions that there is something to send, and nobody if none waits.';
