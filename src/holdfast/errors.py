@@ -14,11 +14,12 @@ HoldfastError               1
 │   │   └── NotPortable     2   text or JSON that PostgreSQL, Python or JavaScript cannot hold
 │   ├── KeyConflict         1   an idempotency key already stands for something else
 │   ├── IllegalMove         1   the task cannot go from its status to that one
-│   ├── TaskNotFound        4   no such task or function, or it belongs to another login
+│   ├── TaskNotFound        4   no such task, function or subscription, or it belongs to another login
 │   ├── NotAllowed          7   the login lacks a role
 │   └── MigrationRefused    3   the schema cannot be installed or upgraded as things are
 ├── DatabaseUnavailable     5   no connection, or it broke: nothing is known about the last call
 │   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
+├── InvalidSignature        1   a webhook was not signed with a secret that is known, or too long ago
 ├── NotInstalled            6   the database has no Holdfast schema, or an older one
 ├── TryAgain               75   lost a race, nothing was written: the same call may succeed now
 └── UnexpectedDatabaseError 1   PostgreSQL reported what no other class stands for
@@ -131,7 +132,7 @@ class IllegalMove(Refused):
 
 
 class TaskNotFound(Refused):
-    """No such task or function, or it belongs to another login."""
+    """No such task, function or subscription, or it belongs to another login."""
 
     exit_code: ClassVar[int] = 4
 
@@ -146,6 +147,10 @@ class MigrationRefused(Refused):
     """The schema cannot be installed or upgraded as things are."""
 
     exit_code: ClassVar[int] = 3
+
+
+class InvalidSignature(HoldfastError):
+    """A webhook was not signed with a secret that is known, or too long ago."""
 
 
 class DatabaseUnavailable(HoldfastError):

@@ -252,7 +252,7 @@ class Settings(BaseSettings):
     )
     lease: Annotated[Duration, between("1s", "1d")] = Field(
         default=timedelta(seconds=30),
-        description="How long a task is held without a heartbeat.",
+        description="How long a task is held without a heartbeat, and an event while it is sent.",
     )
     heartbeat: Annotated[Duration, between("100ms", "1h")] = Field(
         default=timedelta(seconds=10),
@@ -265,6 +265,10 @@ class Settings(BaseSettings):
     grace: Annotated[Duration, between("0s", "1d")] = Field(
         default=timedelta(seconds=30),
         description="How long running tasks may go on after the worker was asked to stop.",
+    )
+    outbox_directory: AbsolutePath = Field(
+        default=Path(),
+        description="Below which the dispatcher writes the files of file sinks.",
     )
     log_format: Literal["console", "json"] | None = Field(
         default=None,

@@ -10,7 +10,9 @@ from holdfast import __version__
 from holdfast.cli import (
     act,
     command,
+    dispatch,
     enqueue,
+    events,
     limit,
     listing,
     mailbox,
@@ -46,6 +48,8 @@ COMMAND_FILES = (
     workers,
     retention,
     mailbox,
+    events,
+    dispatch,
     command,
     migrate,
     postgres,

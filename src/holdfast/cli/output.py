@@ -34,10 +34,10 @@ _VISIBLE = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for cod
 
 def print_json(value: Any) -> None:
     # ASCII only: what a program reads shall depend neither on a locale nor on a terminal.
-    typer.echo(json.dumps(value, default=_plain, indent=2))
+    typer.echo(json.dumps(value, default=plain, indent=2))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     match value:
         case datetime():
             return value.astimezone().isoformat()

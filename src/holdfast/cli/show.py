@@ -10,7 +10,7 @@ from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, printable, status_text
 from holdfast.engine import Engine
 from holdfast.errors import TaskNotFound
-from holdfast.model import TaskError, TaskEvent, TaskStatus
+from holdfast.model import DeliveryStatus, TaskError, TaskEvent, TaskStatus
 
 TaskArgument = Annotated[UUID, typer.Argument(metavar="ID")]
 
@@ -23,16 +23,18 @@ def register(app: typer.Typer) -> None:
 
 
 def show(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Show all that is known about a task: its fields, its life, its errors."""
+    """Show all that is known about a task: its fields, its life, its errors, who was told of it."""
     with connected(database_url) as engine:
         task = find(engine, task_id)
         events = engine.task_events(task_id)
         errors = engine.task_errors(task_id)
+        deliveries = engine.task_deliveries(task_id)
     if as_json:
-        print_json({**asdict(task), "events": events, "errors": errors})
+        print_json({**asdict(task), "events": events, "errors": errors, "deliveries": deliveries})
         return
     _print_task(task)
     _print_life(events, errors)
+    _print_deliveries(deliveries)
 
 
 def why(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
@@ -76,4 +78,34 @@ def _print_life(events: list[TaskEvent], errors: list[TaskError]) -> None:
             ["occurred_at", "attempt", "kind", "message", "worker_id", "retry_at"],
             [(e.occurred_at, e.attempt, e.kind, e.message, e.worker_id, e.retry_at) for e in errors],
             title="errors",
+        )
+
+
+def _print_deliveries(deliveries: list[DeliveryStatus]) -> None:
+    if deliveries:
+        print_table(
+            [
+                "occurred_at",
+                "event_type",
+                "subscription",
+                "status",
+                "attempt",
+                "settled_at",
+                "due_at",
+                "last_error",
+            ],
+            [
+                (
+                    d.occurred_at,
+                    d.event_type,
+                    d.subscription,
+                    d.status,
+                    d.attempt,
+                    d.settled_at,
+                    d.due_at,
+                    d.last_error,
+                )
+                for d in deliveries
+            ],
+            title="deliveries",
         )

@@ -17,6 +17,7 @@ from holdfast.engine import fleet as _fleet
 from holdfast.engine import lease as _lease
 from holdfast.engine import limit as _limit
 from holdfast.engine import mail as _mail
+from holdfast.engine import outbox as _outbox
 from holdfast.engine import retention as _retention
 from holdfast.engine import schedule as _schedule
 from holdfast.engine import task as _task
@@ -133,6 +134,26 @@ class Engine:
     term_left = _method(_fleet.term_left)
     resign = _method(_fleet.resign)
     worker_status = _method(_fleet.worker_status)
+
+    emit = _method(_outbox.emit)
+    receive = _method(_outbox.receive)
+    subscribe = _method(_outbox.subscribe)
+    unsubscribe = _method(_outbox.unsubscribe)
+    pause_subscription = _method(_outbox.pause_subscription)
+    resume_subscription = _method(_outbox.resume_subscription)
+    rotate_secret = _method(_outbox.rotate_secret)
+    test_subscription = _method(_outbox.test_subscription)
+    redrive_events = _method(_outbox.redrive_events)
+    attend_outbox = _method(_outbox.attend_outbox)
+    claim_events = _method(_outbox.claim_events)
+    settle_events = _method(_outbox.settle_events)
+    retire_dispatcher = _method(_outbox.retire_dispatcher)
+    prune_events = _method(_outbox.prune_events)
+    prune_inbox = _method(_outbox.prune_inbox)
+    outbox_status = _method(_outbox.outbox_status)
+    task_deliveries = _method(_outbox.task_deliveries)
+    event_deliveries = _method(_outbox.event_deliveries)
+    tail_events = _method(_outbox.tail_events)
 
     set_retention = _method(_retention.set_retention)
     drop_retention = _method(_retention.drop_retention)
@@ -257,6 +278,26 @@ class AsyncEngine:
     term_left = _async_method(_fleet.term_left)
     resign = _async_method(_fleet.resign)
     worker_status = _async_method(_fleet.worker_status)
+
+    emit = _async_method(_outbox.emit)
+    receive = _async_method(_outbox.receive)
+    subscribe = _async_method(_outbox.subscribe)
+    unsubscribe = _async_method(_outbox.unsubscribe)
+    pause_subscription = _async_method(_outbox.pause_subscription)
+    resume_subscription = _async_method(_outbox.resume_subscription)
+    rotate_secret = _async_method(_outbox.rotate_secret)
+    test_subscription = _async_method(_outbox.test_subscription)
+    redrive_events = _async_method(_outbox.redrive_events)
+    attend_outbox = _async_method(_outbox.attend_outbox)
+    claim_events = _async_method(_outbox.claim_events)
+    settle_events = _async_method(_outbox.settle_events)
+    retire_dispatcher = _async_method(_outbox.retire_dispatcher)
+    prune_events = _async_method(_outbox.prune_events)
+    prune_inbox = _async_method(_outbox.prune_inbox)
+    outbox_status = _async_method(_outbox.outbox_status)
+    task_deliveries = _async_method(_outbox.task_deliveries)
+    event_deliveries = _async_method(_outbox.event_deliveries)
+    tail_events = _async_method(_outbox.tail_events)
 
     set_retention = _async_method(_retention.set_retention)
     drop_retention = _async_method(_retention.drop_retention)

@@ -35,8 +35,9 @@ _DEFAULTS = {
 ARRIVAL = """
 select pg_backend_pid(), count(*) = 2
 from pg_roles r
-where r.rolname in ('holdfast_worker', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
+where r.rolname in ('{role}', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
 """
+WORKER = "holdfast_worker"
 
 
 def with_defaults(url: str) -> str:
@@ -53,18 +54,18 @@ def is_pooled(connection: AnyConnection, server_pid: int) -> bool:
     return connection.info.backend_pid != server_pid
 
 
-def manners(*, powerful: bool, lock_timeout: float) -> str:
+def manners(*, powerful: bool, lock_timeout: float, role: str = WORKER) -> str:
     """How a session of ours behaves: with no more rights than production has, and not waiting long for locks.
 
     Not behind a pooler, which would hand all this on to others.
     """
     limit = f"select set_config('lock_timeout', '{lock_timeout * 1000:.0f}ms', false)"
-    return f"{limit}, set_config('role', 'holdfast_worker', false)" if powerful else limit
+    return f"{limit}, set_config('role', '{role}', false)" if powerful else limit
 
 
 def arrive(connection: psycopg.Connection[Any], lock_timeout: float = LOCK_SECONDS) -> None:
     """`Link` does the same for itself."""
-    row = connection.execute(ARRIVAL).fetchone()
+    row = connection.execute(ARRIVAL.format(role=WORKER).encode()).fetchone()
     assert row is not None  # noqa: S101 - an aggregate has one row
     if is_pooled(connection, row[0]):
         connection.prepare_threshold = None
@@ -100,9 +101,19 @@ def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
 class Link:
     """Statements in turn on one connection. A lost one is reopened by the next statement."""
 
-    def __init__(self, url: str, log: Log, name: str, metrics: Metrics, stopping: asyncio.Event) -> None:
+    def __init__(
+        self,
+        url: str,
+        log: Log,
+        name: str,
+        metrics: Metrics,
+        stopping: asyncio.Event,
+        *,
+        role: str = WORKER,
+    ) -> None:
         self.url = with_defaults(url)
         self.name = name
+        self._role = role
         self.pooled = False
         self._log = log
         self._metrics = metrics
@@ -187,7 +198,7 @@ class Link:
         return connection
 
     async def _settle_in(self, connection: psycopg.AsyncConnection[Any]) -> None:
-        cursor = await connection.execute(ARRIVAL)
+        cursor = await connection.execute(ARRIVAL.format(role=self._role).encode())
         row = await cursor.fetchone()
         assert row is not None  # noqa: S101 - an aggregate has one row
         server_pid, powerful = row
@@ -195,7 +206,8 @@ class Link:
         if self.pooled:
             connection.prepare_threshold = None
         else:
-            await connection.execute(manners(powerful=powerful, lock_timeout=LOCK_SECONDS).encode())
+            behaviour = manners(powerful=powerful, lock_timeout=LOCK_SECONDS, role=self._role)
+            await connection.execute(behaviour.encode())
 
 
 def _unavailable(error: psycopg.Error) -> DatabaseUnavailable:

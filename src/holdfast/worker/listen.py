@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -23,16 +24,25 @@ class Deaf(Exception):
     """Notifications do not come through, though everything else does."""
 
 
-class Listener:
-    """Hears that a queue has work. Probes itself: a listener that went deaf looks like an empty queue."""
+def concerns(settings: Settings) -> Callable[[str], bool]:
+    """Whether a worker serves the queue that a notification names, which may be another worker's."""
+    queues = frozenset(settings.worker_queues or ("default",))
+    any_queue = bool(settings.worker_type_prefixes)
+    return lambda queue: any_queue or queue in queues
 
-    def __init__(self, link: Link, settings: Settings, log: Log) -> None:
+
+class Listener:
+    """Hears that there is work. Probes itself: a listener that went deaf looks like an empty queue."""
+
+    def __init__(
+        self, link: Link, log: Log, *, concerns: Callable[[str], bool], channel: str = CHANNEL
+    ) -> None:
         self.woken = asyncio.Event()
         self.hears = False
         self._link = link
         self._log = log
-        self._queues = frozenset(settings.worker_queues or ("default",))
-        self._any_queue = bool(settings.worker_type_prefixes)
+        self._channel = channel
+        self._concerns = concerns
         self._probe = f"holdfast_probe_{uuid.uuid4().hex}"
 
     async def run(self) -> None:
@@ -61,7 +71,7 @@ class Listener:
         if self._link.pooled:
             raise Deaf("a pooler stands between us and the database")
         with deadline(connection, ANSWER_SECONDS):
-            await connection.execute(f'listen {CHANNEL}; listen "{self._probe}"')
+            await connection.execute(f'listen {self._channel}; listen "{self._probe}"')
         if not await self._hears_itself(connection):
             raise Deaf("notifications do not come through")
         self._link.works()
@@ -86,6 +96,5 @@ class Listener:
         return False
 
     def _take(self, notification: psycopg.Notify) -> None:
-        """Its payload is the queue, which may be another worker's."""
-        if notification.channel == CHANNEL and (self._any_queue or notification.payload in self._queues):
+        if notification.channel == self._channel and self._concerns(notification.payload):
             self.woken.set()

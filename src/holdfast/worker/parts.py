@@ -26,7 +26,7 @@ from holdfast.worker.killed import KilledRuns
 from holdfast.worker.last_resort import LastResort
 from holdfast.worker.lead import MARGIN, Candidate, Leader
 from holdfast.worker.link import Link
-from holdfast.worker.listen import Listener
+from holdfast.worker.listen import Listener, concerns
 from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.release import Releaser
@@ -103,7 +103,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     leader = Leader(url=ground.url, duties=build_duties(log), log=log)
     beater = _beater(ground, register, runner, leader, clock)
     killed = KilledRuns(settling, ground.worker_id, log)
-    listener = Listener(listening, settings, log)
+    listener = Listener(listening, log, concerns=concerns(settings))
     claim_loop = ClaimLoop(
         Claimer(claiming, ground.worker_id, settings, clock, metrics),
         demand=demand,

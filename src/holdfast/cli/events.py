@@ -1,0 +1,242 @@
+"""holdfast events: who asks for which events, and how they get them."""
+
+import time
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from holdfast.cli.act import Reason
+from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.tail import tail
+from holdfast.cli.values import document
+from holdfast.engine import Engine
+from holdfast.errors import HoldfastError
+from holdfast.model import DeliveryStatus, OutboxStatus
+from holdfast.webhook import new_secret
+
+LOOK_SECONDS = 0.2
+
+NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+
+events = typer.Typer(
+    name="events", help="Send events to others: subscriptions, deliveries.", no_args_is_help=True
+)
+
+
+def register(app: typer.Typer) -> None:
+    for command in (subscribe, pause, resume, rotate, redrive, remove, tail):
+        events.command()(command)
+    events.command("list")(list_subscriptions)
+    events.command("test")(try_out)
+    app.add_typer(events)
+
+
+def subscribe(
+    name: NameArgument,
+    *,
+    sink: Annotated[str, typer.Option(help="http, nats, amqp, file, console, or one of a package.")] = "http",
+    to: Annotated[
+        str, typer.Option("--to", metavar="TARGET", help="The address, or env:NAME to look it up there.")
+    ] = "-",
+    event: Annotated[
+        list[str] | None,
+        typer.Option("--event", metavar="PATTERN", help="Types to send: order.created, order.*; else all."),
+    ] = None,
+    prefix: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="PREFIX", help="Only events about tasks whose type begins so."),
+    ] = None,
+    option: Annotated[
+        Any,
+        typer.Option("--options", parser=document, metavar="JSON", help="What else the sink wants to know."),
+    ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret", help="What to sign with: whsec_… or env:NAME. Else a new one is made for http."
+        ),
+    ] = None,
+    allow_internal: Annotated[
+        bool, typer.Option("--allow-internal", help="Let http reach internal addresses, and go without TLS.")
+    ] = False,
+    max_attempts: Annotated[
+        int | None, typer.Option(help="How often an event is sent before it is dead; else 20.")
+    ] = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Send events of these types to a receiver from now on."""
+    if sink == "http" and not allow_internal and not to.startswith("env:"):
+        _refuse_internal(to)
+    made = new_secret() if sink == "http" and not secret else None
+    secrets = [made] if made else list(secret or ())
+    with connected(database_url) as engine:
+        known = any(found.name == name for found in engine.outbox_status())
+        engine.subscribe(
+            name,
+            sink,
+            to,
+            event or ["*"],
+            type_prefixes=prefix,
+            options=option,
+            secrets=secrets,
+            allow_internal=allow_internal,
+            max_attempts=max_attempts,
+        )
+    made = None if known else made
+    if as_json:
+        print_json({"name": name, "created": not known, "secret": made})
+        return
+    typer.echo(f"Subscription {printable(name)} {'is there already' if known else 'is there'}.")
+    if made:
+        typer.echo(f"Its deliveries are signed with this secret, which is not shown again:\n{made}")
+
+
+def list_subscriptions(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Show who asks for what, what each has still to get, and whether its receiver answers."""
+    with connected(database_url) as engine:
+        found = engine.outbox_status()
+    if as_json:
+        print_json({"subscriptions": found})
+    elif not found:
+        typer.echo("Nobody has subscribed to anything.", err=True)
+    else:
+        columns = [
+            "name",
+            "events",
+            "types",
+            "sink",
+            "target",
+            "pending",
+            "oldest",
+            "dead",
+            "state",
+            "last_error",
+        ]
+        print_table(columns, [_row(one) for one in found])
+
+
+def pause(
+    name: NameArgument, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+) -> None:
+    """Keep the events of a subscription back until it is resumed. They gather meanwhile."""
+    with connected(database_url) as engine:
+        changed = engine.pause_subscription(name, reason)
+    _tell(name, "paused", changed=changed, as_json=as_json)
+
+
+def resume(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Let a subscription have its events again, and try its receiver at once."""
+    with connected(database_url) as engine:
+        changed = engine.resume_subscription(name)
+    _tell(name, "running", changed=changed, as_json=as_json)
+
+
+def try_out(
+    name: NameArgument,
+    wait: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the result.")
+    ] = 20,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Send a test event to one subscription, in the ordinary way, and say what became of it."""
+    with connected(database_url) as engine:
+        event_id = engine.test_subscription(name)
+        found = _wait_for(engine, event_id, wait)
+    if as_json:
+        print_json({"event_id": event_id, "delivery": found})
+    else:
+        typer.echo(_verdict(event_id, found))
+    if found.status != "delivered":
+        raise typer.Exit(HoldfastError.exit_code)
+
+
+def rotate(
+    name: NameArgument,
+    secret: Annotated[str | None, typer.Option(help="whsec_… or env:NAME; else a new one is made.")] = None,
+    keep: Annotated[int, typer.Option(min=0, max=4, help="How many of the older ones sign as well.")] = 1,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Sign with a new secret, beside the old one until receivers know it. Then rotate with --keep 0."""
+    made = None if secret else new_secret()
+    with connected(database_url) as engine:
+        count = engine.rotate_secret(name, secret or made or "", keep)
+    if as_json:
+        print_json({"name": name, "secrets": count, "secret": made})
+        return
+    typer.echo(f"Subscription {printable(name)} is signed with {count} secret{'s' if count > 1 else ''}.")
+    if made:
+        typer.echo(f"The new one, which is not shown again:\n{made}")
+
+
+def redrive(
+    name: NameArgument,
+    event: Annotated[UUID | None, typer.Option(metavar="ID", help="Only this event.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 1000,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Give dead events of a subscription another chance."""
+    with connected(database_url) as engine:
+        count = engine.redrive_events(name, event, limit)
+    if as_json:
+        print_json({"name": name, "redriven": count})
+    else:
+        typer.echo(f"{count} dead event{'' if count == 1 else 's'} will be sent again.")
+
+
+def remove(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """End a subscription. What it has not got yet it does not get any more."""
+    with connected(database_url) as engine:
+        engine.unsubscribe(name)
+    if as_json:
+        print_json({"name": name, "removed": True})
+    else:
+        typer.echo(f"Subscription {printable(name)} is removed.")
+
+
+def _refuse_internal(target: str) -> None:
+    from holdfast.outbox.guard import refuse_internal  # noqa: PLC0415 - other commands start faster
+
+    refuse_internal(target)
+
+
+def _row(one: OutboxStatus) -> list[Any]:
+    state = (
+        "paused" if one.paused_at else {"closed": "running", "open": "failing"}.get(one.breaker, "probing")
+    )
+    events_asked, types = ",".join(one.event_types), ",".join(one.type_prefixes)
+    return [
+        *(one.name, events_asked, types, one.sink, one.target, one.pending, one.oldest, one.dead, state),
+        (one.last_error or "").partition("\n")[0][:80],
+    ]
+
+
+def _tell(name: str, state: str, *, changed: bool, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "paused": state == "paused", "changed": changed})
+    else:
+        typer.echo(f"Subscription {printable(name)} {'is' if changed else 'was already'} {state}.")
+
+
+def _wait_for(engine: Engine, event_id: UUID, seconds: float) -> DeliveryStatus:
+    """Until it was delivered, or failed once."""
+    ends_at = time.monotonic() + seconds
+    while True:
+        (found,) = engine.event_deliveries(event_id)
+        settled = found.status in {"delivered", "dead"} or found.last_error is not None
+        if settled or time.monotonic() > ends_at:
+            return found
+        time.sleep(LOOK_SECONDS)
+
+
+def _verdict(event_id: UUID, found: DeliveryStatus) -> str:
+    if found.status == "delivered":
+        return f"Event {event_id} was delivered."
+    if found.last_error is not None:
+        return f"Event {event_id} was not delivered: {printable(found.last_error)}"
+    return f"Event {event_id} is {found.status}. Is a dispatcher running? Start one with holdfast dispatch."

@@ -1,0 +1,219 @@
+"""Statements about events: what happened, who asks for it, and what became of it."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from holdfast.engine.documents import array_of, object_of, report_json
+from holdfast.engine.statement import (
+    Bound,
+    Statement,
+    boolean,
+    call,
+    columns_of,
+    document,
+    integer,
+    many,
+    nothing,
+    scalar,
+    span,
+    text,
+    texts,
+    uuid,
+)
+from holdfast.model import ClaimedEvent, DeliveryStatus, OutboxStatus, Settlement, Subscription, TailedEvent
+
+
+def emit(
+    event_type: str,
+    payload: Any = None,
+    aggregate_id: str | None = None,
+    *,
+    subject: str | None = None,
+    source: str | None = None,
+    traceparent: str | None = None,
+) -> Statement[UUID]:
+    arguments = {
+        "event_type": text(event_type),
+        "payload": None if payload is None else document(payload),
+        "aggregate_id": text(aggregate_id),
+        "subject": text(subject),
+        "source": text(source),
+        "traceparent": text(traceparent),
+    }
+    return call("queues.emit", scalar, arguments)
+
+
+def receive(event_id: str, source: str) -> Statement[bool]:
+    """Answers whether the event is new."""
+    return call("queues.receive", scalar, {"event_id": text(event_id), "source": text(source)})
+
+
+def subscribe(
+    name: str,
+    sink: str,
+    target: str,
+    event_types: Sequence[str],
+    *,
+    type_prefixes: Sequence[str] | None = None,
+    options: Any = None,
+    secrets: Sequence[str] | None = None,
+    allow_internal: bool = False,
+    max_attempts: int | None = None,
+) -> Statement[int]:
+    arguments = {
+        "name": text(name),
+        "sink": text(sink),
+        "target": text(target),
+        "event_types": texts(event_types),
+        "type_prefixes": texts(type_prefixes),
+        "options": None if options is None else document(options),
+        "secrets": texts(secrets),
+        "allow_internal": boolean(allow_internal),
+        "max_attempts": integer(max_attempts),
+    }
+    return call("queues.subscribe", scalar, arguments)
+
+
+def unsubscribe(name: str) -> Statement[None]:
+    return call("queues.unsubscribe", nothing, {"name": text(name)})
+
+
+def pause_subscription(name: str, reason: str | None = None) -> Statement[bool]:
+    """Answers whether it was running until now."""
+    return call("queues.pause_subscription", scalar, {"name": text(name), "reason": text(reason)})
+
+
+def resume_subscription(name: str) -> Statement[bool]:
+    """Answers whether it was paused until now."""
+    return call("queues.resume_subscription", scalar, {"name": text(name)})
+
+
+def rotate_secret(name: str, secret: str, keep: int | None = None) -> Statement[int]:
+    """Answers how many secrets there are now."""
+    arguments = {"name": text(name), "secret": text(secret), "keep": integer(keep)}
+    return call("queues.rotate_secret", scalar, arguments)
+
+
+def test_subscription(name: str) -> Statement[UUID]:
+    """Answers the id of the event that was sent off."""
+    return call("queues.test_subscription", scalar, {"name": text(name)})
+
+
+def redrive_events(name: str, event_id: UUID | None = None, max_events: int | None = None) -> Statement[int]:
+    """Answers how many there were."""
+    arguments = {"name": text(name), "event_id": uuid(event_id), "max_events": integer(max_events)}
+    return call("queues.redrive_events", scalar, arguments)
+
+
+def attend_outbox(
+    dispatcher_id: str,
+    waiting: Sequence[int] = (),
+    *,
+    hostname: str | None = None,
+    pid: int | None = None,
+    version: str | None = None,
+) -> Statement[list[Subscription]]:
+    arguments = {
+        "dispatcher_id": text(dispatcher_id),
+        "waiting": Bound("integer[]", list(waiting)),
+        "hostname": text(hostname),
+        "pid": integer(pid),
+        "version": text(version),
+    }
+    return call("queues.attend_outbox", many(Subscription), arguments, columns_of(Subscription))
+
+
+def claim_events(
+    dispatcher_id: str,
+    subscription_id: int,
+    max_events: int | None = None,
+    *,
+    lease: timedelta | None = None,
+    after_aggregate: str | None = None,
+) -> Statement[list[ClaimedEvent]]:
+    arguments = {
+        "dispatcher_id": text(dispatcher_id),
+        "subscription_id": integer(subscription_id),
+        "max_events": integer(max_events),
+        "lease": span(lease),
+        "after_aggregate": text(after_aggregate),
+    }
+    return call("queues.claim_events", many(ClaimedEvent), arguments, columns_of(ClaimedEvent))
+
+
+def settle_events(dispatcher_id: str, results: Iterable[Settlement]) -> Statement[list[str]]:
+    """Answers a verdict for each."""
+    arguments = {"dispatcher_id": text(dispatcher_id), "results": document(array_of(map(_written, results)))}
+    return call("queues.settle_events", lambda rows: [row[0] for row in rows], arguments, "answer.verdict")
+
+
+def retire_dispatcher(dispatcher_id: str) -> Statement[bool]:
+    """Answers whether it was registered."""
+    return call("queues.retire_dispatcher", scalar, {"dispatcher_id": text(dispatcher_id)})
+
+
+def prune_events(
+    older_than: timedelta | None = None,
+    dead_older_than: timedelta | None = None,
+    max_events: int | None = None,
+) -> Statement[int]:
+    """Answers how much was removed."""
+    arguments = {
+        "older_than": span(older_than),
+        "dead_older_than": span(dead_older_than),
+        "max_events": integer(max_events),
+    }
+    return call("queues.prune_events", scalar, arguments)
+
+
+def prune_inbox(older_than: timedelta | None = None, max_events: int | None = None) -> Statement[int]:
+    """Answers how many were forgotten."""
+    arguments = {"older_than": span(older_than), "max_events": integer(max_events)}
+    return call("queues.prune_inbox", scalar, arguments)
+
+
+def outbox_status() -> Statement[list[OutboxStatus]]:
+    sql = f"select {columns_of(OutboxStatus)} from queues.outbox_status answer order by answer.name"  # noqa: S608 - our names only
+    return Statement(sql, (), many(OutboxStatus))
+
+
+def task_deliveries(task_id: UUID) -> Statement[list[DeliveryStatus]]:
+    """Of every event about the task."""
+    return _deliveries("task_id", task_id)
+
+
+def event_deliveries(event_id: UUID) -> Statement[list[DeliveryStatus]]:
+    return _deliveries("event_id", event_id)
+
+
+def tail_events(
+    after_transaction: int | None = None, after_number: int | None = None, max_events: int | None = None
+) -> Statement[list[TailedEvent]]:
+    """In the order in which they became known; without a place, the newest."""
+    arguments = {
+        "after_transaction": None if after_transaction is None else Bound("bigint", after_transaction),
+        "after_number": None if after_number is None else Bound("bigint", after_number),
+        "max_events": integer(max_events),
+    }
+    return call("queues.tail_events", many(TailedEvent), arguments, columns_of(TailedEvent))
+
+
+def _deliveries(column: str, value: UUID) -> Statement[list[DeliveryStatus]]:
+    sql = (
+        f"select {columns_of(DeliveryStatus)} from queues.delivery_status answer "  # noqa: S608 - our names only
+        f"where answer.{column} = $1::uuid order by answer.occurred_at, answer.event_id, answer.subscription"
+    )
+    return Statement(sql, (value,), many(DeliveryStatus))
+
+
+def _written(result: Settlement) -> str:
+    return object_of(
+        subscription_id=str(result.subscription_id),
+        event_id=f'"{result.event_id}"',
+        token=str(result.token),
+        status=f'"{result.status}"',
+        error=None if result.error is None else report_json(result.error),
+        delay=None if result.delay is None else repr(float(result.delay)),
+    )

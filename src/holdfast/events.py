@@ -1,0 +1,85 @@
+"""The receiving side: check that an event comes from who it says, and act on it once.
+
+event = verify(request.headers, await request.body(), SECRET)
+async with connection.transaction():
+    if await areceive(event, tx=connection):
+        await charge.aenqueue(order_id=event.data["order"], tx=connection)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from holdfast.client.transaction import arun_in, run_in
+from holdfast.engine import outbox as statements
+from holdfast.errors import ConfigurationError, InvalidArgument, InvalidSignature
+from holdfast.webhook import TOLERANCE_SECONDS, check_signature
+
+__all__ = ["ReceivedEvent", "areceive", "parse", "receive", "verify"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedEvent:
+    """A CloudEvent that came in. `attributes` has all of them, extensions included."""
+
+    id: str
+    source: str
+    type: str
+    subject: str | None
+    time: datetime | None
+    data: Any
+    attributes: Mapping[str, Any]
+
+
+def verify(
+    headers: Mapping[str, str],
+    body: bytes,
+    secret: str | Sequence[str],
+    *,
+    tolerance: float = TOLERANCE_SECONDS,
+) -> ReceivedEvent:
+    """The event of a signed request, or InvalidSignature. Of several secrets, one has to fit.
+
+    The signature covers the id and the body. In binary mode the other attributes are headers, which only TLS
+    protects.
+    """
+    message_id = check_signature(headers, body, secret, tolerance=tolerance)
+    event = parse(headers, body)
+    if event.id != message_id:
+        raise InvalidSignature("the signed id is not that of the event")
+    return event
+
+
+def parse(headers: Mapping[str, str], body: bytes) -> ReceivedEvent:
+    """The event of a request of either mode, unchecked."""
+    try:
+        from cloudevents.core.bindings.http import HTTPMessage, from_http_event  # noqa: PLC0415 - an extra
+        from cloudevents.core.exceptions import BaseCloudEventException  # noqa: PLC0415 - as above
+    except ModuleNotFoundError:
+        raise ConfigurationError(
+            "reading CloudEvents needs the package cloudevents", hint="pip install 'holdfast[events]'"
+        ) from None
+    lowered = {name.lower(): value for name, value in headers.items()}
+    try:
+        event = from_http_event(HTTPMessage(lowered, body))
+    except (BaseCloudEventException, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidArgument(f"the request is not a CloudEvent: {type(error).__name__}") from None
+    return ReceivedEvent(
+        id=event.get_id(),
+        source=event.get_source(),
+        type=event.get_type(),
+        subject=event.get_subject(),
+        time=event.get_time(),
+        data=event.get_data(),
+        attributes=dict(event.get_attributes()),
+    )
+
+
+def receive(event: ReceivedEvent, *, tx: Any) -> bool:
+    """Whether the event is new, as far as this transaction and those before it know. Ask before acting."""
+    return run_in(tx, statements.receive(event.id, event.source), "receive")
+
+
+async def areceive(event: ReceivedEvent, *, tx: Any) -> bool:
+    return await arun_in(tx, statements.receive(event.id, event.source), "receive")

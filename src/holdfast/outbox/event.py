@@ -1,0 +1,75 @@
+"""An event as it leaves: a CloudEvent, whole in the body or with its attributes as headers."""
+
+import json
+from dataclasses import dataclass
+from datetime import UTC
+from functools import cached_property
+from typing import Any
+
+from cloudevents.core.bindings.http import to_binary_event, to_structured_event
+from cloudevents.core.v1.event import CloudEvent
+
+from holdfast.model import ClaimedEvent
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a sink sends. The names of the headers are lower case."""
+
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class OutgoingEvent:
+    """The same event in every attempt, except for its number."""
+
+    claimed: ClaimedEvent
+
+    @property
+    def id(self) -> str:
+        return str(self.claimed.event_id)
+
+    @property
+    def type(self) -> str:
+        return self.claimed.event_type
+
+    @property
+    def attempt(self) -> int:
+        return self.claimed.attempt
+
+    @property
+    def aggregate_id(self) -> str | None:
+        """None for an event that is on its own."""
+        return None if self.claimed.aggregate_id == self.id else self.claimed.aggregate_id
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        claimed = self.claimed
+        given = {
+            "specversion": "1.0",
+            "id": self.id,
+            "source": claimed.source,
+            "type": claimed.event_type,
+            "subject": claimed.subject,
+            "time": claimed.occurred_at.astimezone(UTC),
+            "datacontenttype": "application/json",
+            "traceparent": claimed.traceparent,
+            "partitionkey": self.aggregate_id,
+        }
+        return {name: value for name, value in given.items() if value is not None}
+
+    @cached_property
+    def structured(self) -> Message:
+        """Attributes and data in one JSON document."""
+        message = to_structured_event(CloudEvent(dict(self.attributes), json.loads(self.claimed.data_json)))
+        return Message(message.headers, message.body)
+
+    @cached_property
+    def binary(self) -> Message:
+        """The data is the body, as the database wrote it; the attributes are headers."""
+        message = to_binary_event(CloudEvent(dict(self.attributes), self.claimed.data_json.encode()))
+        return Message(message.headers, message.body)
+
+    def message(self, mode: str) -> Message:
+        return self.binary if mode == "binary" else self.structured

@@ -1,0 +1,130 @@
+"""Where events go: what a sink is, and how one is found by its name.
+
+A package adds a sink by an entry point of the group `holdfast.sinks`: a callable that takes a `Place` and
+gives a `Sink`. It runs in the event loop of the dispatcher.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib import import_module
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from holdfast.errors import ConfigurationError
+from holdfast.model import Subscription
+from holdfast.outbox.event import OutgoingEvent
+from holdfast.outbox.failure import Rejected, Undelivered
+
+__all__ = ["Options", "OutgoingEvent", "Place", "Rejected", "Sink", "Undelivered", "build_sink"]
+
+GROUP = "holdfast.sinks"
+BUILT_IN = {
+    "http": ("http", "HttpSink"),
+    "nats": ("nats", "NatsSink"),
+    "amqp": ("amqp", "AmqpSink"),
+    "file": ("file", "FileSink"),
+    "console": ("console", "ConsoleSink"),
+}
+
+
+class Sink(Protocol):
+    """One receiver. `send` returns when the receiver has taken responsibility for the event."""
+
+    concurrency: int
+    """How many events of different aggregates may be on their way at once."""
+    timeout: float
+    """How many seconds one of them may take. It is cancelled then."""
+
+    async def send(self, event: OutgoingEvent, /) -> None:
+        """Raise Undelivered or Rejected; any other exception counts as undelivered, too."""
+
+    async def close(self) -> None: ...
+
+
+class Options(BaseModel):
+    """What a sink may be told. Derived classes add their own."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    sink: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a sink is built from: the subscription, with all references looked up."""
+
+    name: str
+    target: str
+    options: Mapping[str, Any]
+    allow_internal: bool
+    directory: Path
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+
+def find_place(subscription: Subscription, directory: Path) -> Place:
+    return Place(
+        name=subscription.name,
+        target=looked_up(subscription.target),
+        options=subscription.options,
+        allow_internal=subscription.allow_internal,
+        directory=directory,
+        secrets=tuple(map(looked_up, subscription.secrets)),
+    )
+
+
+def build_sink(sink: str, place: Place) -> Sink:
+    """Raise ConfigurationError if it is unknown, misses a package, or cannot use its options."""
+    if sink in BUILT_IN:
+        module, name = BUILT_IN[sink]
+        build = partial(_built_in, module, name)
+    else:
+        build = _installed(sink)
+    try:
+        built: Sink = build(place)
+    except ValidationError as error:
+        raise ConfigurationError(f"options of {place.name}: {_explain(error)}") from None
+    return built
+
+
+def looked_up(value: str) -> str:
+    """`env:NAME` stands for a variable of this process."""
+    if not value.startswith("env:"):
+        return value
+    found = os.environ.get(value.removeprefix("env:"))
+    if not found:
+        raise ConfigurationError(
+            f"the environment has no {value.removeprefix('env:')}", hint="Set it where the dispatcher runs."
+        )
+    return found
+
+
+def _built_in(module: str, name: str, place: Place) -> Sink:
+    try:
+        found = import_module(f"holdfast.outbox.sinks.{module}")
+    except ModuleNotFoundError as error:
+        extra = module if module in {"nats", "amqp"} else "events"
+        raise ConfigurationError(
+            f"the sink {module} needs the package {error.name}", hint=f"pip install 'holdfast[{extra}]'"
+        ) from None
+    built: Sink = getattr(found, name)(place)
+    return built
+
+
+def _installed(sink: str) -> Any:
+    """By its entry point, so that a name in the database can only mean what somebody installed here."""
+    for point in entry_points(group=GROUP):
+        if point.name == sink:
+            return point.load()
+    known = ", ".join(sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))}))
+    raise ConfigurationError(f"there is no sink {sink!r}", hint=f"Known here are: {known}.")
+
+
+def _explain(error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else str(first["msg"])

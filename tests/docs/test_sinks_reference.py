@@ -1,0 +1,35 @@
+"""docs/reference/sinks.md says which sinks there are and what each can be told."""
+
+import pytest
+
+from holdfast.outbox.sink import BUILT_IN, Options
+from holdfast.outbox.sinks.amqp import AmqpOptions
+from holdfast.outbox.sinks.console import ConsoleOptions
+from holdfast.outbox.sinks.file import FileOptions
+from holdfast.outbox.sinks.http import HttpOptions
+from holdfast.outbox.sinks.nats import NatsOptions
+from support.documents import REFERENCE, rows, sections
+
+OPTIONS: dict[str, type[Options]] = {
+    "http": HttpOptions,
+    "nats": NatsOptions,
+    "amqp": AmqpOptions,
+    "file": FileOptions,
+    "console": ConsoleOptions,
+}
+
+
+def test_every_sink_is_described() -> None:
+    assert sections(REFERENCE / "sinks.md").keys() - {"Others"} == BUILT_IN.keys() == OPTIONS.keys()
+
+
+@pytest.mark.parametrize("sink", sorted(OPTIONS))
+def test_every_option_is_described_with_its_default(sink: str) -> None:
+    described = {cells[0]: cells[1] for cells in rows(sections(REFERENCE / "sinks.md")[sink])}
+    real = OPTIONS[sink].model_fields
+    assert described.keys() == real.keys()
+    for name, field in real.items():
+        default = field.get_default(call_default_factory=True)
+        assert described[name] == (f"{default:g}" if isinstance(default, int | float) else default or ""), (
+            name
+        )

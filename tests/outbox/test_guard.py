@@ -1,0 +1,135 @@
+"""Which addresses may be reached without permission."""
+
+import ipaddress
+import socket
+from ipaddress import ip_address
+
+import pytest
+
+from holdfast.errors import InvalidArgument
+from holdfast.outbox.failure import Undelivered
+from holdfast.outbox.guard import Forbidden, Guard, is_public, refuse_internal
+
+INTERNAL = [
+    *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.16.0.1", "172.31.255.255"),  # noqa: S104
+    *("192.168.1.1", "169.254.169.254", "100.64.0.1", "192.0.0.1", "192.0.0.9", "198.18.0.1"),
+    *("192.0.2.1", "198.51.100.1", "203.0.113.1", "224.0.0.1", "239.255.255.255", "240.0.0.1"),
+    *("255.255.255.255", "192.88.99.1"),
+    *("::", "::1", "fe80::1", "fec0::1", "fc00::1", "fd00:ec2::254", "ff02::1", "2001:db8::1", "100::1"),
+    *("::ffff:10.0.0.1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::ffff:0:127.0.0.1", "::127.0.0.1"),
+    *("64:ff9b::10.0.0.1", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::1", "2002:a00:1::"),
+    *("2001::1", "2001:0:7f00:1::", "3fff::1", "5f00::1"),
+]
+PUBLIC = [
+    *("1.1.1.1", "8.8.8.8", "93.184.216.34", "172.32.0.1", "100.63.255.255", "100.128.0.1", "192.167.1.1"),
+    *("2606:4700:4700::1111", "2a00:1450:4001:80b::200e"),
+    *("::ffff:8.8.8.8", "64:ff9b::8.8.8.8", "2002:808:808::1"),
+]
+
+
+@pytest.mark.parametrize("address", INTERNAL)
+def test_an_internal_address_is_known(address: str) -> None:
+    assert not is_public(ip_address(address))
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_a_public_address_is_known(address: str) -> None:
+    assert is_public(ip_address(address))
+
+
+def test_no_block_of_the_private_ones_is_let_through_at_its_ends() -> None:
+    for block in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16", "100.64.0.0/10"):
+        network = ipaddress.ip_network(block)
+        assert not is_public(network[0])
+        assert not is_public(network[-1])
+
+
+def guard(*answers: str, allow_internal: bool = False) -> Guard:
+    async def resolve(host: str, port: int) -> list[str]:
+        asked.append(host)
+        return list(answers)
+
+    asked: list[str] = []
+    made = Guard(allow_internal=allow_internal, resolve=resolve)
+    made.asked = asked  # type: ignore[attr-defined]
+    return made
+
+
+async def test_a_name_is_connected_to_at_the_address_that_was_looked_at() -> None:
+    assert await guard("93.184.216.34", "8.8.8.8").place_of("hook.example", 443) == "93.184.216.34"
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "fe80::1%eth0"])
+async def test_a_name_that_resolves_to_an_internal_address_is_refused(address: str) -> None:
+    with pytest.raises(Forbidden, match="internal address"):
+        await guard(address).place_of("hook.example", 443)
+
+
+async def test_one_internal_address_among_public_ones_is_enough() -> None:
+    with pytest.raises(Forbidden):
+        await guard("93.184.216.34", "10.0.0.1").place_of("hook.example", 443)
+
+
+async def test_an_address_is_refused_however_it_is_written() -> None:
+    for host in ("2130706433", "0x7f.1", "127.1", "017700000001", "localhost"):
+        with pytest.raises(Undelivered):
+            await Guard(allow_internal=False).place_of(host, 443)
+
+
+async def test_with_permission_everything_is_let_through() -> None:
+    asked = guard("127.0.0.1", allow_internal=True)
+
+    assert await asked.place_of("hook.example", 80) == "127.0.0.1"
+    assert await asked.place_of("10.0.0.1", 80) == "10.0.0.1"
+    asked.check_address("http", 25)
+
+
+async def test_a_name_is_looked_up_again_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = guard("93.184.216.34")
+    await asked.place_of("hook.example", 443)
+    await asked.place_of("hook.example", 443)
+    assert asked.asked == ["hook.example"]  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("holdfast.outbox.guard.REMEMBER_SECONDS", -1)
+    asked._known = (0.0, "", 0, "")
+    await asked.place_of("hook.example", 443)
+    await asked.place_of("hook.example", 443)
+    assert len(asked.asked) == 3  # type: ignore[attr-defined]
+
+
+async def test_a_name_that_does_not_exist_is_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object, **__: object) -> None:
+        raise socket.gaierror(-2, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(Undelivered, match="cannot be resolved"):
+        await Guard(allow_internal=False).place_of("hook.example", 443)
+
+
+@pytest.mark.parametrize(("scheme", "port"), [("http", 443), ("https", 25), ("https", 80), ("https", 22)])
+def test_plain_http_and_ports_of_other_services_are_refused(scheme: str, port: int) -> None:
+    with pytest.raises(Forbidden, match="not allowed"):
+        guard().check_address(scheme, port)
+
+
+def test_the_usual_port_and_high_ones_are_fine() -> None:
+    for port in (443, 8443):
+        guard().check_address("https", port)
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        *("https://127.0.0.1/", "https://169.254.169.254/latest", "https://[::ffff:10.0.0.1]:8443/"),
+        *("https://localhost/", "https://api.localhost/", "http://hook.example/", "https://hook.example:22/"),
+        *("https:///path", "https://[::1", "ftp://hook.example/", "hook.example"),
+    ],
+)
+def test_what_is_plainly_internal_is_refused_before_it_is_stored(target: str) -> None:
+    with pytest.raises(InvalidArgument):
+        refuse_internal(target)
+
+
+def test_what_is_public_may_be_stored() -> None:
+    for target in ("https://hook.example/a?b=c", "https://8.8.8.8:8443/"):
+        refuse_internal(target)
