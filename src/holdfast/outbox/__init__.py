@@ -4,10 +4,10 @@ import asyncio
 import signal
 
 from holdfast.errors import ConfigurationError
+from holdfast.logs import configure
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import migrate
 from holdfast.settings import Settings
-from holdfast.logs import configure
 
 __all__ = ["run"]
 

@@ -16,6 +16,7 @@ from holdfast import __version__
 from holdfast.engine import Statement
 from holdfast.engine import outbox as statements
 from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.logs import Log
 from holdfast.model import Subscription
 from holdfast.outbox.courier import Courier
 from holdfast.outbox.settle import Settler
@@ -23,7 +24,6 @@ from holdfast.outbox.sink import build_sink, find_place
 from holdfast.settings import Settings
 from holdfast.worker.link import Link
 from holdfast.worker.listen import Listener
-from holdfast.logs import Log
 from holdfast.worker.metrics import Metrics
 
 CHANNEL = "holdfast_outbox"
@@ -53,7 +53,10 @@ class Dispatcher:
         self._unusable: dict[int, Subscription] = {}
 
     def stop(self) -> None:
+        """From now on, nothing is sent that is not on its way yet."""
         self._stopping.set()
+        for courier, _ in self._couriers.values():
+            courier.stop()
         self._listener.woken.set()
 
     async def run(self) -> None:

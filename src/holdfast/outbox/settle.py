@@ -6,9 +6,9 @@ from collections.abc import Callable
 from holdfast.engine import Statement
 from holdfast.engine import outbox as statements
 from holdfast.errors import HoldfastError, TryAgain
+from holdfast.logs import Log
 from holdfast.model import Settlement
 from holdfast.worker.link import Link
-from holdfast.logs import Log
 
 MOST_AT_ONCE = 1000
 AGAIN_SECONDS = 0.1
