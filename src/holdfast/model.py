@@ -37,6 +37,8 @@ CatchUp = Literal["skip", "latest", "all"]
 CATCH_UPS: tuple[CatchUp, ...] = get_args(CatchUp)
 Overlap = Literal["allow", "skip"]
 OVERLAPS: tuple[Overlap, ...] = get_args(Overlap)
+Level = Literal["green", "amber", "red"]
+LEVELS: tuple[Level, ...] = get_args(Level)
 ScheduleState = Literal["active", "paused", "orphaned", "broken"]
 
 
@@ -625,3 +627,15 @@ class TailedEvent:
     transaction_id: int
     event_number: int
     final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HealthLine:
+    """One thing that was looked at: about what, as a number and in words, and what to do about it."""
+
+    check_name: str
+    level: Level
+    subject: str | None
+    value: float | None
+    message: str
+    advice: str | None

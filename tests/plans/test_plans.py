@@ -131,6 +131,8 @@ CALLS = [
     Call("explain, due", "select queues.explain('{id}')", pages=1000, growth=3, before=due),
     Call("explain, leased", "select queues.explain('{id}')", pages=100, before=tickets),
     Call("explain, ended", "select queues.explain('{id}')", pages=100, before=failed),
+    Call("health", "select * from queues.health()", 2000, 10, growth=100),
+    Call("due schedules", "select * from queues.due_schedules()"),
     Call("list the newest", "select * from queues.list_tasks()", 50, 40, growth=3),
     Call("list a rare status", "select * from queues.list_tasks(status => 'failed')", 50, 40, growth=3),
     Call("list a common status", "select * from queues.list_tasks(status => 'succeeded')", 50, 60, growth=3),

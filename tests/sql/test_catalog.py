@@ -34,6 +34,7 @@ _HANDLERS = {
     *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
 }
 _READER = {
+    "health",
     *("explain", "list_tasks", "search_tasks", "list_activity", "tail_events", "watch", "watch_many"),
     *("may_read_all", "clock", "status_of", "tokens_at"),
 }
@@ -50,14 +51,8 @@ MAY_EXECUTE = {
     | {
         *("reserve_send", "keep_message"),
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
-        *(
-            "declare_schedules",
-            "due_schedules",
-            "next_firing",
-            "plan_schedule",
-            "fire_schedule",
-            "prune_firings",
-        ),
+        *("declare_schedules", "due_schedules", "next_firing", "plan_schedule", "fire_schedule"),
+        *("prune_firings", "measure"),
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
         *("is_registered", "recover_workers", "prune", "record_killed", "explain", "run_function"),
         *("may_read_all", "clock", "status_of"),

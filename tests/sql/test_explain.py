@@ -2,7 +2,9 @@
 
 import pytest
 
+from support import schedules
 from support.clock import NOON, Clock
+from support.database import Database
 from support.engine import (
     Connection,
     act,
@@ -18,6 +20,7 @@ from support.engine import (
     held,
     sweep,
 )
+from support.outbox import claim_events, settle, subscribe
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +35,10 @@ def _worker(tx: Connection, worker_id: str = "w1") -> None:
 
 def test_an_unknown_id(tx: Connection) -> None:
     unknown = "00000000-0000-7000-8000-000000000000"
-    told = "the id is wrong, retention has removed it, or it belongs to another login."
+    told = (
+        "the id is wrong, retention has removed it, it belongs to another login, "
+        "or the transaction that enqueues it is still open."
+    )
 
     assert explain(tx, unknown) == f"There is no task {unknown}: {told}"
     assert explain(tx, None) == f"There is no task null: {told}"
@@ -204,3 +210,88 @@ def test_what_people_write_is_not_read_as_a_format(tx: Connection) -> None:
     act(tx, "cancel", task_id, reason="100%s %I $1")
 
     assert "because: 100%s %I $1." in explain(tx, task_id)
+
+
+def test_held_by_a_worker_that_has_fallen_silent(tx: Connection, clock: Clock) -> None:
+    _worker(tx)
+    task_id = enqueue(tx)
+    claim_one(tx, lease="1 hour")
+    clock.advance(61)
+
+    told = "that worker has been silent for 61 s, so the leader is about to give it to another."
+    assert explain(tx, task_id).endswith(told)
+
+
+def test_a_schedule_leaves_its_times_out_until_it_has_ended(tx: Connection, clock: Clock) -> None:
+    _worker(tx)
+    schedules.add(tx, overlap="skip", queue="default")
+    schedules.plan(tx, NOON)
+    schedules.fire(tx, NOON)
+    (task,) = schedules.tasks(tx)
+    clock.set(schedules.at(13))
+    schedules.fire(tx, clock.now)
+
+    told = " Until it has ended, schedule nightly leaves out its times: 1 so far."
+    assert explain(tx, task["task_id"]).endswith(told)
+    running = claim_one(tx)
+    assert explain(tx, task["task_id"]).endswith(told)
+    end(tx, running)
+    assert told not in explain(tx, task["task_id"])
+
+
+def test_an_ended_task_whose_events_are_not_delivered(tx: Connection, clock: Clock) -> None:
+    subscription_id = subscribe(tx, "crm", "task.*")
+    task_id = enqueue(tx)
+    end(tx, claim_one(tx))
+    waits = " Its event task.succeeded waits for subscription crm since 2030-01-31 12:00:00+00: "
+
+    assert explain(tx, task_id).endswith(f"{waits}no dispatcher is live.")
+    call(tx, "queues.attend_outbox", {"dispatcher_id": "d1"})
+    assert explain(tx, task_id).endswith(f"{waits}others come before it.")
+    claimed = claim_events(tx, subscription_id)
+    assert explain(tx, task_id).endswith(f"{waits}dispatcher d1 is sending it.")
+    settle(tx, subscription_id, claimed, "failed", error="503 from crm")
+    assert explain(tx, task_id).endswith(f"{waits}delivery failed, 503 from crm.")
+    call(tx, "queues.pause_subscription", {"name": "crm"})
+    assert explain(tx, task_id).endswith(f"{waits}that is paused.")
+
+
+def test_locked_by_a_transaction_that_stays_open(db: Database) -> None:
+    admin, holder = db.connect(), db.connect("holdfast_operator", autocommit=False)
+    clock = Clock(admin)
+    task_id = enqueue(admin)
+    call(holder, "queues.reschedule", {"task_id": task_id, "run_at": clock.now})
+    pid = holder.info.backend_pid
+    for _ in range(10):
+        answer(admin, "queues.measure", {})
+        clock.advance(60)
+    _worker(admin)
+
+    told = explain(admin, task_id)
+    assert f"session {pid} of login holdfast_operator_login has changed or locked it" in told
+    assert "open for 10 min" in told
+    assert claim(admin) == []
+    holder.rollback()
+    assert "changed or locked" not in explain(admin, task_id)
+
+
+def test_slow_because_dead_rows_cannot_be_cleaned_up(db: Database) -> None:
+    admin, holder = db.connect(), db.connect(autocommit=False)
+    admin.execute("alter table queues.ready set (autovacuum_enabled = off)")
+    clock = Clock(admin)
+    holder.execute("select pg_current_xact_id()")
+    answer(admin, "queues.measure", {})
+    task_id = enqueue(admin)
+    admin.execute(
+        """insert into queues.ready
+           select gen_random_uuid(), run_at, -1, 0 from queues.ready, generate_series(1, 100000)"""
+    )
+    admin.execute("delete from queues.ready where lane_id = -1")
+    admin.execute("select pg_stat_force_next_flush()")
+    clock.advance(400)
+    _worker(admin)
+
+    told = f"Claims may be slow: session {holder.info.backend_pid} of postgres has held a snapshot for 7 min"
+    assert told in explain(admin, task_id)
+    holder.rollback()
+    assert "Claims may be slow" not in explain(admin, task_id)

@@ -32,7 +32,15 @@ def planned(conn: Connection, next_at: datetime = NOON, **arguments: Any) -> Non
 
 
 def test_a_due_time_becomes_one_task(tx: Connection, clock: Clock) -> None:
-    planned(tx, payload={"n": 1}, metadata={"mine": True}, queue="slow", priority=3, max_attempts=7)
+    planned(
+        tx,
+        payload={"n": 1},
+        metadata={"mine": True},
+        queue="slow",
+        priority=3,
+        max_attempts=7,
+        concurrency_key="c7",
+    )
 
     assert fire(tx, NOON) == [(NOON, "fired")]
     (task,) = tasks(tx)
@@ -43,7 +51,7 @@ def test_a_due_time_becomes_one_task(tx: Connection, clock: Clock) -> None:
         7,
     )
     assert (task["payload"], task["run_at"], task["status"]) == ({"n": 1}, NOON, "pending")
-    assert task["metadata"]["mine"] is True
+    assert (task["metadata"]["mine"], task["concurrency_key"]) == (True, "c7")
     assert datetime.fromisoformat(task["metadata"]["nominal_at"]) == NOON
     found = schedule(tx)
     assert (found["next_at"], found["last_nominal_at"]) == (at(13), NOON)

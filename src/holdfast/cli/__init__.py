@@ -13,6 +13,7 @@ from holdfast.cli import (
     dispatch,
     enqueue,
     events,
+    health,
     limit,
     listing,
     mailbox,
@@ -51,6 +52,7 @@ COMMAND_FILES = (
     events,
     dispatch,
     command,
+    health,
     migrate,
     postgres,
 )

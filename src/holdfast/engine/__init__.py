@@ -134,6 +134,8 @@ class Engine:
     term_left = _method(_fleet.term_left)
     resign = _method(_fleet.resign)
     worker_status = _method(_fleet.worker_status)
+    health = _method(_fleet.health)
+    measure = _method(_fleet.measure)
 
     emit = _method(_outbox.emit)
     receive = _method(_outbox.receive)
@@ -278,6 +280,8 @@ class AsyncEngine:
     term_left = _async_method(_fleet.term_left)
     resign = _async_method(_fleet.resign)
     worker_status = _async_method(_fleet.worker_status)
+    health = _async_method(_fleet.health)
+    measure = _async_method(_fleet.measure)
 
     emit = _async_method(_outbox.emit)
     receive = _async_method(_outbox.receive)

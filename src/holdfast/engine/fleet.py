@@ -16,7 +16,7 @@ from holdfast.engine.statement import (
     text,
     texts,
 )
-from holdfast.model import LostWorker, QueueStatus, WorkerStatus
+from holdfast.model import HealthLine, LostWorker, QueueStatus, WorkerStatus
 
 
 def clock() -> Statement[datetime]:
@@ -100,3 +100,13 @@ def resign(worker_id: str) -> Statement[bool]:
 def worker_status() -> Statement[list[WorkerStatus]]:
     sql = f"select {columns_of(WorkerStatus)} from queues.worker_status answer order by answer.worker_id"  # noqa: S608 - our names only
     return Statement(sql, (), many(WorkerStatus))
+
+
+def health() -> Statement[list[HealthLine]]:
+    """The worst first."""
+    return call("queues.health", many(HealthLine), {}, columns_of(HealthLine))
+
+
+def measure() -> Statement[bool]:
+    """Answers whether it was done: not if somebody has just done it."""
+    return call("queues.measure", scalar, {})

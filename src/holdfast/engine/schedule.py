@@ -53,6 +53,7 @@ def add_schedule(schedule: NewSchedule) -> Statement[str]:
         "lease": span(task.lease),
         "executor": text(task.executor),
         "metadata": None if task.metadata is None else document(task.metadata),
+        "concurrency_key": text(task.concurrency_key),
     }
     return call("queues.add_schedule", scalar, arguments)
 

@@ -2,6 +2,7 @@
 
 from holdfast.worker.duty import Duty
 from holdfast.worker.logs import Log
+from holdfast.worker.measure import Measure
 from holdfast.worker.prune import Retention
 from holdfast.worker.recover import Recovery
 from holdfast.worker.schedules import FireSchedules, PruneFirings
@@ -13,6 +14,7 @@ def build_duties(log: Log) -> tuple[Duty, ...]:
         Recovery(log),
         FireSchedules(log),
         PruneFirings(),
+        Measure(),
         Retention(log),
         SlotTidying(),
     )

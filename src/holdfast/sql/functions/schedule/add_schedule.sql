@@ -18,7 +18,8 @@ create or replace function queues.add_schedule(
   timeout interval default null,
   lease interval default null,
   executor text default null,
-  metadata jsonb default null)
+  metadata jsonb default null,
+  concurrency_key text default null)
 returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -35,7 +36,7 @@ begin
       'anchor', anchor, 'catch_up', catch_up, 'catch_up_limit', catch_up_limit, 'jitter', extract(epoch from jitter), 'overlap', overlap))
     || jsonb_build_object('task', jsonb_build_object('type', type, 'payload', payload, 'priority', priority, 'max_attempts', max_attempts)
       || jsonb_strip_nulls(jsonb_build_object('queue', queue, 'timeout', extract(epoch from timeout), 'lease', extract(epoch from lease),
-        'executor', executor))
+        'executor', executor, 'concurrency_key', concurrency_key))
       || case when metadata is null then '{}' else jsonb_build_object('metadata', metadata) end);
   if has_function_privilege('queues.add_schedule_for_process(jsonb)'::regprocedure, 'execute') then
     return queues.add_schedule_for_process(_schedule);
@@ -47,5 +48,5 @@ $$;
 
 comment on function queues.add_schedule(
   text, text, jsonb, text, interval, text, timestamptz, text, integer, interval, text, text, integer, integer, interval, interval,
-  text, jsonb) is
+  text, jsonb, text) is
   'Adds a schedule that no application declares: from now on, a task is enqueued at each of its times.';

@@ -61,9 +61,9 @@ begin
     _task := queues.scheduled_task(_task, schedule ->> 'name', now, now);
   end if;
   perform queues.check_task(_task, t.type, t.queue, t.executor, t.priority, t.run_at, t.max_attempts, t.timeout, t.lease, null,
-    coalesce(t.payload, '{}'), t.metadata, for_process, place || 'task.', now)
+    coalesce(t.payload, '{}'), t.metadata, t.concurrency_key, for_process, place || 'task.', now)
   from jsonb_to_record(_task) as t(type text, queue text, executor text, priority text, run_at text, max_attempts text, timeout text,
-    lease text, payload jsonb, metadata jsonb);
+    lease text, payload jsonb, metadata jsonb, concurrency_key text);
 end
 $$;
 

@@ -10,6 +10,7 @@ declare
   _pause queues.paused_queue;
   _live integer;
   _limit text;
+  _lock text;
   _ahead integer;
 begin
   if explain_wait.run_at > now then
@@ -35,12 +36,17 @@ begin
   if _limit is not null then
     return _limit;
   end if;
+  _lock := queues.explain_lock(task_id, now);
+  if _lock is not null then
+    return _lock;
+  end if;
 
   _ahead := queues.count_ahead(task_id, now);
-  return format('It is due and waits for one of %s live worker%s; %s.', _live, case when _live > 1 then 's' else '' end,
+  return format('It is due and waits for one of %s live worker%s; %s.%s', _live, case when _live > 1 then 's' else '' end,
     case _ahead when 0 then 'it is the next of its queue'
       when 10000 then '10000 or more of its queue come before it'
-      else format('%s of its queue come%s before it', _ahead, case _ahead when 1 then 's' else '' end) end);
+      else format('%s of its queue come%s before it', _ahead, case _ahead when 1 then 's' else '' end) end,
+    coalesce(' ' || queues.explain_slowness(explain_wait.run_at, now), ''));
 end
 $$;
 

@@ -1,0 +1,86 @@
+"""holdfast health: how the whole does, for people at night and for monitors."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.output import Json, print_json, printable
+from holdfast.errors import ConfigurationError
+from holdfast.model import LEVELS, HealthLine, Level
+
+_COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(health)
+
+
+def health(
+    *,
+    show_all: Annotated[bool, typer.Option("--all", help="Show what is green, too.")] = False,
+    as_metrics: Annotated[
+        bool, typer.Option("--metrics", help="Print it for Prometheus; exit code 0 whatever it says.")
+    ] = False,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Say how queues, workers, schedules, outbox and server do: exit code 0 green, 1 amber, 2 red."""
+    if as_json and as_metrics:
+        raise typer.BadParameter("give --json or --metrics, not both")
+    with connected(database_url) as engine:
+        lines = engine.health()
+    if as_metrics:
+        typer.echo(written_metrics(lines), nl=False)
+        return
+    level = worst(lines)
+    if as_json:
+        print_json({"level": level, "lines": lines})
+    else:
+        _print(lines, level, show_all=show_all)
+    raise typer.Exit(LEVELS.index(level))
+
+
+def worst(lines: Sequence[HealthLine]) -> Level:
+    return max((line.level for line in lines), key=LEVELS.index, default="green")
+
+
+def written_metrics(lines: Sequence[HealthLine]) -> str:
+    """Two gauges per line: its level as 0, 1 or 2, and its value."""
+    try:
+        from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415 - an extra
+    except ImportError:
+        raise ConfigurationError(
+            "--metrics needs prometheus-client", hint="pip install 'holdfast[metrics]'"
+        ) from None
+    registry = CollectorRegistry()
+    labels = ["check_name", "subject"]
+    level = Gauge("holdfast_health_level", "0 is green, 1 amber, 2 red.", labels, registry=registry)
+    value = Gauge("holdfast_health_value", "What the check measured.", labels, registry=registry)
+    for line in lines:
+        level.labels(line.check_name, line.subject or "").set(LEVELS.index(line.level))
+        if line.value is not None:
+            value.labels(line.check_name, line.subject or "").set(line.value)
+    return generate_latest(registry).decode()
+
+
+def _print(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> None:
+    console = Console(markup=False, emoji=False, highlight=False)
+    for line in lines:
+        if show_all or line.level != "green":
+            console.print(_shown(line), soft_wrap=True)
+    counts = Counter(line.level for line in lines)
+    told = ", ".join(f"{counts[one]} {one}" for one in reversed(LEVELS) if counts[one])
+    console.print(Text(level.upper(), style=_COLOURS[level]).append(f": {told}", style="default"))
+
+
+def _shown(line: HealthLine) -> Text:
+    text = Text(f"{line.level:<5}", style=_COLOURS[line.level])
+    text.append(f"  {line.check_name:<18}  {printable(line.message)}", style="default")
+    if line.advice:
+        text.append(f"\n       {'':<18}  {printable(line.advice)}", style="dim")
+    return text

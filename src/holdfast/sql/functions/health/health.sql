@@ -1,0 +1,24 @@
+-- How the whole does, line by line, the worst first: what was looked at, green, amber or red, about what, as a number and in words, and what to
+-- do. Its cost depends neither on finished tasks nor on backlogs. For holdfast_reader and holdfast_operator. Locks: none.
+create or replace function queues.health()
+returns setof queues.health_line
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  _now constant timestamptz := queues.clock();
+begin
+  return query
+  select h.* from (
+    select q.* from queues.health_of_queues(_now) q
+    union all select t.* from queues.health_of_tasks(_now) t
+    union all select w.* from queues.health_of_workers(_now) w
+    union all select s.* from queues.health_of_schedules(_now) s
+    union all select o.* from queues.health_of_outbox(_now) o
+    union all select v.* from queues.health_of_server(_now) v) h
+  order by array_position(array['red', 'amber', 'green'], h.level), h.check_name, h.value desc nulls last, h.subject;
+end
+$$;
+
+comment on function queues.health() is
+  'How the whole does, line by line, the worst first: green, amber or red, in words, and what to do.';

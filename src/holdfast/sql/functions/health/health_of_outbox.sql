@@ -1,0 +1,50 @@
+-- Events that wait to be delivered, those that were given up, and whether anybody sends them. Counts to 10,000 per subscription.
+create or replace function queues.health_of_outbox(now timestamptz)
+returns setof queues.health_line
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _timeout constant interval := (select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds');
+  _sent_by constant bigint := (select count(*) from queues.dispatcher d where d.last_seen > now - _timeout);
+begin
+  return query
+  select 'outbox', case when waiting.pending >= 10000 then 'red' else queues.level_of(waiting.seconds, 60, 600) end, s.name,
+    coalesce(waiting.seconds, 0),
+    case when waiting.pending = 0 then format('subscription %s has all its events', s.name)
+      else format('%s event%s wait%s for subscription %s, the oldest for %s%s', case waiting.pending when 10000 then '10000 or more'
+        else waiting.pending::text end, case waiting.pending when 1 then '' else 's' end, case waiting.pending when 1 then 's' else '' end,
+        s.name, queues.in_words(waiting.seconds), case when s.paused_at is not null then '; it is paused'
+          when b.open_until is not null then '; its receiver fails: ' || left(coalesce(b.last_error, 'no error was told'), 200)
+          when _sent_by = 0 then '; no dispatcher is live' else '' end) end,
+    case when waiting.pending = 0 then null when s.paused_at is not null then format('If that is over: holdfast events resume %s', s.name)
+      when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch' when b.open_until is not null then 'Mend its receiver; it is tried again by itself.'
+      when waiting.seconds >= 60 then 'Run more dispatchers, or let the receiver answer faster.' end
+  from queues.subscription s
+  left join queues.breaker b on b.subscription_id = s.subscription_id
+  cross join lateral (
+    select count(*) as pending, extract(epoch from now - min(d.emitted_at))::double precision as seconds
+    from (select d.emitted_at from queues.delivery d where d.subscription_id = s.subscription_id limit 10000) d) waiting
+  where s.removed_at is null
+  order by waiting.seconds desc nulls last limit 100;
+
+  return query
+  select 'dead_events', queues.level_of(dead.events, 1, 1000), s.name, dead.events::double precision,
+    format('%s event%s for subscription %s %s given up', case dead.events when 1000 then '1000 or more' else dead.events::text end,
+      case dead.events when 1 then '' else 's' end, s.name, case dead.events when 1 then 'was' else 'were' end),
+    format('Once its receiver is mended: holdfast events redrive %s', s.name)
+  from queues.subscription s
+  cross join lateral (
+    select count(*) as events from (
+      select from queues.dead_delivery d where d.subscription_id = s.subscription_id limit 1000) d) dead
+  where s.removed_at is null and dead.events > 0
+  order by dead.events desc limit 100;
+end
+$$;
+
+comment on function queues.health_of_outbox(timestamptz) is
+  'Events that wait to be delivered, those that were given up, and whether anybody sends them.';

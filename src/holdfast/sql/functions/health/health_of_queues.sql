@@ -1,0 +1,49 @@
+-- What waits too long, and why nobody takes it: one index probe per lane.
+create or replace function queues.health_of_queues(now timestamptz)
+returns setof queues.health_line
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  return query
+  with due as materialized (
+    select l.queue, l.type, first.run_at,
+      exists (select from queues.paused_queue p where p.queue = l.queue) as paused,
+      exists (
+        select from queues.worker w
+        where w.last_heartbeat > now - w.timeout
+          and (l.queue = any (w.queues) or exists (select from unnest(w.type_prefixes) prefix where starts_with(l.type, prefix)))) as served
+    from queues.lane l
+    cross join lateral (
+      select r.run_at from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
+    where first.run_at <= now),
+  waiting as (
+    select d.queue, extract(epoch from now - min(d.run_at))::double precision as seconds, bool_and(d.served) as served,
+      min(d.type) filter (where not d.served) as unserved
+    from due d where not d.paused group by d.queue)
+  select 'oldest_due', queues.level_of(w.seconds, 60, 600), w.queue, w.seconds,
+    format('the oldest due task of queue %s has waited for %s', w.queue, queues.in_words(w.seconds)),
+    case when w.seconds >= 60 then 'Run more workers, or more tasks at once: holdfast workers shows who serves it.' end
+  from waiting w
+  union all
+  select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds,
+    format('no live worker subscribes to queue %s, or to a prefix of type %s; its oldest due task has waited for %s',
+      w.queue, w.unserved, queues.in_words(w.seconds)),
+    format('Start one: holdfast worker … --queues %s', w.queue)
+  from waiting w where not w.served
+  order by 4 desc limit 200;
+
+  return query
+  select 'paused_queue', 'amber', p.queue, extract(epoch from now - p.paused_at)::double precision,
+    format('queue %s was paused %s ago by %s%s', p.queue, queues.in_words(extract(epoch from now - p.paused_at)::double precision),
+      p.paused_by, coalesce(' because: ' || p.reason, '')),
+    format('If that is over: holdfast resume %s', p.queue)
+  from queues.paused_queue p order by p.paused_at limit 100;
+end
+$$;
+
+comment on function queues.health_of_queues(timestamptz) is 'What waits too long, and why nobody takes it.';

@@ -1,0 +1,64 @@
+-- What the server says: old snapshots, dead rows, the queue of notifications, transaction ids, size and growth.
+create or replace function queues.health_of_server(now timestamptz)
+returns setof queues.health_line
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _usage constant double precision := pg_notification_queue_usage();
+  _bytes bigint;
+  _day_ago queues.measurement;
+  _growth double precision;
+begin
+  return query
+  select 'oldest_snapshot', queues.level_of(s.seconds, 300, 3600), s.kind || ' ' || s.subject, s.seconds,
+    format('%s %s%s has held a snapshot for %s: %s', s.kind, s.subject, coalesce(' of ' || s.login, ''), queues.in_words(s.seconds), s.description),
+    case when s.seconds < 300 then null
+      when s.kind = 'session' then format('Rows that are gone cannot be cleaned up meanwhile. End it in its application, or: select pg_terminate_backend(%s)', s.subject)
+      when s.kind = 'prepared transaction' then format('Rows that are gone cannot be cleaned up meanwhile: commit prepared %L, or roll it back.', s.subject)
+      else 'Rows that are gone cannot be cleaned up meanwhile. Look after its standby, or drop the slot.' end
+  from queues.oldest_snapshots(now) s limit 3;
+  if not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
+    return next row('hidden_sessions', 'green', null, null, 'what sessions of other logins do is hidden from health',
+      'To see it: grant pg_read_all_stats to holdfast_owner')::queues.health_line;
+  end if;
+
+  return query
+  select 'dead_rows', queues.level_of(t.n_dead_tup, greatest(100000, t.n_live_tup), greatest(1000000, 10 * t.n_live_tup)),
+    t.relname::text, t.n_dead_tup::double precision,
+    format('queues.%s has %s dead rows beside %s live ones', t.relname, t.n_dead_tup, t.n_live_tup),
+    case when t.n_dead_tup >= greatest(100000, t.n_live_tup)
+      then 'Claims slow down. Look for the oldest snapshot, then whether autovacuum runs: pg_stat_all_tables.' end
+  from pg_stat_all_tables t
+  where t.schemaname = 'queues' and (t.relname in ('ready', 'lease') or t.n_dead_tup >= greatest(100000, t.n_live_tup))
+  order by t.relname;
+
+  return next row('notification_queue', queues.level_of(_usage, 0.1, 0.5), null, _usage,
+    format('%s %% of the queue of notifications is in use', round(100 * _usage::numeric, 1)),
+    case when _usage >= 0.1 then 'A session listens and stays in a transaction: look for the oldest snapshot. When the queue is full, commits fail.' end)::queues.health_line;
+  return query
+  select 'transaction_ids', queues.level_of(greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)), 1e9, 1.6e9), null,
+    greatest(age(d.datfrozenxid), mxid_age(d.datminmxid))::double precision,
+    format('the oldest transaction id is %s million back, the oldest multixact %s million; at 2100 million the server stops',
+      age(d.datfrozenxid) / 1000000, mxid_age(d.datminmxid) / 1000000),
+    case when greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)) >= 1e9
+      then 'Look for the oldest snapshot, let autovacuum run, or: vacuum (freeze)' end
+  from pg_database d where d.datname = current_database();
+
+  _bytes := queues.total_bytes();
+  select m.* into _day_ago from queues.measurement m where m.measured_at <= now - interval '1 hour'
+  order by abs(extract(epoch from now - interval '1 day' - m.measured_at)) limit 1;
+  if found then
+    _growth := (_bytes - _day_ago.bytes) * 86400 / extract(epoch from now - _day_ago.measured_at);
+  end if;
+  return next row('size', 'green', null, _bytes, format('all tables and indexes take %s', pg_size_pretty(_bytes)), null)::queues.health_line;
+  return next row('growth', case when _growth > 1e9 and _growth > _bytes / 2 then 'amber' else 'green' end, null, coalesce(_growth, 0),
+    case when _growth is null then 'growth is known once somebody has led for an hour'
+      else format('they grow by %s a day', pg_size_pretty(_growth::bigint)) end,
+    case when _growth > 1e9 and _growth > _bytes / 2 then 'Keep finished tasks for a shorter time: see retention.' end)::queues.health_line;
+end
+$$;
+
+comment on function queues.health_of_server(timestamptz) is
+  'What the server says: old snapshots, dead rows, the queue of notifications, transaction ids, size and growth.';

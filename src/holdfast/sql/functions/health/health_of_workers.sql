@@ -1,0 +1,50 @@
+-- Who is silent, who was lost, who leads, and whether leases that ended are swept.
+create or replace function queues.health_of_workers(now timestamptz)
+returns setof queues.health_line
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _live bigint := (select count(*) from queues.worker w where w.last_heartbeat > now - w.timeout);
+  _led boolean := exists (select from queues.leadership l where l.leader_until >= now);
+  _expired bigint;
+  _first timestamptz;
+begin
+  return next row('workers', 'green', null, _live, format('%s live worker%s', _live, case _live when 1 then '' else 's' end),
+    case when _live = 0 then 'Start one: holdfast worker' end)::queues.health_line;
+  if _live > 0 and not _led then
+    return next row('leader', 'amber', null, 0, 'nobody leads: schedules do not fire, and silent workers are not removed before their leases end',
+      'Look for lead_refused and duty_failed in the logs of the workers.')::queues.health_line;
+  end if;
+
+  select count(*), min(e.lease_until) into _expired, _first
+  from (select l.lease_until from queues.lease l where l.lease_until < now order by l.lease_until limit 1000) e;
+  return next row('expired_leases', case when _expired = 0 then 'green' else queues.level_of(extract(epoch from now - _first)::double precision, 10, 60) end,
+    null, _expired, case when _expired = 0 then 'no lease has ended without a report'
+      else format('%s%s lease%s ended without a report, the first %s ago', _expired, case when _expired = 1000 then ' or more' else '' end,
+        case _expired when 1 then '' else 's' end, queues.in_words(extract(epoch from now - _first)::double precision)) end,
+    case when _expired > 0 then 'Any worker sweeps them up: start one, or call queues.sweep().' end)::queues.health_line;
+
+  return query
+  select 'silent_worker', 'red', w.worker_id, extract(epoch from now - w.last_heartbeat)::double precision,
+    format('worker %s on %s (pid %s) has been silent for %s, and held %s task%s when it was last heard', w.worker_id, w.hostname,
+      coalesce(w.pid::text, 'unknown'), queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight,
+      case w.in_flight when 1 then '' else 's' end),
+    'The leader gives its tasks to others and removes it. If it stays, look whether anybody leads; see also its log.'
+  from queues.worker w where w.last_heartbeat <= now - w.timeout order by w.last_heartbeat limit 50;
+
+  return query
+  select 'lost_worker', 'amber', l.worker_id, extract(epoch from now - l.lost_at)::double precision,
+    format('worker %s on %s was lost %s ago; of its tasks, %s went back and %s ended', l.worker_id, l.hostname,
+      queues.in_words(extract(epoch from now - l.lost_at)::double precision), l.recovered, l.dead),
+    'Find out why it ended: its log, the memory of its machine, the limits of its container.'
+  from queues.loss l where l.lost_at > now - interval '1 hour' order by l.lost_at desc limit 50;
+end
+$$;
+
+comment on function queues.health_of_workers(timestamptz) is
+  'Who is silent, who was lost, who leads, and whether leases that ended are swept.';

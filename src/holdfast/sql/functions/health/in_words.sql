@@ -1,0 +1,12 @@
+-- A length of time as people say it.
+create or replace function queues.in_words(seconds double precision)
+returns text
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select case when seconds < 10 then round(greatest(0, seconds)::numeric, 2) || ' s' when seconds < 120 then round(seconds) || ' s'
+    when seconds < 7200 then round(seconds / 60) || ' min' when seconds < 172800 then round(seconds / 3600) || ' h'
+    else round(seconds / 86400) || ' days' end
+$$;
+
+comment on function queues.in_words(double precision) is 'A length of time as people say it.';

@@ -1,0 +1,19 @@
+-- Who holds a task, in plain words, and whether that worker still gives signs of life.
+create or replace function queues.explain_hold(
+  status text, worker_id text, lease_until timestamptz, attempt integer, max_attempts integer, now timestamptz)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format('%s leased by worker %s until %s (attempt %s of %s)%s.',
+    case when status = 'running' then 'It is running,' else 'It is claimed and about to run,' end,
+    explain_hold.worker_id, lease_until, attempt, max_attempts,
+    case when lease_until < now then '; the lease has ended, so the next sweep puts it back'
+      else coalesce((
+        select format('; that worker has been silent for %s, so the leader is about to give it to another',
+          queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision))
+        from queues.worker w where w.worker_id = explain_hold.worker_id and w.last_heartbeat <= now - w.timeout), '') end)
+$$;
+
+comment on function queues.explain_hold(text, text, timestamptz, integer, integer, timestamptz) is
+  'Who holds a task, in plain words, and whether that worker still gives signs of life.';

@@ -1,0 +1,15 @@
+-- Who slows claims down, in plain words, where a task has been due for a minute and dead rows cannot be cleaned up; null if nobody does.
+create or replace function queues.explain_slowness(run_at timestamptz, now timestamptz)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select format('Claims may be slow: %s %s%s has held a snapshot for %s, which keeps %s dead rows from being cleaned up.', s.kind, s.subject,
+    coalesce(' of ' || s.login, ''), queues.in_words(s.seconds), t.n_dead_tup)
+  from pg_stat_all_tables t
+  cross join lateral (select s.* from queues.oldest_snapshots(now) s where s.seconds >= 300 limit 1) s
+  where run_at < now - interval '1 minute' and t.relid = 'queues.ready'::regclass and t.n_dead_tup >= 100000
+$$;
+
+comment on function queues.explain_slowness(timestamptz, timestamptz) is
+  'Who slows claims down, in plain words, where a task has been due for a minute and dead rows cannot be cleaned up.';

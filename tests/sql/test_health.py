@@ -1,0 +1,385 @@
+"""What queues.health says of every kind of trouble, and that it says nothing where there is none."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from support import schedules
+from support.clock import Clock
+from support.database import Database
+from support.engine import (
+    Connection,
+    Row,
+    act,
+    answer,
+    call,
+    claim,
+    claim_one,
+    end,
+    enqueue,
+    enqueue_many,
+    rows,
+    value,
+)
+from support.outbox import emit, subscribe
+
+SERVER = {"dead_rows", "notification_queue", "transaction_ids", "size", "growth"}
+
+
+def health(conn: Connection) -> list[Row]:
+    return call(conn, "queues.health", {})
+
+
+def line(conn: Connection, check: str, subject: str | None = None) -> Row:
+    (found,) = [
+        row for row in health(conn) if row["check_name"] == check and subject in (None, row["subject"])
+    ]
+    return found
+
+
+def level(conn: Connection, check: str, subject: str | None = None) -> str:
+    return str(line(conn, check, subject)["level"])
+
+
+def checks(conn: Connection) -> set[str]:
+    return {row["check_name"] for row in health(conn)}
+
+
+def register(conn: Connection, worker_id: str = "w1", **more: Any) -> None:
+    call(conn, "queues.register_worker", {"worker_id": worker_id, **more})
+
+
+def test_an_idle_installation_is_green(tx: Connection, clock: Clock) -> None:
+    register(tx)
+    answer(tx, "queues.lead", {"worker_id": "w1"})
+
+    found = {row["check_name"]: row["level"] for row in health(tx)}
+    assert set(found.values()) == {"green"}
+    assert found.keys() >= SERVER | {"workers", "expired_leases"}
+
+
+def test_the_worst_comes_first(tx: Connection, clock: Clock) -> None:
+    enqueue(tx, "slow.work")
+    answer(tx, "queues.pause", {"queue": "other"})
+    clock.advance(601)
+
+    levels = [row["level"] for row in health(tx)]
+    assert (levels[0], levels[-1]) == ("red", "green")
+    assert levels == sorted(levels, key=["red", "amber", "green"].index)
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(59, "green"), (60, "amber"), (600, "red")])
+def test_a_task_that_waits_too_long(tx: Connection, clock: Clock, waited: float, expected: str) -> None:
+    enqueue(tx, "slow.work")
+    enqueue(tx, "slow.other", priority=5, run_at=clock.after(30))
+    enqueue(tx, "later.work", run_at=clock.after(86400))
+    clock.advance(waited)
+    register(tx, queues=["slow"])
+
+    found = line(tx, "oldest_due", "slow")
+    assert (found["level"], found["value"]) == (expected, waited)
+    assert not [row for row in health(tx) if row["subject"] == "later"]
+    assert "unserved" not in checks(tx)
+
+
+@pytest.mark.parametrize(
+    ("subscription", "told"),
+    [
+        ({"queues": ["other"]}, True),
+        ({"queues": ["mail"]}, False),
+        ({"type_prefixes": ["mail."]}, False),
+        ({"type_prefixes": ["mail.a"]}, True),
+    ],
+)
+def test_a_queue_that_nobody_serves(
+    tx: Connection, clock: Clock, subscription: dict[str, Any], told: bool
+) -> None:
+    enqueue(tx, "mail.send")
+    clock.advance(60)
+    register(tx, **subscription)
+
+    assert ("unserved" in checks(tx)) == told
+    if told:
+        found = line(tx, "unserved", "mail")
+        assert (found["level"], "--queues mail" in found["advice"]) == ("red", True)
+
+
+def test_a_worker_that_is_silent_serves_nobody(tx: Connection, clock: Clock) -> None:
+    register(tx, queues=["mail"])
+    clock.advance(61)
+    enqueue(tx, "mail.send")
+    clock.advance(10)
+
+    assert level(tx, "unserved", "mail") == "amber"
+    found = line(tx, "silent_worker", "w1")
+    assert (found["level"], found["value"]) == ("red", 71)
+    assert "0 live workers" in line(tx, "workers")["message"]
+
+
+def test_a_paused_queue(tx: Connection, clock: Clock) -> None:
+    enqueue(tx, "mail.send")
+    call(tx, "queues.pause", {"queue": "mail", "reason": "the provider is down"})
+    clock.advance(700)
+
+    found = line(tx, "paused_queue", "mail")
+    assert (found["level"], found["value"]) == ("amber", 700)
+    assert "the provider is down" in found["message"]
+    assert not {"oldest_due", "unserved"} & checks(tx)
+
+
+def test_how_long_tasks_waited(tx: Connection, clock: Clock) -> None:
+    enqueue_many(tx, [{"type": "mail.send"}] * 99)
+    clock.advance(2)
+    for task in claim(tx, max_tasks=99, queues=["mail"]):
+        end(tx, task)
+    enqueue(tx, "mail.send")
+    clock.advance(100)
+    end(tx, claim_one(tx, queues=["mail"]))
+
+    assert line(tx, "delay_p50", "mail")["value"] == 2
+    found = line(tx, "delay_p99", "mail")
+    assert (found["level"], 2 < found["value"] < 100) == ("green", True)
+    assert "100 tasks" in found["message"]
+    clock.advance(300)
+    assert "delay_p50" not in checks(tx)
+
+
+def test_a_task_that_was_put_off_did_not_wait(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx, "mail.send")
+    clock.advance(5)
+    act(tx, "reschedule", task_id, run_at=clock.after(3600))
+    clock.advance(3600)
+    end(tx, claim_one(tx, queues=["mail"]))
+
+    assert "delay_p99" not in checks(tx)
+
+
+@pytest.mark.parametrize(
+    ("retried", "ended", "expected"), [(1, 0, "green"), (20, 0, "amber"), (0, 1, "amber"), (0, 20, "red")]
+)
+def test_a_type_that_fails(tx: Connection, clock: Clock, retried: int, ended: int, expected: str) -> None:
+    enqueue_many(tx, [{"type": "mail.send"}] * (retried + ended))
+    for number, task in enumerate(claim(tx, max_tasks=100, queues=["mail"])):
+        status = "retry" if number < retried else "failed"
+        end(tx, task, status, error={"kind": "Boom", "message": "no route"})
+
+    found = line(tx, "failing_type", "mail.send")
+    assert (found["level"], found["value"]) == (expected, retried + ended)
+    assert "no route" in found["message"]
+    clock.advance(601)
+    assert "failing_type" not in checks(tx)
+
+
+@pytest.mark.parametrize(("late", "expected"), [(5, "green"), (10, "amber"), (60, "red")])
+def test_leases_that_nobody_sweeps(tx: Connection, clock: Clock, late: float, expected: str) -> None:
+    enqueue(tx)
+    claim_one(tx, lease="30 seconds")
+    clock.advance(30 + late)
+
+    found = line(tx, "expired_leases")
+    assert (found["level"], found["value"]) == (expected, 1)
+
+
+def test_a_worker_that_was_lost(tx: Connection, clock: Clock) -> None:
+    register(tx)
+    enqueue(tx)
+    claim_one(tx, lease="1 hour")
+    clock.advance(61)
+    call(tx, "queues.recover_workers", {})
+
+    found = line(tx, "lost_worker", "w1")
+    assert (found["level"], "1 went back" in found["message"]) == ("amber", True)
+    assert "silent_worker" not in checks(tx)
+    clock.advance(3601)
+    assert "lost_worker" not in checks(tx)
+
+
+def test_a_fleet_without_a_leader(tx: Connection, clock: Clock) -> None:
+    register(tx)
+    assert level(tx, "leader") == "amber"
+
+    answer(tx, "queues.lead", {"worker_id": "w1"})
+    assert "leader" not in checks(tx)
+
+
+@pytest.mark.parametrize(("late", "expected"), [(5, None), (29, "green"), (30, "amber"), (300, "red")])
+def test_a_schedule_that_is_late(tx: Connection, clock: Clock, late: float, expected: str | None) -> None:
+    schedules.add(tx)
+    schedules.plan(tx, schedules.at(13))
+    clock.advance(3600 + late)
+
+    if expected is None:
+        assert "late_schedule" not in checks(tx)
+    else:
+        assert level(tx, "late_schedule", "nightly") == expected
+
+
+def test_a_schedule_that_nobody_plans(tx: Connection, clock: Clock) -> None:
+    schedules.add(tx)
+    clock.advance(300)
+
+    assert level(tx, "late_schedule", "nightly") == "red"
+
+
+def test_schedules_that_do_not_fire(tx: Connection, clock: Clock) -> None:
+    for name in ("a", "b", "c"):
+        schedules.add(tx, name)
+        schedules.plan(tx, schedules.at(13), name)
+    schedules.plan(tx, "infinity", "a", problem="no such zone")
+    call(tx, "queues.pause_schedule", {"name": "b", "reason": "holidays"})
+    schedules.declare(tx, schedules.element("d"))
+    schedules.declare(tx)
+
+    assert level(tx, "broken_schedule", "a") == "red"
+    assert "no such zone" in line(tx, "broken_schedule")["message"]
+    assert "holidays" in line(tx, "paused_schedule", "b")["message"]
+    assert level(tx, "orphaned_schedule", "d") == "amber"
+
+
+@pytest.mark.parametrize(("waited", "expected"), [(5, "green"), (60, "amber"), (600, "red")])
+def test_events_that_wait(tx: Connection, clock: Clock, waited: float, expected: str) -> None:
+    subscribe(tx, "crm")
+    assert "has all its events" in line(tx, "outbox", "crm")["message"]
+    emit(tx)
+    clock.advance(waited)
+
+    found = line(tx, "outbox", "crm")
+    assert (found["level"], found["value"]) == (expected, waited)
+    assert ("1 event waits" in found["message"], "no dispatcher" in found["message"]) == (True, True)
+
+
+def test_a_full_outbox(tx: Connection, clock: Clock) -> None:
+    subscribe(tx, "crm")
+    tx.execute(
+        """insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at,
+             due_at, attempt, counted)
+           select s.subscription_id, n, n, gen_random_uuid(), queues.clock(), queues.clock(), 0, false
+           from queues.subscription s, generate_series(1, 10001) n"""
+    )
+
+    found = line(tx, "outbox", "crm")
+    assert (found["level"], "10000 or more events wait" in found["message"]) == ("red", True)
+
+
+def test_events_that_were_given_up(tx: Connection, clock: Clock) -> None:
+    subscribe(tx, "crm")
+    tx.execute(
+        """insert into queues.dead_delivery (event_id, subscription_id, died_at, attempt)
+           select gen_random_uuid(), s.subscription_id, queues.clock(), 20 from queues.subscription s"""
+    )
+
+    found = line(tx, "dead_events", "crm")
+    assert (found["level"], found["value"]) == ("amber", 1)
+
+
+def test_a_session_that_keeps_a_snapshot(db: Database) -> None:
+    admin, holder = db.connect(), db.connect("holdfast_client", autocommit=False)
+    holder.execute("select queues.enqueue('mail.send')")
+    pid = holder.info.backend_pid
+    admin.execute("grant pg_read_all_stats to holdfast_owner")
+    try:
+        admin.execute("update queues.test_clock set shifted_by = interval '6 minutes'")
+        found = line(db.connect("holdfast_reader"), "oldest_snapshot", f"session {pid}")
+        assert (found["level"], 360 <= found["value"] < 420) == ("amber", True)
+        assert "holdfast_client_login" in found["message"]
+        assert "idle in transaction: select queues.enqueue('mail.send')" in found["message"]
+        assert f"pg_terminate_backend({pid})" in found["advice"]
+        assert "hidden_sessions" not in checks(admin)
+        admin.execute("update queues.test_clock set shifted_by = interval '2 hours'")
+        assert level(admin, "oldest_snapshot", f"session {pid}") == "red"
+    finally:
+        admin.execute("revoke pg_read_all_stats from holdfast_owner")
+
+
+def test_a_session_of_which_only_its_transaction_is_seen(db: Database) -> None:
+    """Without a right to see more, the leader's measurements tell how long it has been there."""
+    admin, holder = db.connect(), db.connect(autocommit=False)
+    clock = Clock(admin)
+    holder.execute("select pg_current_xact_id()")
+    pid = holder.info.backend_pid
+    for _ in range(10):
+        answer(admin, "queues.measure", {})
+        clock.advance(60)
+
+    reader = db.connect("holdfast_reader")
+    found = line(reader, "oldest_snapshot", f"session {pid}")
+    assert (found["level"], found["value"]) == ("amber", 600)
+    assert "hidden" in found["message"]
+    assert "grant pg_read_all_stats to holdfast_owner" in line(reader, "hidden_sessions")["advice"]
+    holder.rollback()
+    assert not [row for row in health(reader) if row["subject"] == f"session {pid}"]
+
+
+def test_a_session_that_came_after_the_measurements_is_young(db: Database) -> None:
+    admin, holder = db.connect(), db.connect(autocommit=False)
+    clock = Clock(admin)
+    for _ in range(5):
+        answer(admin, "queues.measure", {})
+        clock.advance(60)
+    holder.execute("select pg_current_xact_id()")
+
+    found = line(db.connect("holdfast_reader"), "oldest_snapshot", f"session {holder.info.backend_pid}")
+    assert (found["level"], found["value"]) == ("green", 0)
+
+
+def test_a_replication_slot_that_nobody_reads(db: Database) -> None:
+    if value(db.connect(), "show wal_level") == "minimal":
+        pytest.skip("this server keeps no slots")
+    admin = db.connect()
+    admin.execute("select pg_create_physical_replication_slot('standby', true)")
+    try:
+        assert value(admin, "select count(*) from pg_replication_slots") == 1
+        assert [row for row in health(admin) if row["level"] == "red"] == []
+    finally:
+        admin.execute("select pg_drop_replication_slot('standby')")
+
+
+def test_growth_is_told_once_it_was_measured(tx: Connection, clock: Clock) -> None:
+    assert "is known once" in line(tx, "growth")["message"]
+    answer(tx, "queues.measure", {})
+    tx.execute("update queues.measurement set bytes = 0")
+    clock.advance(2 * 3600)
+
+    found, size = line(tx, "growth"), line(tx, "size")["value"]
+    assert (found["level"], found["value"]) == ("green", pytest.approx(12 * size))
+    assert size > 100_000
+
+
+def test_measurements_are_taken_once_and_forgotten_after_a_week(tx: Connection, clock: Clock) -> None:
+    assert [answer(tx, "queues.measure", {}) for _ in range(2)] == [True, False]
+    clock.advance(31)
+    assert answer(tx, "queues.measure", {})
+    clock.advance(timedelta(days=7).total_seconds() + 1)
+    assert answer(tx, "queues.measure", {})
+
+    assert len(rows(tx, "select * from queues.measurement")) == 1
+
+
+def test_a_clock_set_back_does_not_keep_measurements_from_being_taken(tx: Connection, clock: Clock) -> None:
+    answer(tx, "queues.measure", {})
+    clock.advance(-3600)
+
+    assert answer(tx, "queues.measure", {})
+
+
+def test_every_line_that_is_not_green_says_what_to_do(tx: Connection, clock: Clock) -> None:
+    enqueue(tx, "mail.send")
+    enqueue(tx, "work.x")
+    end(tx, claim_one(tx, queues=["work"]), "failed")
+    call(tx, "queues.pause", {"queue": "other"})
+    register(tx, "w9")
+    schedules.add(tx)
+    subscribe(tx, "crm")
+    emit(tx)
+    clock.advance(599)
+
+    troubled = [row for row in health(tx) if row["level"] != "green"]
+    assert len(troubled) >= 6
+    assert [row for row in troubled if not row["advice"]] == []
+    assert [row for row in health(tx) if not row["message"]] == []
+
+
+def test_who_may_ask(db: Database) -> None:
+    for role in ("holdfast_reader", "holdfast_operator"):
+        assert health(db.connect(role))
