@@ -12,7 +12,9 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID
 
-from holdfast.client import Address, Client, Progress
+from holdfast.client import Address, Client, Progress, with_trace
+from holdfast.engine import Statement
+from holdfast.engine.outbox import emit
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle
 from holdfast.handler import DEFAULT_RETRY, Handler, build_handler
@@ -211,6 +213,17 @@ class App:
         enqueued = await self.connect().aenqueue_many(_checked(tasks), tx, progress)
         return [self._handle(one.task_id, one.created) for one in enqueued]
 
+    def emit(
+        self, event_type: str, payload: Any = None, aggregate_id: str | None = None, *, tx: Any = None
+    ) -> UUID:
+        """Tell those who subscribed that something happened. Answers the id that the event has everywhere."""
+        return self.connect().emit(_event(event_type, payload, aggregate_id), tx)
+
+    async def aemit(
+        self, event_type: str, payload: Any = None, aggregate_id: str | None = None, *, tx: Any = None
+    ) -> UUID:
+        return await self.connect().aemit(_event(event_type, payload, aggregate_id), tx)
+
     def handle(self, task_id: UUID | str) -> Handle[Any]:
         """The handle of a task that was enqueued before, perhaps by another process."""
         try:
@@ -276,6 +289,11 @@ def _module_of(frame: FrameType) -> str:
     if name == "__main__":
         name = Path(str(frame.f_globals.get("__file__", "app"))).stem
     return name
+
+
+def _event(event_type: str, payload: Any, aggregate_id: str | None) -> Statement[UUID]:
+    trace = with_trace(None) or {}
+    return emit(event_type, payload, aggregate_id, traceparent=trace.get("traceparent"))
 
 
 def _checked(tasks: Iterable[NewTask]) -> list[NewTask]:

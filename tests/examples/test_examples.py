@@ -14,6 +14,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from sqlalchemy.orm import Session
 
+from holdfast.webhook import new_secret, signature_headers
 from support.database import Database
 from support.worker_thread import working
 
@@ -86,6 +87,32 @@ async def test_fastapi(db: Database, example: Callable[[str], Any]) -> None:
             assert answered.json() == {"order_id": 1, "label": "lamp for order 1"}
             [task_id] = db.connect().execute("select task_id from queues.task").fetchone() or [None]
             assert (await client.get(f"/tasks/{task_id}")).json() == "succeeded"
+
+
+async def test_fastapi_events(
+    db: Database, example: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = new_secret()
+    monkeypatch.setenv("ORDERS_SECRET", secret)
+    shop = example("fastapi_events")
+    event = {"specversion": "1.0", "source": "/orders", "type": "order.created", "data": {"order": 7}}
+
+    async def send(event_id: str, key: str = secret, **changes: Any) -> int:
+        body = json.dumps(event | {"id": event_id} | changes).encode()
+        answered = await client.post(
+            "/events", content=body, headers=signature_headers(event_id, body, [key])
+        )
+        return int(answered.status_code)
+
+    client = AsyncClient(transport=ASGITransport(shop.api), base_url="http://shop")
+    with working(shop.tasks, db.dsn, worker_queues="shop"):
+        async with shop.lifespan(shop.api), client:
+            assert await send("1", new_secret()) == 401
+            assert [await send("1") for _ in range(3)] == [204, 204, 204]
+            assert await send("2", type="order.paid") == 204
+            found = db.connect().execute("select task_id from queues.task").fetchall()
+            assert len(found) == 1
+            assert await shop.tasks.handle(found[0][0]).aresult(60) == "order 7 is on its way"
 
 
 def test_flask(db: Database, example: Callable[[str], Any]) -> None:

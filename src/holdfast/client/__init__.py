@@ -16,7 +16,7 @@ from holdfast.client.gather import Gatherer
 from holdfast.client.trace import with_trace
 from holdfast.client.transaction import arun_in, run_in
 from holdfast.client.wait import Listener, Portal, wait_for_end
-from holdfast.engine import AsyncEngine, Engine
+from holdfast.engine import AsyncEngine, Engine, Statement
 from holdfast.engine.enqueue import ask, enqueue_many
 from holdfast.errors import Refused, translate
 from holdfast.model import Enqueued, NewTask, TaskEnd
@@ -116,6 +116,16 @@ class Client:
                 raise _placed(error, tell.done) from error
 
         return await self._here().link.run(work, repeatable=_repeatable(tasks))
+
+    def emit(self, event: Statement[UUID], tx: Any) -> UUID:
+        if tx is not None:
+            return run_in(tx, event, "emit")
+        return self._pool.run(lambda engine: engine.run(event), repeatable=False)
+
+    async def aemit(self, event: Statement[UUID], tx: Any) -> UUID:
+        if tx is not None:
+            return await arun_in(tx, event, "emit")
+        return await self._here().link.run(lambda engine: engine.run(event), repeatable=False)
 
     def run(self, work: Callable[[Engine], T], *, repeatable: bool = True) -> T:
         """One call. Most may be repeated: reading, cancelling, rescheduling."""

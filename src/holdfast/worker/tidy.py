@@ -1,6 +1,6 @@
-"""Tidying: what claims leave behind because removing it at once would cost them."""
+"""Tidying: what claims and dispatchers leave behind because removing it at once would cost them."""
 
-from holdfast.engine import limit
+from holdfast.engine import limit, outbox
 from holdfast.worker.duty import Ask
 
 
@@ -10,3 +10,14 @@ class SlotTidying:
 
     def run(self, ask: Ask) -> float | None:
         return 0.0 if ask(limit.tidy_slots()) else None
+
+
+class OutboxPruning:
+    """Events that were delivered some time ago, and the record of those that were taken in."""
+
+    name = "outbox"
+    interval = 60.0
+
+    def run(self, ask: Ask) -> float | None:
+        left = ask(outbox.prune_events()) + ask(outbox.prune_inbox())
+        return 0.0 if left else None
