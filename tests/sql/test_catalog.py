@@ -34,6 +34,7 @@ _HANDLERS = {
     *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
 }
 _READER = {
+    *("send_email_history", "send_sms_history"),
     "health",
     *("explain", "list_tasks", "search_tasks", "list_activity", "tail_events", "watch", "watch_many"),
     *("may_read_all", "clock", "status_of", "tokens_at"),

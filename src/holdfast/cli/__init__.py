@@ -19,6 +19,7 @@ from holdfast.cli import (
     mailbox,
     migrate,
     postgres,
+    process,
     queue,
     retention,
     retry,
@@ -53,6 +54,7 @@ COMMAND_FILES = (
     dispatch,
     command,
     health,
+    process,
     migrate,
     postgres,
 )

@@ -86,6 +86,7 @@ grant execute on function comms.reserve_send, comms.keep_message to holdfast_wor
 grant execute on function comms.clear_mailbox to holdfast_operator;
 grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
 grant select on comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
+grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader;
 -- The outbox. Secrets are told to dispatchers, and to nobody else.
 grant execute on function queues.emit, queues.receive to holdfast_client, holdfast_worker;
 grant execute on function

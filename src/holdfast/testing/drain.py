@@ -15,8 +15,10 @@ from holdfast.engine import Engine
 from holdfast.engine.documents import with_zone
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.model import Held, TaskStatus
+from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
-from holdfast.testing.workbench import WORKER_ID, Recorder, Workbench
+from holdfast.testing.workbench import WORKER_ID, Recorder, Workbench, silence
+from holdfast.worker.business import business_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.transaction import JobTransaction
 
@@ -97,27 +99,58 @@ class Drain:
             Workbench(self._recorder, app.handlers, app.middlewares, partial(JobTransaction, dsn), self._beat)
             for app in apps
         ]
+        # Functions in the database, e-mail and text messages: as in a worker, with its settings.
+        self._executors = business_executors(
+            url=dsn,
+            worker_id=WORKER_ID,
+            settings=Settings.load(database_url=dsn),
+            reporter=self._recorder,
+            settled=lambda *_: None,
+            log=silence(),
+        )
 
     def run(self, until: datetime | timedelta | None) -> list[Ran]:
         with self._clock.standing(), asyncio.Runner() as loop:
             end = self._end(until)
-            while job := self._next(end):
-                self._settle(job, self._bench_of(job).run(job, loop))
+            try:
+                while job := self._next(end):
+                    if job.executor in self._executors:
+                        written = loop.run(self._run_elsewhere(job))
+                    else:
+                        written = self._bench_of(job).run(job, loop)
+                    self._settle(job, written)
+            finally:
+                loop.run(self._close_executors())
         return self._ran
 
     async def arun(self, until: datetime | timedelta | None) -> list[Ran]:
         """The engine is called in threads, so that what else runs in this event loop goes on."""
         with self._clock.standing():
             end = self._end(until)
-            while job := await asyncio.to_thread(self._next, end):
-                written = await self._bench_of(job).arun(job)
-                await asyncio.to_thread(self._settle, job, written)
+            try:
+                while job := await asyncio.to_thread(self._next, end):
+                    if job.executor in self._executors:
+                        written = await self._run_elsewhere(job)
+                    else:
+                        written = await self._bench_of(job).arun(job)
+                    await asyncio.to_thread(self._settle, job, written)
+            finally:
+                await self._close_executors()
         return self._ran
 
     def close(self) -> None:
         self._release(self._others)
         for bench in self._benches:
             bench.close()
+
+    async def _run_elsewhere(self, job: Job) -> str | None:
+        self._recorder.forget()
+        job.started, job.phase = time.monotonic(), "running"
+        return await self._executors[job.executor].run(job, None)
+
+    async def _close_executors(self) -> None:
+        for executor in self._executors.values():
+            await executor.close()
 
     def _bench_of(self, job: Job) -> Workbench:
         return next((bench for bench in self._benches if job.type in bench.handlers), self._benches[0])

@@ -80,7 +80,7 @@ class Workbench:
             watch=_Alarm(),
             open_transaction=open_transaction,
             settled=_ignore,
-            log=_silence(),
+            log=silence(),
         )
 
     def run(self, job: Job, loop: asyncio.Runner) -> str | None:
@@ -191,7 +191,7 @@ def _ignore(*given: object) -> None:
     del given
 
 
-def _silence() -> Log:
+def silence() -> Log:
     """What went wrong is in what drain answers, and a test prints nothing else."""
     nothing: Log = structlog.wrap_logger(
         None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
