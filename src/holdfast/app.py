@@ -20,7 +20,7 @@ from holdfast.handle import Handle
 from holdfast.handler import DEFAULT_RETRY, Handler, build_handler
 from holdfast.limits import Limits
 from holdfast.middleware import Middleware
-from holdfast.model import CatchUp, NewSchedule, NewTask, Overlap
+from holdfast.model import CatchUp, NewSchedule, NewTask, Overlap, Reuse
 from holdfast.retry import RetryPolicy
 from holdfast.schedule import build_schedule
 from holdfast.task import Task
@@ -132,6 +132,8 @@ class App:
         executor: str = "python",
         memory: int | str | None = None,
         limits: Limits | None = None,
+        deterministic: bool = False,
+        reuse: Reuse | None = None,
     ) -> Decorator:
         """Make a function the handler of a type. It stays callable as it was."""
         task_type = type
@@ -149,6 +151,8 @@ class App:
                 executor=executor,
                 memory=memory,
                 limits=limits,
+                deterministic=deterministic,
+                reuse=reuse,
             )
             return self._register(handler)
 
@@ -317,5 +321,6 @@ def _described(handler: Handler) -> dict[str, Any]:
         "retry": repr(handler.retry),
         "executor": handler.executor,
         "limits": handler.limits.as_message(),
+        "reuse": handler.reuse,
         **handler.schema(),
     }

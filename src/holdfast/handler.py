@@ -7,7 +7,7 @@ from typing import Any
 from holdfast.codec import ArgumentsCodec, ResultCodec
 from holdfast.errors import InvalidHandler
 from holdfast.limits import NO_LIMITS, Limits
-from holdfast.model import EXECUTORS
+from holdfast.model import EXECUTORS, REUSES, Reuse
 from holdfast.retry import Exponential, RetryPolicy
 from holdfast.signature import name_of, read_signature
 
@@ -30,6 +30,7 @@ class Handler:
     queue: str | None
     priority: int
     limits: Limits
+    reuse: Reuse | None
     arguments: ArgumentsCodec = field(repr=False, compare=False)
     result: ResultCodec = field(repr=False, compare=False)
 
@@ -71,6 +72,8 @@ def build_handler(
     executor: str = "python",
     memory: int | str | None = None,
     limits: Limits | None = None,
+    deterministic: bool = False,
+    reuse: Reuse | None = None,
 ) -> Handler:
     """Refuses what cannot be registered, at decoration and not when the first task fails."""
     name = name_of(function)
@@ -94,6 +97,7 @@ def build_handler(
         queue=queue,
         priority=priority,
         limits=_limits(name, executor, memory, limits),
+        reuse=_reuse(name, deterministic, reuse),
         arguments=ArgumentsCodec(task_type, name, signature),
         result=ResultCodec(task_type, name, signature.result),
     )
@@ -112,6 +116,16 @@ def _limits(name: str, executor: str, memory: int | str | None, limits: Limits |
     if memory is None:
         return limits or NO_LIMITS
     return replace(limits or NO_LIMITS, memory=Limits(memory=memory).memory)
+
+
+def _reuse(name: str, deterministic: bool, reuse: Reuse | None) -> Reuse | None:
+    if reuse not in (None, *REUSES):
+        raise InvalidHandler(f"{name}: reuse {reuse!r} is not one of {', '.join(REUSES)}")
+    if reuse is not None and not deterministic:
+        raise InvalidHandler(
+            f"{name}: only the result of a deterministic task can be reused", hint="Add deterministic=True."
+        )
+    return (reuse or "succeeded") if deterministic else None
 
 
 def _seconds(name: str, option: str, given: object) -> float | None:

@@ -42,6 +42,11 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 ScheduleState = Literal["active", "paused", "orphaned", "broken"]
 
 
+# succeeded: a run of the same spec that has succeeded · active: that, or one that is under way
+Reuse = Literal["succeeded", "active"]
+REUSES: tuple[Reuse, ...] = get_args(Reuse)
+
+
 class RawJson(str):
     """JSON that is text already: sent as it is, with every digit."""
 
@@ -68,6 +73,7 @@ class NewTask:
     metadata: Mapping[str, Any] | RawJson | None = None
     delay: timedelta | None = None
     concurrency_key: str | None = None
+    reuse: Reuse | None = None
 
 
 @dataclass(slots=True)
@@ -175,6 +181,7 @@ class TaskFilter:
     queue: str | None = None
     type_prefix: str | None = None
     since: datetime | None = None
+    spec_hash: str | None = None
 
 
 EVERY_TASK = TaskFilter()
@@ -639,3 +646,12 @@ class HealthLine:
     value: float | None
     message: str
     advice: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What one start of a worker ran with."""
+
+    worker_id: str
+    recorded_at: datetime
+    environment: Json

@@ -81,6 +81,7 @@ class Task(Generic[P, R, F]):
             metadata=with_trace(metadata),
             delay=check_moment(run_at, delay),
             concurrency_key=concurrency_key,
+            reuse=handler.reuse,
         )
 
     def enqueue(

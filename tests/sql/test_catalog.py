@@ -22,6 +22,7 @@ ROLES = [
 _SCHEDULE_ACTS = {"pause_schedule", "resume_schedule", "remove_schedule", "run_schedule"}
 _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client"),
+    *("enqueue_reusing", "find_run", "keep_run"),
     *("cancel", "reschedule", "explain", "list_tasks", "search_tasks", "watch", "watch_many"),
     *("may_read_all", "clock", "status_of", "add_schedule", "add_schedule_for_client"),
     *("emit", "receive", "tail_events"),
@@ -55,7 +56,15 @@ MAY_EXECUTE = {
         *("declare_schedules", "due_schedules", "next_firing", "plan_schedule", "fire_schedule"),
         *("prune_firings", "measure"),
         *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
-        *("is_registered", "recover_workers", "prune", "record_killed", "explain", "run_function"),
+        *(
+            "is_registered",
+            "recover_workers",
+            "prune",
+            "record_killed",
+            "record_environment",
+            "explain",
+            "run_function",
+        ),
         *("may_read_all", "clock", "status_of"),
         *("emit", "receive", "prune_events", "prune_inbox"),
         "tidy_slots",
@@ -67,7 +76,7 @@ MAY_EXECUTE = {
     | {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
-        *("cancel", "retry", "delete_task", "restore_task", "reschedule", "pause", "resume"),
+        *("cancel", "retry", "replay", "delete_task", "restore_task", "reschedule", "pause", "resume"),
         *("sweep", "recover_workers", "clear_mailbox"),
         *("prune", "set_retention", "drop_retention"),
         *("sweep", "recover_workers"),
@@ -81,7 +90,7 @@ _EVENTS = ("event_status", "delivery_status")
 _VIEWS = {
     *("task_status", "task_event", "task_error"),
     *("queue_status", "queue_act"),
-    *("worker_status", "worker_loss", "retention_policy"),
+    *("worker_status", "worker_loss", "provenance", "retention_policy"),
     *("queue_status", "queue_act", "limit_status"),
     *("worker_status", "worker_loss"),
     *("outbox_status", "dispatcher_status"),
@@ -101,7 +110,16 @@ MAY_SELECT = {
 
 # What others may call and that runs with the caller's own rights, because it has to see who really calls.
 INVOKERS = {
-    *("enqueue", "enqueue_many", "add_schedule", "run_function", "may_read_all", "clock", "status_of"),
+    *(
+        "enqueue",
+        "enqueue_many",
+        "enqueue_reusing",
+        "add_schedule",
+        "run_function",
+        "may_read_all",
+        "clock",
+        "status_of",
+    ),
     *("next_check", "refuse_change"),
     "tokens_at",
 }

@@ -38,6 +38,9 @@ def list_tasks(
     queue: QueueOption = None,
     type_prefix: TypeOption = None,
     since: SinceOption = None,
+    spec: Annotated[
+        str | None, typer.Option(metavar="HASH", help="Only those of this spec hash, which show prints.")
+    ] = None,
     before: Annotated[
         UUID | None, typer.Option(metavar="ID", help="Only those older than this task.")
     ] = None,
@@ -47,7 +50,7 @@ def list_tasks(
 ) -> None:
     """List tasks, newest first, a page at a time."""
     with connected(database_url) as engine:
-        matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since))
+        matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since), spec)
         # One more than is shown tells whether there is another page.
         found = engine.list_tasks(matching, before, limit + 1)
     page = found[:limit]
@@ -83,7 +86,13 @@ def _print_page(page: list[TaskStatus]) -> None:
 
 def _next_command(context: typer.Context, before: UUID) -> str:
     """The same command, to be pasted: its filters and where the next page begins."""
-    given = {"--status": "status", "--queue": "queue", "--type": "type_prefix", "--limit": "limit"}
+    given = {
+        "--status": "status",
+        "--queue": "queue",
+        "--type": "type_prefix",
+        "--spec": "spec",
+        "--limit": "limit",
+    }
     words = ["holdfast", "list"]
     for option, name in given.items():
         if context.params[name] is not None:

@@ -22,19 +22,32 @@ def register(app: typer.Typer) -> None:
     app.command()(why)
 
 
-def show(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def show(
+    task_id: TaskArgument,
+    *,
+    provenance: Annotated[
+        bool, typer.Option("--provenance", help="Also what its workers ran with: versions, commit, host.")
+    ] = False,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
     """Show all that is known about a task: its fields, its life, its errors, who was told of it."""
     with connected(database_url) as engine:
         task = find(engine, task_id)
         events = engine.task_events(task_id)
         errors = engine.task_errors(task_id)
         deliveries = engine.task_deliveries(task_id)
+        workers = sorted({event.worker_id for event in events if event.worker_id is not None})
+        ran_with = engine.provenance(workers) if provenance else []
     if as_json:
-        print_json({**asdict(task), "events": events, "errors": errors, "deliveries": deliveries})
+        told = {"provenance": ran_with} if provenance else {}
+        print_json({**asdict(task), "events": events, "errors": errors, "deliveries": deliveries, **told})
         return
     _print_task(task)
     _print_life(events, errors)
     _print_deliveries(deliveries)
+    for one in ran_with:
+        typer.echo(f"\n{printable(one.worker_id)} ran with\n{pretty(one.environment)}")
 
 
 def why(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:

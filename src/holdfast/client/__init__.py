@@ -68,6 +68,8 @@ class Client:
     async def aenqueue(self, task: NewTask, tx: Any) -> Enqueued:
         if tx is not None:
             return await arun_in(tx, ask(task), "enqueue")
+        if task.reuse is not None and task.idempotency_key is None:  # which a batch cannot do
+            return await self._here().link.run(lambda engine: engine.ask(task), repeatable=False)
         return await self._here().gatherer.enqueue(task)
 
     def enqueue_many(self, tasks: Tasks, tx: Any, progress: Progress | None) -> list[Enqueued]:

@@ -91,6 +91,7 @@ class Engine:
 
     enqueue = _method(_enqueue.enqueue)
     enqueue_many = _method(_enqueue.enqueue_many)
+    enqueue_reusing = _method(_enqueue.enqueue_reusing)
     enqueue_written = _method(_enqueue.enqueue_written)
     ask = _method(_enqueue.ask)
 
@@ -107,6 +108,7 @@ class Engine:
 
     cancel = _method(_task.cancel)
     retry = _method(_task.retry)
+    replay = _method(_task.replay)
     delete_task = _method(_task.delete_task)
     restore_task = _method(_task.restore_task)
     reschedule = _method(_task.reschedule)
@@ -127,6 +129,8 @@ class Engine:
     queue_status = _method(_fleet.queue_status)
     register_worker = _method(_fleet.register_worker)
     retire_worker = _method(_fleet.retire_worker)
+    record_environment = _method(_fleet.record_environment)
+    provenance = _method(_fleet.provenance)
     is_registered = _method(_fleet.is_registered)
     recover_workers = _method(_fleet.recover_workers)
     mark_idle = _method(_fleet.mark_idle)
@@ -237,6 +241,7 @@ class AsyncEngine:
 
     enqueue = _async_method(_enqueue.enqueue)
     enqueue_many = _async_method(_enqueue.enqueue_many)
+    enqueue_reusing = _async_method(_enqueue.enqueue_reusing)
     enqueue_written = _async_method(_enqueue.enqueue_written)
     ask = _async_method(_enqueue.ask)
 
@@ -253,6 +258,7 @@ class AsyncEngine:
 
     cancel = _async_method(_task.cancel)
     retry = _async_method(_task.retry)
+    replay = _async_method(_task.replay)
     delete_task = _async_method(_task.delete_task)
     restore_task = _async_method(_task.restore_task)
     reschedule = _async_method(_task.reschedule)
@@ -273,6 +279,8 @@ class AsyncEngine:
     queue_status = _async_method(_fleet.queue_status)
     register_worker = _async_method(_fleet.register_worker)
     retire_worker = _async_method(_fleet.retire_worker)
+    record_environment = _async_method(_fleet.record_environment)
+    provenance = _async_method(_fleet.provenance)
     is_registered = _async_method(_fleet.is_registered)
     recover_workers = _async_method(_fleet.recover_workers)
     mark_idle = _async_method(_fleet.mark_idle)

@@ -19,6 +19,7 @@ from holdfast.engine.statement import (
     due,
     integer,
     many,
+    only,
     scalar,
     span,
     text,
@@ -69,8 +70,29 @@ def enqueue_written(tasks: str) -> Statement[list[Enqueued]]:
     return call("queues.enqueue_many", many(Enqueued), written, columns_of(Enqueued))
 
 
+def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:
+    """The task, or a run of the same spec that may stand for it."""
+    arguments = {
+        "type": text(task.type),
+        "payload": document(task.payload),
+        "queue": text(task.queue),
+        "priority": integer(task.priority),
+        "run_at": due(task.run_at, task.delay),
+        "max_attempts": integer(task.max_attempts),
+        "timeout": span(task.timeout),
+        "lease": span(task.lease),
+        "executor": text(task.executor),
+        "metadata": None if task.metadata is None else document(task.metadata),
+        "concurrency_key": text(task.concurrency_key),
+        "reuse": text(task.reuse),
+    }
+    return call("queues.enqueue_reusing", only(Enqueued), arguments, columns_of(Enqueued))
+
+
 def ask(task: NewTask) -> Statement[Enqueued]:
     """The shortest way that also says whether the task is new: without a key it always is."""
+    if task.reuse is not None and task.idempotency_key is None:
+        return enqueue_reusing(task)
     if task.idempotency_key is not None:
         batch = enqueue_many([task])
         return Statement(batch.sql, batch.params, lambda rows: batch.decode(rows)[0])

@@ -1,13 +1,15 @@
 """Statements about queues, the workers that serve them, and the clock that all share."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from holdfast.engine.statement import (
     Statement,
     boolean,
     call,
     columns_of,
+    document,
     integer,
     many,
     nothing,
@@ -16,7 +18,7 @@ from holdfast.engine.statement import (
     text,
     texts,
 )
-from holdfast.model import HealthLine, LostWorker, QueueStatus, WorkerStatus
+from holdfast.model import HealthLine, LostWorker, Provenance, QueueStatus, WorkerStatus
 
 
 def clock() -> Statement[datetime]:
@@ -110,3 +112,15 @@ def health() -> Statement[list[HealthLine]]:
 def measure() -> Statement[bool]:
     """Answers whether it was done: not if somebody has just done it."""
     return call("queues.measure", scalar, {})
+
+
+def record_environment(worker_id: str, environment: Mapping[str, Any]) -> Statement[None]:
+    arguments = {"worker_id": text(worker_id), "environment": document(environment)}
+    return call("queues.record_environment", nothing, arguments)
+
+
+def provenance(worker_ids: Sequence[str]) -> Statement[list[Provenance]]:
+    """What these workers ran with."""
+    where = "answer.worker_id = any ($1::text[])"
+    sql = f"select {columns_of(Provenance)} from queues.provenance answer where {where}"  # noqa: S608 - our names only
+    return Statement(sql, (list(worker_ids),), many(Provenance))

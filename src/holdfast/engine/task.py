@@ -74,6 +74,11 @@ def explain(task_id: UUID) -> Statement[str]:
     return call("queues.explain", scalar, {"task_id": uuid(task_id)})
 
 
+def replay(task_id: UUID, reason: str | None = None) -> Statement[UUID]:
+    """The same spec again, as a new task."""
+    return call("queues.replay", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
+
+
 def list_tasks(
     matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
 ) -> Statement[list[TaskStatus]]:
@@ -137,4 +142,5 @@ def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -
         "since": instant(matching.since),
         "before": uuid(before),
         "max_tasks": integer(max_tasks),
+        "spec_hash": text(matching.spec_hash),
     }

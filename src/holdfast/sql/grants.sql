@@ -39,6 +39,7 @@ grant execute on function
   queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_one_for_client,
   queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.watch
 to holdfast_client;
+grant execute on function queues.enqueue_reusing, queues.find_run, queues.keep_run to holdfast_client;
 grant execute on function
   queues.enqueue_for_process, queues.enqueue_one_for_process, queues.nudge, queues.next_check, queues.refuse_change
 to holdfast_process;
@@ -46,7 +47,8 @@ to holdfast_process;
 grant execute on function
   queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
   queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.term_left, queues.resign, queues.explain,
-  queues.is_registered, queues.recover_workers, queues.prune, queues.record_killed
+  queues.is_registered, queues.recover_workers, queues.prune, queues.record_killed,
+  queues.record_environment
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.last_error to holdfast_worker;
@@ -66,6 +68,9 @@ grant execute on function
   queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause, queues.resume, queues.sweep,
   queues.recover_workers, queues.set_retention, queues.drop_retention, queues.prune
 to holdfast_operator;
+
+grant execute on function queues.replay to holdfast_operator;
+grant select on queues.provenance to holdfast_reader;
 
 grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
 grant execute on function queues.may_read_all, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;

@@ -13,7 +13,9 @@ from typing import Any
 from holdfast import __version__
 from holdfast.engine import Statement, fleet, schedule
 from holdfast.errors import DatabaseUnavailable, HoldfastError, Refused, TryAgain
+from holdfast.executors.origin import find_origin
 from holdfast.settings import Settings
+from holdfast.worker.environment import describe_environment
 from holdfast.worker.last_resort import STUCK_EXIT_CODE
 from holdfast.worker.logs import Log, worker_log
 from holdfast.worker.metrics import Metrics
@@ -114,6 +116,18 @@ class Worker:
                 return True
         return False
 
+    async def _record_environment(self) -> None:
+        """For whoever asks later what ran a task. Nothing depends on it."""
+        app = self._app
+        try:
+            found = await asyncio.to_thread(
+                lambda: describe_environment(find_origin(app, app.origin), app.handlers)
+            )
+            recording = fleet.record_environment(self.worker_id, found)
+            await self._parts.claiming.run(lambda: recording, seconds=LAST_WORDS_SECONDS)
+        except Exception as error:  # noqa: BLE001 - as said
+            self._log.warning("environment_not_recorded", error=str(error))
+
     def _registration(self) -> Statement[None]:
         settings = self._settings
         return fleet.register_worker(
@@ -151,6 +165,7 @@ class Worker:
             asyncio.create_task(parts.claim_loop.run(), name="claim"),
             asyncio.create_task(parts.settler.run(), name="settle"),
             asyncio.create_task(parts.listener.run(), name="listen"),
+            asyncio.create_task(self._record_environment(), name="record"),
         ]
         self._log.info("worker_started", **described(self._settings))
         self._warn_of_unserved()
@@ -165,7 +180,7 @@ class Worker:
             await self._wind_down()
 
     async def _until_stopped(self) -> None:
-        """The listener ends by itself where there is nothing to hear; any other end is a failure."""
+        """Some end by themselves: the listener where there is nothing to hear, and what is done once."""
         stopping = asyncio.create_task(self._stopping.wait())
         waiting: set[asyncio.Task[Any]] = {stopping, *self._loops}
         try:

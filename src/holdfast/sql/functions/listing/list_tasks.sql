@@ -7,7 +7,8 @@ create or replace function queues.list_tasks(
   type_prefix text default null,
   since timestamptz default null,
   before uuid default null,
-  max_tasks integer default 50)
+  max_tasks integer default 50,
+  spec_hash text default null)
 returns setof queues.task_status
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -21,6 +22,7 @@ declare
   _now constant timestamptz := queues.clock();
   _all constant boolean := queues.may_read_all();
   _before constant uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
+  _hash bytea;
   _ids uuid[];
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
@@ -28,28 +30,31 @@ begin
   elsif status not in ('scheduled', 'pending', 'retrying', 'claimed', 'running', 'succeeded', 'failed', 'dead_letter', 'cancelled') then
     raise exception using errcode = 'QF400', message = format('status %s is unknown', to_json(status)),
       hint = 'Known are: scheduled, pending, retrying, claimed, running, succeeded, failed, dead_letter, cancelled.';
+  elsif spec_hash !~ '^[0-9a-fA-F]{64}$' then
+    raise exception using errcode = 'QF400', message = format('spec_hash %s is not 64 hexadecimal digits', to_json(spec_hash));
   end if;
+  _hash := decode(spec_hash, 'hex');
 
   if status in ('scheduled', 'pending', 'retrying') then
     _ids := array(
       select r.task_id from queues.ready r
       cross join lateral (select * from queues.task t where t.task_id = r.task_id offset 0) t
       where r.task_id < _before and queues.status_of(null, null, null, r.attempt, r.run_at, _now) = list_tasks.status
-        and queues.matches(t, list_tasks.queue, type_prefix, since, _all)
+        and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
       order by r.task_id desc limit max_tasks);
   elsif status in ('claimed', 'running') then
     _ids := array(
       select l.task_id from queues.lease l
       cross join lateral (select * from queues.task t where t.task_id = l.task_id offset 0) t
       where l.task_id < _before and (l.started_at is not null) = (list_tasks.status = 'running')
-        and queues.matches(t, list_tasks.queue, type_prefix, since, _all)
+        and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
       order by l.task_id desc limit max_tasks);
   elsif status in ('failed', 'dead_letter', 'cancelled') then
     _ids := array(
       select o.task_id from queues.outcome o
       cross join lateral (select * from queues.task t where t.task_id = o.task_id offset 0) t
       where o.status = list_tasks.status and o.status <> 'succeeded' and o.task_id < _before
-        and queues.matches(t, list_tasks.queue, type_prefix, since, _all)
+        and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
       order by o.task_id desc limit max_tasks);
   elsif type_prefix is not null then
     _ids := array(
@@ -58,7 +63,7 @@ begin
       cross join lateral (
         select t.task_id from queues.task t
         where t.type = known.type and t.task_id < _before
-          and queues.matches(t, list_tasks.queue, type_prefix, since, _all)
+          and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
           -- Not exists, which the planner may turn into reading the whole table once.
           and (list_tasks.status is null or (
             select true from queues.outcome o where o.task_id = t.task_id and o.status = list_tasks.status limit 1))
@@ -69,17 +74,17 @@ begin
       select o.task_id from queues.outcome o
       cross join lateral (select * from queues.task t where t.task_id = o.task_id offset 0) t
       where o.status = list_tasks.status and o.task_id < _before
-        and queues.matches(t, list_tasks.queue, null, since, _all)
+        and queues.matches(t, list_tasks.queue, null, since, _all, _hash)
       order by o.task_id desc limit max_tasks);
   else
     _ids := array(
       select t.task_id from queues.task t
-      where t.task_id < _before and queues.matches(t, list_tasks.queue, null, since, _all)
+      where t.task_id < _before and queues.matches(t, list_tasks.queue, null, since, _all, _hash)
       order by t.task_id desc limit max_tasks);
   end if;
   return query select s.* from queues.task_status s where s.task_id = any (_ids) order by s.task_id desc;
 end
 $$;
 
-comment on function queues.list_tasks(text, text, text, timestamptz, uuid, integer) is
+comment on function queues.list_tasks(text, text, text, timestamptz, uuid, integer, text) is
   'One page of tasks, newest first: those that match every filter given and come before the task_id given.';

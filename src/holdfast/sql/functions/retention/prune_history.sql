@@ -1,4 +1,4 @@
--- Removes what is remembered of queues and of lost workers for longer than the policy for history says, and answers how much that was.
+-- Removes what is remembered of queues, of lost workers and of what workers ran with for longer than the policy for history says, and answers how much that was.
 -- Behind prune.
 create or replace function queues.prune_history(max_rows integer, dry_run boolean, now timestamptz)
 returns integer
@@ -14,14 +14,19 @@ declare
   _losses constant text[] := array(
     select l.worker_id from queues.loss l where l.lost_at < _cutoff
     order by l.worker_id limit max_rows - cardinality(_acts) for update skip locked);
+  _environments constant text[] := array(
+    select e.worker_id from queues.worker_environment e where e.recorded_at < _cutoff
+      and (select true from queues.worker w where w.worker_id = e.worker_id limit 1) is null
+    order by e.worker_id limit max_rows - cardinality(_acts) - cardinality(_losses) for update skip locked);
 begin
   if not coalesce(dry_run, false) then
     delete from queues.act a where a.act_id = any (_acts);
     delete from queues.loss l where l.worker_id = any (_losses) and l.lost_at < _cutoff;
+    delete from queues.worker_environment e where e.worker_id = any (_environments);
   end if;
-  return cardinality(_acts) + cardinality(_losses);
+  return cardinality(_acts) + cardinality(_losses) + cardinality(_environments);
 end
 $$;
 
 comment on function queues.prune_history(integer, boolean, timestamptz) is
-  'Removes what is remembered of queues and of lost workers for longer than the policy for history says.';
+  'Removes what is remembered of queues, of lost workers and of what workers ran with for longer than the policy for history says.';

@@ -1,0 +1,39 @@
+-- Enqueues a deterministic task, or answers with a run of the same spec: with succeeded, one that has succeeded; with active, also one that is
+-- under way. Never one of another type, executor, payload or login. For holdfast_client and holdfast_process.
+-- Locks: the row of the spec.
+-- Security invoker, as enqueue is, so that who may enqueue what is decided for whoever really calls.
+create or replace function queues.enqueue_reusing(
+  type text,
+  payload jsonb default '{}',
+  queue text default null,
+  priority integer default 0,
+  run_at timestamptz default null,
+  max_attempts integer default 3,
+  timeout interval default null,
+  lease interval default null,
+  executor text default null,
+  metadata jsonb default null,
+  concurrency_key text default null,
+  reuse text default 'succeeded')
+returns table (task_id uuid, created boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  _task_id uuid := queues.find_run(type, payload, executor, reuse);
+begin
+  if _task_id is not null then
+    return query select _task_id, false;
+    return;
+  end if;
+  _task_id := queues.enqueue(type, payload, queue, priority, run_at, null, max_attempts, timeout, lease, executor, metadata,
+    concurrency_key);
+  perform queues.keep_run(_task_id);
+  return query select _task_id, true;
+end
+$$;
+
+comment on function queues.enqueue_reusing(
+  text, jsonb, text, integer, timestamptz, integer, interval, interval, text, jsonb, text, text) is
+  'Enqueues a deterministic task, or answers with a run of the same spec.';

@@ -1,0 +1,40 @@
+-- The run that a deterministic task can reuse: one of the same spec and login that has succeeded, or, with active, is under way; else null.
+-- Until the transaction ends, nobody else is answered for this spec, so that two who ask at once get one run.
+-- For holdfast_client and holdfast_process, behind enqueue_reusing. Locks: the row of the spec.
+create or replace function queues.find_run(type text, payload jsonb, executor text, reuse text)
+returns uuid
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_variable
+declare
+  _hash bytea;
+  _holder uuid;
+begin
+  if reuse is null or reuse not in ('succeeded', 'active') then
+    raise exception using errcode = 'QF400', message = format('reuse %s is unknown', to_json(reuse)),
+      hint = 'Known are: succeeded, active.';
+  elsif type is null or payload is null or payload = 'null' or queues.problem_with_document(payload,
+    (select s.value from queues.setting s where s.name = 'max_payload_bytes')) is not null
+  then
+    return null;  -- which enqueue refuses, with a message
+  end if;
+  _hash := queues.spec_hash(type, queues.executor_for(executor, payload), payload);
+  insert into queues.reusable (spec_hash, enqueued_by) values (_hash, session_user) on conflict do nothing;
+  select r.task_id into _holder from queues.reusable r
+  where r.spec_hash = _hash and r.enqueued_by = session_user for update;
+  -- A statement of its own, so that it sees what others committed while we waited.
+  return (
+    select t.task_id from queues.task t
+    left join queues.outcome o on o.task_id = t.task_id
+    where t.task_id = _holder
+      and (o.status = 'succeeded' or find_run.reuse = 'active' and o.task_id is null)
+      and (select true from queues.deletion d where d.task_id = t.task_id limit 1) is null);
+end
+$$;
+
+comment on function queues.find_run(text, jsonb, text, text) is
+  'The run that a deterministic task can reuse: one of the same spec and login that has succeeded, or is under way.';

@@ -1,0 +1,44 @@
+"""Deterministic tasks: the same arguments are run once."""
+
+import pytest
+
+from holdfast import App
+from holdfast.errors import InvalidHandler
+from support.database import Database
+from support.engine import claim_one, end
+
+
+async def test_enqueue_answers_with_a_run_of_the_same_spec(db: Database) -> None:
+    app = App(db.dsn)
+
+    @app.task("default.square", deterministic=True)
+    def square(n: int) -> int:
+        return n * n
+
+    @app.task("default.cube", deterministic=True, reuse="active")
+    def cube(n: int) -> int:
+        return n**3
+
+    first, joined = square.enqueue(3), cube.enqueue(3)
+    assert [first.created, joined.created] == [True, True]
+    assert (cube.enqueue(3).task_id, cube.enqueue(n=3).created) == (joined.task_id, False)
+    assert (await cube.aenqueue(3)).task_id == joined.task_id
+    assert square.enqueue(3).created, "nothing has succeeded yet"
+
+    conn = db.connect()
+    while True:
+        task = claim_one(conn)
+        end(conn, task, result=9)
+        if task["task_id"] == first.task_id:
+            break
+    again = square.enqueue(3)
+    assert (again.task_id, again.created, again.result(10)) == (first.task_id, False, 9)
+    assert square.enqueue(4).created
+    assert square.enqueue(3, key="mine").created, "a key goes first"
+    app.close()
+
+
+@pytest.mark.parametrize("options", [{"reuse": "active"}, {"deterministic": True, "reuse": "always"}])
+def test_what_makes_no_sense_is_refused(options: dict[str, object]) -> None:
+    with pytest.raises(InvalidHandler):
+        App().task("default.odd", **options)(lambda: None)  # type: ignore[arg-type]
