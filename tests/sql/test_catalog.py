@@ -84,7 +84,7 @@ MAY_EXECUTE = {
     },
     "holdfast_reader": _READER,
 }
-_SENDS = ("send_email_status", "send_sms_status")
+_SENDS = ("send_email_status", "send_sms_status", "send_event")
 _SCHEDULES = ("schedule_status", "schedule_event")
 _EVENTS = ("event_status", "delivery_status")
 _VIEWS = {

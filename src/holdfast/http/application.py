@@ -11,6 +11,7 @@ from holdfast.client import Address
 from holdfast.http import api, probes
 from holdfast.http.guard import LOCAL_HOSTS, Guard
 from holdfast.http.openapi import describe
+from holdfast.http.pages import add_pages, respond
 from holdfast.http.problem import explain_with_problems
 from holdfast.http.site import Options, Site
 from holdfast.settings import Settings
@@ -64,9 +65,10 @@ def assemble(site: Site) -> FastAPI:
         redirect_slashes=False,
     )
     web.state.site = site
-    explain_with_problems(web)
+    explain_with_problems(web, respond)
     web.include_router(api.router)
     web.include_router(probes.router)
+    add_pages(web)
     web.add_middleware(Guard, hosts=site.options.hosts)
     web.openapi = lambda: describe(web)  # type: ignore[method-assign] # how FastAPI wants it to be replaced
     return web

@@ -1,5 +1,6 @@
 """What went wrong, as problem+json (RFC 9457): with the engine's own code where the engine refused."""
 
+from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
@@ -87,18 +88,16 @@ def problem_of(error: errors.HoldfastError) -> Problem:
     return Problem(status, error.message, code=code, hint=error.hint, headers=headers)
 
 
-def explain_with_problems(app: FastAPI) -> None:
-    """Let every error of this application be answered with a problem."""
+def explain_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:
+    """Let every error of this application be answered with a problem, in the form that `respond` gives it."""
 
     async def ours(request: Request, error: Exception) -> Response:
-        del request
         assert isinstance(error, errors.HoldfastError)  # noqa: S101 - registered for nothing else
-        return problem_of(error).response()
+        return respond(request, problem_of(error))
 
     async def raised(request: Request, error: Exception) -> Response:
-        del request
         assert isinstance(error, Problem)  # noqa: S101 - registered for nothing else
-        return error.response()
+        return respond(request, error)
 
     async def plain(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
@@ -107,18 +106,16 @@ def explain_with_problems(app: FastAPI) -> None:
             detail = f"there is nothing at {request.url.path}"
         elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = ", ".join(_methods_at(request))
-        return Problem(error.status_code, detail, headers=headers).response()
+        return respond(request, Problem(error.status_code, detail, headers=headers))
 
     async def invalid(request: Request, error: Exception) -> Response:
-        del request
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
-        return Problem(400, _first_of(error)).response()
+        return respond(request, Problem(400, _first_of(error)))
 
     async def unexpected(request: Request, error: Exception) -> Response:
         log.error("unexpected_error", path=request.url.path, exc_info=error)
-        return Problem(
-            500, "something went wrong that nobody expected; the log of the server has it"
-        ).response()
+        told = "something went wrong that nobody expected; the log of the server has it"
+        return respond(request, Problem(500, told))
 
     app.add_exception_handler(errors.HoldfastError, ours)
     app.add_exception_handler(Problem, raised)

@@ -13,6 +13,7 @@ from holdfast.client import Address
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller
 from holdfast.http.database import Database, Work
+from holdfast.http.throttle import Throttle
 from holdfast.http.waits import Waits
 from holdfast.task import Task
 
@@ -37,6 +38,13 @@ class Options:
     samples: bool = True
 
 
+@dataclass(slots=True)
+class Live:
+    """How many pages are open that are kept alive."""
+
+    count: int = 0
+
+
 @dataclass
 class Site:
     """One per application. Connections are made in the event loop that asks first."""
@@ -44,6 +52,8 @@ class Site:
     address: Address
     options: Options
     tasks: Mapping[str, Task[..., Any]]
+    live: Live = field(default_factory=Live)
+    throttle: Throttle = field(default_factory=Throttle)
     _rooms: dict[asyncio.AbstractEventLoop, "Room"] = field(default_factory=dict)
 
     @property

@@ -119,3 +119,4 @@ to holdfast_operator;
 grant execute on function queues.watch_many, queues.search_tasks to holdfast_client, holdfast_reader;
 grant execute on function queues.list_activity to holdfast_reader;
 grant select on queues.access_token_status, queues.access_event to holdfast_operator;
+grant select on comms.send_event to holdfast_reader, holdfast_client;

@@ -1,0 +1,69 @@
+"""Logging in with an access token, and out again."""
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+
+from holdfast.http.access import hash_of, looks_like_token, new_session
+from holdfast.http.pages.render import environment
+from holdfast.http.pages.visit import cookie_name, read_act, read_form, safe_path, visit_of
+from holdfast.http.site import site_of
+from holdfast.http.throttle import WINDOW_SECONDS
+
+router = APIRouter(include_in_schema=False)
+
+
+@router.get("/login")
+async def show_login(request: Request) -> Response:
+    site = site_of(request)
+    if not site.options.asks_for_login:
+        return RedirectResponse(f"{request.scope.get('root_path', '')}/", 303)
+    return _form(request, safe_path(request.query_params.get("next", "/")))
+
+
+@router.post("/login")
+async def log_in(request: Request) -> Response:
+    site = site_of(request)
+    form = await read_form(request)
+    wanted = safe_path(form.get("next", "/"))
+    address = request.client.host if request.client else ""
+    if site.throttle.is_closed_to(address):
+        return _form(request, wanted, "Too many failed logins. Wait a minute, then try again.", 429)
+    token, session = form.get("token", "").strip(), new_session()
+    access = None
+    if looks_like_token(token):
+        access = await site.operate(
+            None, lambda engine: engine.open_session(hash_of(token), hash_of(session), None, address)
+        )
+    if access is None:
+        site.throttle.failed(address)
+        return _form(request, wanted, "This access token is unknown, expired or revoked.", 403)
+    root = request.scope.get("root_path", "")
+    answer = RedirectResponse(f"{root}{wanted}", 303)
+    answer.set_cookie(
+        cookie_name(request),
+        session,
+        path=root or "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+    return answer
+
+
+@router.post("/logout")
+async def log_out(request: Request) -> Response:
+    visit = await visit_of(request)
+    await read_act(visit, "read")
+    name = cookie_name(request)
+    session = request.cookies.get(name, "")
+    await visit.site.operate(visit.caller, lambda engine: engine.close_session(hash_of(session)))
+    answer = RedirectResponse(f"{visit.root}/login", 303)
+    answer.delete_cookie(name, path=visit.root or "/", httponly=True, samesite="strict")
+    return answer
+
+
+def _form(request: Request, wanted: str, refusal: str = "", status: int = 200) -> Response:
+    root = request.scope.get("root_path", "")
+    html = environment.get_template("login.html").render(root=root, wanted=wanted, refusal=refusal)
+    headers = {"Retry-After": f"{WINDOW_SECONDS:.0f}"} if status == 429 else {}  # noqa: PLR2004 - the status of HTTP
+    return HTMLResponse(html, status, headers=headers)

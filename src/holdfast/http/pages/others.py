@@ -1,0 +1,114 @@
+"""Workers, schedules, sends, the outbox, the mailbox, and who may come in."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from holdfast.engine import AsyncEngine
+from holdfast.engine.send import list_sends, send_events
+from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
+from holdfast.http.problem import Problem
+from holdfast.model import TaskFilter
+
+router = APIRouter(include_in_schema=False)
+
+MOST_HELD = 200
+MOST_DIGITS = 18  # of a bigint
+
+
+async def load_workers(visit: Visit) -> Mapping[str, Any]:
+    async def look(engine: AsyncEngine) -> dict[str, Any]:
+        pages = [
+            await engine.list_tasks(TaskFilter(status=status), None, MOST_HELD)
+            for status in ("running", "claimed")
+        ]
+        return {"workers": await engine.worker_status(), "tasks": [task for page in pages for task in page]}
+
+    found = await visit.site.read(look)
+    held: dict[str, list[Any]] = {}
+    for task in found["tasks"]:
+        held.setdefault(task.worker_id or "", []).append(task)
+    return {"workers": found["workers"], "held": held}
+
+
+async def load_schedules(visit: Visit) -> Mapping[str, Any]:
+    return {"schedules": await visit.site.read(lambda engine: engine.schedule_status())}
+
+
+async def load_mailbox(visit: Visit) -> Mapping[str, Any]:
+    return {"messages": await visit.site.read(lambda engine: engine.list_mailbox(limit=100))}
+
+
+async def load_processes(visit: Visit) -> Mapping[str, Any]:
+    return {"sends": await visit.site.read(lambda engine: engine.run(list_sends()))}
+
+
+async def load_send(visit: Visit) -> Mapping[str, Any]:
+    channel, number = visit.request.path_params["channel"], visit.request.path_params["send_id"]
+    if channel not in ("email", "sms") or not _is_number(number):
+        raise Problem(404, "there is no such send")
+
+    async def look(engine: AsyncEngine) -> dict[str, Any]:
+        send = await engine.send_status(channel, int(number))
+        if send is None:
+            raise Problem(404, f"there is no send {number}")
+        facts = await engine.run(send_events(channel, int(number)))
+        return {"send": send, "channel": channel, "facts": facts}
+
+    return await visit.site.read(look)
+
+
+async def load_outbox(visit: Visit) -> Mapping[str, Any]:
+    return {"subscriptions": await visit.site.read(lambda engine: engine.outbox_status())}
+
+
+async def load_access(visit: Visit) -> Mapping[str, Any]:
+    if not visit.caller.may("admin"):
+        raise Problem(403, "only those with the scope admin may see who may come in", code="scope_missing")
+
+    async def look(engine: AsyncEngine) -> dict[str, Any]:
+        return {"tokens": await engine.access_tokens(), "acts": await engine.access_events(100)}
+
+    return await visit.site.operate(visit.caller, look)
+
+
+offer(router, "/workers", Page("workers.html", "/workers", load_workers))
+offer(router, "/schedules", Page("schedules.html", "/schedules", load_schedules))
+offer(router, "/processes", Page("processes.html", "/processes", load_processes))
+offer(router, "/processes/{channel}/{send_id}", Page("send.html", "/processes", load_send))
+offer(router, "/outbox", Page("outbox.html", "/outbox", load_outbox))
+offer(router, "/mailbox", Page("mailbox.html", "/mailbox", load_mailbox))
+offer(router, "/access", Page("access.html", "/access", load_access))
+
+
+@router.post("/schedules/{act}")
+async def act_on_schedule(request: Request, act: str) -> Response:
+    visit = await visit_of(request)
+    form = await read_act(visit, "operate")
+    name, reason = form.get("name", ""), reason_of(form)
+    if act == "pause":
+        await visit.site.operate(visit.caller, lambda engine: engine.pause_schedule(name, reason))
+    elif act == "resume":
+        await visit.site.operate(visit.caller, lambda engine: engine.resume_schedule(name, reason))
+    else:
+        raise Problem(404, f"there is nothing at {request.url.path}")
+    return go_to(visit, f"/schedules?done={act}d")
+
+
+@router.post("/access/revoke")
+async def revoke(request: Request) -> Response:
+    visit = await visit_of(request)
+    form = await read_act(visit, "admin")
+    reason = reason_of(form)
+    number = form.get("token_id", "")
+    if not _is_number(number):
+        raise Problem(400, "that is not the number of a token")
+    await visit.site.operate(visit.caller, lambda engine: engine.revoke_token(int(number), reason))
+    return go_to(visit, "/access?done=revoked")
+
+
+def _is_number(given: str) -> bool:
+    return given.isascii() and given.isdigit() and len(given) <= MOST_DIGITS

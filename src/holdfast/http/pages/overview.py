@@ -1,0 +1,73 @@
+"""The whole house on one page: what came, ended, went wrong and waits, over time."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any
+
+from fastapi import APIRouter
+
+from holdfast.engine import AsyncEngine
+from holdfast.http.pages.charts import Chart, chart
+from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.render import count, rate, span
+from holdfast.http.pages.visit import Visit
+from holdfast.model import Activity, TaskFilter
+
+router = APIRouter()
+
+# How far back, and in which steps.
+WINDOWS = {
+    "15m": ("15 minutes", timedelta(minutes=15), timedelta(seconds=10)),
+    "1h": ("1 hour", timedelta(hours=1), timedelta(seconds=30)),
+    "6h": ("6 hours", timedelta(hours=6), timedelta(minutes=3)),
+    "1d": ("1 day", timedelta(days=1), timedelta(minutes=15)),
+}
+
+
+async def load(visit: Visit) -> Mapping[str, Any]:
+    chosen = visit.asked("window") if visit.asked("window") in WINDOWS else "15m"
+    _, since, step = WINDOWS[chosen]
+
+    async def look(engine: AsyncEngine) -> dict[str, Any]:
+        failed = [
+            await engine.list_tasks(TaskFilter(status=status), None, 5)
+            for status in ("failed", "dead_letter")
+        ]
+        newest = sorted(
+            (task for page in failed for task in page), key=lambda task: task.task_id, reverse=True
+        )
+        return {
+            "points": await engine.list_activity(since, step),
+            "queues": await engine.queue_status(),
+            "workers": await engine.worker_status(),
+            "failed": newest[:5],
+        }
+
+    found = await visit.site.read(look)
+    return found | {
+        "charts": _charts(found["points"]),
+        "window": chosen,
+        "windows": {name: words for name, (words, _, _) in WINDOWS.items()},
+    }
+
+
+def _charts(points: list[Activity]) -> list[tuple[str, str, Chart, Callable[[float], str]]]:
+    if not points:
+        return []
+    throughput = chart(
+        points,
+        ("finished", lambda point: point.finished_per_second),
+        ("enqueued", lambda point: point.enqueued_per_second),
+    )
+    delay = chart(points, ("p50", lambda point: point.delay_p50), ("p99", lambda point: point.delay_p99))
+    errors = chart(points, ("errors", lambda point: point.errors_per_second))
+    backlog = chart(points, ("due", lambda point: point.due), ("running", lambda point: point.running))
+    return [
+        ("Throughput", "per second", throughput, rate),
+        ("Delay until claimed", "", delay, span),
+        ("Failed attempts", "per second", errors, rate),
+        ("Backlog", "tasks", backlog, count),
+    ]
+
+
+offer(router, "/", Page("overview.html", "/", load))

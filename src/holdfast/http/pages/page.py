@@ -1,0 +1,115 @@
+"""A page: HTML for a browser, and the same address as a stream of its living part."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
+
+from holdfast.errors import HoldfastError
+from holdfast.http.pages.render import environment
+from holdfast.http.pages.visit import LoginNeeded, Visit, visit_of
+from holdfast.http.problem import Problem
+
+LIVE_SECONDS = 2.0
+LIVE_ROUNDS = 150  # then the browser opens it again, and shows its cookie again
+RECHECK_ROUNDS = 15
+MOST_LIVE = 200
+
+Load = Callable[[Visit], Awaitable[Mapping[str, Any]]]
+
+NAVIGATION = (
+    ("/", "Overview"),
+    ("/tasks", "Tasks"),
+    ("/queues", "Queues"),
+    ("/workers", "Workers"),
+    ("/schedules", "Schedules"),
+    ("/processes", "Processes"),
+    ("/outbox", "Outbox"),
+    ("/mailbox", "Mailbox"),
+    ("/access", "Access"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Its template has a block `live`, which is sent anew whenever it has changed."""
+
+    template: str
+    section: str
+    load: Load
+
+    async def answer(self, request: Request) -> Response:
+        visit = await visit_of(request)
+        if "text/event-stream" in request.headers.get("accept", ""):
+            return self._stream(visit)
+        return await self.html(visit)
+
+    async def html(self, visit: Visit, status: int = 200, **more: Any) -> Response:
+        context = await self.context(visit) | more
+        return HTMLResponse(environment.get_template(self.template).render(context), status)
+
+    async def context(self, visit: Visit) -> dict[str, Any]:
+        return shared(visit, self.section) | dict(await self.load(visit))
+
+    def _stream(self, visit: Visit) -> Response:
+        counter = visit.site.live
+        if counter.count >= MOST_LIVE:
+            raise Problem(
+                503, "too many pages are open", code="too_many_waits", headers={"Retry-After": "30"}
+            )
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        return StreamingResponse(self._rounds(visit), media_type="text/event-stream", headers=headers)
+
+    async def _rounds(self, visit: Visit) -> AsyncIterator[str]:
+        template = environment.get_template(self.template)
+        sent = ""
+        visit.site.live.count += 1
+        try:
+            for number in range(LIVE_ROUNDS):
+                if visit.site.room.waits.stopping:
+                    return
+                try:
+                    if number % RECHECK_ROUNDS == RECHECK_ROUNDS - 1:
+                        await visit_of(visit.request)
+                    context = template.new_context(await self.context(visit))
+                    html = "".join(template.blocks["live"](context))
+                except LoginNeeded:
+                    yield "event: login\ndata: \n\n"
+                    return
+                except (HoldfastError, Problem):
+                    yield ": the database cannot be used just now\n\n"
+                else:
+                    yield ": nothing new\n\n" if html == sent else _frame(html)
+                    sent = html
+                await asyncio.sleep(LIVE_SECONDS)
+        finally:
+            visit.site.live.count -= 1
+
+
+def shared(visit: Visit, section: str) -> dict[str, Any]:
+    """What every template may use."""
+    return {
+        "root": visit.root,
+        "caller": visit.caller,
+        "csrf": visit.csrf,
+        "section": section,
+        "navigation": NAVIGATION,
+        "may_operate": visit.caller.may("operate"),
+        "may_administer": visit.caller.may("admin"),
+        "asks_for_login": visit.site.options.asks_for_login,
+        "done": visit.asked("done"),
+        "path": visit.request.url.path.removeprefix(visit.root),
+    }
+
+
+def offer(router: APIRouter, path: str, page: Page) -> Page:
+    router.add_api_route(path, page.answer, methods=["GET"], include_in_schema=False, response_model=None)
+    return page
+
+
+def _frame(html: str) -> str:
+    lines = "\n".join(f"data: {line}" for line in html.split("\n"))
+    return f"event: live\n{lines}\n\n"

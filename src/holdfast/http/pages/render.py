@@ -1,0 +1,89 @@
+"""Templates: everything is escaped, and what would turn a line around or hide in it is made visible."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+_BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
+_CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0), *_BIDI) if chr(code) not in "\n\t"]
+_VISIBLE = {code: f"\\u{code:04x}" for code in _CONTROLS}
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
+
+MOST_CHARACTERS = 100_000
+NONE = "\u2013"
+
+
+def visible(value: Any) -> Any:
+    """Applied to everything that a template puts out, unless the template itself made it."""
+    return value.translate(_VISIBLE) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def pretty(value: Any) -> str:
+    written = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    return written if len(written) <= MOST_CHARACTERS else f"{written[:MOST_CHARACTERS]}\n… cut off"
+
+
+def span(value: timedelta | float | None) -> str:
+    """A length of time in one or two units."""
+    if value is None:
+        return NONE
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:  # noqa: PLR2004 - where a digit after the point stops to matter
+        return f"{seconds:.1f} s"
+    parts, left = [], round(seconds)
+    for size, unit in _UNITS:
+        if left >= size:
+            parts.append(f"{left // size} {unit}")
+            left %= size
+    return " ".join(parts[:2])
+
+
+def ago(value: datetime | None, now: datetime | None = None) -> str:
+    if value is None:
+        return NONE
+    distance = ((now or datetime.now(UTC)) - value).total_seconds()
+    if abs(distance) < 1:
+        return "now"
+    return f"{span(distance)} ago" if distance > 0 else f"in {span(-distance)}"
+
+
+def clock(value: datetime | None) -> str:
+    return NONE if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def count(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "\u202f")
+
+
+def rate(value: float) -> str:
+    return f"{value:.2f}" if 0 < value < 10 else count(value)  # noqa: PLR2004 - where digits after the point stop to matter
+
+
+def segment(value: str) -> str:
+    """A part of a path, whatever it holds."""
+    return quote(value, safe="")
+
+
+environment = Environment(
+    loader=FileSystemLoader(Path(__file__).parent.parent / "templates"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    finalize=visible,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+environment.filters |= {
+    "pretty": pretty,
+    "span": span,
+    "ago": ago,
+    "clock": clock,
+    "count": count,
+    "segment": segment,
+}

@@ -1,0 +1,111 @@
+"""One task: its life, its attempts, its documents, and what may be done to it."""
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from holdfast.engine import AsyncEngine
+from holdfast.http.api.acts import Doing, cancel_or_refuse
+from holdfast.http.hidden import hide
+from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
+from holdfast.http.problem import Problem
+
+router = APIRouter(include_in_schema=False)
+
+_ENDED_BADLY = ("failed", "dead_letter", "cancelled")
+_DOCUMENTS = ("payload", "metadata", "result")
+
+ACTS: dict[str, tuple[str, Doing]] = {
+    "cancel": ("cancelled", cancel_or_refuse),
+    "retry": ("retried", lambda engine, task_id, reason: engine.retry(task_id, reason)),
+    "delete": ("deleted", lambda engine, task_id, reason: engine.delete_task(task_id, reason)),
+    "restore": ("restored", lambda engine, task_id, reason: engine.restore_task(task_id, reason)),
+}
+
+
+async def load(visit: Visit) -> Mapping[str, Any]:
+    return await describe(visit, revealed=False)
+
+
+async def describe(visit: Visit, *, revealed: bool) -> Mapping[str, Any]:
+    task_id = _task_id(visit)
+
+    async def look(engine: AsyncEngine) -> dict[str, Any]:
+        task = await engine.task_status(task_id)
+        if task is None:
+            raise Problem(404, f"there is no task {task_id}", hint="Retention may have removed it.")
+        return {
+            "task": task,
+            "why": await engine.explain(task_id),
+            "events": await engine.task_events(task_id),
+            "errors": await engine.task_errors(task_id),
+        }
+
+    found = await visit.site.read(look)
+    task = found["task"]
+    documents = {name: getattr(task, name) for name in _DOCUMENTS}
+    shown = documents if revealed else {name: hide(value) for name, value in documents.items()}
+    return found | {
+        "documents": shown,
+        "revealed": revealed,
+        "acts": _possible(task),
+        "progress": _share(task.progress),
+    }
+
+
+page = offer(router, "/tasks/{task_id}", Page("task.html", "/tasks", load))
+
+
+@router.post("/tasks/{task_id}/reveal")
+async def reveal(request: Request, task_id: UUID) -> Response:
+    """Shows the values on this answer only: to load the page again hides them."""
+    visit = await visit_of(request)
+    reason = reason_of(await read_act(visit, "operate"))
+    await visit.site.operate(
+        visit.caller, lambda engine: engine.record_reveal(task_id, reason, visit.address)
+    )
+    return await page.html(visit, **await describe(visit, revealed=True))
+
+
+@router.post("/tasks/{task_id}/{act}")
+async def act_on_task(request: Request, task_id: UUID, act: str) -> Response:
+    visit = await visit_of(request)
+    if act not in ACTS:
+        raise Problem(404, f"there is nothing at {request.url.path}")
+    reason = reason_of(await read_act(visit, "operate"))
+    done, doing = ACTS[act]
+    await visit.site.operate(visit.caller, lambda engine: doing(engine, task_id, reason))
+    return go_to(visit, f"/tasks/{task_id}?done={done}")
+
+
+def _task_id(visit: Visit) -> UUID:
+    try:
+        return UUID(visit.request.path_params["task_id"])
+    except ValueError:
+        raise Problem(404, "that is not the id of a task") from None
+
+
+def _possible(task: Any) -> list[str]:
+    if task.deleted_at is not None:
+        return ["restore"]
+    ended = task.finished_at is not None
+    first = ["retry"] if task.status in _ENDED_BADLY else [] if ended else ["cancel"]
+    return [*first, "delete"]
+
+
+def _share(progress: Any) -> dict[str, Any] | None:
+    """How far it is, if what the handler said can be read so."""
+    if not isinstance(progress, dict):
+        return None
+    done, total = progress.get("done"), progress.get("total")
+    measured = all(isinstance(n, int | float) and not isinstance(n, bool) for n in (done, total))
+    note = progress.get("note")
+    return {
+        "done": done if measured else None,
+        "total": total if measured and total else None,
+        "note": note if isinstance(note, str) else None,
+    }

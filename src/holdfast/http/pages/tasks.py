@@ -1,0 +1,49 @@
+"""Tasks: a page of them, and a search for those that a person may mean."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from fastapi import APIRouter
+
+from holdfast.engine import AsyncEngine
+from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.visit import Visit
+from holdfast.model import STATUSES, TaskFilter, TaskStatus
+
+router = APIRouter()
+
+PER_PAGE = 50
+
+
+async def load(visit: Visit) -> Mapping[str, Any]:
+    given = {
+        name: visit.asked(name)[:500].replace("\0", "") for name in ("search", "status", "queue", "type")
+    }
+    status = given["status"] if given["status"] in STATUSES else None
+    before = _uuid(visit.asked("before"))
+
+    async def look(engine: AsyncEngine) -> tuple[list[TaskStatus], list[str]]:
+        queues = [queue.queue for queue in await engine.queue_status()]
+        if given["search"]:
+            found = await engine.search_tasks(given["search"], PER_PAGE + 1)
+            return [task for task in found if status in (None, task.status)], queues
+        matching = TaskFilter(status, given["queue"] or None, given["type"] or None)
+        return await engine.list_tasks(matching, before, PER_PAGE + 1), queues
+
+    tasks, queues = await visit.site.read(look)
+    page, more = tasks[:PER_PAGE], len(tasks) > PER_PAGE and not given["search"]
+    filters = {name: value for name, value in given.items() if value}
+    next_page = urlencode(filters | {"before": str(page[-1].task_id)}) if more else ""
+    return {"tasks": page, "next_page": next_page, "filters": given, "queues": queues, "statuses": STATUSES}
+
+
+def _uuid(given: str) -> UUID | None:
+    try:
+        return UUID(given)
+    except ValueError:
+        return None
+
+
+offer(router, "/tasks", Page("tasks.html", "/tasks", load))

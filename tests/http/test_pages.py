@@ -1,0 +1,319 @@
+"""The dashboard without a browser: who gets in, what may be done, and that nothing becomes markup."""
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from typing import Any
+from uuid import UUID, uuid4
+
+import httpx
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.http.pages.page import NAVIGATION
+from holdfast.model import NewTask, Result
+from support.commands import fail
+from support.hostile_strings import STRINGS
+from support.web import TRUST, Web, serving
+
+PAGES = [path for path, _ in NAVIGATION]
+
+
+class Visitor:
+    """A browser without its eyes: keeps cookies, says where forms come from."""
+
+    def __init__(self, web: Web) -> None:
+        self.web = web
+        self.client = httpx.Client(
+            base_url=web.url, timeout=30, verify=TRUST, headers={"Accept": "text/html"}
+        )
+
+    def log_in(self, *scopes: str, **form: str) -> httpx.Response:
+        return self.post("/login", token=self.web.token(*scopes), csrf="", **form)
+
+    def get(self, path: str, **headers: str) -> httpx.Response:
+        return self.client.get(path, headers=headers)
+
+    def post(self, path: str, origin: str | None = "", **form: str) -> httpx.Response:
+        headers = {} if origin is None else {"Origin": origin or self.web.url}
+        if "csrf" not in form:
+            form["csrf"] = self.csrf()
+        return self.client.post(path, data=form, headers=headers)
+
+    def csrf(self) -> str:
+        [found, *_] = re.findall(r'name="csrf" value="([\w-]+)"', self.get("/queues").text)
+        return str(found)
+
+
+@pytest.fixture
+def stranger(web: Web) -> Iterator[Visitor]:
+    visitor = Visitor(web)
+    yield visitor
+    visitor.client.close()
+
+
+@pytest.fixture
+def anna(stranger: Visitor) -> Visitor:
+    assert stranger.log_in("admin").status_code == 303
+    return stranger
+
+
+def failed_task(engine: Engine, **more: Any) -> UUID:
+    return fail(engine, **more)[0]
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_sends_strangers_to_the_login(stranger: Visitor, path: str) -> None:
+    answer = stranger.get(path)
+    assert answer.status_code == 303
+    assert answer.headers["Location"].startswith("/login")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_every_page_is_shown_when_there_is_nothing_and_says_what_to_do(anna: Visitor, path: str) -> None:
+    answer = anna.get(path)
+    assert answer.status_code == 200
+    assert "<h1>" in answer.text
+
+
+def test_a_login_sets_a_cookie_that_scripts_and_other_sites_cannot_use(stranger: Visitor) -> None:
+    answer = stranger.log_in("read", next="/queues")
+    assert answer.headers["Location"] == "/queues"
+    cookie = answer.headers["Set-Cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert stranger.get("/queues").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", "/\r\nX: y"]
+)
+def test_a_login_leads_nowhere_else(stranger: Visitor, wanted: str) -> None:
+    assert stranger.log_in("read", next=wanted).headers["Location"] == "/"
+
+
+@pytest.mark.parametrize("token", ["", "x", "hf_" + "A" * 43])
+def test_a_wrong_token_does_not_get_in(stranger: Visitor, token: str) -> None:
+    answer = stranger.post("/login", token=token, csrf="")
+    assert answer.status_code == 403
+    assert "unknown, expired or revoked" in answer.text
+    assert "Set-Cookie" not in answer.headers
+
+
+def test_failed_logins_are_limited(module_db: Any) -> None:
+    with serving(module_db) as own:
+        visitor, wrong = Visitor(own), "x"
+        statuses = [visitor.post("/login", token=wrong, csrf="").status_code for _ in range(12)]
+        assert statuses == [403] * 10 + [429] * 2
+        assert visitor.log_in("read").status_code == 429
+        visitor.client.close()
+
+
+def test_logging_out_ends_the_session(anna: Visitor) -> None:
+    session = dict(anna.client.cookies)
+    assert anna.post("/logout").status_code == 303
+    anna.client.cookies.update(session)
+    assert anna.get("/queues").status_code == 303
+
+
+def test_a_session_ends_with_its_token(web: Web, stranger: Visitor) -> None:
+    from holdfast.http.access import hash_of, new_token
+
+    token = new_token()
+    number = web.engine.create_token("short", ["read"], hash_of(token))
+    assert stranger.post("/login", token=token, csrf="").status_code == 303
+    assert stranger.get("/queues").status_code == 200
+    web.engine.revoke_token(number)
+    assert stranger.get("/queues").status_code == 303
+
+
+@pytest.mark.parametrize("origin", [None, "https://evil.example", "null", "http://127.0.0.1:1"])
+def test_a_form_of_another_site_does_nothing(anna: Visitor, engine: Engine, origin: str | None) -> None:
+    answer = anna.post("/queues/pause", origin, queue="forged", reason="x")
+    assert answer.status_code == 403
+    assert "forged" not in [queue.queue for queue in engine.queue_status()]
+
+
+@pytest.mark.parametrize("csrf", ["", "wrong"])
+def test_a_form_without_the_word_of_the_session_does_nothing(
+    anna: Visitor, engine: Engine, csrf: str
+) -> None:
+    assert anna.post("/queues/pause", queue="forged", reason="x", csrf=csrf).status_code == 403
+    assert "forged" not in [queue.queue for queue in engine.queue_status()]
+
+
+def test_who_may_only_read_is_offered_no_act_and_can_do_none(stranger: Visitor, engine: Engine) -> None:
+    stranger.log_in("read")
+    task_id = failed_task(engine, queue="watched")
+    assert 'class="act"' not in stranger.get(f"/tasks/{task_id}").text
+    for path in (f"/tasks/{task_id}/retry", f"/tasks/{task_id}/reveal", "/queues/pause", "/access/revoke"):
+        assert stranger.post(path, reason="x", csrf=_csrf(stranger)).status_code == 403
+    assert stranger.get("/access").status_code == 403
+
+
+def _csrf(visitor: Visitor) -> str:
+    return str(re.findall(r'name="csrf" value="([\w-]+)"', visitor.get("/queues").text)[0])
+
+
+def test_a_token_that_may_only_enqueue_sees_nothing(stranger: Visitor) -> None:
+    stranger.log_in("enqueue")
+    assert stranger.get("/queues").status_code == 403
+
+
+def test_acts_are_done_with_a_reason_and_can_be_undone(anna: Visitor, engine: Engine) -> None:
+    task_id = engine.enqueue(NewTask("acted.on"))
+    for act, undo, status in [("cancel", "retry", "cancelled"), ("delete", "restore", "pending")]:
+        answer = anna.post(f"/tasks/{task_id}/{act}", reason="a good one")
+        assert answer.status_code == 303
+        shown = anna.get(answer.headers["Location"]).text
+        assert f'action="/tasks/{task_id}/{undo}"' in shown
+        task = engine.task_status(task_id)
+        assert task
+        assert task.status == status
+        assert anna.post(f"/tasks/{task_id}/{undo}", reason="undone").status_code == 303
+    acts = [(event.event_type, event.actor) for event in engine.task_events(task_id) if event.actor]
+    assert acts[1:] == [
+        (act, "holdfast_web_login for test admin") for act in ("cancelled", "retried", "deleted", "restored")
+    ]
+
+
+def test_an_act_without_a_reason_is_refused(anna: Visitor, engine: Engine) -> None:
+    task_id = engine.enqueue(NewTask("acted.on"))
+    assert anna.post(f"/tasks/{task_id}/cancel", reason=" ").status_code == 400
+    task = engine.task_status(task_id)
+    assert task
+    assert task.status == "pending"
+
+
+def test_queues_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None:
+    engine.enqueue(NewTask("halted.one"))
+    anna.post("/queues/pause", queue="halted", reason="moving")
+    assert "moving" in anna.get("/queues").text
+    anna.post("/queues/resume", queue="halted", reason="moved")
+    assert "moving" not in anna.get("/queues").text
+
+
+def test_values_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: Engine) -> None:
+    task_id = engine.enqueue(NewTask("hidden.one", {"card": "4111-1111"}))
+    assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
+    assert "4111-1111" in anna.post(f"/tasks/{task_id}/reveal", reason="support").text
+    assert [event.reason for event in engine.reveals_of(task_id)] == ["support"]
+    assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
+
+
+def test_tasks_are_searched(anna: Visitor, engine: Engine) -> None:
+    task_id = engine.enqueue(NewTask("sought.one", idempotency_key="order-77"))
+    engine.enqueue(NewTask("sought.other"))
+    for query in (
+        "search=order-77",
+        f"search={task_id}",
+        "type=sought.one",
+        "status=pending&queue=sought&type=sought.one",
+    ):
+        shown = anna.get(f"/tasks?{query}").text
+        assert str(task_id) in shown
+        assert "sought.other" not in shown
+    assert "Nothing fits" in anna.get("/tasks?search=nothing-like-it").text
+
+
+def test_what_is_not_there_is_a_page_for_people(anna: Visitor) -> None:
+    for path in (
+        f"/tasks/{uuid4()}",
+        "/tasks/odd",
+        "/processes/email/999999",
+        "/processes/post/1",
+        "/nowhere",
+    ):
+        answer = anna.get(path)
+        assert answer.status_code == 404
+        assert answer.headers["Content-Type"].startswith("text/html")
+
+
+def test_the_living_part_of_a_page_is_a_stream(anna: Visitor, engine: Engine) -> None:
+    engine.enqueue(NewTask("alive.one"))
+    with anna.client.stream("GET", "/queues", headers={"Accept": "text/event-stream"}) as answer:
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        lines = answer.iter_lines()
+        assert next(lines) == "event: live"
+        assert any("alive" in line for line in lines)
+
+
+def test_pages_load_nothing_from_elsewhere_and_hold_no_script_or_style(anna: Visitor, engine: Engine) -> None:
+    task_id = failed_task(engine, queue="plain")
+    for path in [*PAGES, f"/tasks/{task_id}"]:
+        html = anna.get(path).text
+        assert not re.search(r"<style|\sstyle=|\son\w+=|<script(?![^>]* src=)|javascript:", html), path
+        for address in re.findall(r'(?:src|href|action)="([^"]*)"', html):
+            assert address.startswith(("/", "#")), (path, address)
+
+
+def test_static_files_are_served_and_nothing_beside_them(web: Web) -> None:
+    for name in ("dashboard.css", "dashboard.js", "login.js", "holdfast.js", "icon.svg"):
+        assert web.client().get(f"/static/{name}").status_code == 200
+    for path in ("/static/../site.py", "/static/%2e%2e/site.py", "/static/..%2fsite.py", "/static/"):
+        assert web.client().get(path).status_code == 404
+
+
+class Skeleton(HTMLParser):
+    """The elements of a page and their attributes' names, without any text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[tuple[str, tuple[str, ...]]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, tuple(name for name, _ in attrs)))
+
+
+def _skeleton(html: str) -> list[tuple[str, tuple[str, ...]]]:
+    parser = Skeleton()
+    parser.feed(html)
+    return parser.found
+
+
+SPACES = r"\s\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
+"""What the engine lets no name hold."""
+
+
+def _cut(text: str, most: int) -> str:
+    return text.encode()[:most].decode(errors="ignore")
+
+
+def _stage(engine: Engine, text: str) -> UUID:
+    """A task, a queue, an error, a result and a worker that all say this, as far as the engine lets them."""
+    name = _cut(re.sub(f"[.:{SPACES}]+", "_", text), 60).strip("_") or "x"
+    queue = f"h{uuid4().hex}{name}"
+    worker = f"{uuid4().hex}{_cut(text, 150)}"
+    engine.register_worker(worker, text[:100], queues=[queue])
+    task = NewTask(
+        f"{queue[:60]}.{name[:40]}", {text: text}, queue, idempotency_key=f"{uuid4().hex}{text}"[:100]
+    )
+    task_id = engine.enqueue(task)
+    [claimed] = engine.claim(worker, queues=[queue])
+    error = {"kind": text, "message": text, "traceback": text}
+    engine.finish(worker, [Result(task_id, claimed.token, "failed", {text: text}, error)])
+    engine.pause(queue, text)
+    engine.delete_task(task_id, text)
+    engine.restore_task(task_id, text)
+    return task_id
+
+
+def test_a_hundred_hostile_strings_stay_text_on_every_page(module_db: Any) -> None:
+    assert len(STRINGS) == 100
+    with serving(module_db) as own:
+        visitor = Visitor(own)
+        visitor.log_in("admin")
+        plain = _skeleton(visitor.post(f"/tasks/{_stage(own.engine, 'harmless')}/reveal", reason="x").text)
+        for text in STRINGS:
+            task_id = _stage(own.engine, text)
+            html = visitor.post(f"/tasks/{task_id}/reveal", reason=text.strip()[:100] or "x").text
+            assert _skeleton(html) == plain, repr(text)
+        for path in ("/", "/tasks", "/queues", "/workers", "/access", "/processes", "/mailbox", "/outbox"):
+            tags = {tag for tag, _ in _skeleton(visitor.get(path).text)}
+            assert tags.isdisjoint(
+                {"iframe", "object", "embed", "math", "video", "style", "base", "marquee"}
+            ), path
+            assert not any(
+                name.startswith("on") for _, names in _skeleton(visitor.get(path).text) for name in names
+            )
+        visitor.client.close()
