@@ -60,6 +60,8 @@ ON_TASKS = [
     _act("restore_task"),
     _act("reschedule", f", {LATER}"),
     _act("watch", ""),
+    Call("prune failed", "select pruned from queues.prune('failed')", "0"),
+    Call("prune deleted", "select pruned from queues.prune('deleted')", "0"),
 ]
 ON_QUEUES = [
     Call("pause", "select queues.pause('race', '{side}')"),
@@ -128,6 +130,7 @@ TASK_STATES = [
     "parked",
     "deleted when failed",
 ]
+TOO_OLD = {"failed", "parked", "deleted when failed"}
 KEY_STATES = ["due", "failed", "parked", "deleted when failed"]
 QUEUE_STATES = ["due", "paused"]
 WORKER_STATES = ["leased", "led", "term over"]
@@ -138,6 +141,8 @@ def build(stage: Stage) -> None:
     conn = stage.admin
     for state in dict.fromkeys([*TASK_STATES, *QUEUE_STATES, *WORKER_STATES]):
         stage.clear()
+        for kind in ("failed", "deleted"):
+            engine.call(conn, "queues.set_retention", {"status": kind, "keep": "1 minute"})
         stage.save(state, {"t": _task(stage, conn, state)})
     for state in BATCH_STATES:
         stage.clear()
@@ -164,8 +169,9 @@ def _task(stage: Stage, conn: Connection, state: str) -> Row:
         engine.answer(conn, "queues.pause", {"queue": "race"})
     if state in {"led", "term over"}:
         engine.answer(conn, "queues.lead", {"worker_id": HOLDER})
-    if "expired" in state or state == "term over":
-        stage.clock.advance(61)  # past the lease, past the term, and the holder has been silent for too long
+    if "expired" in state or state in TOO_OLD or state == "term over":
+        # Past the lease, past the term, past what is kept; and the holder has been silent for too long.
+        stage.clock.advance(61)
     return task
 
 

@@ -5,10 +5,7 @@ language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if not exists (select from queues.task t where t.task_id = give_up_after.task_id) then
-    raise exception using errcode = 'QF404', message = format('there is no task %s', task_id),
-      hint = 'It has just been removed by retention.';
-  end if;
+  perform queues.status_now(task_id);
   if tries >= 100 then
     raise exception using errcode = 'QF503', message = format('task %s moves too fast to be caught; try again', task_id);
   end if;

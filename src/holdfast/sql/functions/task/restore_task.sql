@@ -23,7 +23,6 @@ begin
   perform from queues.lease l where l.task_id = restore_task.task_id for update;
   delete from queues.deletion d where d.task_id = restore_task.task_id returning d.* into _deletion;
   if not found then
-    perform queues.own_task(task_id);
     return queues.status_now(task_id);
   end if;
   update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;

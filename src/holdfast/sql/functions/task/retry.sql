@@ -20,7 +20,6 @@ begin
   where o.task_id = retry.task_id and o.status in ('failed', 'dead_letter', 'cancelled')
   returning o.* into _former;
   if not found then
-    perform queues.own_task(task_id);
     raise exception using errcode = 'QF412',
       message = format('task %s cannot be retried: it is %s', task_id, queues.status_now(task_id)),
       hint = 'Only tasks that are failed, dead_letter or cancelled can be retried.';

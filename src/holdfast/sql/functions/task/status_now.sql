@@ -1,17 +1,28 @@
--- The status of one task, for messages.
+-- The status of one task. Refuses one that retention has removed since the caller has looked.
 create or replace function queues.status_now(task_id uuid)
 returns text
-language sql stable
+language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+declare
+  _status text;
+begin
   select queues.status_of(o.status, l.claimed_at, l.started_at, coalesce(r.attempt, d.parked_attempt),
     coalesce(r.run_at, d.parked_run_at), queues.clock())
+  into _status
   from queues.task t
   left join queues.ready r on r.task_id = t.task_id
   left join queues.lease l on l.task_id = t.task_id
   left join queues.outcome o on o.task_id = t.task_id
   left join queues.deletion d on d.task_id = t.task_id
-  where t.task_id = status_now.task_id
+  where t.task_id = status_now.task_id;
+  if not found then
+    raise exception using errcode = 'QF404', message = format('there is no task %s', task_id),
+      hint = 'It has just been removed by retention.';
+  end if;
+  return _status;
+end
 $$;
 
-comment on function queues.status_now(uuid) is 'The status of one task, for messages.';
+comment on function queues.status_now(uuid) is 'The status of one task.';
