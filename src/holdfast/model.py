@@ -655,3 +655,13 @@ class Provenance:
     worker_id: str
     recorded_at: datetime
     environment: Json
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What the current transaction has done to a table, in rows."""
+
+    table_name: str
+    inserted: int
+    updated: int
+    deleted: int

@@ -24,6 +24,7 @@ from holdfast.engine.statement import (
 from holdfast.model import (
     EVERY_TASK,
     Status,
+    TableChange,
     TaskEnd,
     TaskError,
     TaskEvent,
@@ -77,6 +78,15 @@ def explain(task_id: UUID) -> Statement[str]:
 def replay(task_id: UUID, reason: str | None = None) -> Statement[UUID]:
     """The same spec again, as a new task."""
     return call("queues.replay", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
+
+
+def changed_tables() -> Statement[list[TableChange]]:
+    """What the current transaction has written, as far as PostgreSQL counts it."""
+    counted = """select schemaname || '.' || relname as table_name, n_tup_ins as inserted,
+      n_tup_upd as updated, n_tup_del as deleted from pg_catalog.pg_stat_xact_user_tables"""
+    sql = f"""select {columns_of(TableChange)} from ({counted}) answer
+      where answer.inserted + answer.updated + answer.deleted > 0 order by 1"""  # noqa: S608 - our names only
+    return Statement(sql, (), many(TableChange))
 
 
 def list_tasks(

@@ -1,0 +1,229 @@
+"""holdfast replay: run again what was run before, and see whether it comes to the same."""
+
+import time
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from psycopg import IsolationLevel
+from rich.console import Console
+from rich.progress import Progress
+
+from holdfast.cli.act import Reason
+from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.listing import QueueOption, SinceOption, TypeOption
+from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, printable
+from holdfast.cli.retry import find_all
+from holdfast.cli.show import find
+from holdfast.cli.values import duration, resolve_past
+from holdfast.engine import Engine
+from holdfast.engine.documents import load_json
+from holdfast.errors import IllegalMove, InvalidArgument
+from holdfast.model import Status, TaskEnd, TaskFilter, TaskStatus
+
+ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
+LOOK_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """One task, its replay, and what came of it; without a verdict, nobody has waited for it."""
+
+    task_id: UUID
+    replay_id: UUID | None
+    verdict: str | None = None
+    difference: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.verdict in (None, "same")
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(replay)
+
+
+def replay(
+    *,
+    task_id: Annotated[UUID | None, typer.Argument(metavar="ID")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Wait for the end, and compare the results byte for byte.")
+    ] = False,
+    here: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:APP", help="Run its handler in this terminal, under the debugger."),
+    ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Of a db_function: run it, show what it did, and roll back."),
+    ] = False,
+    many: Annotated[bool, typer.Option("--many", help="All that match the filters.")] = False,
+    status: Annotated[Status | None, typer.Option(help="With --many: only this status.")] = None,
+    queue: QueueOption = None,
+    type_prefix: TypeOption = None,
+    since: SinceOption = None,
+    timeout: Annotated[
+        Any,
+        typer.Option(parser=duration, metavar="DURATION", help="How long to wait for each; 60s by default."),
+    ] = "60s",
+    reason: Reason = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Enqueue the same spec again, as a new task that names the original; --verify compares their results."""
+    filtered = any(option is not None for option in (status, queue, type_prefix, since))
+    if many == (task_id is not None) or (filtered and not many) or (many and (here or dry_run)):
+        raise typer.BadParameter("name a task; or give --many and filters, with --verify if you like")
+    with connected(database_url) as engine:
+        if task_id is not None and here is not None:
+            _run_here(here, find(engine, task_id))
+            return
+        if task_id is not None and dry_run:
+            _dry_run(engine, find(engine, task_id), as_json)
+            return
+        if task_id is not None:
+            chosen = [task_id]
+        else:
+            matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since))
+            chosen = list(find_all(engine, matching))
+            if chosen and not yes:
+                typer.confirm(f"{len(chosen)} tasks match. Replay?", abort=True, err=True)
+        replayed = _replay_all(engine, chosen, reason, timeout if verify else None, quiet=as_json or not many)
+    _report(replayed, as_json, many=many)
+
+
+def _replay_all(
+    engine: Engine, chosen: list[UUID], reason: str | None, timeout: timedelta | None, *, quiet: bool
+) -> list[Replayed]:
+    """All are enqueued before the first is waited for, so that workers have them at once."""
+    originals = {task_id: _original(engine, task_id) if timeout else None for task_id in chosen}
+    begun = [Replayed(task_id, engine.replay(task_id, reason)) for task_id in chosen]
+    if timeout is None:
+        return begun
+    console = Console(stderr=True)
+    found = []
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
+        bar = progress.add_task("Replaying", total=len(begun))
+        for one in begun:
+            found.append(_compared(engine, originals[one.task_id], one, timeout))
+            progress.advance(bar)
+    return found
+
+
+def _original(engine: Engine, task_id: UUID) -> TaskEnd:
+    find(engine, task_id)
+    end = engine.task_end(task_id)
+    if end is None or end.status != "succeeded":
+        word = "gone" if end is None else end.status
+        raise IllegalMove(
+            f"task {task_id} is {word}: it has no result to compare with", hint="Replay it without --verify."
+        )
+    return end
+
+
+def _compared(engine: Engine, original: TaskEnd | None, one: Replayed, timeout: timedelta) -> Replayed:
+    assert original is not None  # noqa: S101 - it was looked for
+    assert one.replay_id is not None  # noqa: S101 - it was enqueued
+    end = _wait(engine, one.replay_id, timeout)
+    if end is None:
+        return Replayed(one.task_id, one.replay_id, "not ended", f"within {timeout.total_seconds():g} s")
+    if end.status != "succeeded":
+        return Replayed(one.task_id, one.replay_id, end.status, end.reason)
+    if end.result_json == original.result_json:
+        return Replayed(one.task_id, one.replay_id, "same")
+    difference = first_difference(load_json(original.result_json), load_json(end.result_json))
+    return Replayed(one.task_id, one.replay_id, "different", difference)
+
+
+def _wait(engine: Engine, task_id: UUID, timeout: timedelta) -> TaskEnd | None:
+    give_up = time.monotonic() + timeout.total_seconds()
+    while time.monotonic() < give_up:
+        end = engine.task_end(task_id)
+        if end is not None and end.status in ENDED:
+            return end
+        time.sleep(LOOK_SECONDS)
+    return None
+
+
+def first_difference(old: Any, new: Any, path: str = "$") -> str:
+    """Where two documents begin to differ, and in what."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            if key not in old or key not in new:
+                return f"{path}.{key} is only in the {'replay' if key not in old else 'original'}"
+            if old[key] != new[key]:
+                return first_difference(old[key], new[key], f"{path}.{key}")
+    if isinstance(old, list) and isinstance(new, list):
+        for n, (one, other) in enumerate(zip(old, new, strict=False)):
+            if one != other:
+                return first_difference(one, other, f"{path}[{n}]")
+        if len(old) != len(new):
+            return f"{path} has {len(old)} elements in the original, {len(new)} in the replay"
+    return f"{path}: {_short(old)} in the original, {_short(new)} in the replay"
+
+
+def _short(value: Any) -> str:
+    text = pretty(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"  # noqa: PLR2004 - enough to see it
+
+
+def _report(replayed: list[Replayed], as_json: bool, *, many: bool) -> None:
+    if as_json:
+        print_json([asdict(one) for one in replayed] if many else asdict(replayed[0]))
+    elif many:
+        print_table(
+            ["task_id", "replay_id", "verdict", "difference"],
+            [(one.task_id, one.replay_id, one.verdict, one.difference) for one in replayed],
+        )
+        same = sum(one.holds for one in replayed)
+        typer.echo(f"Replayed {len(replayed)}, of which {len(replayed) - same} came to something else.")
+    else:
+        print_fields((name, value) for name, value in asdict(replayed[0]).items() if value is not None)
+    if not all(one.holds for one in replayed):
+        raise typer.Exit(1)
+
+
+def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
+    """In a transaction that is rolled back, and that sees of others only what was there before."""
+    function = task.payload.get("db_function") if isinstance(task.payload, dict) else None
+    if task.executor != "db_function" or not isinstance(function, str):
+        raise InvalidArgument(
+            f"task {task.task_id} is of executor {task.executor}: only a db_function can be rolled back"
+        )
+    connection = engine.connection
+    connection.isolation_level = IsolationLevel.REPEATABLE_READ
+    with connection.transaction(force_rollback=True):
+        began = engine.clock()
+        envelope = engine.run_function(function, task.payload)
+        enqueued = engine.list_tasks(TaskFilter(since=began))
+        changed = engine.changed_tables()
+    if as_json:
+        print_json({"envelope": envelope, "enqueued": enqueued, "recorded": changed})
+        return
+    typer.echo(f"{printable(function)} would answer\n{pretty(envelope)}")
+    columns = ["type", "queue", "executor", "run_at", "payload"]
+    print_table(columns, [tuple(getattr(one, name) for name in columns) for one in enqueued], "enqueued")
+    print_table(
+        ["table", "inserted", "updated", "deleted"],
+        [(one.table_name, one.inserted, one.updated, one.deleted) for one in changed],
+        "recorded",
+    )
+    typer.echo("\nNothing of it was kept.", err=True)
+
+
+def _run_here(application: str, task: TaskStatus) -> None:
+    from holdfast.cli.application import load_app  # noqa: PLC0415 - only this needs an application
+    from holdfast.cli.debug import run_under_debugger  # noqa: PLC0415 - as above
+
+    handler = load_app(application).handlers.get(task.type)
+    if handler is None:
+        raise InvalidArgument(f"{application} has no handler for {task.type}")
+    written = run_under_debugger(handler, task)
+    print_fields([("result", written), ("original", task.status)])
+    if task.status == "succeeded":
+        result = load_json(written)
+        compared = "the same" if result == task.result else first_difference(task.result, result)
+        typer.echo(f"compared with the original: {printable(compared)}")
