@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.business import ask, entries, make_application, make_function
@@ -304,3 +305,40 @@ async def test_an_error_ends_the_task_and_not_the_worker(shop: Workshop) -> None
         row = await shop.ended(call(shop, entry="still here"))
 
     assert row["result"] == "still here"
+
+
+async def test_a_client_cannot_have_a_function_run_by_naming_it_in_a_payload(shop: Workshop) -> None:
+    make_function(shop.conn, "run", WRITES + FINE)
+
+    @shop.task("work.run")
+    async def run(**payload: Any) -> str:
+        return str(payload["entry"])
+
+    names = ("db_function", "before_handler", "success_handler", "error_handler")
+    client = shop.db.connect("holdfast_client")
+    with pytest.raises(psycopg.Error) as caught:
+        ask(client, {"task_type": "db_function", "db_function": "app.run", "entry": "no"})
+    assert caught.value.sqlstate == "QF403"
+    async with shop.working():
+        row = await shop.ended(ask(client, {**dict.fromkeys(names, "app.run"), "entry": "no"}))
+        cancelled = ask(
+            client, {**dict.fromkeys(names, "app.run"), "entry": "no"}, run_at="2099-01-01 00:00Z"
+        )
+        client.execute("select queues.cancel(%s)", [cancelled])
+
+    assert (row["status"], row["executor"]) == ("succeeded", "python")
+    assert entries(shop.conn) == []
+
+
+async def test_a_login_that_is_only_a_worker_runs_what_it_was_granted_and_reads_no_table(
+    shop: Workshop,
+) -> None:
+    make_function(shop.conn, "run", WRITES + FINE)
+    login = shop.db.connect("holdfast_worker")
+    for table in ("app.ledger", "queues.task", "comms.email_message", "comms.send_email_task_failed"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            login.execute(f"select from {table}".encode())
+    async with shop.working(shop.db.dsn_as("holdfast_worker")):
+        row = await shop.ended(call(shop, entry="granted"))
+
+    assert (row["status"], entries(shop.conn)) == ("succeeded", ["granted"])
