@@ -665,3 +665,13 @@ class TableChange:
     inserted: int
     updated: int
     deleted: int
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityCount:
+    """What was enqueued, ended and went wrong since the server's statistics began."""
+
+    counted_at: datetime
+    enqueued: int
+    finished: int
+    errors: int

@@ -36,7 +36,7 @@ _HANDLERS = {
 }
 _READER = {
     *("send_email_history", "send_sms_history"),
-    "health",
+    *("health", "count_activity"),
     *("explain", "list_tasks", "search_tasks", "list_activity", "tail_events", "watch", "watch_many"),
     *("may_read_all", "clock", "status_of", "tokens_at"),
 }

@@ -29,6 +29,7 @@ from holdfast.cli import (
     show,
     tasks,
     tokens,
+    top,
     worker,
     workers,
 )
@@ -57,6 +58,7 @@ COMMAND_FILES = (
     command,
     health,
     process,
+    top,
     migrate,
     postgres,
 )

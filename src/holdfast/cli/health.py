@@ -49,6 +49,10 @@ def worst(lines: Sequence[HealthLine]) -> Level:
     return max((line.level for line in lines), key=LEVELS.index, default="green")
 
 
+def level_text(level: Level) -> Text:
+    return Text(level.upper(), style=_COLOURS[level])
+
+
 def written_metrics(lines: Sequence[HealthLine]) -> str:
     """Two gauges per line: its level as 0, 1 or 2, and its value."""
     try:
@@ -75,7 +79,7 @@ def _print(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> None
             console.print(_shown(line), soft_wrap=True)
     counts = Counter(line.level for line in lines)
     told = ", ".join(f"{counts[one]} {one}" for one in reversed(LEVELS) if counts[one])
-    console.print(Text(level.upper(), style=_COLOURS[level]).append(f": {told}", style="default"))
+    console.print(level_text(level).append(f": {told}", style="default"))
 
 
 def _shown(line: HealthLine) -> Text:

@@ -141,6 +141,7 @@ class Engine:
     worker_status = _method(_fleet.worker_status)
     health = _method(_fleet.health)
     measure = _method(_fleet.measure)
+    count_activity = _method(_fleet.count_activity)
 
     emit = _method(_outbox.emit)
     receive = _method(_outbox.receive)
@@ -292,6 +293,7 @@ class AsyncEngine:
     worker_status = _async_method(_fleet.worker_status)
     health = _async_method(_fleet.health)
     measure = _async_method(_fleet.measure)
+    count_activity = _async_method(_fleet.count_activity)
 
     emit = _async_method(_outbox.emit)
     receive = _async_method(_outbox.receive)

@@ -13,12 +13,13 @@ from holdfast.engine.statement import (
     integer,
     many,
     nothing,
+    only,
     scalar,
     span,
     text,
     texts,
 )
-from holdfast.model import HealthLine, LostWorker, Provenance, QueueStatus, WorkerStatus
+from holdfast.model import ActivityCount, HealthLine, LostWorker, Provenance, QueueStatus, WorkerStatus
 
 
 def clock() -> Statement[datetime]:
@@ -124,3 +125,8 @@ def provenance(worker_ids: Sequence[str]) -> Statement[list[Provenance]]:
     where = "answer.worker_id = any ($1::text[])"
     sql = f"select {columns_of(Provenance)} from queues.provenance answer where {where}"  # noqa: S608 - our names only
     return Statement(sql, (list(worker_ids),), many(Provenance))
+
+
+def count_activity() -> Statement[ActivityCount]:
+    """Asked twice, it tells rates."""
+    return call("queues.count_activity", only(ActivityCount), {}, columns_of(ActivityCount))

@@ -58,7 +58,7 @@ grant execute on function queues.add_schedule_for_process to holdfast_process;
 grant execute on function
   queues.declare_schedules, queues.due_schedules, queues.next_firing, queues.plan_schedule, queues.fire_schedule, queues.prune_firings
 to holdfast_worker;
-grant execute on function queues.health to holdfast_reader;
+grant execute on function queues.health, queues.count_activity to holdfast_reader;
 grant execute on function queues.measure to holdfast_worker;
 grant execute on function queues.pause_schedule, queues.resume_schedule, queues.remove_schedule, queues.run_schedule
 to holdfast_client, holdfast_operator;
