@@ -79,13 +79,13 @@ def watch(ground: Ground, seconds: float) -> Pace:
 
 def watch_until_gone(ground: Ground, old: Old) -> Pace:
     before, began = len(ground.witness.lines("ended")), monotonic()
-    wait_for("the old tasks to go", lambda: old.gone, 1200)
+    wait_for("the old tasks to go", lambda: old.gone, 3000 if FULL else 90)
     sleep(max(0.0, began + SECONDS - monotonic()))
     took = monotonic() - began
     return Pace(len(ground.witness.lines("ended")) - before, took)
 
 
-@pytest.mark.timeout(3600 if FULL else 120)
+@pytest.mark.timeout(4800 if FULL else 120)
 def test_pruning_neither_slows_the_work_nor_lets_the_tables_grow(ground: Ground) -> None:
     old = Old(ground.conn)
     old.load()
