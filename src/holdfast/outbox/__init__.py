@@ -1,6 +1,7 @@
 """The dispatcher: claims events of the outbox and sends them to the sinks of their subscriptions."""
 
 import asyncio
+import logging
 import signal
 
 from holdfast.errors import ConfigurationError
@@ -15,6 +16,7 @@ __all__ = ["run"]
 def run(settings: Settings) -> int:
     """Send events in this process until it is signalled; answers the exit code."""
     configure(settings.log_format, settings.log_level)
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line for every request
     try:
         from holdfast.outbox.dispatcher import Dispatcher  # noqa: PLC0415 - needs the packages of an extra
     except ModuleNotFoundError as error:

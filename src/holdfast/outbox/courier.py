@@ -132,23 +132,27 @@ class Courier:
                 self._settler.add(self._settlement(claimed, "released"), self._settled)
 
     async def _send(self, claimed: ClaimedEvent) -> Settlement:
-        log = self._log.bind(event_id=str(claimed.event_id), event_type=claimed.event_type)
+        about = {
+            "event_id": str(claimed.event_id),
+            "event_type": claimed.event_type,
+            "attempt": claimed.attempt,
+        }
         try:
             async with asyncio.timeout(self._limit):
                 await self._sink.send(OutgoingEvent(claimed))
         except Rejected as error:
-            log.warning("event_rejected", error=str(error))
+            self._log.warning("event_rejected", **about, error=str(error))
             return self._settlement(claimed, "rejected", str(error))
         except Undelivered as error:
-            log.warning("event_undelivered", attempt=claimed.attempt, error=str(error))
+            self._log.warning("event_undelivered", **about, error=str(error))
             return self._settlement(claimed, "failed", str(error), error.delay)
         except TimeoutError:
-            log.warning("event_undelivered", attempt=claimed.attempt, error="timeout")
+            self._log.warning("event_undelivered", **about, error="timeout")
             return self._settlement(claimed, "failed", f"no answer within {self._limit:g} seconds")
-        except Exception as error:
-            log.exception("sink_failed", attempt=claimed.attempt)
+        except Exception as error:  # noqa: BLE001 - a sink of a package may raise anything
+            self._log.exception("sink_failed", **about)
             return self._settlement(claimed, "failed", f"{type(error).__name__}: {error}")
-        log.debug("event_delivered", attempt=claimed.attempt)
+        self._log.debug("event_delivered", **about)
         return self._settlement(claimed, "delivered")
 
     def _settlement(
