@@ -6,7 +6,10 @@ from uuid import UUID
 import httpx
 import pytest
 
+from holdfast import App
 from holdfast.engine import Engine
+from holdfast.model import TaskStatus
+from support.database import Database
 from support.web import Web
 
 
@@ -112,3 +115,36 @@ def test_a_batch_has_its_bounds(shop: httpx.Client, body: list[Any]) -> None:
     answer = shop.post("/v1/tasks/batch", json=body)
     assert answer.status_code == 400
     assert "1 to 1000" in answer.json()["detail"]
+
+
+def test_the_same_spec_has_one_hash_from_psql_python_and_http(
+    shop: httpx.Client, web: Web, module_db: Database
+) -> None:
+    app = App(module_db.dsn)
+
+    @app.task("billing.same")
+    def same(a: int, text: str) -> None: ...
+
+    asked = (
+        module_db.connect()
+        .execute("""select queues.enqueue('billing.same', ' {"text" : "\\u00e9/", "a":1} ')""")
+        .fetchone()
+    )
+    assert asked
+    from_http = shop.post(
+        "/v1/tasks",
+        content=rb'{"type":"billing.same","payload":{"a":1,"text":"\u00e9\/"}}',
+        headers={"Content-Type": "application/json"},
+    )
+    other = shop.post("/v1/tasks", json={"type": "billing.same", "payload": {"a": 1.5, "text": "é/"}})
+    ids = [asked[0], same.enqueue(1, text="é/").task_id, UUID(from_http.json()["task_id"])]
+    hashes = {_status(web, task_id).spec_hash for task_id in ids}
+    app.close()
+    assert len(hashes) == 1
+    assert _status(web, UUID(other.json()["task_id"])).spec_hash not in hashes
+
+
+def _status(web: Web, task_id: UUID) -> TaskStatus:
+    task = web.engine.task_status(task_id)
+    assert task is not None
+    return task
