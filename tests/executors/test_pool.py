@@ -1,0 +1,97 @@
+"""The children of a worker: who is kept, who is replaced, who is told that there is none."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holdfast.executors.ending import Bounds, End
+from holdfast.executors.pool import Pool, Sizes
+from holdfast.executors.process import BootFailed, Run
+from holdfast.limits import NO_LIMITS
+
+BOUNDS = Bounds(timeout=None, output=1000, grace=1.0, limits=NO_LIMITS)
+
+
+class Stub:
+    """A child without a process: it answers at once, and holds as much memory as it is told to."""
+
+    def __init__(self, memory: int = 0) -> None:
+        self.runs = 0
+        self.memory = memory
+        self.idle_since = 0.0
+        self.is_spoilt = False
+        self.is_alive = True
+
+    def begin(self, order: Any, run: Run) -> None:
+        self.runs += 1
+        run.over.set_result(End(answer=order))
+
+    def end(self, run: Run) -> None: ...
+
+    async def close(self) -> None:
+        self.is_alive = False
+
+
+class Nursery:
+    def __init__(self, memory: int = 0) -> None:
+        self.memory = memory
+        self.born: list[Stub] = []
+
+    async def start(self) -> Any:
+        self.born.append(Stub(self.memory))
+        return self.born[-1]
+
+
+def refuse(error: BootFailed) -> None:
+    raise AssertionError(error.message)
+
+
+async def run(pool: Pool) -> None:
+    end, cancelled = await pool.run({}, BOUNDS, lambda _: None, lambda: ("cancelled", 0.0))
+    assert (end.answer, cancelled) == ({}, False)
+
+
+def sizes(**given: int) -> Sizes:
+    return Sizes(**{"warm": 0, "most": 4, "runs": 100, "memory": 1000, **given})
+
+
+async def test_a_child_serves_one_run_after_the_other() -> None:
+    nursery = Nursery()
+    pool = Pool(nursery.start, sizes(), refuse)
+    for _ in range(5):
+        await run(pool)
+    assert [child.runs for child in nursery.born] == [5]
+    await pool.close()
+    assert not nursery.born[0].is_alive
+
+
+async def test_one_that_holds_too_much_memory_or_has_served_long_enough_is_replaced() -> None:
+    for nursery, size in [(Nursery(memory=1001), sizes()), (Nursery(), sizes(runs=1))]:
+        pool = Pool(nursery.start, size, refuse)
+        await run(pool)
+        await run(pool)
+        await pool.close()
+        assert [child.runs for child in nursery.born] == [1, 1]
+
+
+async def test_no_more_are_started_than_may_be() -> None:
+    nursery = Nursery()
+    pool = Pool(nursery.start, sizes(most=2), refuse)
+    await asyncio.gather(*(run(pool) for _ in range(20)))
+    assert len(nursery.born) <= 2
+    await pool.close()
+
+
+async def test_who_waits_for_one_that_cannot_be_started_is_told() -> None:
+    told: list[BootFailed] = []
+
+    async def start() -> Any:
+        raise BootFailed("the application cannot be imported", {})
+
+    pool = Pool(start, sizes(warm=2), told.append)
+    pool.warm()
+    with pytest.raises(BootFailed, match="cannot be imported"):
+        await run(pool)
+    assert told
+    await pool.close()
