@@ -42,7 +42,7 @@ test-16: $(VENV)
 
 # Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
 programs:
-	@for program in pgbouncer faketime nats-server rabbitmq; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
+	@for program in pgbouncer faketime nats-server rabbitmq chromium axe; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
 
 # Without PostgreSQL 15 its run counts as skipped, except where CI says that nothing may be skipped.
 test-15: $(VENV)

@@ -18,7 +18,7 @@ def test_every_answer_tells_the_browser_to_be_careful(web: Web, path: str) -> No
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
     assert headers["X-Content-Type-Options"] == "nosniff"
-    assert headers["Referrer-Policy"] == "no-referrer"
+    assert headers["Referrer-Policy"] == "same-origin"
     assert "no-store" in headers["Cache-Control"]
     assert "server" not in headers
 

@@ -232,6 +232,39 @@ class Workers(BaseModel):
     workers: list[Worker]
 
 
+class Schedule(BaseModel):
+    name: str
+    state: Annotated[str, Field(examples=["active"])]
+    type: str
+    cron: str | None
+    tz: str | None
+    next_at: datetime | None
+    last_nominal_at: datetime | None
+    last_task_id: UUID | None
+    paused_at: datetime | None
+    paused_by: str | None
+    pause_reason: str | None
+    problem: str | None
+
+
+class Schedules(BaseModel):
+    schedules: list[Schedule]
+
+
+class HealthLine(BaseModel):
+    check_name: str
+    level: Literal["green", "amber", "red"]
+    subject: str | None
+    value: float | None
+    message: str
+    advice: str | None
+
+
+class Health(BaseModel):
+    level: Literal["green", "amber", "red"]
+    lines: list[HealthLine]
+
+
 class NewToken(_Strict):
     name: Annotated[
         str,

@@ -38,6 +38,10 @@ async def load_schedules(visit: Visit) -> Mapping[str, Any]:
     return {"schedules": await visit.site.read(lambda engine: engine.schedule_status())}
 
 
+async def load_health(visit: Visit) -> Mapping[str, Any]:
+    return {"lines": await visit.site.read(lambda engine: engine.health())}
+
+
 async def load_mailbox(visit: Visit) -> Mapping[str, Any]:
     return {"messages": await visit.site.read(lambda engine: engine.list_mailbox(limit=100))}
 
@@ -80,6 +84,7 @@ offer(router, "/schedules", Page("schedules.html", "/schedules", load_schedules)
 offer(router, "/processes", Page("processes.html", "/processes", load_processes))
 offer(router, "/processes/{channel}/{send_id}", Page("send.html", "/processes", load_send))
 offer(router, "/outbox", Page("outbox.html", "/outbox", load_outbox))
+offer(router, "/health", Page("health.html", "/health", load_health))
 offer(router, "/mailbox", Page("mailbox.html", "/mailbox", load_mailbox))
 offer(router, "/access", Page("access.html", "/access", load_access))
 

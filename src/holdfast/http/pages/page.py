@@ -29,6 +29,7 @@ NAVIGATION = (
     ("/processes", "Processes"),
     ("/outbox", "Outbox"),
     ("/mailbox", "Mailbox"),
+    ("/health", "Health"),
     ("/access", "Access"),
 )
 
