@@ -33,7 +33,7 @@ def link_to(url: str) -> Link:
 async def test_a_worker_goes_on_after_its_connections_were_cut(shop: Workshop) -> None:
     async with shop.working() as worker:
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
-        assert await shop.terminate() == 4
+        assert await shop.terminate() >= 4  # a fifth, if its leading has begun
         row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
         await shop.sees(lambda: worker.metrics.reconnects >= 3)
     assert row["status"] == "succeeded"
