@@ -255,7 +255,8 @@ def test_a_client_cannot_take_the_way_of_a_process(castle: Database) -> None:
     for attempt in (
         f"select queues.enqueue_for_process({task})",
         f"select queues.insert_tasks({task}, true)",
-        "select queues.enqueue_one_for_process('a.b', '{}', null, 0, null, null, 3, null, null, 'sms', null)",
+        "select queues.enqueue_one_for_process("
+        "'a.b', '{}', null, 0, null, null, 3, null, null, 'sms', null, null)",
     ):
         assert isinstance(_error(client, attempt), InsufficientPrivilege), attempt
 

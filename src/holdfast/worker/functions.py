@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, TaskNotFound, translate
 from holdfast.model import LastError
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
 from holdfast.worker.job import Job
-from holdfast.worker.link import ARRIVAL, is_pooled, with_defaults
+from holdfast.worker.link import ARRIVAL, WORKER, is_pooled, with_defaults
 from holdfast.worker.transaction import judged
 
 MOST_CONNECTIONS = 10
@@ -104,7 +104,8 @@ class Functions:
         try:
             # Facts that another transaction has just committed must be seen after a wait for it.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            row = await (await connection.execute(ARRIVAL)).fetchone()
+            arrived = await connection.execute(ARRIVAL.format(role=WORKER).encode())
+            row = await arrived.fetchone()
             assert row is not None  # noqa: S101 - an aggregate has one row
             await connection.rollback()
         except BaseException as error:

@@ -29,12 +29,15 @@ declare
   _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _wanted integer := max_tasks;
+  _unbroken boolean;
+  _limits boolean;
   _rank record;
   _picked tid[] := '{}';
   _limited integer[] := '{}';
   _token bigint;
 begin
-  if not exists (select from queues.unbroken) then
+  select exists (select from queues.unbroken), exists (select from queues.task_limit) into _unbroken, _limits;
+  if not _unbroken then
     perform queues.skip_lost_tokens();
   end if;
   for _rank in
@@ -45,9 +48,9 @@ begin
       array_agg(l.lane_id) filter (where limits.apply) as limited
     from queues.lane l
     cross join lateral (
-      select l.concurrency_key is not null
-        or exists (select from queues.task_limit q where q.subject = 'queue' and q.name = l.queue)
-        or exists (select from queues.task_limit t where t.subject = 'type' and t.name = l.type) as apply) limits
+      select l.concurrency_key is not null or _limits and exists (
+        select from queues.task_limit t
+        where t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type) as apply) limits
     where (l.queue = any (coalesce(claim.queues, case when claim.type_prefixes is null then array['default'] end))
         or exists (select from unnest(claim.type_prefixes) prefix where starts_with(l.type, prefix)))
       and not exists (select from queues.paused_queue p where p.queue = l.queue)
