@@ -251,12 +251,12 @@ def test_a_client_cannot_enqueue_what_acts_with_the_rights_of_the_database(
 def test_a_client_cannot_take_the_way_of_a_process(castle: Database) -> None:
     client = castle.connect("holdfast_client")
     task = """'[{"type": "a.b", "executor": "db_function"}]'"""
+    one = ["'a.b'", "'{}'", "null", "0", "null", "null", "3", "null", "null", "'sms'", "null", "null"]
 
     for attempt in (
         f"select queues.enqueue_for_process({task})",
         f"select queues.insert_tasks({task}, true)",
-        "select queues.enqueue_one_for_process("
-        "'a.b', '{}', null, 0, null, null, 3, null, null, 'sms', null, null)",
+        f"select queues.enqueue_one_for_process({', '.join(one)})",
     ):
         assert isinstance(_error(client, attempt), InsufficientPrivilege), attempt
 
