@@ -16,8 +16,8 @@ ENVELOPE = "select jsonb_build_object('success', true, 'payload', payload, 'ran_
 
 @pytest.fixture(autouse=True)
 def _application(tx: Connection) -> None:
-    tx.execute("create role app_owner")
-    tx.execute("create schema app authorization app_owner")
+    tx.execute("create role runner_owner")
+    tx.execute("create schema app authorization runner_owner")
     tx.execute("grant usage on schema app to holdfast_worker")
 
 
@@ -33,7 +33,7 @@ def _create(
 ) -> None:
     signature = f"{name}({parameters.removesuffix(' default 1')})"
     tx.execute(f"create {kind} {name}({parameters}) {returns} language sql {how} as $$ {body} $$".encode())
-    tx.execute(f"alter routine {signature} owner to app_owner".encode())
+    tx.execute(f"alter routine {signature} owner to runner_owner".encode())
     tx.execute(f"revoke all on routine {signature} from public".encode())
     tx.execute(f"grant execute on routine {signature} to holdfast_worker".encode())
 
@@ -61,7 +61,7 @@ def _refused(tx: Connection, name: Any) -> str:
 def test_it_answers_the_functions_envelope_and_runs_it_as_its_owner(tx: Connection) -> None:
     _create(tx)
 
-    assert _run(tx, "app.charge", {"n": 1}) == {"success": True, "payload": {"n": 1}, "ran_as": "app_owner"}
+    assert _run(tx, "app.charge", {"n": 1}) == {"success": True, "payload": {"n": 1}, "ran_as": "runner_owner"}
 
 
 def test_a_payload_may_be_null(tx: Connection) -> None:
@@ -81,7 +81,7 @@ def test_an_error_of_the_function_comes_through(tx: Connection) -> None:
 
 def test_its_effects_are_in_the_callers_transaction(tx: Connection) -> None:
     tx.execute("create table app.ledger (n integer)")
-    tx.execute("alter table app.ledger owner to app_owner")
+    tx.execute("alter table app.ledger owner to runner_owner")
     _create(tx, body="insert into app.ledger values (1) returning jsonb_build_object('success', true)")
 
     _run(tx, "app.charge")
