@@ -308,3 +308,12 @@ def test_a_batch_that_is_rolled_back_leaves_nothing(db: Database) -> None:
 
     assert counts(admin) == before
     assert claim(db.connect("holdfast_worker")) == []
+
+
+def test_a_lane_is_looked_up_once_for_a_batch_and_not_for_each_task(tx: Connection) -> None:
+    tx.execute("set local track_functions = 'all'")
+    find_lane = "'queues.find_lane(text, text, integer, text)'::regprocedure"
+
+    enqueue_many(tx, [{"type": "mail.send"}] * 100)
+
+    assert value(tx, f"select pg_stat_get_xact_function_calls({find_lane})") <= 2

@@ -61,7 +61,11 @@ def _refused(tx: Connection, name: Any) -> str:
 def test_it_answers_the_functions_envelope_and_runs_it_as_its_owner(tx: Connection) -> None:
     _create(tx)
 
-    assert _run(tx, "app.charge", {"n": 1}) == {"success": True, "payload": {"n": 1}, "ran_as": "runner_owner"}
+    assert _run(tx, "app.charge", {"n": 1}) == {
+        "success": True,
+        "payload": {"n": 1},
+        "ran_as": "runner_owner",
+    }
 
 
 def test_a_payload_may_be_null(tx: Connection) -> None:

@@ -20,6 +20,7 @@ language plpgsql volatile security definer rows 100
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_nestloop = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -82,11 +83,14 @@ begin
   with gone as (
     delete from queues.ready r where r.ctid = any (_picked)
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 as attempt),
+  -- All tasks are fetched by one scan with all ids, which visits each page of the index once. They are sorted here, and read below as they
+  -- were written. What they are sorted by comes first in them: to reach a column behind others of varying width means to walk over those.
   work as materialized (
-    select g.task_id, g.run_at, g.lane_id, g.attempt, t.type, t.executor, t.payload, t.max_attempts, t.timeout,
-      t.metadata, t.priority, coalesce(t.lease, claim.lease, interval '30 seconds') as lease
-    from gone g
-    cross join lateral (select * from queues.task t where t.task_id = g.task_id offset 0) t),
+    select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, t.max_attempts, t.timeout,
+      coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.executor, t.metadata, t.payload
+    from gone g join queues.task t on t.task_id = g.task_id
+    where t.task_id = any (array(select task_id from gone))
+    order by t.priority desc, g.run_at, g.task_id),
   held as (
     insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, deleted, worker_id)
     select w.task_id, _token, _now, _now + w.lease, w.run_at, w.lane_id, w.attempt,
@@ -94,7 +98,7 @@ begin
     from work w)
   select w.task_id, _token, w.type, w.executor, w.payload, w.attempt, w.max_attempts, _now + w.lease, w.timeout,
     w.metadata, w.run_at, w.lane_id
-  from work w order by w.priority desc, w.run_at, w.task_id;
+  from work w;
 end
 $$;
 

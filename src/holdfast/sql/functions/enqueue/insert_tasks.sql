@@ -55,9 +55,10 @@ begin
     return;
   end if;
 
+  -- "offset 0" keeps the look for a lane above the distinct: one for each lane, not for each task.
   insert into queues.lane (queue, type, priority, concurrency_key)
   select b.queue, b.type, b.priority, b.concurrency_key
-  from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_batch) b) b
+  from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_batch) b offset 0) b
   where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key) is null;
 
   if _keyed then
