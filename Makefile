@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = $(wildcard tests/sql tests/concurrency tests/migrations tests/plans)
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test programs test-18 test-16 test-15 test-all torture check format bench bench-outbox bench-isolation bench-peers lock clean
+.PHONY: help up test programs test-18 test-16 test-15 test-all torture check format bench bench-outbox bench-isolation bench-peers docs dist lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -80,10 +80,16 @@ bench-outbox: $(VENV) ## measure how many events a second one dispatcher sends
 bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json FILE" for more
 	$(BIN)/python -m benchmarks.peers $(ARGS)
 
+docs: $(VENV) ## build the documentation into site/, and fail on every warning
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
+
+dist: $(VENV) ## build wheel, source archive and bill of materials into dist/, twice, and compare
+	$(BIN)/python tools/dist.py
+
 lock: $(VENV) ## resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --universal \
 	  --python-version 3.11 --upgrade --quiet --custom-compile-command 'make lock' --output-file requirements.lock
 
 clean: ## remove what can be built again; your data in .holdfast stays
-	rm -rf .venv .bench dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	rm -rf .venv .bench dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""docs/tutorial/order-payment-shipment.md, as it is written: two steps, one line between them."""
+"""docs/tutorial/order-payment-shipment.md: two steps, one line between them, and what can go wrong."""
 
 import sys
 from collections.abc import Iterator
@@ -34,7 +34,8 @@ def shop(db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     for name in ("payment", "shipment"):
         _holdfast(db, "new", name)
         monkeypatch.syspath_prepend(tmp_path / name)
-    (line,) = [found for found in code(PAGE.read_text(), "text") if "perform" in found]
+    (patch,) = code(PAGE.read_text(), "diff")
+    (line,) = [found[1:] for found in patch.splitlines(keepends=True) if found.startswith("+  ")]
     handlers = (tmp_path / "payment" / "3_handlers.sql").read_text()
     db.connect().execute(handlers.replace(NUDGE, line + NUDGE, 1).encode())
     with closing(Sandbox(db.dsn)) as sandbox:

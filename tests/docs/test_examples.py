@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from holdfast.postgres import binaries
 from holdfast.schema import migrate
-from support.documents import DOCS, ROOT, blocks, code
+from support.documents import DOCS, blocks, code
 from support.server import disposable_home, disposable_server
 
 MARK = "-- next block --"
@@ -34,29 +34,6 @@ def _run(command: list[str], environment: dict[str, str], cwd: Path) -> str:
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return ran.stdout
-
-
-def test_the_code_in_the_readme_runs_as_printed_any_number_of_times(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
-    readme = (ROOT / "README.md").read_text()
-    [program] = code(readme, "python")
-    [commands] = code(readme, "sh")
-    lines = [line for line in program.splitlines() if line.strip()]
-    assert len(lines) <= 20
-    promised = [line.partition("# prints: ")[2] for line in lines if "# prints: " in line]
-    (tmp_path / "shop.py").write_text(program)
-    worker, script = commands.splitlines()
-    with subprocess.Popen(
-        worker.split(), env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL
-    ) as running:
-        try:
-            for _ in range(2):
-                printed = _run(script.split(), environment, tmp_path)
-                assert printed.splitlines() == promised
-        finally:
-            running.terminate()
-    assert running.returncode == 0
 
 
 def test_the_page_about_psql_runs_as_printed(environment: dict[str, str], tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 """What holds for every page, and for every file of the repository."""
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +28,7 @@ FOREIGN_WORDS = [
     r"(?:earlier|previous|coding|chat)\s+[s]essions?\b",
     r"[a]ssistants?\b",
     r"\b(?:ai|language)[- ](?:[g]enerated|[m]odels?)\b",
-    r"\b[l]lms?\b|\b[c]hatgpt\b|\b[c]opilot\b",
+    r"\b[l]lms?\b(?!\.txt|_text)|\b[c]hatgpt\b|\b[c]opilot\b",
     r"\b(?:system|user|my|your|this|the)\s+[p]rompts?\b|\b[p]rompt(?:ed)? (?:to|by) (?:an?|the) [m]odel",
     r"\.\./[s]hared|/work/[a-z]",
     r"[p]ypi\.org|[p]ythonhosted|[t]est\.pypi|[n]pmjs|[r]ubygems\.org|[c]rates\.io",
@@ -100,6 +102,24 @@ def test_every_decision_is_in_the_list_and_has_its_four_parts() -> None:
         assert f"| [{page.name[:4]}]({page.name}) |" in listed
         parts = re.findall(r"^## (.+)$", page.read_text(), re.MULTILINE)
         assert parts == ["Status", "Context", "Decision", "Consequences"], page.name
+
+
+def test_the_site_is_built_without_a_warning_and_lists_every_page(tmp_path: Path) -> None:
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    listed = set(re.findall(r"^- \[.+?\]\((.+?)\)", (tmp_path / "llms.txt").read_text(), re.MULTILINE))
+    everything = {
+        page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if page.name != "README.md"
+    }
+    assert listed == everything
+    assert all((tmp_path / page).exists() for page in listed)
 
 
 def test_code_in_pages_is_python_that_compiles() -> None:

@@ -13,7 +13,8 @@ _QUOTED = re.compile(r"`([^`]+)`")
 
 
 def pages() -> list[Path]:
-    return [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+    own = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+    return [*(ROOT / name for name in own), *sorted(DOCS.rglob("*.md"))]
 
 
 def name_of(page: Path) -> str:

@@ -1,0 +1,93 @@
+"""The README and the tutorial run as printed, from their first block to their last, in an empty directory."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.documents import DOCS, ROOT, code, name_of
+from support.server import disposable_home
+from support.walkthrough import Step, agree, empty_machine, put_into, steps, walking
+
+BIN = Path(sys.executable).parent
+FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
+
+
+@pytest.fixture
+def machine() -> Iterator[dict[str, str]]:
+    """One on which Holdfast is installed, and nobody has used it yet."""
+    with disposable_home() as home:
+        environment = empty_machine(HOLDFAST_HOME=str(home))
+        yield environment | {"PATH": f"{BIN}:{environment['PATH']}"}
+
+
+PAGES = [ROOT / "README.md", DOCS / "tutorial" / "fifteen-minutes.md"]
+SECOND_HELPING = [
+    DOCS / "tutorial" / "order-payment-shipment.md"
+]  # tests/cli/test_order_tutorial.py is quicker
+
+
+@pytest.mark.parametrize("page", PAGES + (SECOND_HELPING if FULL else []), ids=name_of)
+def test_a_page_runs_as_printed(page: Path, machine: dict[str, str], tmp_path: Path) -> None:
+    with walking(tmp_path, machine) as walk:
+        walk.follow(page)
+
+
+def test_the_readme_shows_the_product_in_twenty_lines() -> None:
+    [program] = code((ROOT / "README.md").read_text(), "python")
+    assert len([line for line in program.splitlines()[1:] if line.strip()]) <= 20
+
+
+def test_a_block_of_output_belongs_to_the_commands_before_it() -> None:
+    page = "```sh\ndate\n```\n\n```text\nnow\n```\n\n"
+    page += "<!-- test: install -->\n```sh\nmake\n```\n<!-- test: stop -->\n"
+    assert steps(page) == [
+        Step("sh", "date\n", None, "now\n"),
+        Step("sh", "make\n", "install"),
+        Step("", "", "stop"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "printed"),
+    [
+        ("a\nb\n", "a\nb\n"),
+        ("a …\n", "a 7 s\n"),
+        ("a\n…\nz\n", "a\nb\nc\nz\n"),
+        ("…\nz\n", "z\n"),
+        ("a b\n", "a   b  \n"),
+    ],
+)
+def test_what_varies_is_allowed_to(wanted: str, printed: str) -> None:
+    assert agree(wanted, printed)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "printed"),
+    [("a\n", "b\n"), ("a\n", "a\nb\n"), ("a …\n", "b 7 s\n"), ("a\n…\nz\n", "a\nb\n"), ("a.c\n", "abc\n")],
+)
+def test_what_does_not_vary_is_not(wanted: str, printed: str) -> None:
+    assert not agree(wanted, printed)
+
+
+def test_a_function_that_is_printed_again_takes_the_place_of_the_first() -> None:
+    file = "import os\n\n\ndef a():\n    return 1\n\n\ndef b():\n    return 2\n"
+    assert put_into(file, "# x.py\nx = 3\n\n\ndef a():\n    return x\n").splitlines() == [
+        *(
+            "import os",
+            "",
+            "",
+            "x = 3",
+            "",
+            "",
+            "def a():",
+            "    return x",
+            "",
+            "",
+            "def b():",
+            "    return 2",
+        ),
+    ]
+    assert put_into("a = 1\n", "# x.py\nb = 2\n") == "a = 1\n\n\nb = 2\n"

@@ -1,0 +1,140 @@
+"""What is released: reproducible, complete, and with no more around it than the core needs."""
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+
+import holdfast
+
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+CORE = {
+    *("annotated-doc", "annotated-types", "cronsim", "markdown-it-py", "mdurl", "psycopg", "psycopg-binary"),
+    *("pydantic", "pydantic-core", "pydantic-settings", "pygments", "python-dotenv", "rich", "shellingham"),
+    *("structlog", "typer", "typing-extensions", "typing-inspection", "tzdata"),
+}
+"""All that `pip install holdfast` may bring along on Linux. Longer is a decision."""
+
+EXTRAS = ("holdfast.testing", "holdfast.http.", "holdfast.outbox.", "holdfast.comms.providers.")
+"""Imported when they are used, by what then says which extra to install."""
+
+BLOCKED = """
+import sys
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+
+class Blocked(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {blocked}:
+            raise ModuleNotFoundError(f"{{name}} belongs to an extra", name=name)
+
+sys.meta_path.insert(0, Blocked())
+"""
+
+
+@pytest.fixture
+def tools(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    return import_module("dist"), import_module("sbom")
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def closure(name: str, extras: frozenset[str] = frozenset()) -> set[str]:
+    """A distribution that is installed here, and all that it needs."""
+    seen: set[tuple[str, frozenset[str]]] = set()
+    waiting = [(name, extras)]
+    while waiting:
+        one = waiting.pop()
+        if one in seen:
+            continue
+        seen.add(one)
+        for line in distribution(one[0]).requires or []:
+            wanted = Requirement(line)
+            if wanted.marker is None or any(wanted.marker.evaluate({"extra": e}) for e in (one[1] or {""})):
+                waiting.append((normal(wanted.name), frozenset(wanted.extras)))
+    return {name for name, _ in seen}
+
+
+def test_the_version_is_written_twice_and_the_same() -> None:
+    assert holdfast.__version__ == PROJECT["version"]
+
+
+def test_the_core_brings_only_what_it_needs() -> None:
+    assert closure("holdfast") - {"holdfast"} == CORE
+
+
+def _modules() -> list[str]:
+    source = ROOT / "src"
+    names = (
+        path.relative_to(source).with_suffix("").as_posix() for path in (source / "holdfast").rglob("*.py")
+    )
+    return sorted(name.replace("/", ".").removesuffix(".__init__") for name in names)
+
+
+def test_no_module_of_the_core_imports_an_extra() -> None:
+    kept = {normal(name) for name in (*CORE, "holdfast")}
+    blocked = {
+        module
+        for module, owners in packages_distributions().items()
+        if not {normal(owner) for owner in owners} & kept and module not in sys.stdlib_module_names
+    }
+    core = [name for name in _modules() if not name.startswith(EXTRAS) and "template" not in name]
+    script = BLOCKED.format(blocked=blocked) + "".join(f"import_module({name!r})\n" for name in core)
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+
+
+def test_it_is_built_twice_alike_and_complete(tools: Any, tmp_path: Path) -> None:
+    dist, _ = tools
+    made = dist.build_twice(tmp_path / "dist")
+    name = f"holdfast-{PROJECT['version']}"
+    assert set(made) == {f"{name}-py3-none-any.whl", f"{name}.tar.gz", f"{name}.cdx.json"}
+    with zipfile.ZipFile(tmp_path / "dist" / f"{name}-py3-none-any.whl") as wheel:
+        packed = {one for one in wheel.namelist() if not one.startswith(f"{name}.dist-info/")}
+    source = ROOT / "src"
+    files = [path for path in source.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    assert packed == {path.relative_to(source).as_posix() for path in files}
+    assert "holdfast/py.typed" in packed
+
+
+def test_the_bill_of_materials_has_what_can_be_installed(tools: Any, tmp_path: Path) -> None:
+    _, sbom = tools
+    sbom.write(ROOT, 1_800_000_000, tmp_path / "bill.json")
+    bill = json.loads((tmp_path / "bill.json").read_text())
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert bill["metadata"]["timestamp"] == "2027-01-15T08:00:00Z"
+    components = {one["name"]: one for one in bill["components"]}
+    assert {name for name, one in components.items() if one["scope"] == "required"} >= CORE
+    assert {"fastapi", "httpx", "aiosmtplib"} <= components.keys()
+    assert {"pytest", "ruff", "mypy", "django"} & components.keys() == set()
+    assert all(one["hashes"] for one in bill["components"])
+    known = {one["bom-ref"] for one in [bill["metadata"]["component"], *bill["components"]]}
+    for one in bill["dependencies"]:
+        assert {one["ref"], *one["dependsOn"]} <= known
+
+
+def test_the_bill_of_materials_names_the_versions_that_are_tested(tools: Any) -> None:
+    _, sbom = tools
+    wrong = []
+    for one in sbom.bill_of_materials(ROOT, 0)["components"]:
+        try:
+            found = distribution(one["name"]).version
+        except PackageNotFoundError:  # for another platform
+            continue
+        if found != one["version"]:
+            wrong.append((one["name"], found))
+    assert wrong == []

@@ -1,0 +1,64 @@
+"""make dist: build the wheel and the source archive twice, compare, and write the bill of materials."""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import sbom
+
+ROOT = Path(__file__).parents[1]
+BEFORE_ZIP = 315532800
+"""The first second of 1980: a wheel cannot hold an earlier one."""
+
+
+def epoch() -> int:
+    """SOURCE_DATE_EPOCH, else the time of the last commit."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return int(given)
+    told = subprocess.run(
+        ["git", "log", "-1", "--format=%ct"],  # noqa: S607 - from PATH
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return int(told.stdout) if told.returncode == 0 and told.stdout.strip() else BEFORE_ZIP
+
+
+def build(source: Path, target: Path, when: int) -> dict[str, str]:
+    """Name and SHA-256 of each file that was made."""
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--directory", target],
+        cwd=source,
+        env={**os.environ, "SOURCE_DATE_EPOCH": str(when)},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(target.iterdir())}
+
+
+def build_twice(target: Path) -> dict[str, str]:
+    """The second time from the first time's source archive, elsewhere and an hour later by its files."""
+    when = epoch()
+    with tempfile.TemporaryDirectory() as directory:
+        first, second = Path(directory, "first"), Path(directory, "second")
+        made = build(ROOT, first, when)
+        [archive] = first.glob("*.tar.gz")
+        shutil.unpack_archive(archive, directory, filter="data")
+        again = build(Path(directory, archive.name.removesuffix(".tar.gz")), second, when)
+        if made != again:
+            raise SystemExit(f"not reproducible:\n{made}\n{again}")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(first, target)
+    bill = target / f"{archive.name.removesuffix('.tar.gz')}.cdx.json"
+    sbom.write(ROOT, when, bill)
+    return made | {bill.name: hashlib.sha256(bill.read_bytes()).hexdigest()}
+
+
+if __name__ == "__main__":
+    for name, digest in build_twice(ROOT / "dist").items():
+        print(f"{digest}  dist/{name}")
