@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = $(wildcard tests/sql tests/concurrency tests/migrations tests/plans)
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test programs test-18 test-16 test-15 test-all torture check format bench bench-outbox bench-isolation bench-peers docs dist lock clean
+.PHONY: help up test programs test-18 test-16 test-15 test-all torture check format bench bench-outbox bench-isolation bench-start bench-peers docs dist lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench-isolation: $(VENV) ## measure what a process of its own costs a task
 
 bench-outbox: $(VENV) ## measure how many events a second one dispatcher sends
 	$(BIN)/python -m benchmarks.outbox $(ARGS)
+
+bench-start: $(VENV) ## measure how long an import, a command and the start of a worker take
+	$(BIN)/python -m benchmarks.start $(ARGS)
 
 bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json FILE" for more
 	$(BIN)/python -m benchmarks.peers $(ARGS)

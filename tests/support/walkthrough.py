@@ -77,6 +77,10 @@ def _lines(text: str) -> list[str]:
     return [re.sub(r"[ \t]+", " ", line).strip() for line in text.rstrip().splitlines()]
 
 
+class Refused(Exception):
+    """A command ended with an exit code other than 0."""
+
+
 @dataclass
 class Walk:
     """A directory, a shell that remembers, and what runs in the background."""
@@ -120,12 +124,18 @@ class Walk:
 
     def _run_block(self, step: Step) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while True:
-            printed = "".join(self._run_line_groups(step.code))
-            if step.printed is None or agree(step.printed, printed):
-                return
+        while (problem := self._problem(step)) is not None:
             late = not step.only_looks or time.monotonic() > deadline
-            assert not late, f"{step.code}\nprinted\n\n{printed}\nand not\n\n{step.printed}\n{self._logs()}"
+            assert not late, f"{step.code}\n{problem}\n{self._logs()}"
+
+    def _problem(self, step: Step) -> str | None:
+        try:
+            printed = "".join(self._run_line_groups(step.code))
+        except Refused as refused:
+            return str(refused)
+        if step.printed is None or agree(step.printed, printed):
+            return None
+        return f"printed\n\n{printed}\nand not\n\n{step.printed}"
 
     def _run_line_groups(self, block: str) -> Iterator[str]:
         """Commands that run on are started where they stand, each as in a terminal of its own."""
@@ -150,7 +160,8 @@ class Walk:
             check=False,
             timeout=300,
         )
-        assert ran.returncode == 0, f"{commands}\n{ran.stdout}{ran.stderr}{self._logs()}"
+        if ran.returncode != 0:
+            raise Refused(f"{commands}\n{ran.stdout}{ran.stderr}")
         return ran.stdout
 
     def _start(self, command: str) -> None:

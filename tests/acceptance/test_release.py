@@ -1,0 +1,106 @@
+"""The release on a machine that has nothing: installed from its wheel, used as printed, typed."""
+
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from acceptance.ground import FULL, tell
+from support.documents import DOCS, ROOT, name_of
+from support.server import disposable_home
+from support.walkthrough import empty_machine, walking
+
+pytestmark = [
+    pytest.mark.skipif(not FULL, reason="installs from the package index: make torture"),
+    pytest.mark.timeout(900),
+]
+
+# Written as a user would, with a mistake that only types can find.
+PROGRAM = """
+from decimal import Decimal
+
+from holdfast import App, Cancel, Context, Exponential, Handle
+
+app = App()
+
+
+@app.task("billing.charge", retry=Exponential(base=2))
+async def charge(ctx: Context, invoice_id: int, amount: Decimal = Decimal(1)) -> str | Cancel:
+    return f"{ctx.attempt} {amount}"
+
+
+handle: Handle[str] = charge.enqueue(7, amount=Decimal("9.50"), key="invoice-7")
+print(handle.result(timeout=1).upper())
+"""
+MISTAKE = "\nhandle.result(timeout=1).append(1)\n"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    sys.path.insert(0, str(ROOT / "tools"))
+    target = tmp_path_factory.mktemp("release") / "dist"
+    made = import_module("dist").build_twice(target)
+    tell("\n".join(f"{digest}  {name}" for name, digest in made.items()))
+    [found] = target.glob("*.whl")
+    return Path(found)
+
+
+@pytest.fixture
+def machine(wheel: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A Python of its own with nothing in it, and pip, which takes the wheel for what the name stands for."""
+    venv.create(tmp_path / "python", with_pip=True)
+    constraint = tmp_path / "constraint.txt"
+    constraint.write_text(f"holdfast @ {wheel.as_uri()}\n")
+    with disposable_home() as home:
+        yield empty_machine(
+            HOLDFAST_HOME=str(home),
+            PATH=f"{tmp_path / 'python' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
+            PIP_CONSTRAINT=str(constraint),
+            PIP_DISABLE_PIP_VERSION_CHECK="1",
+        )
+
+
+def run(machine: dict[str, str], *command: str, code: int = 0) -> str:
+    ran = subprocess.run(
+        ["env", *command], env=machine, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert ran.returncode == code, ran.stdout + ran.stderr
+    return ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "tutorial" / "fifteen-minutes.md"], ids=name_of)
+def test_a_page_runs_as_printed_from_its_first_line(
+    page: Path, machine: dict[str, str], tmp_path: Path
+) -> None:
+    here = tmp_path / "empty"
+    here.mkdir()
+    with walking(here, machine, installing=True) as walk:
+        walk.follow(page)
+
+
+def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str]) -> None:
+    run(machine, "pip", "install", "--quiet", "holdfast")
+    assert "holdfast" in run(machine, "holdfast", "--version")
+    run(machine, "python", "-c", "from holdfast import App; App()")
+    installed = run(machine, "pip", "list", "--format=freeze").splitlines()
+    tell(f"pip install holdfast brings {len(installed)} packages: {' '.join(installed)}")
+    assert not {line.partition("=")[0] for line in installed} & {"httpx", "fastapi", "jinja2", "uvicorn"}
+    assert "pip install 'holdfast[embedded]'" in run(machine, "holdfast", "postgres", "start", code=5)
+    for command, extra in (("serve", "web"), ("dispatch", "events")):
+        said = run(machine, "env", "DATABASE_URL=postgresql://nowhere.invalid/x", "holdfast", command, code=2)
+        assert f"pip install 'holdfast[{extra}]'" in said
+
+
+def test_a_users_project_is_checked_strictly(machine: dict[str, str], tmp_path: Path) -> None:
+    run(machine, "pip", "install", "--quiet", "holdfast")
+    program = tmp_path / "program.py"
+    python = str(tmp_path / "python" / "bin" / "python")
+    check = (sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable", python)
+    program.write_text(PROGRAM)
+    assert "Success" in run(machine, *check, str(program))
+    program.write_text(PROGRAM + MISTAKE)
+    assert '"str" has no attribute "append"' in run(machine, *check, str(program), code=1)
