@@ -29,6 +29,7 @@ SECOND_HELPING = [
 ]  # tests/cli/test_order_tutorial.py is quicker
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("page", PAGES + (SECOND_HELPING if FULL else []), ids=name_of)
 def test_a_page_runs_as_printed(page: Path, machine: dict[str, str], tmp_path: Path) -> None:
     with walking(tmp_path, machine) as walk:
