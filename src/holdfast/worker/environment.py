@@ -41,8 +41,15 @@ def _module_of(origin: Origin | None, handlers: Mapping[str, Handler]) -> str | 
 
 @functools.cache
 def _distribution_of(module: str | None) -> dict[str, str]:
-    names = metadata.packages_distributions().get((module or "").partition(".")[0])
-    return {"package": names[0], "package_version": metadata.version(names[0])} if names else {}
+    """What installed the module. The lists of files are searched as text: to parse them all takes a second and ten megabytes."""
+    top, file = (module or "").partition(".")[0], _file_of(module)
+    if not top or file is None:
+        return {}
+    for installed in metadata.distributions(path=[str(parent) for parent in file.absolute().parents]):
+        files = "\n" + (installed.read_text("RECORD") or "")
+        if f"\n{top}/" in files or f"\n{top}.py," in files:
+            return {"package": installed.name, "package_version": installed.version}
+    return {}
 
 
 def _file_of(module: str | None) -> Path | None:
