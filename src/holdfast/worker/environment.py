@@ -41,7 +41,7 @@ def _module_of(origin: Origin | None, handlers: Mapping[str, Handler]) -> str | 
 
 @functools.cache
 def _distribution_of(module: str | None) -> dict[str, str]:
-    """What installed the module. The lists of files are searched as text: to parse them all takes a second and ten megabytes."""
+    """What installed the module. Lists of files are searched as text: to parse them all takes a second."""
     top, file = (module or "").partition(".")[0], _file_of(module)
     if not top or file is None:
         return {}
