@@ -18,6 +18,8 @@ declare
   _max_bytes bigint;
   _first_id uuid;
   _batch queues.new_task[];
+  _kinds queues.new_task[];
+  _alike boolean;
   _keyed boolean;
   _holders uuid[];
 begin
@@ -30,8 +32,9 @@ begin
       g.executor, coalesce(g.priority::integer, 0), coalesce(g.run_at::timestamptz, _now), coalesce(g.max_attempts::integer, 3),
       g.timeout::interval, g.lease::interval, g.idempotency_key,
       queues.spec_hash_of_text(g.type, g.executor, coalesce(g.payload_text, g.payload::text)), g.payload, g.metadata, g.concurrency_key)::queues.new_task),
-    bool_or(g.idempotency_key is not null)
-  into _batch, _keyed
+    bool_or(g.idempotency_key is not null),
+    min(g.type) = max(g.type) and count(g.queue) = 0 and count(g.priority) = 0 and count(g.concurrency_key) = 0
+  into _batch, _keyed, _alike
   from (
     select g.n, g.element, g.type, g.queue, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease, g.idempotency_key, g.metadata, g.concurrency_key,
       coalesce(g.payload, '{}') as payload, queues.text_of_plain(coalesce(g.payload, '{}')) as payload_text,
@@ -55,10 +58,12 @@ begin
     return;
   end if;
 
-  -- "offset 0" keeps the look for a lane above the distinct: one for each lane, not for each task.
+  -- Most batches are of one type and nothing else, so that their first task stands for all. "offset 0" keeps the look for a lane above
+  -- the distinct: one for each lane, not for each task.
+  _kinds := case when _alike then _batch[1:1] else _batch end;
   insert into queues.lane (queue, type, priority, concurrency_key)
   select b.queue, b.type, b.priority, b.concurrency_key
-  from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_batch) b offset 0) b
+  from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b offset 0) b
   where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key) is null;
 
   if _keyed then
@@ -70,7 +75,7 @@ begin
     select b.*, coalesce(_holders[b.n], b.task_id) as holder from unnest(_batch) b),
   lanes as materialized (
     select d.queue, d.type, d.priority, d.concurrency_key, queues.find_lane(d.queue, d.type, d.priority, d.concurrency_key) as lane_id
-    from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_batch) b) d),
+    from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b) d),
   told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
       idempotency_key, timeout, lease, spec_hash, payload, metadata, concurrency_key)
