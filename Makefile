@@ -55,8 +55,8 @@ ifneq ($(SQL_TESTS),)
 	$(MAKE) test-16 test-15 ARGS="$(SQL_TESTS) $(ARGS)"
 endif
 
-torture: $(VENV) ## kill workers, servers and connections for some minutes, and check that nothing is lost
-	HOLDFAST_ACCEPTANCE=full $(BIN)/python -m pytest tests/acceptance -x -s $(ARGS)
+torture: $(VENV) ## kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
+	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
 
 check: $(VENV) ## format, lint, types, import rules: what CI checks
 	$(BIN)/ruff format --check .

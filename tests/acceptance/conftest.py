@@ -1,12 +1,34 @@
 """For tests of the whole: real processes, real signals, and a durable server of the test's own."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from acceptance.ground import Ground, durable_ground
+from acceptance.trial import belongs, record_with
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is too long for the everyday suite, or not part of the quick run."""
+    others = [item for item in items if HERE in item.path.parents and not _is_wanted(item)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item not in others]
+
+
+def _is_wanted(item: pytest.Item) -> bool:
+    mark = item.get_closest_marker("trial")
+    assert mark, f"{item.nodeid} is no trial: say which promise it is about"
+    return belongs(mark)
+
+
+@pytest.fixture(autouse=True)
+def _record(record_property: Callable[[str, object], None]) -> None:
+    record_with(record_property)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A durable server, its workers, and the witness of what they did."""
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,17 +21,11 @@ from support.database import Database
 from support.engine import Connection
 from support.server import disposable_home
 
-FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
-
 NOISE_SECONDS = 5.0
 """What a machine that others use too may add to a bound that is part of the promise."""
 
 # Durable, as in production. The lazy writer lets a crash take what nobody waited for: claims, heartbeats.
 _SETTINGS = {"shared_buffers": "128MB", "wal_writer_delay": "10s"}
-
-
-def tell(figures: str) -> None:
-    print(f"\n{figures}")  # noqa: T201 - what a run has measured, shown by pytest -s
 
 
 @dataclass

@@ -15,6 +15,7 @@ from time import sleep
 from uuid import UUID
 
 from acceptance.fleet import HOLDFAST
+from acceptance.trial import chance
 from acceptance.waiting import wait_for
 from holdfast.engine import Engine
 from support.database import Database
@@ -47,17 +48,17 @@ class Writers:
         with ThreadPoolExecutor(self.writers) as threads:
             list(threads.map(self._work, range(self.writers), sessions, shares))
 
-    def _work(self, seed: int, conn: Connection, share: int) -> None:
-        chance = Random(seed)  # noqa: S311 - the same delays in every run
+    def _work(self, number: int, conn: Connection, share: int) -> None:
+        delays = chance(f"writer {number}")
         left = share
         while left:
-            name = f"a{chance.randint(1, self.aggregates)}"
+            name = f"a{delays.randint(1, self.aggregates)}"
             change = "update account set changes = changes + 1 where name = %s returning changes"
             row = conn.execute(change, [name]).fetchone()
             assert row
             event_id = Engine(conn).emit("account.changed", {"n": row[0]}, name)
-            sleep(chance.choice([0, 0, 0.001, 0.005, 0.05]))
-            if chance.random() < 0.2:
+            sleep(delays.choice([0, 0, 0.001, 0.005, 0.05]))
+            if delays.random() < 0.2:
                 conn.rollback()
                 self.rolled_back.add(event_id)
             else:
@@ -73,7 +74,7 @@ class Ear:
     url: str = ""
     heard: list[tuple[UUID, Told, bool]] = field(default_factory=list)
     """Every arrival in order, and whether it was taken."""
-    _chance: Random = field(default_factory=lambda: Random(7))  # noqa: S311 - as above
+    _chance: Random = field(default_factory=lambda: chance("receiver"))
 
     async def answer(self, request: Request) -> Answer:
         taken = self._chance.random() >= 0.2

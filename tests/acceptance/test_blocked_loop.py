@@ -2,12 +2,14 @@
 
 from time import sleep
 
-from acceptance.ground import Ground, tell
+from acceptance.ground import Ground
+from acceptance.trial import tell, trial
 
 LEASE = 2.0
 WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5}
 
 
+@trial("P3")
 def test_a_handler_that_blocks_the_event_loop_keeps_its_lease_and_runs_once(ground: Ground) -> None:
     producer = ground.producer(per_second=20, seconds=(0.0, 0.1))
     ground.fleet.start(2, WORKERS)

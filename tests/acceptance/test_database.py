@@ -1,13 +1,13 @@
 """The database goes away under load, and comes back."""
 
-from random import Random
 from time import monotonic, sleep
 
 import pytest
 
 from acceptance.checker import lost_by_the_living
-from acceptance.ground import FULL, Ground, tell
+from acceptance.ground import Ground
 from acceptance.producer import Producer
+from acceptance.trial import FULL, chance, tell, trial
 from holdfast.engine import Engine
 from holdfast.model import NewTask
 from support.engine import value
@@ -34,23 +34,25 @@ def report(ground: Ground, producer: Producer, faults: str) -> None:
     assert workers == ground.fleet.all == ground.fleet.running
 
 
+@trial("P1", "P2", "P6", quick=True)
 @pytest.mark.timeout(600 if FULL else 120)
 def test_nothing_acknowledged_is_lost_when_the_server_is_stopped_at_once(ground: Ground) -> None:
     """Without a checkpoint, as by a power cut. Nobody restarts a worker."""
     stops = 5 if FULL else 2
-    chance = Random(4711)  # noqa: S311 - the same pauses in every run
+    pauses = chance("stops")
     producer = ground.producer(per_second=150, seconds=SECONDS)
     ground.fleet.start(2, WORKERS)
     with producer.producing():
         for _ in range(stops):
-            sleep(chance.uniform(1, 3))
+            sleep(pauses.uniform(1, 3))
             ground.server.stop("immediate")
-            sleep(chance.uniform(0, 2))
+            sleep(pauses.uniform(0, 2))
             ground.server.start()
         sleep(2)
     report(ground, producer, f"{stops} stops of the server")
 
 
+@trial("P3")
 def test_no_token_is_issued_again_after_a_crash_of_the_server(ground: Ground) -> None:
     """A claim does not wait for the disk, so a crash undoes it while its worker goes on with the task."""
     tokens: list[int] = []
@@ -64,6 +66,7 @@ def test_no_token_is_issued_again_after_a_crash_of_the_server(ground: Ground) ->
     assert tokens == sorted(set(tokens))
 
 
+@trial("P1", "P2", "P7")
 @pytest.mark.timeout(600 if FULL else 120)
 def test_nothing_is_lost_when_every_connection_is_cut_again_and_again(ground: Ground) -> None:
     producer = ground.producer(per_second=150, seconds=SECONDS)

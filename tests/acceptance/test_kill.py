@@ -1,12 +1,12 @@
 """kill -9: whoever held a task is gone, and another worker runs it again."""
 
-from random import Random
 from time import monotonic, sleep
 
 import pytest
 
 from acceptance.checker import lost_by_the_living, recoveries
-from acceptance.ground import FULL, NOISE_SECONDS, Ground, tell
+from acceptance.ground import NOISE_SECONDS, Ground
+from acceptance.trial import FULL, chance, tell, trial
 from acceptance.waiting import wait_for
 
 LEASE = 2.0
@@ -14,10 +14,11 @@ PROMISE = LEASE + 2.0
 WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
 
 
+@trial("P1", "P2", "P3", "P5", quick=True)
 @pytest.mark.timeout(600 if FULL else 120)
 def test_nothing_acknowledged_is_lost_while_workers_are_killed_every_two_seconds(ground: Ground) -> None:
     kills = 30 if FULL else 5
-    chance = Random(4711)  # noqa: S311 - the same victims in every run
+    victims = chance("victims")
     producer = ground.producer(per_second=300, seconds=(0.0, 0.005, 0.02, 0.1, 0.5))
     ground.fleet.start(3, WORKERS)
     began = monotonic()
@@ -25,7 +26,7 @@ def test_nothing_acknowledged_is_lost_while_workers_are_killed_every_two_seconds
         for _ in range(kills):
             sleep(2)
             wait_for("all three to be at work", lambda: len(ground.fleet.ready) == 3)
-            chance.choice(ground.fleet.ready).kill()
+            victims.choice(ground.fleet.ready).kill()
             ground.fleet.launch(WORKERS)
         sleep(1)
     took = monotonic() - began
@@ -43,6 +44,7 @@ def test_nothing_acknowledged_is_lost_while_workers_are_killed_every_two_seconds
     assert slowest.seconds <= PROMISE + NOISE_SECONDS
 
 
+@trial("P5")
 def test_an_idle_worker_takes_over_without_waiting_for_its_next_poll(ground: Ground) -> None:
     """The sweep itself wakes it: a poll would come after an hour."""
     victim = ground.fleet.start_one(WORKERS)

@@ -9,7 +9,8 @@ from uuid import UUID
 import pytest
 
 from acceptance.fleet import Fleet, WorkerProcess
-from acceptance.ground import FULL, NOISE_SECONDS, Ground, tell
+from acceptance.ground import NOISE_SECONDS, Ground
+from acceptance.trial import FULL, tell, trial
 from acceptance.waiting import wait_for
 from support import engine
 
@@ -107,6 +108,7 @@ def began_to_lead(fleet: Fleet, victim: Victim) -> float:
     return later[0].begins - gone_at if later else 0.0
 
 
+@trial("P5")
 @pytest.mark.timeout(900 if FULL else 120)
 def test_the_leader_is_replaced_in_time_and_there_are_never_two(ground: Ground) -> None:
     ground.fleet.start(3, WORKERS)

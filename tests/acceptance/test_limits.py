@@ -1,13 +1,13 @@
 """Limits: whoever is killed, no more run at once than may, and no slot is lost."""
 
 from collections import defaultdict
-from random import Random
 from time import sleep
 from typing import Any
 
 import pytest
 
-from acceptance.ground import FULL, Ground, tell
+from acceptance.ground import Ground
+from acceptance.trial import FULL, chance, tell, trial
 from acceptance.waiting import wait_for
 from acceptance.witness import Line
 from holdfast.engine import Engine
@@ -34,11 +34,11 @@ def ask(ground: Ground, count: int, keys: list[str | None], seconds: float) -> N
 
 
 def kill_some(ground: Ground, kills: int) -> None:
-    chance = Random(4712)  # noqa: S311 - the same victims in every run
+    victims = chance("victims of limits")
     for _ in range(kills):
         sleep(2 if FULL else 1)
         wait_for("all to be at work", lambda: len(ground.fleet.ready) == COUNT)
-        chance.choice(ground.fleet.ready).kill()
+        victims.choice(ground.fleet.ready).kill()
         ground.fleet.launch(WORKERS)
 
 
@@ -65,6 +65,7 @@ def most_at_once(ground: Ground) -> dict[str, int]:
     return most
 
 
+@trial("P3")
 @pytest.mark.timeout(600 if FULL else 120)
 def test_no_more_than_five_run_at_once_whoever_is_killed(ground: Ground) -> None:
     Engine(ground.conn).set_limit("queue", "acceptance", max_running=5)
@@ -83,6 +84,7 @@ def test_no_more_than_five_run_at_once_whoever_is_killed(ground: Ground) -> None
     assert engine.value(ground.conn, "select count(*) from queues.slot") == 0
 
 
+@trial("P3")
 @pytest.mark.timeout(600 if FULL else 120)
 def test_no_key_runs_more_than_its_share_and_a_late_small_one_gets_its_own(ground: Ground) -> None:
     Engine(ground.conn).set_limit("type", "acceptance.work", per_key=2)

@@ -9,8 +9,9 @@ from uuid import UUID
 
 import pytest
 
-from acceptance.ground import FULL, Ground, tell
+from acceptance.ground import Ground
 from acceptance.outbox import Dispatchers, Ear, Writers, wait_until_delivered
+from acceptance.trial import FULL, tell, trial
 from acceptance.waiting import wait_for
 from support.outbox import subscribe
 
@@ -20,6 +21,7 @@ LEASE = 4.0
 KILL_EVERY_SECONDS = 2.0
 
 
+@trial("P10")
 @pytest.mark.timeout(1800 if FULL else 300)
 def test_every_committed_event_arrives_in_order_while_dispatchers_are_killed(
     ground: Ground, tmp_path: Path

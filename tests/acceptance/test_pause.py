@@ -4,6 +4,7 @@ from time import monotonic, sleep
 
 from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
+from acceptance.trial import trial
 from acceptance.waiting import wait_for
 
 LEASE = 2.0
@@ -19,6 +20,7 @@ def pause_through(worker: WorkerProcess, paused_at: float) -> None:
     worker.go_on()
 
 
+@trial("P3")
 def test_a_worker_that_slept_through_its_leases_is_refused_and_goes_on(ground: Ground) -> None:
     sleeper = ground.fleet.start_one(WORKERS)
     # When the late reports come, the second holder of one of these has ended, and that of the other has not.
@@ -55,6 +57,7 @@ def test_a_worker_that_slept_through_its_leases_is_refused_and_goes_on(ground: G
     assert {verdict.of(task_id).result["pid"] for task_id in new} == {sleeper.pid}
 
 
+@trial("P3")
 def test_a_worker_keeps_the_lease_of_a_task_that_it_lost_and_got_again(ground: Ground) -> None:
     """The report of its older handler of the same task is refused, and does not touch the newer one."""
     sleeper = ground.fleet.start_one(WORKERS)

@@ -1,11 +1,13 @@
 """A handler that takes its worker with it: counted at the claim, it ends all the same."""
 
-from acceptance.ground import Ground, tell
+from acceptance.ground import Ground
+from acceptance.trial import tell, trial
 
 WORKERS = {"HOLDFAST_LEASE": 1.0, "HOLDFAST_HEARTBEAT": 0.25, "WORKER_CONCURRENCY": 5}
 MAX_ATTEMPTS = 3
 
 
+@trial("P4")
 def test_a_task_that_kills_its_worker_is_given_up_after_its_last_attempt(ground: Ground) -> None:
     """The supervisor starts a new worker each time, and the neighbours go on."""
     producer = ground.producer(per_second=20, seconds=(0.0, 0.02, 0.1))

@@ -4,13 +4,15 @@ from time import sleep
 
 import pytest
 
-from acceptance.ground import FULL, Ground, tell
+from acceptance.ground import Ground
+from acceptance.trial import FULL, tell, trial
 from support.engine import value
 
 # Few at once, so that whoever leaves has claimed more than it has begun.
 WORKERS = {"WORKER_CONCURRENCY": 5, "HOLDFAST_GRACE": 20}
 
 
+@trial("P1", "P2", "P3")
 @pytest.mark.timeout(600 if FULL else 120)
 def test_a_rolling_restart_uses_up_no_attempt_and_runs_nothing_twice(ground: Ground) -> None:
     rounds = 8 if FULL else 2
@@ -33,6 +35,7 @@ def test_a_rolling_restart_uses_up_no_attempt_and_runs_nothing_twice(ground: Gro
     assert {task_id: starts for task_id, starts in verdict.starts.items() if len(starts) > 1} == {}
 
 
+@trial("P3")
 def test_what_outlasts_the_grace_period_is_given_back_with_its_attempt(ground: Ground) -> None:
     leaving = ground.fleet.start_one({"HOLDFAST_GRACE": 0.5})
     tasks = [ground.enqueue(kind, kind, seconds=[4]) for kind in ("work", "work_in_thread")]

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from random import Random
 from time import sleep
 
 import pytest
 
-from acceptance.ground import FULL, Ground, tell
+from acceptance.ground import Ground
 from acceptance.hasty_leader import HastyLeader
+from acceptance.trial import FULL, chance, tell, trial
 from holdfast.engine import Engine
 from holdfast.model import NewSchedule, NewTask
 from holdfast.worker.logs import worker_log
@@ -52,10 +52,11 @@ def times(conn: Connection, name: str) -> list[datetime]:
     return [row["nominal_at"] for row in found]
 
 
+@trial("P10")
 @pytest.mark.timeout(900 if FULL else 120)
 def test_one_task_per_nominal_time_whoever_leads_and_dies(ground: Ground) -> None:
     conn, url = ground.conn, ground.database.dsn_as("holdfast_worker")
-    chance = Random(4711)  # noqa: S311 - the same victims in every run
+    victims = chance("leaders")
     schedules = [
         NewSchedule(
             name=name, task=NewTask("acceptance.work"), every=SECOND, catch_up="all", catch_up_limit=1000
@@ -65,8 +66,8 @@ def test_one_task_per_nominal_time_whoever_leads_and_dies(ground: Ground) -> Non
     Engine(conn).declare_schedules("acceptance", schedules)
     with leaders(url) as running:
         for _ in range(KILLS):
-            sleep(chance.uniform(0.1, 0.4))
-            running.pop(chance.randrange(LEADERS)).kill()
+            sleep(victims.uniform(0.1, 0.4))
+            running.pop(victims.randrange(LEADERS)).kill()
             running.append(HastyLeader(url))
             running[-1].wait_until_it_leads()
     FireSchedules(worker_log("last")).run(Engine(conn).run)

@@ -1,13 +1,13 @@
 """Sends while workers are killed and the provider fails: each comes to one end, and the facts agree."""
 
 from collections import Counter
-from random import Random
 from time import monotonic, sleep
 from typing import Any
 
 import pytest
 
-from acceptance.ground import FULL, Ground, tell
+from acceptance.ground import Ground
+from acceptance.trial import FULL, chance, tell, trial
 from acceptance.waiting import wait_for
 from support.comms import Channel
 from support.engine import Connection, rows, value
@@ -31,7 +31,7 @@ class Trouble:
     """A third of all requests fail, half of those after the message was taken over. Seeded, so repeatable."""
 
     def __init__(self, *faults: tuple[Fault, Fault]) -> None:
-        self._chance = Random(4711)  # noqa: S311 - no secret
+        self._chance = chance("provider")
         self._faults = faults
         self.met: Counter[str] = Counter()
 
@@ -51,7 +51,7 @@ def _send_while_workers_die(
     ground: Ground, channel: Channel, settings: dict[str, Any], **terms: Any
 ) -> float:
     """Kick all sends off, kill a worker every second, and wait until nothing is left to do."""
-    chance = Random(42)  # noqa: S311 - the same victims in every run
+    victims = chance("victims of sends")
     conn = ground.conn
     conn.execute("update comms.send_cap set most = 1000000")  # all go to the same person
     ground.fleet.start(3, WORKERS | settings)
@@ -61,7 +61,7 @@ def _send_while_workers_die(
     for _ in range(KILLS):
         sleep(1)
         wait_for("all three to be at work", lambda: len(ground.fleet.ready) == 3)
-        chance.choice(ground.fleet.ready).kill()
+        victims.choice(ground.fleet.ready).kill()
         ground.fleet.launch(WORKERS | settings)
     ground.quiesce(300)
     return monotonic() - began
@@ -124,6 +124,7 @@ def _told(ground: Ground, channel: Channel, trouble: Trouble, took: float) -> No
     )
 
 
+@trial("P3", "P10")
 @pytest.mark.timeout(900 if FULL else 180)
 def test_every_email_ends_once_and_is_delivered_at_most_once(ground: Ground) -> None:
     trouble = Trouble(
@@ -155,6 +156,7 @@ def test_every_email_ends_once_and_is_delivered_at_most_once(ground: Ground) -> 
         assert ids[row["key"]] == row["id"]
 
 
+@trial("P3", "P10")
 @pytest.mark.timeout(900 if FULL else 180)
 def test_every_text_message_ends_once_and_is_delivered_at_most_once_if_it_stops_when_unknown(
     ground: Ground,

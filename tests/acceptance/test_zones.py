@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from acceptance.ground import FULL, tell
+from acceptance.trial import FULL, tell, trial
 from holdfast.recurrence import Cron
 from support.walls import EVERY_HOUR, RULES, ZONES, Rule, changes, walk, walls, year
 
@@ -33,6 +33,7 @@ def compare(zone: str, begin: datetime, end: datetime, rules: list[Rule] = RULES
     return total
 
 
+@trial("P10")
 def test_there_are_forty_zones_and_their_clocks_change() -> None:
     through = {zone: len(changes(zone, BEGIN, END)) for zone in ZONES}
     assert len(through) >= 40
@@ -46,6 +47,7 @@ def around_changes(zone: str, most: int | None = None) -> list[tuple[datetime, d
     return found[:most] or [(BEGIN, BEGIN + timedelta(days=2))]
 
 
+@trial("P10")
 def test_none_is_missing_and_none_double() -> None:
     spans = [(zone, *span) for zone in ZONES for span in around_changes(zone, 1)]
     total = sum(compare(zone, begin, end) for zone, begin, end in spans)
@@ -53,6 +55,7 @@ def test_none_is_missing_and_none_double() -> None:
     assert total > 10_000
 
 
+@trial("P10")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("zone", ZONES if FULL else ["Europe/Berlin"])
 def test_none_is_missing_and_none_double_in_five_years(zone: str) -> None:
@@ -65,6 +68,7 @@ def test_none_is_missing_and_none_double_in_five_years(zone: str) -> None:
     assert total > 20_000
 
 
+@trial("P10")
 def test_a_day_that_was_left_out() -> None:
     begin, end = MISSING_DAY[1] - timedelta(days=4), MISSING_DAY[1] + timedelta(days=1)
     assert compare("Pacific/Apia", begin, end) > 0

@@ -1,0 +1,35 @@
+"""docs/reliability.md is what the trials and the last run make of it."""
+
+import pytest
+
+from acceptance import page
+from acceptance.record import Run
+from support.documents import ROOT
+
+
+def test_the_page_is_in_step_with_the_trials_and_the_last_run() -> None:
+    assert page.PAGE.read_text() == page.render(Run.read()), "run: make torture ARGS=--page"
+
+
+def test_every_promise_has_its_trials_and_every_trial_a_promise() -> None:
+    promised = page.promises()
+    assert promised == [f"P{n}" for n in range(1, 11)]
+    held = {name for trial in page.trials() for name in trial.promises}
+    assert held == {*promised}
+    assert [trial.name for trial in page.trials() if not trial.promises] == []
+
+
+def test_the_last_run_names_only_trials_that_exist() -> None:
+    run = Run.read()
+    if run is None:
+        pytest.skip("there was no run yet")
+    assert run.trials.keys() - {trial.name for trial in page.trials()} == set()
+
+
+def test_every_test_among_the_trials_is_one() -> None:
+    known = {trial.name for trial in page.trials()}
+    for path in page.HERE.glob("test_*.py"):
+        for line in path.read_text().splitlines():
+            name = line.removeprefix("async ").removeprefix("def ").partition("(")[0]
+            if name.startswith("test_"):
+                assert f"{path.relative_to(ROOT)}::{name}" in known
