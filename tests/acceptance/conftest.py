@@ -1,12 +1,11 @@
 """For tests of the whole: real processes, real signals, and a durable server of the test's own."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from acceptance.ground import Ground, durable_ground
+from acceptance.ground import VERSION, Ground, durable_ground
 from acceptance.trial import belongs, record_with
 
 HERE = Path(__file__).parent
@@ -33,5 +32,5 @@ def _record(record_property: Callable[[str, object], None]) -> None:
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
-    with durable_ground(tmp_path, int(os.environ.get("HOLDFAST_TEST_PG", "18"))) as running:
+    with durable_ground(tmp_path, VERSION) as running:
         yield running

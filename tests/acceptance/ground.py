@@ -1,11 +1,14 @@
 """A durable server, its workers, and the witness of what they did."""
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+
+from psycopg.conninfo import make_conninfo
 
 from acceptance.checker import Verdict, check
 from acceptance.fleet import Fleet
@@ -20,6 +23,8 @@ from support import engine
 from support.database import Database
 from support.engine import Connection
 from support.server import disposable_home
+
+VERSION = int(os.environ.get("HOLDFAST_TEST_PG", "18"))
 
 NOISE_SECONDS = 5.0
 """What a machine that others use too may add to a bound that is part of the promise."""
@@ -40,8 +45,16 @@ class Ground:
         """A new session of the superuser, because a test may have ended all older ones."""
         return self.database.connect()
 
-    def producer(self, *, per_second: float, seconds: Sequence[float]) -> Producer:
-        url = self.database.dsn_as("holdfast_client")
+    def through(self, port: int, role: str) -> str:
+        """The address for a login with this role by way of a proxy."""
+        address = self.database.dsn_as(role)
+        return make_conninfo(address, host="127.0.0.1", port=port, sslmode="disable")
+
+    def producer(
+        self, *, per_second: float, seconds: Sequence[float], through: int | None = None
+    ) -> Producer:
+        role = "holdfast_client"
+        url = self.through(through, role) if through else self.database.dsn_as(role)
         return Producer(url, per_second=per_second, seconds=seconds, started=self.witness.count_starts)
 
     def enqueue(self, task_type: str, label: str, max_attempts: int = 20, **payload: Any) -> UUID:

@@ -256,7 +256,7 @@ def test_a_delete_and_a_restore(life: Life) -> None:
 
 
 def test_a_reschedule(life: Life) -> None:
-    life.act("reschedule", run_at=life.clock.now)
+    life.act("reschedule", run_at=life.clock.after(60))
 
     assert life.story() == "created rescheduled"
 

@@ -6,11 +6,33 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 T = TypeVar("T")
+Direction = Literal["to the server", "to the client"]
+BOTH: tuple[Direction, Direction] = ("to the server", "to the client")
+
+
+class Passage:
+    """One connection of a client, and ours to the server for it."""
+
+    def __init__(
+        self, client: asyncio.StreamWriter, server: asyncio.StreamWriter, blocked: set[Direction]
+    ) -> None:
+        self.writers: dict[Direction, asyncio.StreamWriter] = {
+            "to the server": server,
+            "to the client": client,
+        }
+        self.flows: dict[Direction, asyncio.Event] = {way: asyncio.Event() for way in BOTH}
+        for way in BOTH:
+            if way not in blocked:
+                self.flows[way].set()
+
+    def abort(self) -> None:
+        for writer in self.writers.values():
+            writer.transport.abort()
 
 
 class Proxy:
@@ -22,8 +44,9 @@ class Proxy:
         self._target = Path(str(address["host"])) / f".s.PGSQL.{address['port']}"
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._flows = asyncio.Event()
+        self._passages: set[Passage] = set()
+        self._stranded: set[Passage] = set()
+        self._blocked: set[Direction] = set()
         self._open = True
         self.accepted = 0
         self.port = 0
@@ -32,12 +55,16 @@ class Proxy:
     def dsn(self) -> str:
         return make_conninfo(self._dsn, host="127.0.0.1", port=self.port, sslmode="disable")
 
-    def freeze(self) -> None:
-        """From now on nothing passes, and nobody is told: a half-open connection."""
-        self._do(self._flows.clear)
+    def freeze(self, *ways: Direction) -> None:
+        """From now on nothing passes, and nobody is told: a half-open connection. Or only one way."""
+        self._do(lambda: self._freeze({*(ways or BOTH)}))
 
     def thaw(self) -> None:
-        self._do(self._flows.set)
+        self._do(self._thaw)
+
+    def strand(self) -> None:
+        """What is open never passes anything again, and is not closed. Others may come and go."""
+        self._do(self._strand)
 
     def cut(self) -> None:
         """Close what is open."""
@@ -51,10 +78,30 @@ class Proxy:
     def open(self) -> None:
         self._open = True
 
+    def _freeze(self, ways: set[Direction]) -> None:
+        self._blocked |= ways
+        for passage in self._passages:
+            for way in ways:
+                passage.flows[way].clear()
+
+    def _thaw(self) -> None:
+        self._blocked.clear()
+        for passage in self._passages - self._stranded:
+            for way in BOTH:
+                passage.flows[way].set()
+
+    def _strand(self) -> None:
+        self._stranded |= self._passages
+        for passage in self._passages:
+            for way in BOTH:
+                passage.flows[way].clear()
+
     def _cut(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
-        self._writers.clear()
+        for passage in self._passages:
+            passage.abort()
+            for way in BOTH:
+                passage.flows[way].set()
+        self._passages.clear()
 
     def _do(self, call: Callable[[], T]) -> T:
         done: Future[T] = Future()
@@ -64,7 +111,6 @@ class Proxy:
     async def _serve(self) -> asyncio.Server:
         server = await asyncio.start_server(self._pass, "127.0.0.1", 0)
         self.port = server.sockets[0].getsockname()[1]
-        self._flows.set()
         return server
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -72,19 +118,28 @@ class Proxy:
             writer.transport.abort()
             return
         self.accepted += 1
-        back_reader, back_writer = await asyncio.open_unix_connection(str(self._target))
-        self._writers |= {writer, back_writer}
+        try:
+            back_reader, back_writer = await asyncio.open_unix_connection(str(self._target))
+        except OSError:  # the server is not there
+            writer.transport.abort()
+            return
+        passage = Passage(writer, back_writer, self._blocked)
+        self._passages.add(passage)
         await asyncio.gather(
-            self._pump(reader, back_writer), self._pump(back_reader, writer), return_exceptions=True
+            self._pump(reader, passage, "to the server"),
+            self._pump(back_reader, passage, "to the client"),
+            return_exceptions=True,
         )
-        self._writers -= {writer, back_writer}
+        self._passages.discard(passage)
+        self._stranded.discard(passage)
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, passage: Passage, way: Direction) -> None:
+        writer, flows = passage.writers[way], passage.flows[way]
         try:
             while True:
-                await self._flows.wait()
+                await flows.wait()
                 data = await reader.read(65536)
-                await self._flows.wait()
+                await flows.wait()
                 if not data:
                     break
                 writer.write(data)
@@ -100,7 +155,6 @@ class Proxy:
             yield self
         finally:
             self._do(server.close)
-            self.thaw()
             self.cut()
             asyncio.run_coroutine_threadsafe(_settle(), self._loop).result(10)
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -21,9 +21,12 @@ begin
   -- A new row, not an update: claims rely on ready rows never moving.
   insert into queues.ready (task_id, run_at, lane_id, attempt)
   values (task_id, run_at, _former.lane_id, _former.attempt);
-  insert into queues.act (task_id, act, occurred_at, actor, reason, data)
-  values (task_id, 'rescheduled', now, queues.actor(), left(reason, 2000),
-    jsonb_build_object('from', _former.run_at, 'to', run_at));
+  -- Who never heard the answer and asks again has not done anything a second time.
+  if run_at <> _former.run_at then
+    insert into queues.act (task_id, act, occurred_at, actor, reason, data)
+    values (task_id, 'rescheduled', now, queues.actor(), left(reason, 2000),
+      jsonb_build_object('from', _former.run_at, 'to', run_at));
+  end if;
   perform queues.wake_for(task_id);
   return true;
 end

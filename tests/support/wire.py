@@ -1,0 +1,122 @@
+"""A proxy that understands what passes through it: whole messages of PostgreSQL's protocol."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Literal
+
+from support.proxy import Direction, Passage, Proxy
+
+Moment = Literal["before", "after"]
+"""Of the server's hearing that a statement is complete, which is when it commits."""
+
+_UNTYPED = {80877103, 80877104}  # asks for encryption; what follows has no type yet, either
+_COMPLETE = {b"S", b"Q"}
+_READY, _NOTIFICATION = b"Z", b"A"
+
+
+class Wire(Proxy):
+    """Cuts a connection exactly between a commit and its answer; delays, tears, or swallows what passes."""
+
+    def __init__(self, dsn: str, chance: Random) -> None:
+        super().__init__(dsn)
+        self.cuts = 0
+        self.swallowed = 0
+        self._chance = chance
+        self._armed: Moment | None = None
+        self._only = b""
+        self._share = 0.0
+        self._delay = (0.0, 0.0)
+        self._torn = False
+        self._mute: bytes | None = None
+        self._doomed: set[Passage] = set()
+
+    def cut_at(self, moment: Moment, only: bytes = b"") -> None:
+        """The next statement, or the next one with these words, meets its end there."""
+        self._armed, self._only = moment, only
+
+    def cut_some(self, share: float) -> None:
+        """Of all statements, so many lose their answer after they have been done."""
+        self._share = share
+
+    def delay(self, shortest: float, longest: float) -> None:
+        """Every message, each way, by seconds."""
+        self._delay = shortest, longest
+
+    def tear(self, torn: bool) -> None:
+        """Whether everything comes in pieces of one byte."""
+        self._torn = torn
+
+    def mute(self, channel: str | None) -> None:
+        """Notifications of this channel are not passed on."""
+        self._mute = None if channel is None else channel.encode()
+
+    async def _pump(self, reader: asyncio.StreamReader, passage: Passage, way: Direction) -> None:
+        writer, flows = passage.writers[way], passage.flows[way]
+        try:
+            async for kind, message in _messages(reader, typed=way == "to the client"):
+                await flows.wait()
+                if self._delay[1]:
+                    await asyncio.sleep(self._chance.uniform(*self._delay))
+                if way == "to the server" and kind in _COMPLETE and self._is_hit(message):
+                    if self._next_moment() == "before":
+                        self._end(passage)
+                        return
+                    self._doomed.add(passage)
+                elif way == "to the client" and passage in self._doomed:
+                    if kind == _READY:
+                        self._end(passage)
+                        return
+                    continue
+                elif kind == _NOTIFICATION and self._is_muted(message):
+                    self.swallowed += 1
+                    continue
+                await self._send(writer, message)
+        finally:
+            writer.close()
+
+    def _is_hit(self, message: bytes) -> bool:
+        if self._armed is not None:
+            return self._only in message
+        return self._share > 0 and self._chance.random() < self._share
+
+    def _next_moment(self) -> Moment:
+        moment, self._armed = self._armed or "after", None
+        return moment
+
+    def _is_muted(self, message: bytes) -> bool:
+        # Type, length, the sender's process, then the channel.
+        return self._mute is not None and message[9:].startswith(self._mute + b"\0")
+
+    def _end(self, passage: Passage) -> None:
+        self.cuts += 1
+        self._doomed.discard(passage)
+        passage.abort()
+
+    async def _send(self, writer: asyncio.StreamWriter, message: bytes) -> None:
+        for piece in _pieces(message) if self._torn else [message]:
+            writer.write(piece)
+            await writer.drain()
+
+    @contextmanager
+    def running(self) -> Iterator["Wire"]:
+        with super().running():
+            yield self
+
+
+def _pieces(message: bytes) -> Iterator[bytes]:
+    return (message[n : n + 1] for n in range(len(message)))
+
+
+async def _messages(reader: asyncio.StreamReader, *, typed: bool) -> AsyncIterator[tuple[bytes, bytes]]:
+    """The type, which the first ones of a client do not have, and the whole message."""
+    while True:
+        try:
+            kind = await reader.readexactly(1) if typed else b""
+            length = await reader.readexactly(4)
+            body = await reader.readexactly(int.from_bytes(length) - 4)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        yield kind, kind + length + body
+        typed = typed or int.from_bytes(body[:4]) not in _UNTYPED
