@@ -52,7 +52,9 @@ def main() -> int:
     complete = not given and not options.quick
     if exit_code == 0 and (complete or options.keep):
         kept = recorder.run if complete else Run.read() or recorder.run
+        known = {trial.name for trial in page.trials()}
         kept.trials |= recorder.run.trials
+        kept.trials = {name: found for name, found in kept.trials.items() if name in known}
         kept.seconds = took if complete else kept.seconds
         kept.write()
         page.write()

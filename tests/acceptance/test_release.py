@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acceptance.ground import FULL, tell
+from acceptance.trial import FULL, tell
 from support.documents import DOCS, ROOT, name_of
 from support.server import disposable_home
 from support.walkthrough import empty_machine, walking
