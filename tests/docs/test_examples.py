@@ -61,6 +61,12 @@ def test_the_page_for_a_dba_prepares_a_server_for_a_login_without_rights_of_its_
             admin.execute(logins.encode())
         with psycopg.connect(make_conninfo(server.url("app"), user="shop")) as client:
             client.execute("select queues.enqueue('mail.welcome')")
+        with psycopg.connect(make_conninfo(server.url("app"), user="worker_service_user")) as worker:
+            claimed = worker.execute("select type from queues.claim('w1', 1, array['mail'])").fetchall()
+            assert claimed == [("mail.welcome",)]
+            for forbidden in ("select from queues.task", "select queues.enqueue('mail.welcome')"):
+                with pytest.raises(psycopg.errors.InsufficientPrivilege), worker.transaction():
+                    worker.execute(forbidden.encode())
 
 
 def _expected(found: list[tuple[str, str]]) -> list[str | None]:

@@ -501,3 +501,22 @@ def test_no_argument_is_unnamed(admin: Connection) -> None:
     )
 
     assert unnamed == []
+
+
+@pytest.mark.parametrize("table", ["task", "error"])
+def test_what_was_asked_and_what_went_wrong_stays_as_it_is_until_retention(
+    tx: Connection, table: str
+) -> None:
+    def functions_with(pattern: str) -> set[str]:
+        found = rows(
+            tx,
+            """select p.proname::text as name from pg_proc p
+               join pg_namespace n on n.oid = p.pronamespace
+               where n.nspname in ('queues', 'internal', 'comms') and p.prosrc ~* %s""",
+            [pattern],
+        )
+        return {row["name"] for row in found}
+
+    assert functions_with(rf"insert into queues\.{table}\M")
+    assert functions_with(rf"(update|truncate|merge into)\s+queues\.{table}\M") == set()
+    assert functions_with(rf"delete from queues\.{table}\M") == {"forget_tasks"}

@@ -1,5 +1,7 @@
 """Facts are added, never changed; each logical event happens at most once."""
 
+import re
+
 import psycopg
 import pytest
 
@@ -168,3 +170,11 @@ def test_the_facts_are_told_by_functions(tx: Connection, channel: Channel) -> No
     assert fact(f"has_{channel.root}_succeeded") is True
     channel.supervise(tx, send)
     assert fact(f"has_{channel.root}_ended") is True
+
+
+def test_supervisors_and_handlers_read_facts_through_functions_only(tx: Connection, channel: Channel) -> None:
+    functions = [channel.supervisor, *map(channel.handler, ("before", "success", "error"))]
+    for function in functions:
+        source = value(tx, "select prosrc from pg_proc where oid = %s::regproc", [function])
+        read = re.findall(r"\b(?:from|join)\s+comms\.(\w+)\b(?!\s*\()", source)
+        assert {name for name in read if name.startswith(f"{channel.root}_")} == set(), function

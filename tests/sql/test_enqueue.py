@@ -15,6 +15,7 @@ from support.engine import (
     claim,
     claim_one,
     counts,
+    end,
     enqueue,
     refused,
     status,
@@ -271,3 +272,17 @@ def test_an_enqueue_that_is_rolled_back_leaves_nothing(db: Database) -> None:
 
     assert counts(admin) == before
     assert claim(db.connect("holdfast_worker")) == []
+
+
+def test_a_type_that_nobody_has_heard_of_needs_no_change_of_the_schema(tx: Connection) -> None:
+    objects = """select array_agg(c.relname || '.' || coalesce(a.attname, '') order by c.relname, a.attnum)
+      from pg_class c left join pg_attribute a on a.attrelid = c.oid
+      where c.relnamespace = 'queues'::regnamespace"""
+    before = value(tx, objects)
+
+    task_id = enqueue(tx, "new-idea.try-out:v7", payload={"any": ["thing"]})
+    task = claim_one(tx, queues=["new-idea"])
+    end(tx, task, result={"fine": True})
+
+    assert (task["type"], status(tx, task_id)["result"]) == ("new-idea.try-out:v7", {"fine": True})
+    assert value(tx, objects) == before

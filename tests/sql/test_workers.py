@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.clock import Clock
@@ -299,3 +300,12 @@ def test_who_waits_for_a_leader_that_prolongs_does_not_lead(db: Database) -> Non
         leader.commit()
 
     assert asking.result() is False
+
+
+def test_there_is_room_for_one_leader_whoever_writes(tx: Connection) -> None:
+    _lead(tx, "w1")
+    second = """insert into queues.leadership (only_one, worker_id, term, leader_since, leader_until)
+                select %s, 'w2', 1, queues.clock(), queues.clock()"""
+    for key, refusal in [(True, psycopg.errors.UniqueViolation), (False, psycopg.errors.CheckViolation)]:
+        with pytest.raises(refusal), tx.transaction():
+            tx.execute(second, [key])

@@ -74,6 +74,55 @@ def test_a_bad_value_is_refused_with_its_variable_and_what_is_allowed(
 
 
 @pytest.mark.parametrize(
+    ("variable", "value", "allowed"),
+    [
+        ("WORKER_ID", "x" * 200, "at most 150 characters"),
+        ("POLL_INTERVAL", "soon", "give seconds"),
+        ("POLL_INTERVAL", "2h", "between 10ms and 1h"),
+        ("WORKER_CONCURRENCY", "0", "greater than or equal to 1"),
+        ("WORKER_CONCURRENCY", "many", "a valid integer"),
+        ("WORKER_TIMEOUT", "1s", "between 5s and 1d"),
+        ("HOLDFAST_LEASE", "10ms", "between 1s and 1d"),
+        ("HOLDFAST_HEARTBEAT", "20s", "at most half of the lease"),
+        ("HOLDFAST_GRACE", "-1", "give seconds"),
+        ("HOLDFAST_LOG_LEVEL", "loud", "'debug', 'info', 'warning' or 'error'"),
+        ("HOLDFAST_METRICS_PORT", "70000", "less than or equal to 65535"),
+    ],
+)
+def test_a_bad_variable_is_refused_by_its_name_with_the_value_and_what_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, allowed: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigurationError) as refusal:
+        Settings.load()
+    assert str(refusal.value).startswith(f"{variable}='{value}' cannot be used: ")
+    assert allowed in str(refusal.value)
+
+
+def test_what_a_worker_serves_and_how_long_it_waits_comes_from_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    usual = Settings.load()
+    assert (usual.worker_queues, usual.worker_type_prefixes) == ((), ())
+    assert (usual.lease, usual.heartbeat) == (timedelta(seconds=30), timedelta(seconds=10))
+    given = {
+        "WORKER_ID": "node-3",
+        "WORKER_QUEUES": "billing, media",
+        "WORKER_TYPE_PREFIXES": "billing.,media.",
+        "WORKER_CONCURRENCY": "4",
+        "POLL_INTERVAL": "500ms",
+        "WORKER_TIMEOUT": "45",
+    }
+    for variable, value in given.items():
+        monkeypatch.setenv(variable, value)
+    found = Settings.load()
+    assert (found.worker_id, found.worker_concurrency) == ("node-3", 4)
+    assert found.worker_queues == ("billing", "media")
+    assert found.worker_type_prefixes == ("billing.", "media.")
+    assert (found.poll_interval, found.worker_timeout) == (timedelta(seconds=0.5), timedelta(seconds=45))
+
+
+@pytest.mark.parametrize(
     "url", ["postgres+x://me:sec:r/et@db/work", "postgres//me:secret@db/work", "password=secret host"]
 )
 def test_a_refused_address_does_not_show_its_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:

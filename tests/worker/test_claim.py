@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.worker.claim import Claimer
 from holdfast.worker.demand import Cursor, Demand
 from holdfast.worker.job import Job
 from support.workshop import Workshop
@@ -17,6 +18,27 @@ async def test_an_idle_worker_is_woken_by_an_enqueue(shop: Workshop) -> None:
         await shop.until("select from queues.worker where idle")
         row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue(text="hello"))
     assert row["result"] == "hello"
+
+
+async def test_what_is_enqueued_while_a_worker_falls_idle_is_found_without_a_wake_up(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.task("work.echo")(_echo)
+    client = shop.db.connect(autocommit=False)
+    looked = Claimer.seconds_until_due
+
+    async def commit_after_the_look(claimer: Claimer) -> float | None:
+        due = await looked(claimer)
+        if shop.conn.execute("select from queues.worker where idle").fetchone() is not None:
+            client.commit()
+        return due
+
+    monkeypatch.setattr(Claimer, "seconds_until_due", commit_after_the_look)
+    # Before anybody is idle, so that nobody is told.
+    handle = shop.app.tasks["work.echo"].enqueue(text="just so", tx=client)
+    async with shop.working(poll_interval="1h"):
+        row = await shop.ended(handle)
+    assert row["result"] == "just so"
 
 
 async def test_a_worker_waits_for_the_next_task_to_be_due(shop: Workshop) -> None:

@@ -28,6 +28,12 @@ async def echo() -> str:
     logging.getLogger("shop").warning("from the handler")
     return "done"
 
+@app.task("work.brief")
+async def brief() -> None:
+    logging.getLogger("shop").warning("begun")
+    while not os.path.exists("go"):
+        await asyncio.sleep(0.01)
+
 @app.task("work.long")
 async def long() -> None:
     await asyncio.Event().wait()
@@ -87,6 +93,22 @@ async def test_sigterm_ends_a_worker_in_order(shop: Workshop, directory: Path) -
         process.send(signal.SIGTERM)
         assert process.ended() == 0
     assert process.lines("worker_stopped")
+
+
+async def test_what_runs_may_end_after_an_interrupt_and_the_exit_code_is_0(
+    shop: Workshop, directory: Path
+) -> None:
+    with worker(shop.db, directory, "--grace", "1h") as process:
+        process.logged("worker_started")
+        task_id = enqueue(shop.db, "work.brief")
+        process.logged("begun")
+        process.send(signal.SIGINT)
+        process.logged("worker_stopping", running=1)
+        later = enqueue(shop.db, "work.brief")
+        (directory / "go").touch()
+        assert process.ended() == 0
+    assert (await shop.ended(task_id))["status"] == "succeeded"
+    assert (await shop.becomes(later, "pending"))["attempt"] == 0
 
 
 async def test_the_second_signal_ends_it_at_once(shop: Workshop, directory: Path) -> None:

@@ -1,6 +1,10 @@
 """The leader removes workers that have fallen silent, and those that have not enter themselves again."""
 
 import asyncio
+import os
+import socket
+from datetime import timedelta
+from importlib.metadata import version
 
 from support.workshop import Workshop
 
@@ -38,6 +42,15 @@ async def test_a_busy_worker_that_was_taken_for_dead_registers_again(shop: Works
         gate.set()
 
 
-async def test_a_worker_registers_with_its_timeout(shop: Workshop) -> None:
-    async with shop.working(worker_timeout="42s"):
-        await shop.until("select from queues.worker where timeout = interval '42 seconds'")
+async def test_a_worker_registers_with_what_it_is_and_under_a_new_name_at_every_start(shop: Workshop) -> None:
+    names = set()
+    for _ in range(2):
+        async with shop.working(worker_id="node", worker_timeout="42s", worker_concurrency=7):
+            row = await shop.until("select * from queues.worker_status")
+        names.add(row["worker_id"])
+        assert row["worker_id"].startswith("node")
+        assert (row["hostname"], row["pid"]) == (socket.gethostname(), os.getpid())
+        assert (row["version"], row["concurrency"]) == (version("holdfast"), 7)
+        assert (row["queues"], row["timeout"]) == (["work"], timedelta(seconds=42))
+        assert row["last_heartbeat"] >= row["started_at"]
+    assert len(names) == 2

@@ -2,13 +2,14 @@
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 
 from holdfast import Cancel, Context, Fail, Linear, Never, Snooze
 from holdfast.errors import ResultError
+from support.outbox import subscribe
 from support.workshop import Workshop
 
 NOTHING_ELSE = "work.nothing_else"
@@ -148,11 +149,51 @@ async def test_a_handler_may_say_that_its_task_is_cancelled_or_has_failed(shop: 
     assert (failed["status"], failed["last_error"]) == ("failed", "no such order")
 
 
-async def test_a_task_without_a_handler_fails_at_once(shop: Workshop) -> None:
+async def test_without_a_policy_the_first_retry_waits_two_seconds_and_up_to_half_of_it_by_chance(
+    shop: Workshop,
+) -> None:
+    @shop.task("work.fail")
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    async with shop.working():
+        row = await shop.becomes(await fail.aenqueue(), "retrying")
+    # Reckoned between the two, by the worker's idea of the database's clock.
+    begun, told = row["created_at"], datetime.fromisoformat(row["error"]["occurred_at"])
+    assert begun + timedelta(seconds=1.9) < row["run_at"] < told + timedelta(seconds=3.1)
+
+
+async def test_a_task_without_a_handler_fails_at_once_and_is_told_of(shop: Workshop) -> None:
+    subscribe(shop.conn, "alerts", "task.no_handler")
     shop.conn.execute("select queues.enqueue('work.unknown')")
     async with shop.working():
         row = await shop.until("select * from queues.task_status where status = 'failed'")
-    assert "no_handler_registered" in row["last_error"]
+    assert (row["error"]["kind"], row["attempt"]) == ("no_handler_registered", 1)
+    assert "work.unknown" in row["last_error"]
+    told = shop.conn.execute("select event_type, task_id from queues.event_status").fetchall()
+    assert told == [("task.no_handler", row["task_id"])]
+
+
+@pytest.mark.parametrize("middleware", [False, True])
+async def test_a_payload_that_python_cannot_decode_fails_its_task_only(
+    shop: Workshop, middleware: bool
+) -> None:
+    @shop.task("work.typed")
+    async def typed(number: int) -> None:
+        pass
+
+    if middleware:
+        shop.app.middleware(_pass_on)
+    handle = await typed.aenqueue(number=1)
+    # Refused when it is enqueued; here it came some other way. More digits than Python reads.
+    shop.conn.execute("update queues.task set payload = format('{\"number\": %s}', repeat('9', 5000))::jsonb")
+    async with shop.working():
+        row = await shop.until(
+            "select error, attempt from queues.task_status where task_id = %s and status = 'failed'",
+            handle.task_id,
+        )
+        await shop.ended(await shop.app.tasks[NOTHING_ELSE].aenqueue())
+    assert (row["error"]["kind"], row["attempt"]) == ("invalid_payload", 1)
 
 
 @pytest.mark.parametrize("middleware", [False, True])

@@ -182,14 +182,23 @@ async def test_a_before_handler_that_breaks_is_tried_again_and_then_told_to_the_
     assert entries(shop.conn) == ["failed before_handler_failed"]
 
 
-async def test_a_before_handler_that_answers_no_payload_has_broken(shop: Workshop) -> None:
-    make_function(shop.conn, "prepare", """return '{"success": true, "payload": [1]}';""")
+async def test_a_before_handler_that_answers_neither_a_payload_nor_a_refusal_has_broken(
+    shop: Workshop, post_office: PostOffice
+) -> None:
+    no_payload = ['{"success": true, "payload": [1]}', '{"success": true}']
+    no_envelope = ["null", "[]", '{"success": false}', '{"payload": {"to": "ada@example.com"}}']
+    make_function(shop.conn, "prepare", "return (payload ->> 'answer')::jsonb;")
     async with shop.working():
-        task = send(shop, max_attempts=1)
-        await shop.ended(task)
-        (error,) = await shop.errors(task)
+        tasks = [send(shop, answer=answer, max_attempts=1) for answer in [*no_payload, *no_envelope]]
+        await shop.ended(*tasks)
+        errors = [error for task in tasks for error in await shop.errors(task)]
 
-    assert error["message"] == "app.prepare: answered no object as the payload for the provider"
+    assert post_office.calls == []
+    assert {error["kind"] for error in errors} == {"before_handler_failed"}
+    told = [error["message"] for error in errors]
+    assert told[:2] == ["app.prepare: answered no object as the payload for the provider"] * 2
+    assert all(message.startswith("app.prepare: answered ") for message in told)
+    assert entries(shop.conn) == ["failed before_handler_failed"] * 6
 
 
 async def test_a_handler_that_does_not_exist_is_a_failure_for_good(
