@@ -5,7 +5,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ class Bench:
     server: EmbeddedServer
     scale: float
     missed: int = 0
+    ratios: dict[str, float] = field(default_factory=dict)
 
     def tasks(self, count: int) -> int:
         return max(4000, int(count * self.scale) // 2000 * 2000)
@@ -37,6 +38,7 @@ class Bench:
     def report(self, what: str, value: float, target: float) -> None:
         verdict = "holds" if value >= target else "MISSED"
         self.missed += value < target
+        self.ratios[what] = value
         print(f"  {what:<66}{value:>6.2f}   must be >= {target:.2f}   {verdict}", flush=True)
 
     @contextmanager
@@ -76,7 +78,7 @@ def claim_and_finish(bench: Bench) -> None:
             fill(ours, payload, count)
             connection.execute("checkpoint")
             timings = drain_in_turns(floor, ours, count, slices=20)
-            bench.report(f"{label}, against the floor", ratio(*(t.slices for t in timings)), target)
+            bench.report(f"{label}, claimed and finished", ratio(*(t.slices for t in timings)), target)
             for timing, name in zip(timings, (floor.name, ours.name), strict=True):
                 say(timing, name)
 
@@ -123,11 +125,11 @@ def enqueue(bench: Bench) -> None:
             floor, ours = (partial(side.enqueue_many, payload, FILL) for side in sides)
             in_turns(floor, ours, 3)
             many = in_turns(floor, ours, max(3, int(80 * bench.scale)))
-            bench.report(f"{label}, in batches of 1,000", ratio(*many), 0.6)
+            bench.report(f"{label}, enqueued in batches of 1,000", ratio(*many), 0.6)
             floor, ours = (partial(side.enqueue, payload) for side in sides)
             in_turns(floor, ours, 20)
             one = in_turns(floor, ours, max(100, int(4000 * bench.scale)))
-            bench.report(f"{label}, one by one", ratio(*one), 0.7)
+            bench.report(f"{label}, enqueued one by one", ratio(*one), 0.7)
 
 
 PARTS = {"drain": claim_and_finish, "undisturbed": undisturbed, "snapshot": held_snapshot, "enqueue": enqueue}

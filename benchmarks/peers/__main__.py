@@ -1,23 +1,28 @@
 """`make bench-peers`: Holdfast and its peers in one interleaved run. Exits with 1 when a target is missed."""
 
 import argparse
+import json
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
-from benchmarks.peers import catalog, environments, measures, report, targets
+from benchmarks import engine
+from benchmarks.peers import catalog, environments, growth, measures, page, report, targets
 from benchmarks.peers.catalog import FLOOR, HOLDFAST, Peer
-from benchmarks.peers.cluster import Cluster
+from benchmarks.peers.cluster import DURABLE, Cluster
 from benchmarks.peers.contender import Contender, Failure
 from benchmarks.peers.results import Record, Results
 
 console = Console(width=None if sys.stdout.isatty() else 160)
 ONLY_ENQUEUES = {"enqueue_one", "enqueue_many"}
 EVERY_MEASURE = (*measures.EVERYONE, *measures.OURS)
+PAGE = environments.ROOT / "docs" / "performance.md"
 
 
 def arguments() -> argparse.Namespace:
@@ -28,7 +33,18 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="how many jobs, as a part of the full run")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every round")
     parser.add_argument("--pg", type=int, default=18, help="version of PostgreSQL")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        metavar="FILE",
+        help="write the page; docs/performance.md if nothing is left out or scaled down",
+    )
     given = parser.parse_args()
+    given.complete = given.measures == ",".join(EVERY_MEASURE)
+    if given.page is None and given.complete and given.scale >= 1:
+        given.page = PAGE
+    if given.page is not None and not given.complete:
+        parser.error("a page needs every measure")
     unknown = [name for name in given.measures.split(",") if name not in EVERY_MEASURE]
     if unknown:
         parser.error(f"{', '.join(unknown)}: no such measure; there are {', '.join(EVERY_MEASURE)}")
@@ -69,9 +85,9 @@ def measured(contender: Contender, measure: str, number: int, scale: float) -> R
     return Record(number, contender.name, measure, values)
 
 
-def run(given: argparse.Namespace, home: Path) -> Results:
+def run(given: argparse.Namespace, home: Path) -> tuple[Results, dict[str, Any]]:
     """Measure by measure, and in each everyone in turn: what else the machine does hits all alike."""
-    results = Results()
+    results, more = Results(), {}
     with Cluster(home / "postgres", given.pg).running() as cluster:
         everyone = contenders([*catalog.chosen(given.peers), FLOOR], cluster, home)
         for number in range(1, given.rounds + 1):
@@ -79,24 +95,59 @@ def run(given: argparse.Namespace, home: Path) -> Results:
                 for contender in everyone:
                     if takes_part(contender, measure):
                         results.add(measured(contender, measure, number, given.scale))
-    return results
+        if given.page is not None:
+            [ours] = [contender for contender in everyone if contender.peer is HOLDFAST]
+            more = {"growth": grown(ours, given.scale), "floor": against_the_floor(cluster, given.scale)}
+    return results, more
+
+
+def grown(ours: Contender, scale: float) -> dict[str, list[growth.Point]]:
+    found: dict[str, list[growth.Point]] = {}
+    for measure, points in growth.MEASURES.items():
+        for point in points(ours, scale):
+            said = "  ".join(f"{name} {report.figure(value)}" for name, value in point.items())
+            console.print(f"  {measure:<14}{said}", markup=False, highlight=False)
+            found.setdefault(measure, []).append(point)
+    return found
+
+
+def against_the_floor(cluster: Cluster, scale: float) -> dict[str, float]:
+    bench = engine.Bench(cluster.server, scale)
+    engine.claim_and_finish(bench)
+    engine.enqueue(bench)
+    return bench.ratios
+
+
+def about(given: argparse.Namespace) -> dict[str, Any]:
+    """What the figures were taken with."""
+    asked = ["git", "-C", str(environments.ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip()
+    return {
+        "commit": commit or "unknown",
+        "cores": os.cpu_count(),
+        "machine": platform.platform(),
+        "python": platform.python_version(),
+        "rounds": given.rounds,
+        "scale": given.scale,
+        "pg": given.pg,
+        "server": DURABLE,
+    }
 
 
 def main() -> int:
     given = arguments()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
-        results = run(given, Path(home))
+        results, more = run(given, Path(home))
     judged = targets.evaluate(results)
     report.print_medians(console, results)
     report.print_targets(console, judged)
     report.print_failures(console, results)
+    figures = {**about(given), **more, "records": [vars(record) for record in results.records]}
     if given.json:
-        machine = {
-            "cores": os.cpu_count(),
-            "machine": platform.platform(),
-            "python": platform.python_version(),
-        }
-        results.write(given.json, {**machine, "rounds": given.rounds, "scale": given.scale, "pg": given.pg})
+        given.json.write_text(json.dumps(figures, indent=2) + "\n")
+    if given.page:
+        page.write(figures, given.page)
+        console.print(f"The page is in {given.page}", markup=False)
     missed = [target.what for target in judged if target.must.holds is False]
     ours = [record for record in results.failures if record.contender == HOLDFAST.name]
     return 1 if missed or ours else 0

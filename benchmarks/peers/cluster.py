@@ -13,7 +13,12 @@ from benchmarks.peers import processes
 from holdfast.postgres import EmbeddedServer
 
 Connection = psycopg.Connection[tuple[Any, ...]]
-DURABLE = {"shared_buffers": "1GB", "max_wal_size": "8GB", "checkpoint_timeout": "15min"}
+DURABLE = {
+    "shared_buffers": "1GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "15min",
+    "max_connections": "500",
+}
 
 
 class Cluster:

@@ -35,12 +35,23 @@ class Drained:
         return {name: getattr(self, name) for name in names}
 
 
-def drain(contender: Contender, database: str, count: int, processes: int = 1) -> Drained:
-    """Jobs a second, from the first start of a handler until the database says that nothing is left."""
+def drain(
+    contender: Contender,
+    database: str,
+    count: int,
+    processes: int = 1,
+    begin: Callable[[], None] | None = None,
+) -> Drained:
+    """Jobs a second, from the first start of a handler until the database says that nothing is left.
+
+    Where the backlog is held back until every worker is there, `begin` lets it go.
+    """
     with contender.cluster.connect(database) as connection:
         left = _left(contender, connection, count)
         log = contender.cluster.wal_position()
         with contender.workers(database, count, processes) as workers:
+            if begin is not None:
+                begin()
             watch = _Watch(contender, workers, count, left)
             ended = watch.until_nothing_is_left()
             used = watch.cost()

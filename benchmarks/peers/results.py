@@ -1,10 +1,7 @@
 """Figures as they come in: one value per contender, measure, name and round."""
 
-import json
 import statistics
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -43,8 +40,3 @@ class Results:
     def median(self, contender: str, figure: str) -> float | None:
         values = self.by_round(contender, figure).values()
         return statistics.median(values) if values else None
-
-    def write(self, path: Path, about: dict[str, Any]) -> None:
-        path.write_text(
-            json.dumps({**about, "records": [vars(record) for record in self.records]}, indent=2) + "\n"
-        )

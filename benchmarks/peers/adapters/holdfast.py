@@ -24,6 +24,13 @@ async def noop(seq: int) -> None:
     hit(seq)
 
 
+@app.task("bench.padded")
+async def padded(seq: int, pad: str) -> None:
+    assert hit is not None
+    assert pad
+    hit(seq)
+
+
 @app.task("bench.wait")
 async def wait(seq: int) -> None:
     assert hit is not None
@@ -53,9 +60,14 @@ watches: list[asyncio.Task[None]] = []
 def producer() -> Iterator[common.Producer]:
     task = wait if common.ORDER.get("task") == "wait" else noop
     app.connect().run(lambda engine: engine.clock())  # connected before the time is taken, as the others are
+    pad = "x" * common.ORDER.get("pad", 0)
     yield common.Producer(
         lambda seq: task.enqueue(seq=seq),
-        lambda seqs: task.enqueue_many({"seq": seq} for seq in seqs),
+        lambda seqs: (
+            padded.enqueue_many({"seq": seq, "pad": pad} for seq in seqs)
+            if pad
+            else task.enqueue_many({"seq": seq} for seq in seqs)
+        ),
     )
     app.close()
 

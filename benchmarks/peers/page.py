@@ -1,0 +1,186 @@
+"""docs/performance.md and its charts, from the figures of one run: it says nothing that they do not show."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import charts, targets
+from benchmarks.peers.catalog import EVERYONE, FLOOR, HOLDFAST
+from benchmarks.peers.report import figure
+from benchmarks.peers.results import Record, Results
+
+Figures = dict[str, Any]
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "enqueue one by one /s": ("enqueue_one.per_second",),
+    "bulk enqueue /s": ("enqueue_many.per_second",),
+    "drain, 1 process /s": ("drain_1.per_second",),
+    "drain, 2 processes /s": ("drain_2.per_second",),
+    "commit → start p50 / p95 / p99, ms": ("latency.p50", "latency.p95", "latency.p99"),
+    "worker RSS, MB": ("drain_1.resident_mb",),
+    "WAL per job: enqueue + run, B": ("enqueue_one.wal_bytes", "drain_1.wal_bytes"),
+    "CPU per job: worker + server, µs": ("drain_1.worker_micros", "drain_1.postgres_micros"),
+}
+BACKLOG = {"claim": "claim_micros", "finish": "finish_micros"}
+GENERATED = "<!-- Written by `make bench-peers`. Do not edit: run it again. -->"
+
+
+def write(figures: Figures, page: Path) -> None:
+    """The page, and beside it a directory of charts with the page's name."""
+    drawn = page.parent / "charts"
+    drawn.mkdir(parents=True, exist_ok=True)
+    results = Results([Record(**record) for record in figures["records"]])
+    for name, chart in _charts(figures, results).items():
+        (drawn / f"{name}.svg").write_text(chart)
+    page.write_text("\n".join(_page(figures, results)) + "\n")
+
+
+def _page(figures: Figures, results: Results) -> Iterator[str]:
+    yield from ("# Performance", "", GENERATED, "")
+    yield (
+        f"One run of `make bench-peers`: {figures['rounds']} rounds at scale {figures['scale']:g}, "
+        f"everyone in turn in each, commit {figures['commit']}, {figures['cores']} cores, "
+        f"{figures['machine']}, Python {figures['python']}, PostgreSQL {figures['pg']}, durable "
+        f"(`fsync` and `synchronous_commit` on; {_words(figures['server'])}). "
+        "[How to measure](howto/benchmark.md) says what each column is. "
+        "A figure counts only if each job ran exactly once."
+    )
+    yield from ("", "## Holdfast and its peers", "", "Medians over the rounds.", "")
+    yield from _table(
+        ["", *COLUMNS],
+        [[name, *(_cell(results, name, each) for each in COLUMNS.values())] for name in results.contenders],
+    )
+    yield from ("", "![Tasks a second through one worker process](charts/drain.svg)", "")
+    yield from _failures(results)
+    yield from ("Versions and settings (the best known for each):", "")
+    yield from _table(["", "packages", "settings"], [_terms(name, figures) for name in results.contenders])
+    yield from (
+        "",
+        "## Targets",
+        "",
+        "Ratios are taken within a round; the median over the rounds is shown.",
+        "",
+    )
+    yield from _table(
+        ["", "must", "measured", "", "goal", "measured", ""],
+        [[each.what, *_judged(each.must), *_judged(each.goal)] for each in targets.evaluate(results)],
+    )
+    yield from ("", "## How far from the floor", "")
+    yield (
+        "The floor is one plain table, updated in place, from the same driver in the same run: no leases, "
+        "no tokens, no results. 1 is as fast as the floor; more is faster."
+    )
+    yield ""
+    yield from _table(["", "ratio"], [[what, f"{value:.2f}"] for what, value in figures["floor"].items()])
+    yield from ("", "## Where the time goes", "")
+    yield from _time(results)
+    yield from _growth(figures["growth"])
+
+
+def _time(results: Results) -> Iterator[str]:
+    worker, server, rate = (
+        results.median(HOLDFAST.name, f"drain_1.{name}")
+        for name in ("worker_micros", "postgres_micros", "per_second")
+    )
+    if worker is None or server is None or rate is None:
+        return
+    yield (
+        f"In a drain a task that does nothing takes {1e6 / rate:.0f} µs. In that time the worker's process "
+        f"computes for {worker:.0f} µs and the whole server for {server:.0f} µs, beside each other."
+    )
+
+
+def _growth(growth: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[str]:
+    yield from ("", "## As work grows", "", "Of Holdfast alone, once each.", "")
+    yield (
+        "A longer backlog: microseconds per task of a claim and a finish in batches of 200, "
+        "and of one enqueue with its commit."
+    )
+    yield ""
+    yield from _points(growth["backlogs"], ("tasks", "claim_micros", "finish_micros", "enqueue_micros"))
+    yield from ("", "![Microseconds per task over the length of the backlog](charts/backlog.svg)", "")
+    yield (
+        "More worker processes, all on this machine: tasks a second of all together, "
+        "and microseconds of CPU per task."
+    )
+    yield ""
+    yield from _points(growth["workers"], ("workers", "per_second", "worker_micros", "postgres_micros"))
+    yield from ("", "![Tasks a second over the number of worker processes](charts/workers.svg)", "")
+    yield "Larger payloads: tasks a second enqueued in bulk and run by one worker, and bytes of WAL per run."
+    yield ""
+    yield from _points(growth["payloads"], ("bytes", "enqueued_per_second", "per_second", "wal_bytes"))
+    yield from ("", "![Tasks a second over the size of the payload](charts/payloads.svg)")
+
+
+def _charts(figures: Figures, results: Results) -> dict[str, str]:
+    growth = figures["growth"]
+    rates = {name: results.median(name, "drain_1.per_second") for name in results.contenders}
+    return {
+        "drain": charts.bars(
+            "Tasks a second through one worker process",
+            {name: rate for name, rate in rates.items() if rate is not None},
+            HOLDFAST.name,
+        ),
+        "backlog": _curves("Microseconds per task", growth["backlogs"], "tasks", BACKLOG),
+        "workers": _curves("Tasks a second", growth["workers"], "workers", {"run": "per_second"}),
+        "payloads": _curves(
+            "Tasks a second",
+            growth["payloads"],
+            "bytes",
+            {"enqueued in bulk": "enqueued_per_second", "run": "per_second"},
+        ),
+    }
+
+
+def _curves(title: str, points: Sequence[Mapping[str, float]], across: str, named: Mapping[str, str]) -> str:
+    curves = {name: [point[key] for point in points] for name, key in named.items()}
+    return charts.lines(title, [point[across] for point in points], curves)
+
+
+def _points(points: Sequence[Mapping[str, float]], names: Sequence[str]) -> Iterator[str]:
+    headings = [
+        name.replace("_micros", ", µs").replace("per_second", "/s").replace("_", " ") for name in names
+    ]
+    across, *rest = names
+    return _table(
+        headings, [[f"{point[across]:,.0f}", *(figure(point[name]) for name in rest)] for point in points]
+    )
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield f"| {' | '.join(headings)} |"
+    yield "|" + "---|" * len(headings)
+    for row in rows:
+        yield f"| {' | '.join(row)} |"
+
+
+def _cell(results: Results, contender: str, names: tuple[str, ...]) -> str:
+    values = [results.median(contender, name) for name in names]
+    between = " + " if len(names) == 2 else " / "
+    return between.join(map(figure, values)) if any(value is not None for value in values) else "-"
+
+
+def _terms(name: str, figures: Figures) -> list[str]:
+    peer = EVERYONE.get(name, FLOOR)
+    packages = ", ".join(peer.packages) or f"this commit, {figures['commit']}"
+    return [name, packages, _words({**peer.settings, **peer.idle_settings}) or "-"]
+
+
+def _judged(bar: targets.Bar) -> tuple[str, str, str]:
+    return bar.words, figure(bar.value), bar.verdict
+
+
+def _failures(results: Results) -> Iterator[str]:
+    for record in results.failures:
+        yield f"- {record.contender} could not be measured in round {record.round} of {record.measure}."
+    if results.failures:
+        yield ""
+
+
+def _words(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+if __name__ == "__main__":
+    write(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))

@@ -1,0 +1,54 @@
+"""The page about performance: written from figures, and nothing else is on it."""
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+from benchmarks.peers import page
+
+
+def _figures() -> dict[str, Any]:
+    drained = {"per_second": 20_000.0, "worker_micros": 21.5, "postgres_micros": 30.0, "resident_mb": 66.0}
+    return {
+        "commit": "0c0ffee",
+        "cores": 2,
+        "machine": "a machine",
+        "python": "3.11.7",
+        "rounds": 1,
+        "scale": 1.0,
+        "pg": 18,
+        "server": {"shared_buffers": "1GB"},
+        "records": [
+            {"round": 1, "contender": name, "measure": "drain_1", "values": drained, "failure": None}
+            for name in ("holdfast", "pgqueuer")
+        ],
+        "floor": {"1 KB payload, claimed and finished": 1.07},
+        "growth": {
+            "backlogs": [
+                {"tasks": tasks, "claim_micros": 20.0, "finish_micros": 12.0, "enqueue_micros": 500.0}
+                for tasks in (1_000.0, 10_000.0)
+            ],
+            "workers": [
+                {"workers": count, "per_second": 900.0, "worker_micros": 9.0, "postgres_micros": 8.0}
+                for count in (1.0, 2.0)
+            ],
+            "payloads": [
+                {"bytes": size, "enqueued_per_second": 9_000.0, "per_second": 800.0, "wal_bytes": 700.0}
+                for size in (100.0, 1_000.0)
+            ],
+        },
+    }
+
+
+def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
+    page.write(_figures(), tmp_path / "performance.md")
+
+    text = (tmp_path / "performance.md").read_text()
+    assert "| holdfast | - | - | 20,000 |" in text
+    assert "pgqueuer[asyncpg]==" in text
+    assert "| 1 KB payload, claimed and finished | 1.07 |" in text
+    charts = sorted((tmp_path / "charts").iterdir())
+    assert [chart.name for chart in charts] == ["backlog.svg", "drain.svg", "payloads.svg", "workers.svg"]
+    for chart in charts:
+        assert ET.parse(chart).getroot().tag.endswith("svg")  # noqa: S314 - just written
+        assert f"(charts/{chart.name})" in text
