@@ -58,7 +58,7 @@ endif
 torture: $(VENV) ## kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
 
-check: $(VENV) ## format, lint, types, import rules: what CI checks
+check: $(VENV) docs ## format, lint, types, import rules, and the site of the pages: what CI checks
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(SOURCES)
@@ -86,8 +86,9 @@ bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json
 docs: $(VENV) ## build the documentation into site/, and fail on every warning
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 
-dist: $(VENV) ## build wheel, source archive and bill of materials into dist/, twice, and compare
+dist: $(VENV) ## build the release into dist/ twice, compare, and try it in empty environments
 	$(BIN)/python tools/dist.py
+	HOLDFAST_ACCEPTANCE=full $(BIN)/python -m pytest tests/acceptance/test_release.py -x -s $(ARGS)
 
 lock: $(VENV) ## resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --universal \

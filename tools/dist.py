@@ -31,13 +31,16 @@ def epoch() -> int:
 
 def build(source: Path, target: Path, when: int) -> dict[str, str]:
     """Name and SHA-256 of each file that was made."""
-    subprocess.run(
+    built = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--directory", target],
         cwd=source,
         env={**os.environ, "SOURCE_DATE_EPOCH": str(when)},
-        stdout=subprocess.DEVNULL,
-        check=True,
+        capture_output=True,
+        text=True,
+        check=False,
     )
+    if built.returncode != 0:
+        raise SystemExit(built.stdout + built.stderr)
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(target.iterdir())}
 
 

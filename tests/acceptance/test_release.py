@@ -1,7 +1,9 @@
 """The release on a machine that has nothing: installed from its wheel, used as printed, typed."""
 
+import shutil
 import subprocess
 import sys
+import tempfile
 import venv
 from collections.abc import Iterator
 from importlib import import_module
@@ -40,26 +42,37 @@ MISTAKE = "\nhandle.result(timeout=1).append(1)\n"
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory with the wheel and the source archive."""
     sys.path.insert(0, str(ROOT / "tools"))
     target = tmp_path_factory.mktemp("release") / "dist"
     made = import_module("dist").build_twice(target)
     tell("\n".join(f"{digest}  {name}" for name, digest in made.items()))
-    [found] = target.glob("*.whl")
-    return Path(found)
+    return target
 
 
 @pytest.fixture
-def machine(wheel: Path, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A Python of its own with nothing in it, and pip, which takes the wheel for what the name stands for."""
-    venv.create(tmp_path / "python", with_pip=True)
-    constraint = tmp_path / "constraint.txt"
-    constraint.write_text(f"holdfast @ {wheel.as_uri()}\n")
+def wheel(release: Path) -> str:
+    [found] = release.glob("*.whl")
+    return str(found)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that every account can read, also the one of the embedded server: tmp_path is not."""
+    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
+
+
+@pytest.fixture
+def machine(place: Path) -> Iterator[dict[str, str]]:
+    """A Python of its own with nothing in it but pip."""
+    venv.create(place / "python", with_pip=True)
     with disposable_home() as home:
         yield empty_machine(
             HOLDFAST_HOME=str(home),
-            PATH=f"{tmp_path / 'python' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
-            PIP_CONSTRAINT=str(constraint),
+            PATH=f"{place / 'python' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
             PIP_DISABLE_PIP_VERSION_CHECK="1",
         )
 
@@ -74,16 +87,20 @@ def run(machine: dict[str, str], *command: str, code: int = 0) -> str:
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "tutorial" / "fifteen-minutes.md"], ids=name_of)
 def test_a_page_runs_as_printed_from_its_first_line(
-    page: Path, machine: dict[str, str], tmp_path: Path
+    page: Path, release: Path, machine: dict[str, str], place: Path
 ) -> None:
-    here = tmp_path / "empty"
+    """In an empty directory beside the unpacked source archive."""
+    [archive] = release.glob("*.tar.gz")
+    shutil.unpack_archive(archive, place, filter="data")
+    (place / archive.name.removesuffix(".tar.gz")).rename(place / "holdfast")
+    here = place / "empty"
     here.mkdir()
     with walking(here, machine, installing=True) as walk:
         walk.follow(page)
 
 
-def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str]) -> None:
-    run(machine, "pip", "install", "--quiet", "holdfast")
+def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str], wheel: str) -> None:
+    run(machine, "pip", "install", "--quiet", wheel)
     assert "holdfast" in run(machine, "holdfast", "--version")
     run(machine, "python", "-c", "from holdfast import App; App()")
     installed = run(machine, "pip", "list", "--format=freeze").splitlines()
@@ -95,10 +112,10 @@ def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str
         assert f"pip install 'holdfast[{extra}]'" in said
 
 
-def test_a_users_project_is_checked_strictly(machine: dict[str, str], tmp_path: Path) -> None:
-    run(machine, "pip", "install", "--quiet", "holdfast")
-    program = tmp_path / "program.py"
-    python = str(tmp_path / "python" / "bin" / "python")
+def test_a_users_project_is_checked_strictly(machine: dict[str, str], wheel: str, place: Path) -> None:
+    run(machine, "pip", "install", "--quiet", wheel)
+    program = place / "program.py"
+    python = str(place / "python" / "bin" / "python")
     check = (sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable", python)
     program.write_text(PROGRAM)
     assert "Success" in run(machine, *check, str(program))

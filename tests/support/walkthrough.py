@@ -127,6 +127,7 @@ class Walk:
         while (problem := self._problem(step)) is not None:
             late = not step.only_looks or time.monotonic() > deadline
             assert not late, f"{step.code}\n{problem}\n{self._logs()}"
+            time.sleep(1)  # as a reader would, and a look is dear: it starts a process
 
     def _problem(self, step: Step) -> str | None:
         try:
