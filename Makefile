@@ -88,7 +88,7 @@ docs: $(VENV) ## build the documentation into site/, and fail on every warning
 
 dist: $(VENV) ## build the release into dist/ twice, compare, and try it in empty environments
 	$(BIN)/python tools/dist.py
-	HOLDFAST_ACCEPTANCE=full $(BIN)/python -m pytest tests/acceptance/test_release.py -x -s $(ARGS)
+	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/release tests/docs/test_walkthroughs.py -x -s $(ARGS)
 
 lock: $(VENV) ## resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --universal \

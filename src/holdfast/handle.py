@@ -11,12 +11,14 @@ from holdfast.engine.documents import load_json
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound
 from holdfast.handler import Handler
 from holdfast.model import Status, TaskEnd, TaskError, TaskStatus
+from holdfast.outcome import Outcome
 from holdfast.ticket import issue, wait_url
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
 
-R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
 WAIT_TTL = timedelta(minutes=15)
 
@@ -31,7 +33,7 @@ class Home(Protocol):
     def connect(self) -> Client: ...
 
 
-class Handle(Generic[R]):
+class Handle(Generic[R_co]):
     """Holds no connection, and may be made anew from its task_id by `app.handle`."""
 
     __slots__ = ("_home", "created", "task_id")
@@ -51,15 +53,19 @@ class Handle(Generic[R]):
     async def astatus(self) -> Status:
         return self._found(await self._home.connect().arun(lambda engine: engine.task_status(self.task_id)))
 
-    def result(self, timeout: float | None = None) -> R:
+    # Outcomes that a handler is annotated with, besides its result, are not what anybody waits for.
+    def result(self: "Handle[T | Outcome]", timeout: float | None = None) -> T:
         """Wait for the end. Raises TaskFailed, TaskCancelled, or TimeoutError after so many seconds."""
         return self._home.connect().run_async(self.aresult(timeout))
 
-    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - also for those who have no loop
+    async def aresult(
+        self: "Handle[T | Outcome]",
+        timeout: float | None = None,  # noqa: ASYNC109 - also for those who have no loop
+    ) -> T:
         client = self._home.connect()
         end = await client.await_end(self.task_id, timeout)
         if end.status == "succeeded":
-            result: R = self._loaded(end)
+            result: T = self._loaded(end)
             return result
         if end.status == "cancelled":
             raise TaskCancelled(

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, assert_type
 from uuid import uuid4
 
 import psycopg
@@ -242,6 +242,17 @@ def test_a_result_that_changed_its_type_meanwhile_is_named(app: App, db: Databas
     work()
     with pytest.raises(ResultError, match=r"the result of billing\.total does not fit"):
         handle.result()
+
+
+def test_the_type_of_a_result_has_no_outcomes_in_it(app: App, work: Work) -> None:
+    @app.task("billing.maybe")
+    def maybe(amount: int) -> str | Cancel | Fail:
+        return str(amount) if amount else Cancel("nothing to pay")
+
+    handle = maybe.enqueue(7)
+    assert_type(handle, Handle[str | Cancel | Fail])
+    work()
+    assert assert_type(handle.result(30), str) == "7"
 
 
 def test_a_client_waits_for_and_cancels_its_own_tasks_with_its_own_rights(db: Database, work: Work) -> None:
