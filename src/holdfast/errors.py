@@ -199,6 +199,7 @@ BY_SQLSTATE: dict[str, type[HoldfastError]] = {
     "40": TryAgain,  # serialization failure, deadlock
     "42501": NotAllowed,
     "42703": NotInstalled,  # a column that an older schema lacks
+    "42846": TryAgain,  # an upgrade has changed a type under a call that had begun before it
     "42883": NotInstalled,
     "42P01": NotInstalled,
     "53": DatabaseUnavailable,  # out of connections, memory or disk

@@ -1,7 +1,7 @@
 """A durable server, its workers, and the witness of what they did."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,9 @@ NOISE_SECONDS = 5.0
 
 # Durable, as in production. The lazy writer lets a crash take what nobody waited for: claims, heartbeats.
 _SETTINGS = {"shared_buffers": "128MB", "wal_writer_delay": "10s"}
+
+
+DISK = Path("/tmp")  # noqa: S108 - directories of their own are made in it
 
 
 @dataclass
@@ -91,9 +94,11 @@ class Ground:
 
 
 @contextmanager
-def durable_ground(directory: Path, version: int) -> Iterator[Ground]:
-    with disposable_home(version) as home:
-        server = EmbeddedServer(home, version, _SETTINGS)
+def durable_ground(
+    directory: Path, version: int, disk: Path = DISK, settings: Mapping[str, str] | None = None
+) -> Iterator[Ground]:
+    with disposable_home(version, disk) as home:
+        server = EmbeddedServer(home, version, _SETTINGS | dict(settings or {}))
         migrate(server.start())
         database = Database(server, "holdfast")
         witness = Witness(directory / "witness")

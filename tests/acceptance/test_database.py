@@ -1,16 +1,19 @@
 """The database goes away under load, and comes back."""
 
+from collections.abc import Iterator
+from datetime import datetime
 from time import monotonic, sleep
 
 import pytest
 
 from acceptance.checker import lost_by_the_living
+from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
 from acceptance.producer import Producer
-from acceptance.trial import FULL, chance, tell, trial
+from acceptance.trial import FULL, chance, sized, tell, trial
 from holdfast.engine import Engine
 from holdfast.model import NewTask
-from support.engine import value
+from support.engine import rows, value
 
 WORKERS = {"HOLDFAST_LEASE": 2.0, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
 SECONDS = (0.0, 0.005, 0.02, 0.1, 0.5)
@@ -19,6 +22,11 @@ SECONDS = (0.0, 0.005, 0.02, 0.1, 0.5)
 _TERMINATE = """
     select count(pg_terminate_backend(pid)) from pg_stat_activity
     where backend_type = 'client backend' and pid <> pg_backend_pid()"""
+
+
+_VICTIMS = (
+    "select pid from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+)
 
 
 def report(ground: Ground, producer: Producer, faults: str) -> None:
@@ -79,3 +87,39 @@ def test_nothing_is_lost_when_every_connection_is_cut_again_and_again(ground: Gr
             cut += value(nemesis, _TERMINATE)
         sleep(1)
     report(ground, producer, f"{cut} connections cut")
+
+
+@trial("P1", "P2", "P7", quick=True, everyday=False)
+@pytest.mark.timeout(300)
+def test_nothing_is_lost_when_some_connection_is_cut_ten_times_a_second(ground: Ground) -> None:
+    producer = ground.producer(per_second=150, seconds=SECONDS)
+    ground.fleet.start(2, WORKERS)
+    nemesis, cut, victims = ground.conn, 0, chance("connections")
+    with producer.producing():
+        until = monotonic() + sized(2, 6, 45)
+        while monotonic() < until:
+            sleep(0.1)
+            found = sorted(row["pid"] for row in rows(nemesis, _VICTIMS))
+            if found:
+                nemesis.execute("select pg_terminate_backend(%s)", [victims.choice(found)])
+                cut += 1
+        sleep(1)
+        outages = sorted(seconds for worker in ground.fleet.all for seconds in outages_of(worker))
+    slowest = outages[int(len(outages) * 0.99)] if outages else 0.0
+    report(
+        ground,
+        producer,
+        f"{cut} connections cut, {len(outages)} outages of workers, 99 % of them over in {slowest:.2f} s",
+    )
+
+
+def outages_of(worker: WorkerProcess) -> Iterator[float]:
+    """From the first line about it to the one that says that it is over, for each connection, in seconds."""
+    since: dict[str, float] = {}
+    lines = [*worker.logged("database_unavailable"), *worker.logged("database_back")]
+    for line in sorted(lines, key=lambda line: str(line["timestamp"])):
+        at = datetime.fromisoformat(line["timestamp"]).timestamp()
+        if line["event"] == "database_back" and line["link"] in since:
+            yield at - since.pop(line["link"])
+        elif line["event"] == "database_unavailable":
+            since.setdefault(line["link"], at)

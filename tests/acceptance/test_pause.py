@@ -1,10 +1,13 @@
 """SIGSTOP: a worker that sleeps through its leases wakes up and does not know that it lost them."""
 
+from functools import partial
 from time import monotonic, sleep
+
+import pytest
 
 from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
-from acceptance.trial import trial
+from acceptance.trial import sized, tell, trial
 from acceptance.waiting import wait_for
 
 LEASE = 2.0
@@ -80,3 +83,37 @@ def test_a_worker_keeps_the_lease_of_a_task_that_it_lost_and_got_again(ground: G
     verdict = ground.check()
     assert [start.pid for start in verdict.starts[task_id]] == [sleeper.pid, sleeper.pid]
     assert verdict.of(task_id).attempt == 2
+
+
+@trial("P3", quick=True, everyday=False)
+@pytest.mark.timeout(300)
+def test_every_late_report_is_refused_and_changes_nothing(ground: Ground) -> None:
+    count = sized(10, 20, 50)
+    settings = WORKERS | {"WORKER_CONCURRENCY": count}
+    refused = 0
+    for number in range(sized(1, 1, 4)):
+        sleeper = ground.fleet.start_one(settings)
+        soon, late = ground.gate(f"soon-{number}"), ground.gate(f"late-{number}")
+        gates = [str(late), str(soon)]
+        tasks = [ground.enqueue("insist", f"{number}-{n}", gates=gates) for n in range(count)]
+        for task_id in tasks:
+            ground.wait_for_start(task_id)
+        sleeper.pause()
+        paused_at = monotonic()
+        second = ground.fleet.start_one(settings)
+        for task_id in tasks:
+            ground.wait_for_start(task_id, attempt=2)
+        soon.touch()
+        ground.wait_for_end(*tasks)
+        pause_through(sleeper, paused_at)
+        late.touch()
+        told = partial(sleeper.logged, "result_refused", verdict="lost")
+        wait_for("all late reports to be refused", lambda told=told: len(told()) == count)  # type: ignore[misc]
+        refused += len(told())
+        for worker in (sleeper, second):
+            worker.ask_to_stop()
+            assert worker.wait() == 0
+    verdict = ground.check()
+    tell(f"{refused} of {len(verdict.ended)} late reports refused, {verdict.reruns} handlers ran again")
+    assert refused == len(verdict.ended)
+    assert {task.attempt for task in verdict.ended.values()} == {2}

@@ -90,6 +90,28 @@ def test_a_lock_on_a_table_is_not_waited_for_but_tried_again(blank: Database, re
     assert tried_again == ["canceling statement due to lock timeout: trying again (1 of 20)"]
 
 
+def test_of_two_who_wait_for_each_other_it_is_the_migration_that_gives_way(
+    blank: Database, release: Release
+) -> None:
+    migrate(blank.dsn)
+    client = blank.connect(autocommit=False)
+    client.execute("lock table queues.outcome in access share mode")
+    release.write(
+        f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
+    )
+    lines: list[str] = []
+    observer = blank.connect()
+    with ThreadPoolExecutor(1) as pool:
+        migration = pool.submit(migrate, blank.dsn, sources=release.sources, echo=lines.append)
+        waits = "select from pg_locks where not granted and %s = any (pg_blocking_pids(pid))"
+        while not observer.execute(waits, [client.info.backend_pid]).fetchall():
+            assert not migration.done(), migration.result()
+        client.execute("select from queues.lane")  # the migration has it, and waits for us
+        client.commit()
+        assert migration.result().action == "upgrade"
+    assert "canceling statement due to lock timeout: trying again (1 of 20)" in lines
+
+
 def test_a_lock_that_is_never_had_is_given_up(
     blank: Database, release: Release, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,7 +123,7 @@ def test_a_lock_that_is_never_had_is_given_up(
         f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
     )
     monkeypatch.setattr("holdfast.schema.migration._ATTEMPTS", 1)
-    with pytest.raises(TryAgain, match=r"_next\.sql: .* lock timeout, 1 times\. Nothing was changed"):
+    with pytest.raises(TryAgain, match=r"take_tables\.sql: .* lock timeout, 1 times\. Nothing was changed"):
         migrate(blank.dsn, sources=release.sources)
     assert fingerprint(blank.connect()) == before
 

@@ -78,6 +78,7 @@ def test_a_code_of_the_engine_becomes_its_class_with_message_hint_and_state(
         ("set local role holdfast_reader; select queues.pause('x')", errors.NotAllowed),
         ("set local transaction read only; select queues.pause('x')", errors.DatabaseUnavailable),
         ("do $$ begin raise exception using errcode = '40P01'; end $$", errors.TryAgain),
+        ("select row(1)::queues.task", errors.TryAgain),  # as in a function from before an upgrade
         ("do $$ begin raise exception using errcode = '57P01'; end $$", errors.DatabaseUnavailable),
         ("select 1/0", errors.InvalidArgument),
         ("select 1 1", errors.UnexpectedDatabaseError),

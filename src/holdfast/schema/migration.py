@@ -16,7 +16,7 @@ from holdfast.schema.steps import Steps
 Action = Literal["install", "upgrade", "replay", "nothing"]
 Echo = Callable[[str], None]
 
-# With two seconds for each lock, a transaction may keep a table for about a minute before this gives up.
+# With half a second for a lock, a transaction may keep a table for about half a minute before this gives up.
 _ATTEMPTS = 20
 _LONGEST_PAUSE_SECONDS = 2.0
 

@@ -26,8 +26,13 @@ class Steps:
     @property
     def preparing(self) -> list[Piece]:
         """Workers go on meanwhile: a lock that is not had soon is given up, and the whole tried again."""
-        limits = "set local check_function_bodies = off;\nset local lock_timeout = '2s';\n"
-        return [Piece("limits", limits), self.sources.read("defaults.sql")]
+        # Less than deadlock_timeout, so that of two who wait for each other it is not a client that is ended.
+        limits = "set local check_function_bodies = off;\nset local lock_timeout = '500ms';\n"
+        return [
+            Piece("limits", limits),
+            self.sources.read("install/take_tables.sql"),
+            self.sources.read("defaults.sql"),
+        ]
 
     @property
     def making_room(self) -> list[Piece]:
