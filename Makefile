@@ -25,12 +25,8 @@ $(VENV): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-up: $(VENV) ## start the embedded PostgreSQL, migrate it, say what to do next
-	@$(BIN)/holdfast postgres start
-	@$(BIN)/holdfast migrate
-	@printf '\nNext:\n'
-	@printf '  %s\n' "export DATABASE_URL='$$($(BIN)/holdfast postgres url)'" \
-	  'psql "$$DATABASE_URL"' '$(BIN)/holdfast --help' '$(BIN)/holdfast postgres stop'
+up: $(VENV) ## start everything with an example application: PostgreSQL, worker, dispatcher, dashboard
+	@$(BIN)/holdfast up
 
 test: test-$(PG) ## run the tests; PG=18 (default), 16, 15 or all; ARGS="-k claim" goes to pytest
 

@@ -30,6 +30,7 @@ from holdfast.cli import (
     tasks,
     tokens,
     top,
+    up,
     worker,
     workers,
 )
@@ -37,6 +38,7 @@ from holdfast.cli.output import complain
 from holdfast.errors import HoldfastError
 
 COMMAND_FILES = (
+    up,
     enqueue,
     worker,
     serve,

@@ -76,7 +76,9 @@ class EventStream(Response):
             gone.cancel()
 
     async def _tell(self, seat: Seat, gone: asyncio.Task[None], send: Send) -> None:
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **self._ask.headers}
+        # The connection ends with the task: a browser would keep it open for nothing.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "close"}
+        headers |= self._ask.headers
         await begin(send, 200, "text/event-stream; charset=utf-8", headers)
         await send_piece(send, f"retry: {RETRY_MILLISECONDS}\n\n".encode())
         loop = asyncio.get_running_loop()

@@ -22,6 +22,7 @@ from holdfast.ticket import issue
 router = APIRouter(tags=["tasks"])
 
 MOST_TASKS = 1000
+_WHOLE = ("priority", "max_attempts", "timeout", "lease")
 
 _ONE = TypeAdapter(shapes.NewTask)
 _MANY = TypeAdapter(list[shapes.NewTaskOfBatch])
@@ -101,7 +102,7 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> shapes.Batch:
 
 def _with_defaults(site: Site, given: dict[str, Any], written: str) -> str:
     """What the application declares for this type goes first: of two members of a name, the last counts."""
-    written = written.strip()
+    written = _whole(given, written.strip())
     task = site.tasks.get(given["type"])
     if task is None:
         return written
@@ -119,6 +120,12 @@ def _with_defaults(site: Site, given: dict[str, Any], written: str) -> str:
     }
     said = {name: value for name, value in declared.items() if value is not None}
     return f"{json.dumps(said)[:-1]},{written[1:]}"
+
+
+def _whole(given: dict[str, Any], written: str) -> str:
+    """Numbers that are whole but not written so are said again: of two members of a name, the last counts."""
+    again = {name: int(given[name]) for name in _WHOLE if isinstance(given.get(name), float)}
+    return f"{written[:-1]},{json.dumps(again)[1:]}" if again else written
 
 
 def _answer(site: Site, enqueued: Enqueued) -> shapes.Enqueued:

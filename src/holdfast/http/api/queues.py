@@ -13,9 +13,7 @@ from holdfast.http.site import site_of
 
 router = APIRouter(tags=["queues"])
 
-QueueName = Annotated[
-    str, Path(max_length=200, json_schema_extra={"pattern": shapes.NAME}, examples=["billing"])
-]
+QueueName = Annotated[str, Path(max_length=200, json_schema_extra=shapes.NAME_RULE, examples=["billing"])]
 
 
 @router.get("/queues", response_model=shapes.Queues, summary="List queues", responses=problems())

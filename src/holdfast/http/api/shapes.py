@@ -4,13 +4,21 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from holdfast.model import Scope, Status
 
 # As the engine has it: segments separated by . or :, without white space or control characters.
-_SEGMENT = r"[^.:\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff\ud800-\udfff]+"
+_SEGMENT = r"[^.:\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]+"
 NAME = rf"^{_SEGMENT}([.:]{_SEGMENT})*$"
+_PLAIN = r"[!-\-/-9;-~]+"
+# The engine counts bytes, and a schema characters: 200 plain ones, or 50 of any.
+NAME_RULE: dict[str, Any] = {
+    "anyOf": [
+        {"maxLength": 200, "pattern": rf"^{_PLAIN}([.:]{_PLAIN})*$"},
+        {"maxLength": 50, "pattern": NAME},
+    ]
+}
 KEY = r"^[!-~]([ -~]{0,498}[!-~])?$"
 TIME = (
     r"^(19[7-9][0-9]|20[0-9]{2})-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]"
@@ -23,6 +31,14 @@ Payload = Annotated[
     Any,
     WithJsonSchema({"type": ["object", "array", "string", "number", "boolean"], "description": "The input."}),
 ]
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 3.0 is as whole as 3."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WHOLE = BeforeValidator(_whole)
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)]
 
 TASK_ID = "019a8f6e-7c1d-7b3a-9d65-3f2b8c0a4e11"
@@ -36,16 +52,16 @@ class _Strict(BaseModel):
 class NewTask(_Strict):
     """A task to enqueue. What is left out is for the engine to choose."""
 
-    type: Annotated[Name, Field(examples=["billing.invoice_charge.v1"], json_schema_extra={"pattern": NAME})]
+    type: Annotated[Name, Field(examples=["billing.invoice_charge.v1"], json_schema_extra=NAME_RULE)]
     payload: Annotated[Payload, Field(examples=[{"invoice": 7}])] = None
-    queue: Annotated[Name, Field(examples=["billing"], json_schema_extra={"pattern": NAME})] = ""
-    priority: Annotated[int, Field(ge=-999_999_999, le=999_999_999, examples=[0])] = 0
+    queue: Annotated[Name, Field(examples=["billing"], json_schema_extra=NAME_RULE)] = ""
+    priority: Annotated[int, Field(ge=-999_999_999, le=999_999_999, examples=[0]), WHOLE] = 0
     run_at: Annotated[
         str, Field(examples=[WHEN], json_schema_extra={"format": "date-time", "pattern": TIME})
     ] = ""
-    max_attempts: Annotated[int, Field(ge=1, le=1000, examples=[3])] = 3
-    timeout: Annotated[int, Field(ge=1, le=2_592_000, description="Seconds.", examples=[30])] = 1
-    lease: Annotated[int, Field(ge=1, le=86_400, description="Seconds.", examples=[30])] = 1
+    max_attempts: Annotated[int, Field(ge=1, le=1000, examples=[3]), WHOLE] = 3
+    timeout: Annotated[int, Field(ge=1, le=2_592_000, description="Seconds.", examples=[30]), WHOLE] = 1
+    lease: Annotated[int, Field(ge=1, le=86_400, description="Seconds.", examples=[30]), WHOLE] = 1
     executor: Annotated[Literal["python", "process", "command"], Field(examples=["python"])] = "python"
     metadata: Annotated[dict[str, Json], Field(examples=[{"order": 1}], max_length=50)] = {}
 
@@ -271,11 +287,11 @@ class NewToken(_Strict):
         StringConstraints(min_length=1, max_length=100, strict=True),
         Field(
             examples=["shop"],
-            json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]+$"},
+            json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"},
         ),
     ]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4, examples=[["enqueue", "read"]])]
-    days: Annotated[int, Field(ge=1, le=3650, description="Until it expires.", examples=[90])] = 90
+    days: Annotated[int, Field(ge=1, le=3650, description="Until it expires.", examples=[90]), WHOLE] = 90
 
 
 class Token(BaseModel):

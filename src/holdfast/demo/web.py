@@ -1,0 +1,81 @@
+"""Its pages: a login with a mailed code, and buttons for the other tasks."""
+
+import secrets
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.staticfiles import StaticFiles
+
+from holdfast import comms, demo
+from holdfast.errors import InvalidArgument
+from holdfast.http.pages.visit import read_form
+
+STATIC = Path(__file__).parent / "static"
+VALID_SECONDS = 600
+MOST_LOGINS = 1000
+MOST_GUESSES = 5
+
+pages = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+pages.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+_logins: OrderedDict[str, dict[str, Any]] = OrderedDict()
+
+
+@pages.get("/")
+async def page() -> Response:
+    return FileResponse(STATIC / "page.html")
+
+
+@pages.post("/logins")
+async def begin_login(request: Request) -> Response:
+    """Mails a code, and answers where to wait until it is on its way."""
+    email = (await read_form(request)).get("email", "")
+    code, login_id = f"{secrets.randbelow(1_000_000):06}", secrets.token_urlsafe(16)
+    try:
+        mail = await comms.asend_email(
+            to=email, subject=f"Your code is {code}", text=f"Your code is {code}", app=demo.tasks
+        )
+    except InvalidArgument as error:
+        return JSONResponse({"detail": error.message}, 422)
+    handle = await demo.login.aenqueue(send_id=mail.send_id)
+    _logins[login_id] = {
+        "email": email,
+        "code": code,
+        "guesses": 0,
+        "until": time.monotonic() + VALID_SECONDS,
+    }
+    while len(_logins) > MOST_LOGINS:
+        _logins.popitem(last=False)
+    return JSONResponse({"login": login_id, "wait": handle.wait_url(ttl=VALID_SECONDS)})
+
+
+@pages.post("/logins/{login_id}")
+async def finish_login(request: Request, login_id: str) -> Response:
+    """A code is good once, for some minutes, and for a few guesses."""
+    code = (await read_form(request)).get("code", "").strip()
+    login = _logins.get(login_id)
+    if login is None or login["guesses"] >= MOST_GUESSES or login["until"] < time.monotonic():
+        return JSONResponse({"detail": "ask for a new code"}, 403)
+    login["guesses"] += 1
+    if not secrets.compare_digest(login["code"].encode(), code.encode()):
+        return JSONResponse({"detail": "that is not the code"}, 403)
+    del _logins[login_id]
+    return JSONResponse({"email": login["email"]})
+
+
+@pages.post("/run/{name}")
+async def run(request: Request, name: str) -> Response:
+    await read_form(request)
+    if name == "report":
+        handle: Any = await demo.report.aenqueue(pages=12)
+    elif name == "flaky":
+        handle = await demo.flaky.aenqueue()
+    elif name == "poison":
+        handle = await demo.poison.aenqueue()
+    else:
+        return JSONResponse({"detail": "there is no such task"}, 404)
+    return JSONResponse({"task_id": str(handle.task_id), "wait": handle.wait_url(ttl=VALID_SECONDS)})

@@ -1,0 +1,151 @@
+"""Many wait on one process: each hears of its end at once, and who reads slowly hurts nobody.
+
+Everyday with two hundred, and with two thousand where HOLDFAST_ACCEPTANCE is full.
+"""
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from holdfast.engine import Engine
+from holdfast.model import NewTask, Result
+from holdfast.postgres import EmbeddedServer
+from holdfast.ticket import issue
+from support.database import Database, cloned_database
+from support.web import SECRET, web_dsn
+
+FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
+WAITS = 2000 if FULL else 200
+SLOW = 500 if FULL else 50
+PER_SECOND = 50
+PROMISED_SECONDS = 0.2
+NOISE_SECONDS = 0.0 if FULL else 2.0
+"""What a machine that others use too may add, except in the run that is measured."""
+
+
+@dataclass
+class Server:
+    database: Database
+    port: int
+    pid: int
+
+    def memory(self) -> int:
+        """What the kernel has given to the process, in bytes."""
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
+        assert found
+        return int(found[1]) * 1024
+
+    def listeners(self) -> int:
+        query = "select count(*) from pg_stat_activity where datname = %s and query = 'listen holdfast_done'"
+        row = self.database.connect().execute(query, [self.database.name]).fetchone()
+        assert row
+        return int(row[0])
+
+
+@pytest.fixture
+def alone(server: EmbeddedServer, template: str, tmp_path: Path) -> Iterator[Server]:
+    """A server in a process of its own, so that its memory is its own."""
+    with cloned_database(server, template) as database:
+        environment = os.environ | {"DATABASE_URL": web_dsn(database), "HOLDFAST_WEB_SECRET": SECRET}
+        program = Path(sys.executable).with_name("holdfast")
+        with subprocess.Popen(
+            [program, "serve", "--port", "0"],
+            env=environment,
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr
+            found = re.search(r":(\d+)$", process.stderr.readline())
+            assert found
+            try:
+                yield Server(database, int(found[1]), process.pid)
+            finally:
+                process.terminate()
+                assert process.wait(30) == 0
+
+
+async def wait_for(port: int, task_id: UUID, told: dict[UUID, float]) -> None:
+    """A wait as plain as it can be, so that the client costs little."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    ticket = issue([SECRET], task_id, timedelta(hours=1), time.time())
+    request = f"GET /v1/tasks/{task_id}/wait?timeout=300&ticket={ticket} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    writer.write(request.encode())
+    head = await reader.readuntil(b"\r\n\r\n")
+    told[task_id] = time.monotonic()
+    assert b"200 OK" in head
+    writer.close()
+
+
+async def read_nothing(port: int, task_id: UUID) -> asyncio.StreamWriter:
+    """Opens a stream, and takes nothing of what is sent."""
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport has it
+    ticket = issue([SECRET], task_id, timedelta(hours=1), time.time())
+    request = f"GET /v1/tasks/{task_id}/stream?ticket={ticket} HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    writer.write(request.encode())
+    return writer
+
+
+def finish(engine: Engine, task_id: UUID, token: int, ended: dict[UUID, float]) -> None:
+    engine.finish("w1", [Result(task_id, token, "succeeded", {"n": "x" * 200})])
+    ended[task_id] = time.monotonic()
+
+
+async def drive(server: Server) -> dict[str, Any]:
+    engine = Engine(server.database.connect())
+    enqueued = engine.enqueue_many([NewTask("waits.one") for _ in range(WAITS)])
+    shared = [one.task_id for one in engine.enqueue_many([NewTask("slow.one") for _ in range(SLOW)])]
+    tokens = {task.task_id: task.token for task in engine.claim("w1", WAITS, queues=["waits"])}
+    before = server.memory()
+    told: dict[UUID, float] = {}
+    ended: dict[UUID, float] = {}
+    slow = [await read_nothing(server.port, task_id) for task_id in shared]
+    waiting = []
+    for place, one in enumerate(enqueued):
+        waiting.append(asyncio.create_task(wait_for(server.port, one.task_id, told)))
+        if place % 50 == 49:
+            await asyncio.sleep(0.05)
+    query = "select count(*) from queues.waiter"
+    probe = server.database.connect()
+    async with asyncio.timeout(60):
+        while (row := probe.execute(query).fetchone()) and row[0] < WAITS + SLOW:  # noqa: ASYNC110 - the database has no event for it
+            await asyncio.sleep(0.05)
+    during, listeners = server.memory(), server.listeners()
+    begun = time.monotonic()
+    for place, (task_id, token) in enumerate(tokens.items()):
+        await asyncio.to_thread(finish, engine, task_id, token, ended)
+        await asyncio.sleep(max(0.0, begun + place / PER_SECOND - time.monotonic()))
+    async with asyncio.timeout(60):
+        await asyncio.gather(*waiting)
+    for writer in slow:
+        writer.close()
+    delays = sorted(max(0.0, told[task_id] - ended[task_id]) for task_id in tokens)
+    return {
+        "p50": delays[len(delays) // 2],
+        "p99": delays[int(len(delays) * 0.99) - 1],
+        "per_wait": (during - before) / (WAITS + SLOW),
+        "listeners": listeners,
+    }
+
+
+@pytest.mark.timeout(300)
+async def test_each_hears_of_its_end_at_once(alone: Server) -> None:
+    found = await drive(alone)
+    print(  # noqa: T201 - what a run has measured, shown by pytest -s
+        f"\n{WAITS} waits and {SLOW} slow readers: told after {found['p50'] * 1000:.0f} ms (p50), "
+        f"{found['p99'] * 1000:.0f} ms (p99); {found['per_wait'] / 1024:.1f} KiB of memory each"
+    )
+    assert found["listeners"] == 1
+    assert found["p99"] < PROMISED_SECONDS + NOISE_SECONDS
