@@ -291,7 +291,7 @@ class NewToken(_Strict):
         ),
     ]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4, examples=[["enqueue", "read"]])]
-    days: Annotated[int, Field(ge=1, le=3650, description="Until it expires.", examples=[90]), WHOLE] = 90
+    days: Annotated[int, Field(ge=1, le=3600, description="Until it expires.", examples=[90]), WHOLE] = 90
 
 
 class Token(BaseModel):

@@ -20,19 +20,24 @@ from holdfast.model import Status, TaskFilter, TaskStatus
 router = APIRouter(tags=["tasks"])
 
 MOST_PER_PAGE = 200
+TEXT = r"^[^\x00]*$"
 _HIDDEN = ("payload", "metadata", "result")
 
 Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="Tasks per page.")]
 
 
-@router.get("/tasks", response_model=shapes.TaskPage, summary="List tasks", responses=problems())
+@router.get("/tasks", response_model=shapes.TaskPage, summary="List tasks", responses=problems(422))
 async def list_tasks(
     request: Request,
     caller: MayRead,
     *,
     status: Annotated[Status | None, Query(description="Only those of this status.")] = None,
-    queue: Annotated[str | None, Query(max_length=200, description="Only those of this queue.")] = None,
-    type: Annotated[str | None, Query(max_length=200, description="Only types that begin so.")] = None,  # noqa: A002 - the word that everything else uses for it
+    queue: Annotated[
+        str | None, Query(max_length=200, pattern=TEXT, description="Only those of this queue.")
+    ] = None,
+    type: Annotated[  # noqa: A002 - the word that everything else uses for it
+        str | None, Query(max_length=200, pattern=TEXT, description="Only types that begin so.")
+    ] = None,
     since: Annotated[datetime | None, Query(description="Only those created since then.")] = None,
     before: Annotated[UUID | None, Query(description="Where the page before ended.")] = None,
     limit: Limit = 50,
@@ -58,7 +63,9 @@ async def show_task(
     task_id: UUID,
     caller: MayRead,
     reveal: Annotated[bool, Query(description="Show hidden values: needs operate, and is recorded.")] = False,
-    reason: Annotated[str | None, Query(max_length=2000, description="Why they are to be shown.")] = None,
+    reason: Annotated[
+        str | None, Query(max_length=2000, pattern=TEXT, description="Why they are to be shown.")
+    ] = None,
 ) -> shapes.TaskDetail:
     site = site_of(request)
     if reveal:
