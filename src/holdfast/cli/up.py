@@ -3,23 +3,32 @@
 import contextlib
 import os
 import secrets
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
 
 import psycopg
 import typer
 
 from holdfast.cli.database import DatabaseUrl
 from holdfast.engine import Engine
-from holdfast.errors import translate
+from holdfast.errors import ConfigurationError, HoldfastError, translate
 from holdfast.http.access import hash_of, new_token
 from holdfast.postgres import EmbeddedServer
 from holdfast.schema import migrate
 from holdfast.settings import Settings
+
+if TYPE_CHECKING:
+    import socket
+
+    from holdfast.http.server import Listen, Server
 
 # Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
 Text = str | None
@@ -27,6 +36,11 @@ Text = str | None
 TOKEN_LIFE = timedelta(days=1)
 LEAVE_SECONDS = 15.0
 _COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
+_ENDING = (signal.SIGINT, signal.SIGTERM)
+
+
+class _AskedToStop(BaseException):
+    """Before the server took the signals over."""
 
 
 def register(app: typer.Typer) -> None:
@@ -35,63 +49,145 @@ def register(app: typer.Typer) -> None:
 
 def up(
     *,
-    port: Annotated[Text, typer.Option(metavar="PORT", help="On which port of this machine.")] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate chain, to serve TLS.")
+    port: Annotated[
+        Text, typer.Option(metavar="PORT", help="On which port of this machine; 0 takes a free one.")
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls/--no-tls", help="Serve TLS, with a certificate made here if none is given.")
+    ] = True,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate chain to use.")] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
     """Start PostgreSQL, a worker, a dispatcher, the dashboard and an example application, until Ctrl-C."""
     settings = Settings.load(web_port=port, database_url=database_url)
-    with _database(settings) as url:
-        migrate(url)
-        _serve(settings, url, tls_cert, tls_key)
-    typer.echo("Everything has stopped.", err=True)
+    given = (tls_cert, tls_key)
+    if not tls and given != (None, None):
+        raise ConfigurationError("--no-tls and a certificate exclude each other")
+    try:
+        with _signals():
+            _bring_up(settings, given, own=tls and given == (None, None))
+    except _AskedToStop:
+        pass
+    _say("Everything has stopped.")
 
 
-def _serve(settings: Settings, url: str, certificate: Path | None, key: Path | None) -> None:
-    from holdfast.http.server import Listen, address_of, bind, check, make_server  # noqa: PLC0415 - an extra
+def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own: bool) -> None:
+    try:
+        from holdfast.http.server import Listen, bind, check  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"this needs {error.name}", hint="pip install 'holdfast[all]'") from error
+    certificate: Path | None = None
+    if own:
+        from holdfast.http.certificate import own_certificate  # noqa: PLC0415 - as above
 
-    listen = Listen("127.0.0.1", settings.web_port, certificate, key)
+        with_key, certificate = own_certificate(settings.home / "tls")
+        given = (with_key, with_key)
+    listen = Listen("127.0.0.1", settings.web_port, *given)
     check(listen, asks_for_login=True, hosts=())
-    with bind(listen) as bound:
-        address = address_of(listen, bound)
-        # For this process and those that it starts: the example application reads its settings from here.
-        os.environ |= {
-            "DATABASE_URL": url,
-            "HOLDFAST_WEB_URL": address,
-            "HOLDFAST_WEB_SECRET": secrets.token_hex(32),
-            "HOLDFAST_SUPERVISOR": str(os.getpid()),
-        }
-        from holdfast.demo import flaky, poison, report, tasks  # noqa: PLC0415 - reads the settings
-        from holdfast.demo.web import pages  # noqa: PLC0415 - as above
-        from holdfast.http import create_app  # noqa: PLC0415 - an extra
+    # First of all: a port that is taken is the most common trouble, and nothing has been started yet.
+    with bind(listen) as bound, _database(settings) as url:
+        migrate(url)
+        _serve(settings, url, listen, bound, certificate)
 
-        web = create_app(tasks)
-        web.mount("/demo", pages)
-        server = make_server(web, listen)
-        token = _make_token(url)
-        worker = [
+
+def _serve(
+    settings: Settings, url: str, listen: "Listen", bound: "socket.socket", certificate: Path | None
+) -> None:
+    from holdfast.http.server import address_of, make_server  # noqa: PLC0415 - an extra
+
+    address = address_of(listen, bound)
+    # For this process and those that it starts: the example application reads its settings from here.
+    os.environ |= {
+        "DATABASE_URL": url,
+        "HOLDFAST_HOME": str(settings.home),
+        "HOLDFAST_WEB_URL": address,
+        "HOLDFAST_WEB_SECRET": secrets.token_hex(32),
+        "HOLDFAST_SUPERVISOR": str(os.getpid()),
+        "HOLDFAST_EMAIL_PROVIDER": "mailbox",
+        "HOLDFAST_SMS_PROVIDER": "mailbox",
+        "HOLDFAST_LOG_LEVEL": os.environ.get("HOLDFAST_LOG_LEVEL") or "error",
+    }
+    from holdfast.demo import begin, tasks  # noqa: PLC0415 - reads the settings
+    from holdfast.demo.web import pages  # noqa: PLC0415 - as above
+    from holdfast.http import create_app  # noqa: PLC0415 - an extra
+
+    web = create_app(tasks)
+    web.mount("/demo", pages)
+    server = make_server(web, listen)
+    crew = Crew(server)
+    events = settings.home / "events"
+    events.mkdir(parents=True, exist_ok=True)
+    with (
+        _token(url) as token,
+        crew.running(
             "worker",
-            "holdfast.demo:tasks",
-            "--queues",
-            "demo,comms",
-            "--heartbeat",
-            "2s",
-            "--grace",
-            "5s",
+            *("holdfast.demo:tasks", "--queues", "demo,comms", "--heartbeat", "2s", "--grace", "5s"),
+        ),
+        crew.running("dispatch", "--directory", str(events)),
+    ):
+        begin()
+        tasks.close()
+        _say(_greeting(address, token, certificate, settings), err=False)
+        server.run(sockets=[bound])
+        _ignore_signals()
+        _say("Stopping …")
+    if crew.lost:
+        raise HoldfastError(f"{crew.lost[0]} ended, so everything was stopped")
+
+
+def _greeting(address: str, token: str, certificate: Path | None, settings: Settings) -> str:
+    where = "the one of DATABASE_URL" if settings.database_url else f"in {_short(settings.home)}"
+    lines = [
+        "",
+        f"  Example application  {address}/demo/",
+        f"  Dashboard            {address}/login#{token}",
+        "                       (this link logs you in, until it is stopped)",
+        f"  PostgreSQL           {where}",
+        "",
+    ]
+    if certificate is not None:
+        lines += [
+            "  Your browser will warn of the certificate, because it was made on this machine:",
+            f"  {_short(certificate)}",
+            "",
         ]
-        with _running(worker), _running(["dispatch"]):
-            report.enqueue(pages=30)
-            flaky.enqueue()
-            poison.enqueue()
-            tasks.close()
-            typer.echo(
-                f"\n  Dashboard            {address}/login#{token}"
-                f"\n  Example application  {address}/demo/\n\n  Ctrl-C ends everything.\n"
-            )
-            server.run(sockets=[bound])
+    return "\n".join([*lines, "  Ctrl-C ends everything.", ""])
+
+
+@dataclass
+class Crew:
+    """The commands of ours that run beside this one. If one of them ends by itself, all end."""
+
+    server: "Server"
+    leaving: threading.Event = field(default_factory=threading.Event)
+    lost: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def running(self, *command: str) -> Iterator[None]:
+        """It has a group of its own, so that Ctrl-C comes through us."""
+        with subprocess.Popen([*_COMMAND, *command], process_group=0) as process:
+            watch = threading.Thread(target=self._watch, args=(process, command[0]), daemon=True)
+            watch.start()
+            try:
+                yield
+            finally:
+                self.leaving.set()
+                _end(process)
+
+    def _watch(self, process: "subprocess.Popen[bytes]", name: str) -> None:
+        code = process.wait()
+        if not self.leaving.is_set():
+            self.lost.append(f"holdfast {name} (exit code {code})")
+            self.server.handle_exit(signal.SIGTERM, None)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    process.terminate()
+    try:
+        process.wait(LEAVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
 
 
 @contextlib.contextmanager
@@ -105,29 +201,64 @@ def _database(settings: Settings) -> Iterator[str]:
     try:
         yield server.start()
     finally:
+        _ignore_signals()
         if not found_running:
             server.stop()
 
 
 @contextlib.contextmanager
-def _running(arguments: list[str]) -> Iterator[None]:
-    """A command of ours beside this one. It has a group of its own, so that Ctrl-C comes through us."""
-    with subprocess.Popen([*_COMMAND, *arguments], process_group=0) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(LEAVE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-
-def _make_token(url: str) -> str:
+def _token(url: str) -> Iterator[str]:
+    """Good while everything runs."""
     token = new_token()
+    token_id = _with_engine(
+        url, lambda it: it.create_token("holdfast up", ["admin"], hash_of(token), TOKEN_LIFE)
+    )
+    try:
+        yield token
+    finally:
+        with contextlib.suppress(HoldfastError):  # it expires by itself
+            _with_engine(url, lambda it: it.revoke_token(token_id, "holdfast up has ended"))
+
+
+def _with_engine(url: str, work: Callable[[Engine], int]) -> int:
     try:
         with psycopg.connect(url, autocommit=True) as connection:
-            Engine(connection).create_token("holdfast up", ["admin"], hash_of(token), TOKEN_LIFE)
+            return work(Engine(connection))
     except psycopg.Error as error:
         raise translate(error) from error
-    return token
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """Whatever asks to stop ends everything in order: Ctrl-C, SIGTERM, and a terminal that is closed."""
+
+    def stop(_: int, __: FrameType | None) -> None:
+        _ignore_signals()
+        raise _AskedToStop
+
+    def hang_up(_: int, __: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGTERM)  # to us, or to the server while it runs
+
+    before = {number: signal.signal(number, stop) for number in _ENDING}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _ignore_signals() -> None:
+    """What is already ending is not disturbed. Every step of it has its time."""
+    for number in (*_ENDING, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _say(text: str, *, err: bool = True) -> None:
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        typer.echo(text, err=err)
+
+
+def _short(path: Path) -> str:
+    """From here, where it is below."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -4,6 +4,8 @@ import asyncio
 
 from holdfast import App, Context, comms
 
+EVENTS = "example.jsonl"
+
 tasks = App()
 
 
@@ -17,6 +19,7 @@ async def report(ctx: Context, pages: int) -> str:
     return f"a report of {pages} pages"
 
 
+@tasks.schedule(every=60, name="demo.flaky")
 @tasks.task("demo.flaky", max_attempts=4)
 async def flaky(ctx: Context) -> str:
     """Succeeds at its third attempt."""
@@ -31,7 +34,7 @@ async def poison() -> None:
     raise ValueError("this cannot be done")
 
 
-@tasks.schedule(every=20, name="demo.pulse")
+@tasks.schedule(every=10, name="demo.pulse")
 @tasks.task("demo.pulse")
 async def pulse() -> str:
     return "still here"
@@ -42,3 +45,19 @@ async def login(send_id: int) -> str:
     """Ends when the mail with the code is on its way: the page waits for it."""
     status = await comms.find_email(send_id, app=tasks).await_end(timeout=60)
     return status.status
+
+
+def begin() -> None:
+    """Something to look at from the first moment: tasks, a mail, and an event that is sent on."""
+    client = tasks.connect()
+    client.run(lambda engine: engine.subscribe("example", "file", EVENTS, ["demo.*", "task.dead_letter"]))
+    report.enqueue(pages=30)
+    flaky.enqueue()
+    poison.enqueue()
+    comms.send_email(
+        to="you@example.com",
+        subject="Welcome to Holdfast",
+        text="No mail leaves this machine: it is kept here, for you to read.",
+        app=tasks,
+    )
+    tasks.emit("demo.started", {"with": "holdfast up"}, "demo")

@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -12,6 +13,7 @@ from starlette.staticfiles import StaticFiles
 
 from holdfast import comms, demo
 from holdfast.errors import InvalidArgument
+from holdfast.handle import Handle
 from holdfast.http.pages.visit import read_form
 
 STATIC = Path(__file__).parent / "static"
@@ -50,7 +52,7 @@ async def begin_login(request: Request) -> Response:
     }
     while len(_logins) > MOST_LOGINS:
         _logins.popitem(last=False)
-    return JSONResponse({"login": login_id, "wait": handle.wait_url(ttl=VALID_SECONDS)})
+    return JSONResponse({"login": login_id, "wait": _place(handle)})
 
 
 @pages.post("/logins/{login_id}")
@@ -64,6 +66,7 @@ async def finish_login(request: Request, login_id: str) -> Response:
     if not secrets.compare_digest(login["code"].encode(), code.encode()):
         return JSONResponse({"detail": "that is not the code"}, 403)
     del _logins[login_id]
+    await demo.tasks.aemit("demo.logged_in", {"email": login["email"]}, login["email"])
     return JSONResponse({"email": login["email"]})
 
 
@@ -71,11 +74,17 @@ async def finish_login(request: Request, login_id: str) -> Response:
 async def run(request: Request, name: str) -> Response:
     await read_form(request)
     if name == "report":
-        handle: Any = await demo.report.aenqueue(pages=12)
+        handle: Handle[Any] = await demo.report.aenqueue(pages=12)
     elif name == "flaky":
         handle = await demo.flaky.aenqueue()
     elif name == "poison":
         handle = await demo.poison.aenqueue()
     else:
         return JSONResponse({"detail": "there is no such task"}, 404)
-    return JSONResponse({"task_id": str(handle.task_id), "wait": handle.wait_url(ttl=VALID_SECONDS)})
+    return JSONResponse({"task_id": str(handle.task_id), "wait": _place(handle)})
+
+
+def _place(handle: Handle[Any]) -> str:
+    """Where to wait for it. The page and the place are on one server, by whichever name it was reached."""
+    address = urlsplit(handle.wait_url(ttl=VALID_SECONDS))
+    return f"{address.path}?{address.query}"

@@ -39,13 +39,16 @@ class Guard:
             await self._app(scope, receive, send)
             return
 
+        # A promise of TLS for localhost would hold for everything else that this machine ever serves.
+        is_local = without_port(Headers(scope=scope).get("host", "")) in LOCAL_HOSTS
+
         async def send_guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
                 headers.setdefault("Cache-Control", "no-store")
-                if scope["scheme"] == "https":
+                if scope["scheme"] == "https" and not is_local:
                     headers.setdefault("Strict-Transport-Security", HSTS)
             await send(message)
 

@@ -77,7 +77,8 @@ def bind(listen: Listen) -> socket.socket:
         )
     except OSError as error:
         raise ConfigurationError(
-            f"cannot listen on {listen.host}:{listen.port}: {error.strerror}", hint="Choose another --port."
+            f"cannot listen on {listen.host}:{listen.port}: {error.strerror}",
+            hint="Choose another --port, or set HOLDFAST_WEB_PORT.",
         ) from error
     # Inherited by every connection: one whose reader takes nothing is given up by the kernel.
     if hasattr(socket, "TCP_USER_TIMEOUT"):

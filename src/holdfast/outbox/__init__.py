@@ -9,6 +9,7 @@ from holdfast.logs import configure
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import migrate
 from holdfast.settings import Settings
+from holdfast.worker.supervised import end_with_parent
 
 __all__ = ["run"]
 
@@ -16,6 +17,7 @@ __all__ = ["run"]
 def run(settings: Settings) -> int:
     """Send events in this process until it is signalled; answers the exit code."""
     configure(settings.log_format, settings.log_level)
+    end_with_parent()
     logging.getLogger("httpx").setLevel(logging.WARNING)  # it has a line for every request
     try:
         from holdfast.outbox.dispatcher import Dispatcher  # noqa: PLC0415 - needs the packages of an extra

@@ -6,7 +6,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from holdfast.http.pages import login, others, overview, queues, task, tasks
+from holdfast.http.pages import login, others, outbox, overview, queues, task, tasks
 from holdfast.http.pages.render import environment
 from holdfast.http.pages.visit import LoginNeeded, send_to_login
 from holdfast.http.problem import Problem
@@ -17,7 +17,7 @@ STATIC = Path(__file__).parent.parent / "static"
 
 
 def add_pages(web: FastAPI) -> None:
-    for part in (login, overview, queues, tasks, task, others):
+    for part in (login, overview, queues, tasks, task, outbox, others):
         web.include_router(part.router)
     web.mount("/static", StaticFiles(directory=STATIC), name="static")
 

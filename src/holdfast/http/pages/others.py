@@ -1,4 +1,4 @@
-"""Workers, schedules, sends, the outbox, the mailbox, and who may come in."""
+"""Workers, schedules, sends, the mailbox, health, and who may come in."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -65,10 +65,6 @@ async def load_send(visit: Visit) -> Mapping[str, Any]:
     return await visit.site.read(look)
 
 
-async def load_outbox(visit: Visit) -> Mapping[str, Any]:
-    return {"subscriptions": await visit.site.read(lambda engine: engine.outbox_status())}
-
-
 async def load_access(visit: Visit) -> Mapping[str, Any]:
     if not visit.caller.may("admin"):
         raise Problem(403, "only those with the scope admin may see who may come in", code="scope_missing")
@@ -83,7 +79,6 @@ offer(router, "/workers", Page("workers.html", "/workers", load_workers))
 offer(router, "/schedules", Page("schedules.html", "/schedules", load_schedules))
 offer(router, "/processes", Page("processes.html", "/processes", load_processes))
 offer(router, "/processes/{channel}/{send_id}", Page("send.html", "/processes", load_send))
-offer(router, "/outbox", Page("outbox.html", "/outbox", load_outbox))
 offer(router, "/health", Page("health.html", "/health", load_health))
 offer(router, "/mailbox", Page("mailbox.html", "/mailbox", load_mailbox))
 offer(router, "/access", Page("access.html", "/access", load_access))
@@ -100,7 +95,7 @@ async def act_on_schedule(request: Request, act: str) -> Response:
         await visit.site.operate(visit.caller, lambda engine: engine.resume_schedule(name, reason))
     else:
         raise Problem(404, f"there is nothing at {request.url.path}")
-    return go_to(visit, f"/schedules?done={act}d")
+    return go_to(visit, "/schedules", done=f"{act}d", about=name)
 
 
 @router.post("/access/revoke")
@@ -112,7 +107,7 @@ async def revoke(request: Request) -> Response:
     if not _is_number(number):
         raise Problem(400, "that is not the number of a token")
     await visit.site.operate(visit.caller, lambda engine: engine.revoke_token(int(number), reason))
-    return go_to(visit, "/access?done=revoked")
+    return go_to(visit, "/access", done="revoked")
 
 
 def _is_number(given: str) -> bool:

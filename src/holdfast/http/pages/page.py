@@ -102,6 +102,7 @@ def shared(visit: Visit, section: str) -> dict[str, Any]:
         "may_administer": visit.caller.may("admin"),
         "asks_for_login": visit.site.options.asks_for_login,
         "done": visit.asked("done"),
+        "about": visit.asked("about"),
         "path": visit.request.url.path.removeprefix(visit.root),
     }
 

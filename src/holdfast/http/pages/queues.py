@@ -23,15 +23,15 @@ offer(router, "/queues", Page("queues.html", "/queues", load))
 async def pause(request: Request) -> Response:
     visit = await visit_of(request)
     form = await read_act(visit, "operate")
-    reason = reason_of(form)
-    await visit.site.operate(visit.caller, lambda engine: engine.pause(form.get("queue", ""), reason))
-    return go_to(visit, "/queues?done=paused")
+    queue, reason = form.get("queue", ""), reason_of(form)
+    await visit.site.operate(visit.caller, lambda engine: engine.pause(queue, reason))
+    return go_to(visit, "/queues", done="paused", about=queue)
 
 
 @router.post("/queues/resume")
 async def resume(request: Request) -> Response:
     visit = await visit_of(request)
     form = await read_act(visit, "operate")
-    reason = reason_of(form)
-    await visit.site.operate(visit.caller, lambda engine: engine.resume(form.get("queue", ""), reason))
-    return go_to(visit, "/queues?done=resumed")
+    queue, reason = form.get("queue", ""), reason_of(form)
+    await visit.site.operate(visit.caller, lambda engine: engine.resume(queue, reason))
+    return go_to(visit, "/queues", done="resumed", about=queue)

@@ -79,7 +79,7 @@ async def act_on_task(request: Request, task_id: UUID, act: str) -> Response:
     reason = reason_of(await read_act(visit, "operate"))
     done, doing = ACTS[act]
     await visit.site.operate(visit.caller, lambda engine: doing(engine, task_id, reason))
-    return go_to(visit, f"/tasks/{task_id}?done={done}")
+    return go_to(visit, f"/tasks/{task_id}", done=done)
 
 
 def _task_id(visit: Visit) -> UUID:

@@ -2,7 +2,7 @@
 
 import secrets
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
@@ -75,9 +75,12 @@ async def read_form(request: Request) -> dict[str, str]:
         if len(taken) > MOST_FORM_BYTES:
             raise Problem(413, f"the form is larger than {MOST_FORM_BYTES} bytes")
     try:
-        return dict(parse_qsl(taken.decode(), keep_blank_values=True, strict_parsing=bool(taken)))
+        form = dict(parse_qsl(taken.decode(), keep_blank_values=True, strict_parsing=bool(taken)))
     except ValueError:
         raise Problem(400, "the form cannot be read") from None
+    if any("\0" in value for value in form.values()):
+        raise Problem(400, "the form holds NUL, which no text may")
+    return form
 
 
 def check_origin(request: Request) -> None:
@@ -106,8 +109,8 @@ def reason_of(form: dict[str, str]) -> str:
     return reason[:2000]
 
 
-def go_to(visit: Visit, path: str) -> Response:
-    return RedirectResponse(f"{visit.root}{path}", 303)
+def go_to(visit: Visit, path: str, **asked: str) -> Response:
+    return RedirectResponse(f"{visit.root}{path}?{urlencode(asked)}", 303)
 
 
 def send_to_login(request: Request) -> Response:

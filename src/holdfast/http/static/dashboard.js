@@ -14,8 +14,6 @@ function alter(node, wanted) {
     return;
   }
   const unfolded = node.nodeName === "DETAILS" && node.open;
-  // Whoever is about to say why is not disturbed.
-  if (unfolded && node.contains(document.activeElement)) return;
   for (const { name } of [...node.attributes]) {
     if (!wanted.hasAttribute(name) && !(unfolded && name === "open")) node.removeAttribute(name);
   }
@@ -26,10 +24,20 @@ function alter(node, wanted) {
 }
 
 function merge(parent, wanted) {
+  const staying = new Set([...wanted.childNodes].map(key).filter(Boolean));
+  for (const node of [...parent.childNodes]) {
+    if (key(node) && !staying.has(key(node))) node.remove();
+  }
   const known = new Map([...parent.childNodes].filter(key).map((node) => [key(node), node]));
   let place = parent.firstChild;
   for (const next of [...wanted.childNodes]) {
     let node = key(next) ? known.get(key(next)) : place;
+    // What is moved loses the focus: rather than that, what lies before it goes.
+    while (node && place && place !== node && !key(place)) {
+      const after = place.nextSibling;
+      place.remove();
+      place = after;
+    }
     if (node && same(node, next)) {
       if (node !== place) parent.insertBefore(node, place);
       alter(node, next);
@@ -49,12 +57,26 @@ function merge(parent, wanted) {
 const living = document.querySelector("#living");
 const button = document.querySelector("#live");
 let source = null;
+let waiting = null;
+
+function show(html) {
+  const parsed = new DOMParser().parseFromString(`<div id="living">${html}</div>`, "text/html");
+  merge(living, parsed.querySelector("#living"));
+}
+
+// Whoever is about to say why is not disturbed: what is new waits until the form is folded again.
+function showOrWait() {
+  if (waiting === null || living.querySelector("details.act[open]")) return;
+  const html = waiting;
+  waiting = null;
+  show(html);
+}
 
 function listen() {
   source = new EventSource(location.pathname + location.search);
   source.addEventListener("live", (event) => {
-    const parsed = new DOMParser().parseFromString(`<div id="living">${event.data}</div>`, "text/html");
-    merge(living, parsed.querySelector("#living"));
+    waiting = event.data;
+    showOrWait();
     document.documentElement.dataset.live = String(Number(document.documentElement.dataset.live ?? 0) + 1);
   });
   source.addEventListener("login", () => location.reload());
@@ -74,6 +96,7 @@ if (living && document.querySelector("[data-still]") === null) {
   button.hidden = false;
   button.addEventListener("click", () => (source ? rest() : listen()));
   addEventListener("pagehide", () => source?.close());
+  living.addEventListener("toggle", showOrWait, true);
   listen();
 }
 

@@ -10,7 +10,7 @@ declare
   _subscription_id constant integer := queues.find_subscription(name);
 begin
   update queues.subscription s
-  set paused_at = queues.clock(), paused_by = session_user, pause_reason = left(pause_subscription.reason, 2000)
+  set paused_at = queues.clock(), paused_by = queues.actor(), pause_reason = left(pause_subscription.reason, 2000)
   where s.subscription_id = _subscription_id and s.paused_at is null;
   return found;
 end

@@ -1,0 +1,44 @@
+"""The outbox: who gets which events, what became of them; hold back, go on, and send again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+
+from holdfast.engine import AsyncEngine
+from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
+from holdfast.http.problem import Problem
+
+router = APIRouter(include_in_schema=False)
+
+NEWEST = 30
+
+
+async def load(visit: Visit) -> Mapping[str, Any]:
+    async def look(engine: AsyncEngine) -> dict[str, Any]:
+        events = await engine.tail_events(max_events=NEWEST)
+        return {"subscriptions": await engine.outbox_status(), "events": list(reversed(events))}
+
+    return await visit.site.read(look)
+
+
+offer(router, "/outbox", Page("outbox.html", "/outbox", load))
+
+
+@router.post("/outbox/{act}")
+async def act_on_subscription(request: Request, act: str) -> Response:
+    visit = await visit_of(request)
+    form = await read_act(visit, "operate")
+    name = form.get("name", "")
+    if act == "pause":
+        reason = reason_of(form)
+        await visit.site.operate(visit.caller, lambda engine: engine.pause_subscription(name, reason))
+    elif act == "resume":
+        await visit.site.operate(visit.caller, lambda engine: engine.resume_subscription(name))
+    elif act == "redrive":
+        await visit.site.operate(visit.caller, lambda engine: engine.redrive_events(name))
+    else:
+        raise Problem(404, f"there is nothing at {request.url.path}")
+    return go_to(visit, "/outbox", done=act, about=name)

@@ -1,0 +1,186 @@
+"""Every act of the dashboard in a real browser, in light and dark: with a reason, and undone if possible."""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from holdfast.http.access import hash_of, new_token
+from holdfast.model import NewSchedule, NewTask, Settlement
+from support.commands import fail
+from support.web import Web
+
+OpenPage = Callable[..., Page]
+
+FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
+
+
+@pytest.fixture(params=["light", "dark"] if FULL else ["dark"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def page(open_page: OpenPage, scheme: str) -> Page:
+    return open_page(scheme)
+
+
+def act(place: Page | Locator, label: str, reason: str) -> None:
+    place.get_by_text(f"{label}…").click()
+    form = place.locator("details[open]")
+    form.get_by_label("Why?").fill(reason)
+    form.get_by_role("button", name=label).click()
+
+
+def told(page: Page, text: str) -> None:
+    expect(page.get_by_role("status")).to_contain_text(text)
+
+
+def status(web: Web, task_id: UUID) -> str:
+    found = web.engine.task_status(task_id)
+    assert found
+    return "deleted" if found.deleted_at else found.status
+
+
+def reasons(web: Web, task_id: UUID) -> list[str]:
+    return [event.reason for event in web.engine.task_events(task_id) if event.reason]
+
+
+def row(page: Page, name: str) -> Locator:
+    return page.get_by_role("row").filter(has_text=name)
+
+
+def test_a_task_is_cancelled_by_keyboard_and_that_is_undone(
+    page: Page, web: Web, scheme: str, pictures: Path
+) -> None:
+    task = web.engine.enqueue(NewTask("keyboard.one"))
+    page.goto(f"/tasks/{task}")
+    page.get_by_text("Cancel…").focus()
+    page.keyboard.press("Enter")
+    page.keyboard.press("Tab")
+    page.keyboard.type("not wanted any more")
+    page.screenshot(path=pictures / f"act-cancel-{scheme}.png")
+    page.keyboard.press("Enter")
+    told(page, "The task is cancelled")
+    assert status(web, task) == "cancelled"
+    page.screenshot(path=pictures / f"act-cancelled-{scheme}.png")
+    page.get_by_role("button", name="Undo").click()
+    told(page, "fresh set of attempts")
+    assert status(web, task) == "pending"
+    assert reasons(web, task) == ["not wanted any more", "undone at once"]
+
+
+def test_a_dead_task_is_retried_and_that_is_undone(page: Page, web: Web, scheme: str) -> None:
+    [task] = fail(web.engine, queue=f"dead{scheme}", status="dead_letter")
+    page.goto(f"/tasks/{task}")
+    act(page, "Retry", "the provider is back")
+    told(page, "fresh set of attempts")
+    assert status(web, task) == "pending"
+    page.get_by_role("button", name="Undo").click()
+    told(page, "The task is cancelled")
+    assert status(web, task) == "cancelled"
+
+
+def test_a_task_is_deleted_and_restored(page: Page, web: Web, scheme: str, pictures: Path) -> None:
+    task = web.engine.enqueue(NewTask("unwanted.one"))
+    page.goto(f"/tasks/{task}")
+    act(page, "Delete", "of no use")
+    told(page, "The task is deleted")
+    assert status(web, task) == "deleted"
+    page.screenshot(path=pictures / f"act-deleted-{scheme}.png")
+    page.get_by_role("button", name="Undo").click()
+    told(page, "back where it was")
+    assert status(web, task) == "pending"
+    page.get_by_role("button", name="Undo").click()
+    told(page, "The task is deleted")
+    act(page, "Restore", "it was of use")
+    told(page, "back where it was")
+    assert reasons(web, task)[-1] == "it was of use"
+
+
+def test_values_are_shown_when_asked_for_and_that_is_recorded(
+    open_page: OpenPage, web: Web, scheme: str, pictures: Path
+) -> None:
+    task = web.engine.enqueue(NewTask("secret.one", {"card": "4111-1111"}))
+    page = open_page(scheme, scopes=("operate",))
+    page.goto(f"/tasks/{task}")
+    expect(page.get_by_text("4111-1111")).to_have_count(0)
+    act(page, "Show values", "support")
+    expect(page.get_by_text("4111-1111")).to_be_visible()
+    page.screenshot(path=pictures / f"act-shown-{scheme}.png", full_page=True)
+    assert [event.reason for event in web.engine.reveals_of(task)] == ["support"]
+
+
+def test_who_may_only_look_is_offered_no_act(open_page: OpenPage, web: Web, scheme: str) -> None:
+    task = web.engine.enqueue(NewTask("watched.one"))
+    page = open_page(scheme, scopes=("read",))
+    for path in (f"/tasks/{task}", "/queues", "/schedules", "/outbox"):
+        page.goto(path)
+        expect(page.get_by_role("heading", level=1)).to_be_visible()
+        expect(page.locator("details.act, form.one")).to_have_count(0)
+    expect(page.get_by_role("link", name="Access")).to_have_count(0)
+
+
+def test_a_queue_is_paused_and_resumed(page: Page, web: Web, scheme: str, pictures: Path) -> None:
+    web.engine.enqueue(NewTask(f"halting{scheme}.one"))
+    page.goto("/queues")
+    queue = row(page, f"halting{scheme}")
+    act(queue, "Pause", "moving")
+    told(page, "The queue is paused")
+    expect(queue).to_contain_text("moving")
+    page.screenshot(path=pictures / f"act-paused-{scheme}.png")
+    act(queue, "Resume", "moved")
+    told(page, "The queue goes on")
+    page.get_by_role("button", name="Undo").click()
+    told(page, "The queue is paused")
+    page.get_by_role("button", name="Undo").click()
+    told(page, "The queue goes on")
+
+
+def test_a_schedule_is_paused_and_resumed(page: Page, web: Web, scheme: str) -> None:
+    name = f"hourly-{scheme}"
+    web.engine.add_schedule(NewSchedule(name=name, task=NewTask("a.b"), every=timedelta(hours=1)))
+    page.goto("/schedules")
+    act(row(page, name), "Pause", "holidays")
+    told(page, "The schedule is paused")
+    expect(row(page, name)).to_contain_text("holidays")
+    page.get_by_role("button", name="Undo").click()
+    told(page, "The schedule goes on")
+    act(row(page, name), "Pause", "holidays")
+    act(row(page, name), "Resume", "back")
+    told(page, "The schedule goes on")
+
+
+def test_a_subscription_is_paused_resumed_and_gets_what_was_given_up(
+    page: Page, web: Web, scheme: str, pictures: Path
+) -> None:
+    name = f"shop-{scheme}"
+    subscription_id = web.engine.subscribe(name, "console", "-", [f"{scheme}.*"])
+    web.engine.emit(f"{scheme}.created", {"order": 7}, "order-7")
+    [event] = web.engine.claim_events("d1", subscription_id)
+    lost = Settlement(subscription_id, event.event_id, event.token, "rejected", "410 Gone")
+    web.engine.settle_events("d1", [lost])
+    page.goto("/outbox")
+    row(page, name).get_by_role("button", name="Send again").click()
+    told(page, "sent again")
+    [found] = [one for one in web.engine.outbox_status() if one.name == name]
+    assert (found.dead, found.pending) == (0, 1)
+    act(row(page, name), "Pause", "the receiver moves")
+    told(page, "gather until it goes on")
+    page.screenshot(path=pictures / f"act-held-{scheme}.png")
+    row(page, name).get_by_role("button", name="Resume").click()
+    told(page, "goes on")
+
+
+def test_a_token_is_revoked(page: Page, web: Web, scheme: str) -> None:
+    name = f"lost-{scheme}"
+    web.engine.create_token(name, ["read"], hash_of(new_token()))
+    page.goto("/access")
+    act(row(page, name), "Revoke", "the laptop was stolen")
+    told(page, "The token is revoked")
+    expect(row(page, name)).to_contain_text("revoked")
+    expect(page.get_by_text("the laptop was stolen")).to_be_visible()

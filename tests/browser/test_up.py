@@ -1,0 +1,214 @@
+"""holdfast up, as a newcomer runs it: everything moves, over TLS, and nothing is left."""
+
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import psycopg
+import pytest
+from playwright.sync_api import Browser, expect
+
+from support.accessibility import serious
+from support.command import HOLDFAST
+from support.commands import run
+from support.server import disposable_home
+from support.watch import watched
+
+PATIENCE_SECONDS = 90.0
+SLOW = 40_000
+FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
+
+
+@dataclass
+class House:
+    """Everything that holdfast up has started, and how to get in."""
+
+    process: "subprocess.Popen[str]"
+    home: Path
+    url: str
+    token: str
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 0
+
+    @property
+    def trust(self) -> ssl.SSLContext:
+        """Only the certificate that it made for itself."""
+        return ssl.create_default_context(cafile=self.home / "tls" / "localhost.crt")
+
+    def client(self) -> httpx.Client:
+        bearer = {"Authorization": f"Bearer {self.token}"}
+        return httpx.Client(base_url=self.url, verify=self.trust, timeout=60, headers=bearer)
+
+
+def begin(home: Path) -> "subprocess.Popen[str]":
+    inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+    return subprocess.Popen(
+        [HOLDFAST, "up", "--port", "0"],
+        env=inherited | {"HOLDFAST_HOME": str(home)},
+        cwd=home,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def until(what: str, look: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.05)
+    return found
+
+
+def descendants(pid: int) -> set[int]:
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    children: dict[int, set[int]] = {}
+    for line in listed.splitlines():
+        child, parent = map(int, line.split())
+        children.setdefault(parent, set()).add(child)
+    found: set[int] = set()
+    new = {pid}
+    while new := {child for one in new for child in children.get(one, ())} - found:
+        found |= new
+    return found
+
+
+def assert_nothing_is_left(home: Path, started: set[int]) -> None:
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(f"host={home}/postgres-18/socket user=postgres dbname=postgres", connect_timeout=3)
+    listed = subprocess.run(
+        ["ps", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True
+    ).stdout
+    left = [line for line in listed.splitlines() if int(line.split()[0]) in started or str(home) in line]
+    assert [line for line in left if not line.split()[1].startswith("Z")] == []
+
+
+@pytest.fixture
+def house() -> Iterator[House]:
+    """At the end comes Ctrl-C."""
+    with disposable_home() as home, begin(home) as process:
+        try:
+            assert process.stdout
+            printed = ""
+            for line in process.stdout:
+                printed += line
+                if "Ctrl-C" in line:
+                    break
+            [(url, token)] = re.findall(r"(https://127\.0\.0\.1:\d+)/login#(hf_\S+)", printed)
+            yield House(process, home, url, token)
+            started = descendants(process.pid)
+            assert len(started) >= 2
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+            assert_nothing_is_left(home, started)
+        finally:
+            process.kill()
+
+
+def watch_everything_move(house: House) -> None:
+    with house.client() as client:
+
+        def statuses() -> dict[str, str]:
+            listed = client.get("/v1/tasks", params={"limit": 200}).json()["tasks"]
+            return {task["type"]: task["status"] for task in listed}
+
+        until("the report runs or has run", lambda: statuses().get("demo.report") in ("running", "succeeded"))
+        until("the mail is sent", lambda: statuses().get("comms.send_email") == "succeeded")
+        until("the schedule fires", lambda: statuses().get("demo.pulse") == "succeeded")
+        until("the poison is dead", lambda: "dead_letter" in client.get("/v1/tasks?type=demo.poison").text)
+        until("the flaky one succeeds", lambda: "succeeded" in client.get("/v1/tasks?type=demo.flaky").text)
+        events = house.home / "events" / "example.jsonl"
+        until("the event is sent on", lambda: events.exists() and "demo.started" in events.read_text())
+        until("its death is told", lambda: "task.dead_letter" in events.read_text())
+
+
+def wait_on_one_connection(house: House, browser: Browser, pictures: Path, axe: str) -> None:
+    """It opens before the task is done, and closes when it is, as seen from outside."""
+    with watched(house.port) as watch, house.client() as client:
+        context = browser.new_context(
+            base_url=f"https://127.0.0.1:{watch.port}", ignore_https_errors=True, color_scheme="dark"
+        )
+        page = context.new_page()
+        page.goto(f"/login#{house.token}")
+        page.wait_for_url("**/")
+        page.goto("/demo/")
+        assert serious(page, axe) == []
+
+        page.get_by_role("button", name="A report with a progress bar").click()
+        expect(page.get_by_role("progressbar")).to_be_visible(timeout=SLOW)
+        waiting = watch.open
+        page.screenshot(path=pictures / "example-report.png")
+        expect(page.get_by_text("Done: a report of 12 pages")).to_be_visible(timeout=SLOW)
+        [report, *_] = client.get("/v1/tasks?type=demo.report&limit=1").json()["tasks"]
+        [waited] = until("it closes", lambda: watch.closed_over(_seconds(report["finished_at"])))
+        assert waited in waiting
+
+        page.get_by_label("Your e-mail address").fill("anna@example.com")
+        page.get_by_role("button", name="Send me a code").click()
+        expect(page.get_by_text("The code is on its way")).to_be_visible(timeout=SLOW)
+        [login] = client.get("/v1/tasks?type=demo.login").json()["tasks"]
+        assert len(until("this one closes", lambda: watch.closed_over(_seconds(login["finished_at"])))) == 1
+
+        mailbox = context.new_page()
+        mailbox.goto("/mailbox")
+        mail = mailbox.get_by_role("article").filter(has_text="anna@example.com")
+        code = re.findall(r"\d{6}", mail.get_by_role("heading").inner_text())[0]
+        page.get_by_label("The code from the mail").fill(code)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.get_by_text("Welcome, anna@example.com!")).to_be_visible()
+        page.screenshot(path=pictures / "example-login.png")
+
+        mailbox.goto("/processes")
+        mailbox.get_by_role("link", name=f"Your code is {code}").click()
+        for fact in ("asked", "attempt scheduled", "attempt succeeded"):
+            expect(mailbox.get_by_text(fact, exact=True)).to_be_visible()
+        mailbox.screenshot(path=pictures / "example-send.png", full_page=True)
+        context.close()
+
+
+@pytest.mark.timeout(300)
+def test_a_newcomer_sees_everything_move_and_nothing_is_left(
+    house: House, browser: Browser, pictures: Path, axe: str
+) -> None:
+    wait_on_one_connection(house, browser, pictures, axe)
+    watch_everything_move(house)
+
+
+@pytest.mark.skipif(not FULL, reason="another server has to be made for it")
+@pytest.mark.timeout(100)
+def test_whoever_stops_it_while_it_starts_leaves_nothing_either() -> None:
+    with disposable_home() as home, begin(home) as process:
+        until("PostgreSQL is launched", lambda: list(home.glob("postgres-18/data/postmaster.pid")))
+        started = descendants(process.pid)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert_nothing_is_left(home, started)
+
+
+def test_a_port_that_is_taken_is_explained_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        refused = run("up", "--port", str(taken.getsockname()[1]), "--no-tls", url="")
+    assert refused.exit_code != 0
+    assert "Address already in use" in refused.output
+    assert "HOLDFAST_WEB_PORT" in refused.output
+    assert not (tmp_path / "home").exists()
+
+
+def _seconds(written: str) -> float:
+    return datetime.fromisoformat(written).timestamp()
