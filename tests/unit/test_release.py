@@ -26,7 +26,13 @@ CORE = {
 }
 """All that `pip install holdfast` may bring along on Linux. Longer is a decision."""
 
-EXTRAS = ("holdfast.testing", "holdfast.http.", "holdfast.outbox.", "holdfast.comms.providers.")
+EXTRAS = (
+    "holdfast.testing",
+    "holdfast.demo.",
+    "holdfast.http.",
+    "holdfast.outbox.",
+    "holdfast.comms.providers.",
+)
 """Imported when they are used, by what then says which extra to install."""
 
 BLOCKED = """
