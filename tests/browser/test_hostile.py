@@ -46,7 +46,7 @@ def visit(page: Page, path: str) -> list[Any]:
     """Also after the page was made anew from the stream, which goes another way into it."""
     page.goto(path)
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
-    page.wait_for_function("Number(document.documentElement.dataset.live ?? 0) > 0")
+    page.wait_for_function("() => Number(document.documentElement.dataset.live ?? 0) > 0")
     return [f"{path}: {one}" for one in page.evaluate(ALIVE)]
 
 
