@@ -67,7 +67,7 @@ MAY_EXECUTE = {
         ),
         *("may_read_all", "clock", "status_of"),
         *("emit", "receive", "prune_events", "prune_inbox"),
-        "tidy_slots",
+        *("tidy_slots", "tidy_lanes"),
     },
     "holdfast_dispatcher": {"attend_outbox", "claim_events", "settle_events", "retire_dispatcher"},
     "holdfast_operator": _READER

@@ -26,7 +26,7 @@ from support.engine import (
     value,
 )
 from support.invariant import assert_invariant
-from support.sessions import at_once
+from support.sessions import at_once, in_background, wait_until_blocked
 
 MAIL = ["mail"]
 
@@ -344,3 +344,84 @@ def test_the_simplest_worker_keeps_to_limits_too(tx: Connection) -> None:
         enqueue(tx, "default.work")
     assert claim_one(tx)
     assert rows(tx, "select * from queues.dequeue_next_available_task()") == []
+
+
+def lanes(conn: Connection) -> list[str | None]:
+    found = rows(conn, "select concurrency_key from queues.lane where queue = 'mail' order by lane_id")
+    return [row["concurrency_key"] for row in found]
+
+
+def use_once(conn: Connection, *keys: str) -> None:
+    """Each key has had a task, and has none any more."""
+    for key in keys:
+        enqueue(conn, "mail.keyed", concurrency_key=key)
+    for task in take(conn):
+        end(conn, task)
+
+
+def test_lanes_of_keys_that_nobody_uses_are_removed_and_others_stay(tx: Connection) -> None:
+    use_once(tx, "first", "idle")
+    enqueue(tx, "mail.keyed", concurrency_key="running")
+    take(tx)
+    enqueue(tx, "mail.keyed", concurrency_key="waiting", run_at="2090-01-01T00:00:00+00:00")
+
+    assert answer(tx, "queues.tidy_lanes", {}) == 1
+    assert lanes(tx) == ["first", "running", "waiting"], "the first of a type says that there was one"
+    assert answer(tx, "queues.tidy_lanes", {}) == 0
+
+
+def test_a_key_whose_lane_was_removed_gets_another(tx: Connection) -> None:
+    use_once(tx, "first")
+    deleted = enqueue(tx, "mail.keyed", concurrency_key="customer")
+    act(tx, "delete_task", deleted)
+    assert answer(tx, "queues.tidy_lanes", {}) == 1
+
+    act(tx, "restore_task", deleted)
+    fill(tx, 1, "mail.keyed", concurrency_key="customer")
+
+    assert lanes(tx) == ["first", "customer"]
+    assert [task["task_id"] for task in take(tx)] == [deleted]
+
+
+def test_a_lane_that_somebody_is_about_to_use_is_left_alone(db: Database) -> None:
+    client, worker = db.connect(autocommit=False), db.connect()
+    use_once(worker, "first", "customer")
+    task = enqueue(client, "mail.keyed", concurrency_key="customer")
+
+    assert answer(worker, "queues.tidy_lanes", {}) == 0
+    client.commit()
+    assert answer(worker, "queues.tidy_lanes", {}) == 0
+    assert [taken["task_id"] for taken in take(worker)] == [task]
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
+def test_a_lane_that_is_being_removed_is_waited_for_and_made_anew(db: Database, many: bool) -> None:
+    client, tidy, worker = db.connect(), db.connect(autocommit=False), db.connect()
+    use_once(worker, "first", "customer")
+    assert answer(tidy, "queues.tidy_lanes", {}) == 1
+
+    def ask() -> Any:
+        if many:
+            return fill(client, 1, "mail.keyed", concurrency_key="customer")[0]
+        return enqueue(client, "mail.keyed", concurrency_key="customer")
+
+    with in_background(ask) as asked:
+        wait_until_blocked(worker, client)
+        tidy.commit()
+    assert [taken["task_id"] for taken in take(worker)] == [asked.result()]
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_lanes_are_not_tidied_by_an_old_snapshot(db: Database, level: str) -> None:
+    with db.connect(autocommit=False) as late:
+        late.execute(f"set transaction isolation level {level}".encode())
+        with pytest.raises(Exception, match="read committed"):
+            answer(late, "queues.tidy_lanes", {})
+
+
+def test_so_many_lanes_are_tidied_at_once(tx: Connection) -> None:
+    use_once(tx, *"abcde")
+    assert answer(tx, "queues.tidy_lanes", {"max_lanes": 3}) == 3
+    for wrong in (0, 10_001, None):
+        with refused(tx, "QF400", "max_lanes must be between"):
+            answer(tx, "queues.tidy_lanes", {"max_lanes": wrong})

@@ -69,6 +69,7 @@ ON_QUEUES = [
     Call("set_limit", "select queues.set_limit('queue', 'race', 100)"),
     Call("drop_limit", "select queues.drop_limit('queue', 'race')"),
     Call("tidy_slots", "select queues.tidy_slots()"),
+    Call("tidy_lanes", "select queues.tidy_lanes()"),
 ]
 ON_WORKERS = [
     Call("register_worker", f"select queues.register_worker('{HOLDER}', '{{side}}')"),

@@ -185,6 +185,7 @@ class Engine:
     drop_limit = _method(_limit.drop_limit)
     limit_status = _method(_limit.limit_status)
     tidy_slots = _method(_limit.tidy_slots)
+    tidy_lanes = _method(_limit.tidy_lanes)
 
     reserve_send = _method(_mail.reserve_send)
     keep_message = _method(_mail.keep_message)
@@ -346,6 +347,7 @@ class AsyncEngine:
     drop_limit = _async_method(_limit.drop_limit)
     limit_status = _async_method(_limit.limit_status)
     tidy_slots = _async_method(_limit.tidy_slots)
+    tidy_lanes = _async_method(_limit.tidy_lanes)
 
     create_token = _async_method(_access.create_token)
     revoke_token = _async_method(_access.revoke_token)

@@ -55,3 +55,8 @@ def limit_status() -> Statement[list[LimitStatus]]:
 def tidy_slots() -> Statement[int]:
     """Answers how many were removed."""
     return call("queues.tidy_slots", scalar, {})
+
+
+def tidy_lanes() -> Statement[int]:
+    """Answers how many were removed."""
+    return call("queues.tidy_lanes", scalar, {})

@@ -6,7 +6,7 @@ from holdfast.worker.measure import Measure
 from holdfast.worker.prune import Retention
 from holdfast.worker.recover import Recovery
 from holdfast.worker.schedules import FireSchedules, PruneFirings
-from holdfast.worker.tidy import OutboxPruning, SlotTidying
+from holdfast.worker.tidy import LaneTidying, OutboxPruning, SlotTidying
 
 
 def build_duties(log: Log) -> tuple[Duty, ...]:
@@ -17,5 +17,6 @@ def build_duties(log: Log) -> tuple[Duty, ...]:
         Measure(),
         Retention(log),
         SlotTidying(),
+        LaneTidying(),
         OutboxPruning(),
     )

@@ -12,6 +12,16 @@ class SlotTidying:
         return 0.0 if ask(limit.tidy_slots()) else None
 
 
+class LaneTidying:
+    """Lanes of concurrency keys that nobody uses any more: every claim would look at each."""
+
+    name = "lanes"
+    interval = 60.0
+
+    def run(self, ask: Ask) -> float | None:
+        return 0.0 if ask(limit.tidy_lanes()) else None
+
+
 class OutboxPruning:
     """Events that were delivered some time ago, and the record of those that were taken in."""
 
