@@ -142,6 +142,16 @@ def test_blocks_are_what_they_claim_to_be(page: Path) -> None:
         assert read.returncode == 0, read.stderr
 
 
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_applications_on_pages_can_be_imported(page: Path) -> None:
+    """Those that are complete, and no file of a walkthrough: all their options exist."""
+    for block in code(page.read_text(), "python"):
+        if re.search(r"^app = App\(", block, re.MULTILINE) and not block.startswith("# "):
+            names: dict[str, Any] = {"__name__": "page"}
+            exec(compile(block, name_of(page), "exec"), names)  # noqa: S102 - our own page
+            assert names["app"].tasks
+
+
 def _refusal(tx: psycopg.Connection[Any], statement: str) -> psycopg.Error | None:
     try:
         with tx.transaction(force_rollback=True):
