@@ -55,10 +55,18 @@ def steps(text: str) -> list[Step]:
             order = match["order"]
         elif match["language"] == "text" and found and found[-1].language == "sh":
             found[-1] = Step("sh", found[-1].code, found[-1].order, match["code"])
+        elif match["language"] == "console":
+            found += _dialogue(match["code"])
         elif match["language"] != "text":
             found.append(Step(match["language"], match["code"], order))
             order = None
     return found
+
+
+def _dialogue(text: str) -> list[Step]:
+    """Commands behind `$`, each with what it prints; nothing is claimed of one that has no lines below it."""
+    parts = [part.partition("\n") for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]]
+    return [Step("sh", f"{command}\n", None, printed or None) for command, _, printed in parts]
 
 
 def agree(wanted: str, printed: str) -> bool:
@@ -116,7 +124,7 @@ class Walk:
         if step.language == "sh":
             self._run_block(step)
         elif step.language == "diff":
-            self._shell(f"patch --quiet --strip=0 <<'END_OF_PATCH'\n{step.code}END_OF_PATCH")
+            self.run(f"patch --quiet --strip=0 <<'END_OF_PATCH'\n{step.code}END_OF_PATCH")
         elif named := _NAME.match(step.code):
             self._write(named["name"], step.code)
         else:
@@ -143,14 +151,14 @@ class Walk:
         waiting: list[str] = []
         for line in block.splitlines():
             if SERVICE.match(line):
-                yield self._shell("\n".join(waiting))
+                yield self.run("\n".join(waiting))
                 waiting = []
                 self._start(line)
             else:
                 waiting.append(line)
-        yield self._shell("\n".join(waiting))
+        yield self.run("\n".join(waiting))
 
-    def _shell(self, commands: str) -> str:
+    def run(self, commands: str) -> str:
         if not commands.strip():
             return ""
         ran = subprocess.run(
