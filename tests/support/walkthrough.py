@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SERVICE = re.compile(r"^holdfast (?:worker|serve|dispatch)\b")
+SERVICE = re.compile(r"^holdfast (?:worker|serve|dispatch|up)\b")
 LOOK = re.compile(
     r"^holdfast (?:show|why|list|queues|workers|health|top|(?:mailbox|process) (?:list|show|plan|check))\b"
 )
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 
 _STEP = re.compile(
     r"^<!-- test: (?P<order>\w+) -->$|^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.DOTALL | re.MULTILINE
