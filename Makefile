@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = tests/sql tests/migrations tests/plans tests/concurrency/test_model.py
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test programs test-18 test-16 test-15 test-all torture torture-web check format bench bench-outbox bench-isolation bench-start bench-peers docs dist lock clean
+.PHONY: help up test programs test-18 test-16 test-15 test-all torture planted torture-web check format bench bench-outbox bench-isolation bench-start bench-peers docs dist lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,10 @@ test-all: test-18
 
 torture: $(VENV) ## kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
+	$(MAKE) planted ARGS=
+
+planted: $(VENV) ## plant bugs in a copy, one at a time, and see that the tests notice; QUICK=1 for a handful
+	PYTHONPATH=tests $(BIN)/python -m planted $(if $(QUICK),--quick) $(ARGS)
 
 torture-web: $(VENV) programs ## every page, act and promise of the HTTP side at length: 2,000 waits, 100 hostile texts in Chromium
 	HOLDFAST_ACCEPTANCE=full $(BIN)/python -m pytest tests/http tests/browser -s $(ARGS)

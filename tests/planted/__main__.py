@@ -1,0 +1,108 @@
+"""Plants each bug in a copy of the tree, runs the tests that have to notice it, and writes down which did.
+
+`make planted`; ARGS="--only TEXT" for some of them, QUICK=1 for a handful. The same tests have to pass first
+without any bug.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from queue import SimpleQueue
+from random import Random
+
+from planted.bug import ROOT, Bug
+from planted.bugs import BUGS
+from planted.field import Field, Finding
+
+RESULTS = Path(__file__).with_name("results.json")
+HANDFUL = 4
+LONGEST_TEST_SECONDS = 30  # a bug that makes a test wait for ever is noticed by that
+
+Selection = dict[Bug, list[str]]
+"""Of each bug, what to run."""
+
+
+def main() -> int:
+    asked = _arguments()
+    wanted = [bug for bug in BUGS if asked.only in bug.name]
+    selection = _handful(wanted, asked.seed) if asked.quick else {bug: bug.tests.split() for bug in wanted}
+    with tempfile.TemporaryDirectory(prefix="planted-") as place:
+        fields = [Field(Path(place) / str(n), ROOT) for n in range(asked.jobs)]
+        if not _pass_without_bugs(fields[0], selection.values(), asked.jobs):
+            return 1
+        findings = _plant(fields, selection)
+    if not asked.quick:
+        _write(findings)
+    survived = [bug for bug, finding in findings.items() if not finding.caught_by]
+    print(f"{len(findings) - len(survived)} of {len(findings)} bugs were caught")
+    return 1 if survived else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="planted", description=__doc__)
+    parser.add_argument("--only", default="", metavar="TEXT", help="bugs whose name has this text")
+    parser.add_argument("--quick", action="store_true", help="a handful, which the seed picks")
+    parser.add_argument("--seed", type=int, default=Random().randrange(10**6))  # noqa: S311 - no secret
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at once")
+    return parser.parse_args()
+
+
+def _handful(bugs: list[Bug], seed: int) -> Selection:
+    """A few bugs, each with the one test that caught it in the last complete run."""
+    print(f"seed {seed}")
+    caught_by = {result["bug"]: result["caught_by"] for result in _results()}
+    picked = Random(seed).sample(bugs, min(HANDFUL, len(bugs)))  # noqa: S311 - no secret
+    return {bug: [caught_by.get(bug.name) or bug.tests] for bug in picked}
+
+
+def _pass_without_bugs(field: Field, selected: Iterable[list[str]], jobs: int) -> bool:
+    tests = sorted({test for tests in selected for test in tests})
+    finding = field.look(tests, "-n", str(jobs))
+    print(f"without a bug: {finding.told}, {finding.seconds:.0f} s", flush=True)
+    return finding.passed
+
+
+def _plant(fields: list[Field], selection: Selection) -> dict[Bug, Finding]:
+    free: SimpleQueue[Field] = SimpleQueue()
+    for field in fields:
+        free.put(field)
+
+    def plant(bug: Bug) -> Finding:
+        field = free.get()
+        try:
+            with field.planted(bug):
+                finding = field.look(selection[bug], "-x", f"--timeout={LONGEST_TEST_SECONDS}")
+        finally:
+            free.put(field)
+        print(f"{finding.seconds:5.1f} s  {bug.name}: {finding.told}", flush=True)
+        return finding
+
+    with ThreadPoolExecutor(len(fields)) as pool:
+        return dict(zip(selection, pool.map(plant, selection), strict=True))
+
+
+def _results() -> list[dict[str, str]]:
+    return list(json.loads(RESULTS.read_text())) if RESULTS.exists() else []
+
+
+def _write(findings: dict[Bug, Finding]) -> None:
+    """Those that were not looked for keep what was found before."""
+    known = {result["bug"]: dict[str, object](result) for result in _results()}
+    for bug, finding in findings.items():
+        known[bug.name] = {
+            "bug": bug.name,
+            "file": bug.path,
+            "caught_by": finding.caught_by,
+            "seconds": round(finding.seconds, 1),
+        }
+    results = [known[bug.name] for bug in BUGS if bug.name in known]
+    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
