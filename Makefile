@@ -51,8 +51,8 @@ test-all: test-18
 	$(MAKE) test-16 test-15 ARGS="$(SQL_TESTS) -k 'not 1000000' $(ARGS)"
 
 torture: $(VENV) ## kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
-	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
 	$(MAKE) planted ARGS=
+	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
 
 planted: $(VENV) ## plant bugs in a copy, one at a time, and see that the tests notice; QUICK=1 for a handful
 	PYTHONPATH=tests $(BIN)/python -m planted $(if $(QUICK),--quick) $(ARGS)

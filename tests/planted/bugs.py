@@ -214,7 +214,27 @@ TASKS = [
         "sql/functions/task/restore_task.sql",
         "  perform from queues.lease l where l.task_id = restore_task.task_id for update;\n",
         "",
-        "tests/concurrency/test_interleavings.py::test_three_calls_at_once",
+        "tests/concurrency/test_interleavings.py::test_two_calls_that_queue_for_the_same_row",
+    ),
+    Bug(
+        "the keys of a batch are locked in the order in which they were given",
+        "sql/functions/enqueue/hold_keys.sql",
+        """\
+    select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, b.task_id
+    from unnest(batch) b
+    where b.idempotency_key is not null
+    order by b.type, b.idempotency_key, b.n
+""",
+        """\
+    select given.type, given.idempotency_key, given.task_id
+    from (
+      select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, b.task_id, b.n
+      from unnest(batch) b
+      where b.idempotency_key is not null
+      order by b.type, b.idempotency_key, b.n) given
+    order by given.n
+""",
+        "tests/sql/test_idempotency.py",
     ),
     Bug(
         "a payload may have any size",
@@ -231,11 +251,18 @@ TASKS = [
         "tests/sql/test_enqueue.py",
     ),
     Bug(
-        "retention removes what was deleted and is still running",
-        "sql/functions/retention/prune.sql",
-        "and (d.parked_run_at is not null or d.task_id = any (_ended))\n        order by",
-        "\n        order by",
-        "tests/sql/test_retention.py tests/concurrency/test_interleavings.py::test_three_calls_at_once",
+        "retention takes a task by the policy of another status",
+        "sql/functions/retention/find_old_tasks.sql",
+        "o.task_id = l.task_id and o.status = find_old_tasks.status and o.finished_at < _cutoff",
+        "o.task_id = l.task_id and o.finished_at < _cutoff",
+        "tests/sql/test_retention.py",
+    ),
+    Bug(
+        "a key stays taken when its task has gone for good",
+        "sql/functions/retention/forget_tasks.sql",
+        "and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id;",
+        "and k.idempotency_key = t.idempotency_key and false;",
+        "tests/sql/test_retention.py",
     ),
 ]
 

@@ -33,6 +33,7 @@ class Finding:
     passed: bool
     caught_by: str | None
     told: str
+    by_timeout: bool = False
 
 
 class Field:
@@ -96,4 +97,5 @@ def judged(seconds: float, failed: Sequence[dict[str, str]], output: str) -> Fin
     brief = f"{first['test']} ({first['phase']}): {first['message'].partition(chr(10))[0][:300]}"
     if first["phase"] not in ("call", "teardown") or _BROKEN.match(first["message"]):
         return Finding(seconds, False, None, f"not caught, only broken: {brief}")
-    return Finding(seconds, False, first["test"], f"caught by {brief}")
+    late = first["message"].startswith("Failed: Timeout")
+    return Finding(seconds, False, first["test"], f"caught by {brief}", late)

@@ -67,6 +67,7 @@ def test_every_bug_was_caught_by_a_test_that_exists() -> None:
 def test_what_is_only_broken_does_not_count_as_caught(phase: str, message: str, caught: bool) -> None:
     finding = judged(1.0, [{"test": "tests/x.py::test_y", "phase": phase, "message": message}], "")
     assert (finding.caught_by == "tests/x.py::test_y") is caught
+    assert finding.by_timeout is ("Timeout" in message)
     assert not finding.passed
 
 

@@ -1,12 +1,22 @@
-"""A pytest plugin: writes down how each test or file that did not pass went wrong, one JSON object a line."""
+"""A pytest plugin: writes down how each test or file that did not pass went wrong, one JSON object a line.
+
+Hypothesis finds the same examples in every run, and does not look for smaller ones: that something is wrong
+is enough.
+"""
 
 import json
 import os
 from pathlib import Path
 
 import pytest
+from hypothesis import Phase, settings
 
 VARIABLE = "HOLDFAST_PLANTED_REPORT"
+
+settings.register_profile(
+    "planted", derandomize=True, database=None, phases=(Phase.explicit, Phase.generate), deadline=None
+)
+settings.load_profile("planted")
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

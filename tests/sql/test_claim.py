@@ -96,6 +96,12 @@ def _claim_all(conn: Connection, **arguments: Any) -> Iterator[list[Any]]:
         yield [task["task_id"] for task in page]
 
 
+def test_the_highest_priority_comes_first_whatever_was_enqueued_before_it(tx: Connection) -> None:
+    low, high, middle = (enqueue(tx, priority=priority) for priority in (-1, 2, 0))
+
+    assert [claim_one(tx)["task_id"] for _ in range(3)] == [high, middle, low]
+
+
 @pytest.mark.parametrize("types", [1, 3])
 def test_of_one_priority_the_earliest_comes_first_then_the_first_enqueued(
     tx: Connection, clock: Clock, types: int
@@ -384,6 +390,7 @@ def test_a_claim_that_is_rolled_back_claimed_nothing(db: Database) -> None:
 def test_a_claim_takes_what_another_one_has_not_locked(db: Database) -> None:
     ids = [row["task_id"] for row in enqueue_many(db.connect(), [{"type": "default.work"}] * 6)]
     one, other = (db.connect("holdfast_worker", autocommit=False) for _ in range(2))
+    other.execute("set lock_timeout = '5s'")
 
     first, second = claim(one, "w1", max_tasks=2), claim(other, "w2", max_tasks=9)
 
@@ -395,6 +402,7 @@ def test_over_several_lanes_too_a_claim_takes_what_another_one_has_not_locked(db
     tasks = [{"type": f"default.t{n % 3}"} for n in range(60)]
     ids = [row["task_id"] for row in enqueue_many(db.connect(), tasks)]
     one, other = (db.connect("holdfast_worker", autocommit=False) for _ in range(2))
+    other.execute("set lock_timeout = '5s'")
 
     first, second = claim(one, "w1", max_tasks=50), claim(other, "w2", max_tasks=5)
 

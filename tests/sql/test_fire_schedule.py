@@ -12,7 +12,9 @@ from support.schedules import (
     NAME,
     add,
     at,
+    declare,
     due,
+    element,
     fire,
     firings,
     nominal_times,
@@ -82,6 +84,18 @@ def test_who_decides_on_an_old_version_changes_nothing(tx: Connection, clock: Cl
     stale = {"name": NAME, "version": old, "next_at": at(20)}
     assert answer(tx, "queues.plan_schedule", stale) is False
     assert (len(tasks(tx)), schedule(tx)["next_at"]) == (1, at(13))
+
+
+def test_who_has_read_a_schedule_before_it_was_changed_does_not_fire_it(tx: Connection, clock: Clock) -> None:
+    declare(tx, element())
+    plan(tx, NOON)
+    old = version(tx)
+    declare(tx, element(task={"type": "report.make", "payload": {"since": "changed"}}))
+
+    assert fire(tx, NOON, version=old) == []
+    assert (firings(tx), schedule(tx)["next_at"]) == ({}, NOON)
+    assert fire(tx, NOON) == [(NOON, "fired")]
+    assert [task["payload"] for task in tasks(tx)] == [{"since": "changed"}]
 
 
 @pytest.mark.parametrize(

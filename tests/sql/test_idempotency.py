@@ -156,6 +156,22 @@ def test_batches_that_cross_share_their_tasks_without_a_deadlock(db: Database) -
     assert_invariant(db.connect())
 
 
+def test_a_batch_asks_for_its_keys_in_their_order_and_not_in_its_own(db: Database) -> None:
+    gate = db.connect("holdfast_client", autocommit=False)
+    first = enqueue(gate, idempotency_key="a")
+    batch, other = db.connect("holdfast_client"), db.connect("holdfast_client")
+    for session in (batch, other):
+        session.execute("set lock_timeout = '10s'")
+    tasks = [{"type": "default.work", "idempotency_key": key} for key in ("b", "a")]
+
+    with in_background(lambda: enqueue_many(batch, tasks)) as asking:
+        wait_until_blocked(db.connect(), batch)
+        second = enqueue(other, idempotency_key="b")  # which a batch that waits for "a" must not hold yet
+        gate.commit()
+
+    assert [(row["task_id"], row["created"]) for row in asking.result()] == [(second, False), (first, False)]
+
+
 def test_while_the_first_is_undecided_the_others_wait_and_then_get_its_task(db: Database) -> None:
     winner, loser = db.connect("holdfast_client", autocommit=False), db.connect("holdfast_client")
     first = enqueue(winner, idempotency_key="k")

@@ -128,6 +128,7 @@ def test_it_skips_a_lease_that_another_session_is_settling(db: Database) -> None
     clock.advance(31)
     worker = db.connect("holdfast_worker", autocommit=False)
     heartbeat(worker, held(one))
+    admin.execute("set lock_timeout = '5s'")
 
     assert sweep(admin) == {"recovered": 1, "dead": 0}
     worker.commit()

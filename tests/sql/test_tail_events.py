@@ -35,9 +35,11 @@ def test_what_may_still_be_overtaken_is_not_final(db: Database) -> None:
     before = _tail(admin)
     assert [(row["event_id"], row["final"]) for row in before] == [(first, True), (fast, False)]
 
-    late.commit()
     last = next(row for row in before[::-1] if row["final"])
     place = {"after_transaction": last["transaction_id"], "after_number": last["event_number"]}
+    assert [(row["event_id"], row["final"]) for row in _tail(admin, **place)] == [(fast, False)]
+
+    late.commit()
     after = _tail(admin, **place)
     assert {row["event_id"] for row in after} == {slow, fast}
     assert all(row["final"] for row in after)
