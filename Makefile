@@ -51,11 +51,12 @@ test-all: test-18
 	$(MAKE) test-16 test-15 ARGS="$(SQL_TESTS) -k 'not 1000000' $(ARGS)"
 
 torture: $(VENV) ## kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
-	$(MAKE) planted ARGS=
+	$(if $(findstring --page,$(ARGS)),,$(MAKE) planted ARGS=)
 	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
 
 planted: $(VENV) ## plant bugs in a copy, one at a time, and see that the tests notice; QUICK=1 for a handful
 	PYTHONPATH=tests $(BIN)/python -m planted $(if $(QUICK),--quick) $(ARGS)
+	$(if $(QUICK),,PYTHONPATH=tests $(BIN)/python -m acceptance --page)
 
 torture-web: $(VENV) programs ## every page, act and promise of the HTTP side at length: 2,000 waits, 100 hostile texts in Chromium
 	HOLDFAST_ACCEPTANCE=full $(BIN)/python -m pytest tests/http tests/browser -s $(ARGS)
