@@ -73,7 +73,7 @@ class Recorder:
 
     def __init__(self, replay: str) -> None:
         self.run = Run.now()
-        self.failed = 0
+        self.failed: set[str] = set()
         self._replay = replay
         self._commit = commit()
         self._config: pytest.Config | None = None
@@ -83,13 +83,16 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
-            self.failed += 1
+            self.failed.add(trial_of(report.nodeid))
+            self.run.trials.pop(trial_of(report.nodeid), None)
             test = report.nodeid.rpartition("::")[2].partition("[")[0]
             self._say(f"FAILED {report.nodeid}, seed {SEED}. Again: {self._replay.format(test=test)}")
-        if report.when == "call" or (report.when == "setup" and report.skipped):
+        elif report.when == "call" or (report.when == "setup" and report.skipped):
             self._take(report)
 
     def _take(self, report: pytest.TestReport) -> None:
+        if trial_of(report.nodeid) in self.failed:
+            return
         found = self.run.trials.setdefault(trial_of(report.nodeid), Found(SEED, self._commit))
         properties = report.user_properties
         told = [str(value) for name, value in properties if name == FIGURES]
@@ -101,7 +104,7 @@ class Recorder:
         if played := sum(int(str(value)) for name, value in properties if name == "schedules"):
             before = int(found.figures.pop().split()[0]) if found.figures else 0
             found.figures.append(f"{before + played} schedules")
-        if "/acceptance/" in report.nodeid and not report.failed:
+        if "/acceptance/" in report.nodeid:
             figures = "; ".join(told) or found.skipped or "holds"
             name = report.nodeid.rpartition("/")[2]
             self._say(f"{name}, seed {SEED}, {report.duration:.0f} s: {figures}")

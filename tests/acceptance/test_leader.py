@@ -114,7 +114,7 @@ def test_the_leader_is_replaced_in_time_and_there_are_never_two(ground: Ground) 
     ground.fleet.start(3, WORKERS)
     replaced: dict[str, list[float]] = {way: [] for way in WAYS}
     recovered: dict[str, list[float]] = {way: [] for way in ("kill", "freeze")}
-    for way in WAYS * (5 if FULL else 1):
+    for way in WAYS * (3 if FULL else 1):
         victim = take_away(ground, way)
         replaced[way].append(wait_for("a new leader", lambda v=victim: began_to_lead(ground.fleet, v)))  # type: ignore[misc]
         if way == "stop":

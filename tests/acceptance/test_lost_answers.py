@@ -18,7 +18,7 @@ from support.interleaving import Call, History, Side, Theatre
 from support.stage import Stage
 from support.wire import Moment, Wire
 
-ROUNDS = sized(1, 2, 20)
+ROUNDS = sized(1, 2, 10)
 WORKERS = {"HOLDFAST_LEASE": 2.0, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 10}
 
 

@@ -85,7 +85,7 @@ def test_a_worker_that_nobody_answers_stops_before_another_one_begins(
     assert back <= DEADLINE_SECONDS + NOISE_SECONDS
 
 
-@trial("P5", quick=True, everyday=False)
+@trial("P5", everyday=False)
 @pytest.mark.timeout(300)
 def test_a_worker_leaves_connections_on_which_no_answer_comes(ground: Ground) -> None:
     """Half open: a firewall has forgotten them, and told nobody. New ones would work."""
@@ -94,7 +94,7 @@ def test_a_worker_leaves_connections_on_which_no_answer_comes(ground: Ground) ->
         ground.fleet.start_one(WORKERS | {"DATABASE_URL": url, "POLL_INTERVAL": POLL})
         ground.wait_for_end(ground.enqueue("work", "first", seconds=[0]))
         waits: list[float] = []
-        for number in range(sized(1, 1, 4)):
+        for number in range(sized(1, 1, 2)):
             wire.strand()
             stranded_at = monotonic()
             ground.wait_for_end(ground.enqueue("work", f"later-{number}", seconds=[0]))
@@ -102,7 +102,8 @@ def test_a_worker_leaves_connections_on_which_no_answer_comes(ground: Ground) ->
             sleep(1)
         ground.check()
     tell(f"half-open connections left and work done after {max(waits):.1f} s at most, of {len(waits)} times")
-    assert max(waits) <= 1.2 * POLL + DEADLINE_SECONDS + NOISE_SECONDS
+    # One connection is found out by the claim, another one by the report.
+    assert max(waits) <= 1.2 * POLL + 2 * DEADLINE_SECONDS + NOISE_SECONDS
 
 
 @trial("P9", quick=True, everyday=False)

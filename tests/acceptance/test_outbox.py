@@ -16,7 +16,7 @@ from acceptance.waiting import wait_for
 from support.outbox import subscribe
 
 WRITERS = 32
-EVENTS, AGGREGATES = (20_000, 400) if FULL else (320, 64)
+EVENTS, AGGREGATES = (10_000, 400) if FULL else (320, 64)
 LEASE = 4.0
 KILL_EVERY_SECONDS = 2.0
 
@@ -48,7 +48,7 @@ def test_every_committed_event_arrives_in_order_while_dispatchers_are_killed(
         killer.start()
         try:
             writers.write(EVENTS)
-            wait_for("some to be killed", lambda: dispatchers.kills >= (20 if FULL else 2), 600)
+            wait_for("some to be killed", lambda: dispatchers.kills >= (15 if FULL else 2), 600)
             ended.set()  # the last ones live: what is left has to arrive without further kills
             wait_until_delivered(ground.database, 900 if FULL else 200)
         finally:

@@ -14,7 +14,7 @@ from support.engine import Connection
 
 OLD = int(os.environ.get("HOLDFAST_PRUNE_ROWS", "200000" if FULL else "20000"))
 PER_SECOND = 300 if FULL else 60
-SECONDS = 60 if FULL else 4
+SECONDS = 30 if FULL else 4
 WORKERS = {"WORKER_CONCURRENCY": 20}
 
 _TASKS = """

@@ -20,7 +20,7 @@ from support.engine import Connection
 SECOND = timedelta(seconds=1)
 SCHEDULES = 10
 LEADERS = 3
-KILLS = 200 if FULL else 8
+KILLS = 100 if FULL else 8
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from support.resend_server import API_KEY, ResendServer
 from support.twilio_server import ACCOUNT, TOKEN, TwilioServer
 
 EMAIL, SMS = Channel("email"), Channel("sms")
-SENDS = 1000 if FULL else 60
-KILLS = 25 if FULL else 3
+SENDS = 500 if FULL else 60
+KILLS = 15 if FULL else 3
 WORKERS = {
     "WORKER_QUEUES": "comms",
     "HOLDFAST_LEASE": 2,
