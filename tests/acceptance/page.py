@@ -16,6 +16,8 @@ PLANTED = ROOT / "tests" / "planted" / "results.json"
 HERE = Path(__file__).parent
 TEMPLATE = HERE / "template.md"
 
+MOST_FIGURES = 6
+
 _PLACE = re.compile(r"\{\{(\w+)(?: (\w+))?\}\}")
 
 
@@ -97,11 +99,10 @@ def _table(shown: Sequence[Trial], found: dict[str, Found]) -> str:
 def _figures(found: Found | None) -> str:
     if found is None:
         return "not run yet"
-    if found.skipped and not found.figures:
+    if not found.cases:
         return f"skipped: {found.skipped}"
-    many = found.cases > 1
-    told = [f"{found.cases} cases"] if many else []
-    told += found.figures[-1:] if many else found.figures
+    told = [f"{found.cases} cases"] if found.cases > 1 else []
+    told += found.figures if len(found.figures) <= MOST_FIGURES else []
     return f"{'; '.join(told) or 'holds'}. {found.seconds:.0f} s".replace("|", "\\|")
 
 

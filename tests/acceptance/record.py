@@ -24,7 +24,7 @@ RESULTS = Path(__file__).with_name("results.json")
 
 @dataclass
 class Found:
-    """Of one trial: all its cases together."""
+    """Of one trial: all its cases that passed together."""
 
     seed: int
     commit: str
@@ -96,7 +96,7 @@ class Recorder:
         found = self.run.trials.setdefault(trial_of(report.nodeid), Found(SEED, self._commit))
         properties = report.user_properties
         told = [str(value) for name, value in properties if name == FIGURES]
-        found.cases += 1
+        found.cases += report.passed
         found.seconds = round(found.seconds + report.duration, 1)
         found.figures += told
         if report.skipped:
