@@ -57,8 +57,13 @@ class Database:
         usable = False
         try:
             async with connection.transaction():
-                await connection.execute(_MANNERS, (role, actor))
-                answer = await work(AsyncEngine(connection))
+                try:
+                    await connection.execute(_MANNERS, (role, actor))
+                    answer = await work(AsyncEngine(connection))
+                except asyncio.CancelledError:
+                    # Who asked has left. The server undoes the statement when the connection goes.
+                    connection.pgconn.finish()
+                    raise
             usable = True
         except HoldfastError as error:
             usable = not isinstance(error, DatabaseUnavailable)
