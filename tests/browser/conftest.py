@@ -20,6 +20,7 @@ from support.database import Database, cloned_database
 from support.documents import ROOT
 from support.web import Web, serving
 
+FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
 CHROMIUM = "/usr/bin/chromium"
 PICTURES = ROOT / "build" / "screenshots"
 _FLAGS = [
@@ -125,7 +126,7 @@ def _run(engine: Engine) -> UUID:
     return running
 
 
-@pytest.fixture(params=["light", "dark"])
+@pytest.fixture(params=["light", "dark"] if FULL else ["dark"])
 def scheme(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -16,12 +16,9 @@ from support.web import Web
 
 OpenPage = Callable[..., Page]
 
-FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
-
-
-@pytest.fixture(params=["light", "dark"] if FULL else ["dark"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+at_length = pytest.mark.skipif(
+    os.environ.get("HOLDFAST_ACCEPTANCE") != "full", reason="tests/http tries it without a browser every day"
+)
 
 
 @pytest.fixture
@@ -74,6 +71,7 @@ def test_a_task_is_cancelled_by_keyboard_and_that_is_undone(
     assert reasons(web, task) == ["not wanted any more", "undone at once"]
 
 
+@at_length
 def test_a_dead_task_is_retried_and_that_is_undone(page: Page, web: Web, scheme: str) -> None:
     [task] = fail(web.engine, queue=f"dead{scheme}", status="dead_letter")
     page.goto(f"/tasks/{task}")
@@ -85,6 +83,7 @@ def test_a_dead_task_is_retried_and_that_is_undone(page: Page, web: Web, scheme:
     assert status(web, task) == "cancelled"
 
 
+@at_length
 def test_a_task_is_deleted_and_restored(page: Page, web: Web, scheme: str, pictures: Path) -> None:
     task = web.engine.enqueue(NewTask("unwanted.one"))
     page.goto(f"/tasks/{task}")
@@ -115,6 +114,7 @@ def test_values_are_shown_when_asked_for_and_that_is_recorded(
     assert [event.reason for event in web.engine.reveals_of(task)] == ["support"]
 
 
+@at_length
 def test_who_may_only_look_is_offered_no_act(open_page: OpenPage, web: Web, scheme: str) -> None:
     task = web.engine.enqueue(NewTask("watched.one"))
     page = open_page(scheme, scopes=("read",))
@@ -141,6 +141,7 @@ def test_a_queue_is_paused_and_resumed(page: Page, web: Web, scheme: str, pictur
     told(page, "The queue goes on")
 
 
+@at_length
 def test_a_schedule_is_paused_and_resumed(page: Page, web: Web, scheme: str) -> None:
     name = f"hourly-{scheme}"
     web.engine.add_schedule(NewSchedule(name=name, task=NewTask("a.b"), every=timedelta(hours=1)))
@@ -155,6 +156,7 @@ def test_a_schedule_is_paused_and_resumed(page: Page, web: Web, scheme: str) -> 
     told(page, "The schedule goes on")
 
 
+@at_length
 def test_a_subscription_is_paused_resumed_and_gets_what_was_given_up(
     page: Page, web: Web, scheme: str, pictures: Path
 ) -> None:
@@ -176,6 +178,7 @@ def test_a_subscription_is_paused_resumed_and_gets_what_was_given_up(
     told(page, "goes on")
 
 
+@at_length
 def test_a_token_is_revoked(page: Page, web: Web, scheme: str) -> None:
     name = f"lost-{scheme}"
     web.engine.create_token(name, ["read"], hash_of(new_token()))

@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from html.parser import HTMLParser
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,8 +12,9 @@ import httpx
 import pytest
 
 from holdfast.engine import Engine
+from holdfast.http.access import hash_of, new_token
 from holdfast.http.pages.page import NAVIGATION
-from holdfast.model import NewTask
+from holdfast.model import NewSchedule, NewTask, Settlement
 from holdfast.postgres import EmbeddedServer
 from support.commands import fail
 from support.database import cloned_database
@@ -208,6 +210,43 @@ def test_queues_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None:
     assert "moving" not in anna.get("/queues").text
 
 
+def test_schedules_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None:
+    engine.add_schedule(NewSchedule(name="nightly", task=NewTask("a.b"), every=timedelta(days=1)))
+    answer = anna.post("/schedules/pause", name="nightly", reason="holidays")
+    shown = anna.get(answer.headers["Location"]).text
+    assert "holidays" in shown
+    assert "Undo: resume it" in shown
+    anna.post("/schedules/resume", name="nightly", reason="back")
+    assert "holidays" not in anna.get("/schedules").text
+    assert anna.post("/schedules/explode", name="nightly", reason="x").status_code == 404
+
+
+def test_subscriptions_are_paused_resumed_and_get_what_was_given_up(anna: Visitor, engine: Engine) -> None:
+    subscription_id = engine.subscribe("shop", "console", "-", ["order.*"])
+    engine.emit("order.created", {"order": 7}, "order-7")
+    [event] = engine.claim_events("d1", subscription_id)
+    engine.settle_events("d1", [Settlement(subscription_id, event.event_id, event.token, "rejected", "410")])
+    assert "1 given up" in anna.get("/outbox").text
+    anna.post("/outbox/redrive", name="shop")
+    assert "1 given up" not in anna.get("/outbox").text
+    shown = anna.get(anna.post("/outbox/pause", name="shop", reason="moving").headers["Location"]).text
+    assert "holdfast_web_login for test admin: moving" in shown
+    assert "Undo: let it go on" in shown
+    anna.post("/outbox/resume", name="shop")
+    assert "moving" not in anna.get("/outbox").text
+    assert anna.post("/outbox/explode", name="shop", reason="x").status_code == 404
+    assert anna.post("/outbox/resume", name="nobody").status_code == 404
+
+
+def test_a_token_is_revoked(anna: Visitor, engine: Engine) -> None:
+    token_id = engine.create_token("lost", ["read"], hash_of(new_token()))
+    answer = anna.post("/access/revoke", token_id=str(token_id), reason="stolen")
+    assert "The token is revoked" in anna.get(answer.headers["Location"]).text
+    assert [token.revoked_at for token in engine.access_tokens() if token.token_id == token_id] != [None]
+    odd = {"token_id": "x", "reason": "stolen"}
+    assert anna.post("/access/revoke", **odd).status_code == 400
+
+
 def test_values_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: Engine) -> None:
     task_id = engine.enqueue(NewTask("hidden.one", {"card": "4111-1111"}))
     assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
@@ -219,6 +258,9 @@ def test_values_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: En
 def test_tasks_are_searched(anna: Visitor, engine: Engine) -> None:
     task_id = engine.enqueue(NewTask("sought.one", idempotency_key="order-77"))
     engine.enqueue(NewTask("sought.other"))
+    [failed] = fail(engine, queue="sought3")
+    assert str(failed) in anna.get("/tasks?search=IT BROKE&status=failed").text
+    assert str(failed) not in anna.get("/tasks?search=it broke&status=succeeded").text
     for query in (
         "search=order-77",
         f"search={task_id}",
