@@ -1,5 +1,7 @@
 """What holds for every request, whoever asks and for what."""
 
+from uuid import UUID
+
 import httpx
 import pytest
 from fastapi.responses import JSONResponse
@@ -55,7 +57,9 @@ def test_what_is_not_there_is_a_problem_too(web: Web) -> None:
     assert (missing.status_code, missing.json()["code"]) == (404, "QF404")
     wrong = web.client("admin").delete("/v1/tasks")
     assert (wrong.status_code, wrong.json()["code"]) == (405, "method_not_allowed")
-    assert set(wrong.headers["Allow"].split(", ")) >= {"GET"}
+    assert wrong.headers["Allow"] == "GET, POST"
+    assert web.client("admin").put("/v1/tasks/batch").headers["Allow"] == "POST"
+    assert web.client("admin").put(f"/v1/tasks/{UUID(int=7)}/cancel").headers["Allow"] == "POST"
 
 
 def test_it_listens_publicly_with_logins_and_names_only() -> None:

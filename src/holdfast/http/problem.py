@@ -1,5 +1,6 @@
 """What went wrong, as problem+json (RFC 9457): with the engine's own code where the engine refused."""
 
+import re
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -31,6 +32,7 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int], ...] = (
 )
 _CANCELED = "57014"
 _CODES = {400: "QF400", 403: "QF403", 404: "QF404", 409: "QF409", 413: "QF413", 422: "QF422", 503: "QF503"}
+_PARAMETER = re.compile(r"\{\w+\}")
 RETRY_SECONDS = 1
 
 log = structlog.get_logger("holdfast.http")
@@ -125,7 +127,12 @@ def explain_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Re
 
 
 def _methods_at(request: Request) -> list[str]:
-    """All that are answered at this address: each route knows only its own."""
+    """All that are answered at this address: as described for what names it most closely, else as routed."""
+    path = request.url.path.removeprefix(request.scope.get("root_path", ""))
+    described: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    for template in sorted(described, key=lambda one: one.count("{")):
+        if re.fullmatch(_PARAMETER.sub("[^/]+", template), path):
+            return sorted(method.upper() for method in described[template])
     return [
         method
         for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
