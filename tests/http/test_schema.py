@@ -73,7 +73,7 @@ def test_every_answer_is_one_that_is_described(web: Web, label: str, mode: Gener
 def test_its_command_finds_nothing_either(web: Web, tmp_path: Path) -> None:
     """As anybody would run it, with methods that nobody described and series of calls as well."""
     command = [
-        Path(sys.executable).with_name("schemathesis"),
+        str(Path(sys.executable).with_name("schemathesis")),
         *("run", f"{web.url}/openapi.json", "--checks", "all", "--max-examples", "30", "--no-color"),
         *("--header", f"Authorization: Bearer {web.token('admin')}"),
         *("--exclude-path-regex", "(wait|stream)$"),  # which would hold it up
