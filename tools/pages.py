@@ -69,8 +69,8 @@ def _page(docs: Path, path: str, about: str) -> Page:
 
 
 def _first(text: str) -> str:
-    """The first sentence below the title."""
-    paragraphs = [part for part in text.split("\n\n")[1:] if part[:1].isalpha()]
+    """The first sentence below the title, if the page does not begin with a heading."""
+    paragraphs = [part for part in text.partition("\n## ")[0].split("\n\n")[1:] if part[:1].isalpha()]
     return re.split(r"(?<=[.:])\s", paragraphs[0], maxsplit=1)[0] if paragraphs else ""
 
 
