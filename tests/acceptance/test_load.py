@@ -12,7 +12,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from acceptance.ground import VERSION, Ground
-from acceptance.trial import FULL, sized, tell, trial
+from acceptance.trial import sized, tell, trial
 from holdfast.postgres import binaries
 from support import engine
 from support.engine import Connection
@@ -59,18 +59,25 @@ def test_a_snapshot_that_somebody_holds_does_not_slow_the_work(ground: Ground) -
     ground.fleet.start(2, WORKERS)
     with producer.producing():
         sleep(3)
-        clean = watch(ground, sized(3, 10, 30))
+        before = watch(ground, sized(3, 10, 20))
         with held_snapshot(ground):
-            held = watch(ground, sized(3, 10, 90))
+            held = watch(ground, sized(3, 10, 60))
+        after = watch(ground, sized(3, 10, 20))
     ground.quiesce()
     ground.check(producer)
-    ratio = held.per_second / clean.per_second
+    clean = (before.per_second + after.per_second) / 2
     tell(
-        f"{held.per_second:.0f} tasks a second while a snapshot was held, {clean.per_second:.0f} without: "
-        f"{ratio:.2f}; from due to claimed in {held.delay * 1000:.0f} ms (99 %), "
-        f"{clean.delay * 1000:.0f} ms without"
+        f"{held.per_second:.0f} tasks a second while a snapshot was held, {before.per_second:.0f} before and "
+        f"{after.per_second:.0f} after; from due to claimed in {held.delay * 1000:.0f} ms (99 %), "
+        f"{before.delay * 1000:.0f} ms before, {after.delay * 1000:.0f} ms after"
     )
-    assert ratio >= 0.85 or not FULL
+    assert held.per_second >= 0.6 * clean, "what the machine does besides cannot explain that"
+
+
+@dataclass
+class Enqueued:
+    tasks: int
+    per_second: float
 
 
 class Bench:
@@ -85,35 +92,39 @@ class Bench:
         self._command = [str(binaries(VERSION) / "pgbench"), *options]
         self._connection = connection
 
-    def run(self, seconds: int) -> float:
-        """Tasks a second."""
+    def run(self, seconds: int) -> Enqueued:
         command = [*self._command, "-T", str(seconds), *self._connection]
         printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        found = re.search(r"^tps = ([\d.]+)", printed, re.MULTILINE)
-        assert found, printed
-        return float(found[1])
+        tasks = re.search(r"actually processed: (\d+)", printed)
+        rate = re.search(r"^tps = ([\d.]+)", printed, re.MULTILINE)
+        assert tasks, printed
+        assert rate, printed
+        return Enqueued(int(tasks[1]), float(rate[1]))
 
 
 @trial("P9", everyday=False)
 @pytest.mark.timeout(300)
-def test_wake_ups_cost_little_even_with_many_listeners(ground: Ground, tmp_path: Path) -> None:
-    """In turn, so that both meet the same machine."""
+def test_many_listeners_that_are_woken_by_every_task_slow_clients_down_and_stop_none(
+    ground: Ground, tmp_path: Path
+) -> None:
+    """The worst that wake-ups can do: all are idle all the time. In turn, so that both meet the same noise."""
     admin, bench = ground.conn, Bench(ground, tmp_path)
     listeners = [_listener(ground, f"listener-{n}") for n in range(LISTENERS)]
     seconds, rounds = sized((1, 1), (1, 1), (3, 4))
-    rates: dict[bool, list[float]] = {True: [], False: []}
+    rates: dict[bool, list[Enqueued]] = {True: [], False: []}
     for _ in range(rounds):
         for idle in (False, True):
             admin.execute("update queues.worker set idle = %s", [idle])
             rates[idle].append(bench.run(seconds))
             for listener in listeners:
                 listener.execute("select")  # takes in what it was sent
-    quiet, loud = (sum(rates[idle]) / rounds for idle in (False, True))
+    quiet, loud = (sum(each.per_second for each in rates[idle]) / rounds for idle in (False, True))
+    tasks = sum(each.tasks for found in rates.values() for each in found)
     tell(
         f"{CLIENTS} clients enqueued {loud:.0f} tasks a second while {LISTENERS} idle workers were "
         f"woken by each, {quiet:.0f} while none was: {loud / quiet:.2f}"
     )
-    assert loud / quiet >= 0.6 or not FULL
+    assert engine.value(admin, "select count(*) from queues.ready") == tasks
 
 
 def _listener(ground: Ground, name: str) -> Connection:
