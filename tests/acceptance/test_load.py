@@ -107,7 +107,7 @@ class Bench:
 def test_many_listeners_that_are_woken_by_every_task_slow_clients_down_and_stop_none(
     ground: Ground, tmp_path: Path
 ) -> None:
-    """The worst that wake-ups can do: all are idle all the time. In turn, so that both meet the same noise."""
+    """The worst that wake-ups can do: all are idle all the time. In turn: both meet the same machine."""
     admin, bench = ground.conn, Bench(ground, tmp_path)
     listeners = [_listener(ground, f"listener-{n}") for n in range(LISTENERS)]
     seconds, rounds = sized((1, 1), (1, 1), (3, 4))
