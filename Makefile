@@ -50,8 +50,8 @@ test-15: $(VENV)
 test-all: test-18
 	$(MAKE) test-16 test-15 ARGS="$(SQL_TESTS) -k 'not 1000000' $(ARGS)"
 
-torture: $(VENV) ## kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
-	$(if $(findstring --page,$(ARGS)),,$(MAKE) planted ARGS=)
+torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
+	$(if $(ARGS),,$(MAKE) planted ARGS=)
 	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
 
 planted: $(VENV) ## plant bugs in a copy, one at a time, and see that the tests notice; QUICK=1 for a handful
