@@ -57,9 +57,9 @@ def _arguments() -> argparse.Namespace:
 def _handful(bugs: list[Bug], seed: int) -> Selection:
     """A few bugs, each with the one test that caught it in the last complete run."""
     print(f"seed {seed}")
-    caught_by = {result["bug"]: result["caught_by"] for result in _results()}
+    caught_by = {result["bug"]: str(result["caught_by"]) for result in _results() if result["caught_by"]}
     picked = Random(seed).sample(bugs, min(HANDFUL, len(bugs)))  # noqa: S311 - no secret
-    return {bug: [str(caught_by.get(bug.name) or bug.tests)] for bug in picked}
+    return {bug: [caught_by[bug.name]] if bug.name in caught_by else bug.tests.split() for bug in picked}
 
 
 def _pass_without_bugs(field: Field, selected: Iterable[list[str]], jobs: int) -> bool:
