@@ -9,6 +9,8 @@ from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
 from acceptance.trial import sized, tell, trial
 from acceptance.waiting import wait_for
+from holdfast.engine import Engine
+from holdfast.model import NewTask
 
 LEASE = 2.0
 WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5}
@@ -95,7 +97,11 @@ def test_every_late_report_is_refused_and_changes_nothing(ground: Ground) -> Non
         sleeper = ground.fleet.start_one(settings)
         soon, late = ground.gate(f"soon-{number}"), ground.gate(f"late-{number}")
         gates = [str(late), *[str(soon)] * 9]  # a busy machine may need more than two attempts
-        tasks = [ground.enqueue("insist", f"{number}-{n}", gates=gates) for n in range(count)]
+        asked = [
+            NewTask("acceptance.insist", {"label": f"{number}-{n}", "gates": gates}, max_attempts=10)
+            for n in range(count)
+        ]
+        tasks = [enqueued.task_id for enqueued in Engine(ground.conn).enqueue_many(asked)]
         for task_id in tasks:
             ground.wait_for_start(task_id)
         sleeper.pause()

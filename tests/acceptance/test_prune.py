@@ -12,6 +12,7 @@ from acceptance.waiting import wait_for
 from support import engine
 from support.engine import Connection
 
+ALONE = "HOLDFAST_PRUNE_ROWS" in os.environ
 OLD = int(os.environ.get("HOLDFAST_PRUNE_ROWS", "200000" if FULL else "20000"))
 PER_SECOND = 300 if FULL else 60
 SECONDS = 30 if FULL else 4
@@ -122,5 +123,6 @@ def test_pruning_neither_slows_the_work_nor_lets_the_tables_grow(ground: Ground)
         f"{undisturbed.per_second:.0f} without: {ratio:.2f}. {full:.0f} MB before, {empty:.0f} MB after, "
         f"{again:.0f} MB with as many again, of which new tasks are {new:.0f} MB at most"
     )
-    assert ratio >= 0.9 or not FULL, "a few seconds on a busy machine tell nothing"
+    # A few seconds on a busy machine tell nothing, and minutes there only that it does not stand still.
+    assert ratio >= (0.9 if ALONE else 0.6 if FULL else 0)
     assert again <= 1.1 * full + new
