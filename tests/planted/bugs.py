@@ -304,6 +304,20 @@ RIGHTS = [
         "tests/sql/test_run_function.py",
     ),
     Bug(
+        "a worker runs business functions with all the rights of its login",
+        "worker/functions.py",
+        "    if session.powerful:",
+        "    if session is None:",
+        "tests/worker/test_db_function.py",
+    ),
+    Bug(
+        "an event is sent to an internal address behind a public name",
+        "outbox/guard.py",
+        "                if not is_public(address):\n",
+        "                if address is None:\n",
+        "tests/outbox/test_guard.py",
+    ),
+    Bug(
         "an access token may do what its scope does not say",
         "http/auth.py",
         "    if not caller.may(scope):",
@@ -325,6 +339,13 @@ PROCESSES = [
         "sql/functions/comms/decide_send.sql",
         "(6, scheduled > failures, 'wait'",
         "(6, scheduled > failures + 1, 'wait'",
+        "tests/sql/test_send_supervisor.py",
+    ),
+    Bug(
+        "a supervisor never gives up",
+        "sql/functions/comms/decide_send.sql",
+        "(5, run > most_runs, 'gave_up'",
+        "(5, false, 'gave_up'",
         "tests/sql/test_send_supervisor.py",
     ),
     Bug(
@@ -378,6 +399,13 @@ FLEET = [
         "  where l.worker_id = excluded.worker_id or l.leader_until < _now;",
         "  where true;",
         "tests/sql/test_workers.py",
+    ),
+    Bug(
+        "a leader acts on after its term has ended",
+        "worker/lead.py",
+        "        self._acts_until = until\n",
+        "        self._acts_until = until + 3600\n",
+        "tests/worker/test_lead.py",
     ),
     Bug(
         "who decided on an old version of a schedule fires it",
