@@ -23,7 +23,7 @@ from holdfast.http.database import Database
 from holdfast.http.problem import Problem
 from holdfast.model import TaskEvent, TaskLook
 
-MOST_AT_ONCE = 500
+MOST_AT_ONCE = 200
 INTEREST = timedelta(minutes=2)
 SOON_SECONDS = 1.0  # a task may have ended between our asking and the commit of that
 SELDOM_SECONDS = 20.0
@@ -68,6 +68,7 @@ class Watched:
     events: tuple[TaskEvent, ...] = ()
     look_again: float = 0.0
     seen: int = 0
+    number: int = 0
 
     @property
     def live(self) -> bool:
@@ -94,6 +95,7 @@ class Waits:
         self._watched: dict[UUID, Watched] = {}
         self._callers: Counter[str] = Counter()
         self._urgent: set[UUID] = set()
+        self._looks = 0
         self._wake = asyncio.Event()
         self._listening = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -146,46 +148,48 @@ class Waits:
 
     def _start(self) -> None:
         if not self._tasks:
-            self._tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._look_after())]
+            loops = (self._listen(), self._look_when_told(), self._look_around())
+            self._tasks = [asyncio.create_task(loop) for loop in loops]
 
     def _look_at(self, task_ids: Iterable[UUID]) -> None:
         self._urgent.update(task_ids)
         self._wake.set()
 
-    async def _look_after(self) -> None:
-        loop = asyncio.get_running_loop()
-        next_round = loop.time()
+    async def _look_when_told(self) -> None:
+        """Who has come or was told of does not wait behind the round that goes to everybody."""
         while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout_at(next_round):
-                    await self._wake.wait()
+            await self._wake.wait()
             self._wake.clear()
             urgent, self._urgent = self._urgent, set()
-            if loop.time() >= next_round:
-                next_round = loop.time() + LIVE_SECONDS / 2
-                urgent.update(self._due(loop.time()))
-            try:
-                await self._look([task_id for task_id in urgent if task_id in self._watched])
-            except HoldfastError as error:
-                log.warning("waits_in_the_dark", error=str(error), waits=len(self))
-                self._urgent |= urgent
+            if not await self._look(list(urgent)):
+                self._look_at(urgent)
                 await asyncio.sleep(DEAF_SECONDS / 2)
+
+    async def _look_around(self) -> None:
+        while True:
+            await asyncio.sleep(LIVE_SECONDS / 2)
+            await self._look(self._due(asyncio.get_running_loop().time()))
 
     def _due(self, now: float) -> list[UUID]:
         return [task_id for task_id, watched in self._watched.items() if watched.look_again <= now]
 
-    async def _look(self, task_ids: list[UUID]) -> None:
-        for first in range(0, len(task_ids), MOST_AT_ONCE):
-            batch = [
-                self._watched[task_id]
-                for task_id in task_ids[first : first + MOST_AT_ONCE]
-                if task_id in self._watched
-            ]
-            if batch:
-                await self._look_at_some(batch)
+    async def _look(self, task_ids: list[UUID]) -> bool:
+        """Answers whether that could be done."""
+        try:
+            for first in range(0, len(task_ids), MOST_AT_ONCE):
+                some = task_ids[first : first + MOST_AT_ONCE]
+                batch = [self._watched[task_id] for task_id in some if task_id in self._watched]
+                if batch:
+                    await self._look_at_some(batch)
+        except HoldfastError as error:
+            log.warning("waits_in_the_dark", error=str(error), waits=len(self))
+            return False
+        return True
 
     async def _look_at_some(self, batch: list[Watched]) -> None:
         asked = [watched.task_id for watched in batch]
+        self._looks += 1
+        number = self._looks
 
         async def work(engine: AsyncEngine) -> tuple[dict[UUID, TaskLook], list[TaskEvent]]:
             await engine.watch_many(asked, INTEREST)
@@ -196,7 +200,9 @@ class Waits:
         looks, events = await self._database.run("holdfast_reader", work)
         now = asyncio.get_running_loop().time()
         for watched in batch:
-            self._learn(watched, looks.get(watched.task_id), events, now)
+            if watched.number < number:  # else a look that began later was faster
+                watched.number = number
+                self._learn(watched, looks.get(watched.task_id), events, now)
 
     def _learn(self, watched: Watched, look: TaskLook | None, events: list[TaskEvent], now: float) -> None:
         news = not watched.looked or _has_changed(watched.look, look)
