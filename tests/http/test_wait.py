@@ -1,5 +1,6 @@
 """Waiting for the end of a task, on one connection."""
 
+import asyncio
 import json
 import threading
 import time
@@ -13,12 +14,15 @@ import httpx
 import pytest
 
 from holdfast import App
+from holdfast.client import Address
 from holdfast.engine import Engine
 from holdfast.errors import ConfigurationError, InvalidArgument
+from holdfast.http.database import Database
+from holdfast.http.waits import Waits, Watched
 from holdfast.model import Held, NewTask, Result
 from holdfast.settings import Settings
 from holdfast.ticket import expiry, issue
-from support.web import SECRET, Web, serving
+from support.web import SECRET, Web, serving, web_dsn
 
 HOUR = timedelta(hours=1)
 
@@ -277,3 +281,39 @@ def test_a_lost_listener_loses_no_end(web: Web, engine: Engine, task_id: UUID, q
         web.database.connect().execute(ended)
         finish(engine, queue, result=3)
         assert waiting.result(30).json()["result"] == 3
+
+
+class Delayed(Database):
+    """Whose first answer comes late."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        self.asked = asyncio.Event()
+        self.answer = asyncio.Event()
+
+    async def run(self, *given: Any, **named: Any) -> Any:
+        first = not self.asked.is_set()
+        found = await super().run(*given, **named)
+        if first:
+            self.asked.set()
+            await self.answer.wait()
+        return found
+
+
+async def test_a_look_that_was_overtaken_takes_nothing_back(
+    web: Web, engine: Engine, task_id: UUID, queue: str
+) -> None:
+    address = Address(lambda: web_dsn(web.database))
+    database = Delayed(address)
+    waits = Waits(address, database, 10)
+    watched = Watched(task_id)
+    waits._watched[task_id] = watched
+    early = asyncio.create_task(waits._look([task_id]))
+    await database.asked.wait()
+    await asyncio.to_thread(finish, engine, queue)
+    assert await waits._look([task_id])
+    assert watched.settled
+    database.answer.set()
+    assert await early
+    assert watched.settled
+    await database.close()
