@@ -18,6 +18,7 @@ from holdfast.model import NewSchedule, NewTask, Settlement
 from holdfast.postgres import EmbeddedServer
 from support.commands import fail
 from support.database import cloned_database
+from support.documents import REFERENCE, rows, sections
 from support.hostile_house import stage
 from support.hostile_strings import STRINGS
 from support.web import TRUST, Web, serving
@@ -81,6 +82,11 @@ def test_every_page_is_shown_when_there_is_nothing_and_says_what_to_do(anna: Vis
     answer = anna.get(path)
     assert answer.status_code == 200
     assert "<h1>" in answer.text
+
+
+def test_every_page_is_in_the_reference() -> None:
+    described = {cells[0] for cells in rows(sections(REFERENCE / "http.md")["Dashboard"])}
+    assert described == {name for _, name in NAVIGATION} | {"one task"}
 
 
 def test_a_login_sets_a_cookie_that_scripts_and_other_sites_cannot_use(stranger: Visitor) -> None:
