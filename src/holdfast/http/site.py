@@ -54,6 +54,7 @@ class Site:
     tasks: Mapping[str, Task[..., Any]]
     live: Live = field(default_factory=Live)
     throttle: Throttle = field(default_factory=Throttle)
+    stopping: bool = False
     _rooms: dict[asyncio.AbstractEventLoop, "Room"] = field(default_factory=dict)
 
     @property
@@ -79,16 +80,20 @@ class Site:
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         """While it serves: takes samples for the charts; at the end, lets those who wait go."""
+        self.stopping = False
         sampling = asyncio.create_task(self._take_samples()) if self.options.samples else None
         try:
             yield
         finally:
+            self.stopping = True
             if sampling is not None:
                 sampling.cancel()
+                await asyncio.wait([sampling])
             await self.close()
 
     def stop_waits(self) -> None:
         """The server is about to end: whoever waits is told to come again."""
+        self.stopping = True
         for room in self._rooms.values():
             room.waits.stop()
 

@@ -70,7 +70,7 @@ class Page:
         visit.site.live.count += 1
         try:
             for number in range(LIVE_ROUNDS):
-                if visit.site.room.waits.stopping:
+                if visit.site.stopping:
                     return
                 try:
                     if number % RECHECK_ROUNDS == RECHECK_ROUNDS - 1:
