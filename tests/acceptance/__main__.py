@@ -56,7 +56,6 @@ def main() -> int:
         kept.trials |= recorder.run.trials
         known -= recorder.failed
         kept.trials = {name: found for name, found in kept.trials.items() if name in known}
-        kept.seconds = took if complete else kept.seconds
         kept.write()
         page.write()
         say(f"written: {page.PAGE}")

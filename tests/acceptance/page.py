@@ -79,7 +79,8 @@ def render(run: Run | None) -> str:
 def _about(run: Run) -> str:
     seeds = _listed(found.seed for found in run.trials.values())
     commits = _listed(found.commit for found in run.trials.values())
-    took = f"{run.seconds / 60:.0f} minutes"
+    minutes = sum(found.seconds for found in run.trials.values()) / 60
+    took = f"{len(run.trials)} trials of {minutes:.0f} minutes in all"
     return f"Last run: {run.at}, {took}, seed {seeds}, commit {commits}. {run.versions}. {run.machine}."
 
 

@@ -41,7 +41,6 @@ class Run:
     at: str
     machine: str
     versions: str
-    seconds: float = 0.0
     trials: dict[str, Found] = field(default_factory=dict)
 
     @classmethod
@@ -106,7 +105,7 @@ class Recorder:
             found.figures.append(f"{before + played} schedules")
         if "/acceptance/" in report.nodeid:
             figures = "; ".join(told) or found.skipped or "holds"
-            name = report.nodeid.rpartition("/")[2]
+            name = report.nodeid.removeprefix("tests/acceptance/")
             self._say(f"{name}, seed {SEED}, {report.duration:.0f} s: {figures}")
 
     def _say(self, line: str) -> None:
@@ -139,9 +138,9 @@ def _machine() -> str:
     names = [line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     processor = names[0] if names else platform.machine()
-    return (
-        f"{os.cpu_count()} cores of {processor}, {memory:.0f} GiB, {platform.system()} {platform.release()}"
-    )
+    system = f"{platform.system()} {platform.release()}"
+    busy = f"load average {os.getloadavg()[0]:.0f}"  # before the trials add to it
+    return f"{os.cpu_count()} cores of {processor}, {memory:.0f} GiB, {system}, {busy}"
 
 
 def _cpuinfo() -> list[str]:

@@ -20,8 +20,13 @@ def wait_for_log(worker: WorkerProcess, event: str, **fields: str) -> None:
     wait_for(f"{worker.name} to log {event} {fields}", lambda: worker.logged(event, **fields))
 
 
-def pause_through(worker: WorkerProcess, paused_at: float) -> None:
-    sleep(max(0.0, paused_at + 1.5 * LEASE - monotonic()))
+def late_reports(worker: WorkerProcess) -> set[str]:
+    """The tasks of which it was told that somebody else has them."""
+    return {line["task_id"] for line in worker.logged("result_refused", verdict="lost")}
+
+
+def pause_through(worker: WorkerProcess, paused_at: float, lease: float = LEASE) -> None:
+    sleep(max(0.0, paused_at + 1.5 * lease - monotonic()))
     worker.go_on()
 
 
@@ -91,7 +96,7 @@ def test_a_worker_keeps_the_lease_of_a_task_that_it_lost_and_got_again(ground: G
 @pytest.mark.timeout(300)
 def test_every_late_report_is_refused_and_changes_nothing(ground: Ground) -> None:
     count = sized(10, 20, 50)
-    settings = WORKERS | {"WORKER_CONCURRENCY": count}
+    settings = WORKERS | {"WORKER_CONCURRENCY": count, "HOLDFAST_LEASE": 2 * LEASE}
     refused = 0
     for number in range(sized(1, 1, 4)):
         sleeper = ground.fleet.start_one(settings)
@@ -111,9 +116,9 @@ def test_every_late_report_is_refused_and_changes_nothing(ground: Ground) -> Non
             ground.wait_for_start(task_id, attempt=2)
         soon.touch()
         ground.wait_for_end(*tasks)
-        pause_through(sleeper, paused_at)
+        pause_through(sleeper, paused_at, 2 * LEASE)
         late.touch()
-        told = partial(sleeper.logged, "result_refused", verdict="lost")
+        told = partial(late_reports, sleeper)
         wait_for("all late reports to be refused", lambda told=told: len(told()) == count)  # type: ignore[misc]
         refused += len(told())
         for worker in (sleeper, second):
