@@ -88,6 +88,16 @@ class Recorder:
             self._say(f"FAILED {report.nodeid}, seed {SEED}. Again: {self._replay.format(test=test)}")
         elif report.when == "call" or (report.when == "setup" and report.skipped):
             self._take(report)
+        elif report.when == "teardown":
+            self._count(report)
+
+    def _count(self, report: pytest.TestReport) -> None:
+        """What the tests of calls at the same time have played; they say so when they are over."""
+        played = sum(int(str(value)) for name, value in report.user_properties if name == "schedules")
+        found = self.run.trials.get(trial_of(report.nodeid))
+        if played and found:
+            before = int(found.figures.pop().split()[0]) if found.figures else 0
+            found.figures.append(f"{before + played} schedules of calls at the same time")
 
     def _take(self, report: pytest.TestReport) -> None:
         if trial_of(report.nodeid) in self.failed:
@@ -100,9 +110,6 @@ class Recorder:
         found.figures += told
         if report.skipped:
             found.skipped = _reason(report)
-        if played := sum(int(str(value)) for name, value in properties if name == "schedules"):
-            before = int(found.figures.pop().split()[0]) if found.figures else 0
-            found.figures.append(f"{before + played} schedules")
         if "/acceptance/" in report.nodeid:
             figures = "; ".join(told) or found.skipped or "holds"
             name = report.nodeid.removeprefix("tests/acceptance/")

@@ -341,7 +341,10 @@ def _as_json(spec: Spec) -> Row:
 
 
 @pytest.mark.timeout(60 + EXAMPLES * 10)
-def test_random_histories_go_as_the_twin_says(db: Database) -> None:
+def test_random_histories_go_as_the_twin_says(
+    db: Database, record_property: Callable[[str, object], None]
+) -> None:
+    record_property("figures", f"{EXAMPLES} random histories of up to {STEPS} steps")
     Histories.sessions = Sessions.open(db)
     run_state_machine_as_test(
         Histories,
