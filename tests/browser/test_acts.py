@@ -183,7 +183,7 @@ def test_a_token_is_revoked(page: Page, web: Web, scheme: str) -> None:
     name = f"lost-{scheme}"
     web.engine.create_token(name, ["read"], hash_of(new_token()))
     page.goto("/access")
-    act(row(page, name), "Revoke", "the laptop was stolen")
+    act(row(page, name), "Revoke", f"{scheme} laptop was stolen")
     told(page, "The token is revoked")
     expect(row(page, name)).to_contain_text("revoked")
-    expect(page.get_by_text("the laptop was stolen")).to_be_visible()
+    expect(page.get_by_text(f"{scheme} laptop was stolen")).to_be_visible()

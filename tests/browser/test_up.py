@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -53,16 +54,22 @@ class House:
         return httpx.Client(base_url=self.url, verify=self.trust, timeout=60, headers=bearer)
 
 
-def begin(home: Path) -> "subprocess.Popen[str]":
+@contextmanager
+def begun(home: Path) -> Iterator["subprocess.Popen[str]"]:
+    """Whatever a test does to it, it is gone in the end."""
     inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
-    return subprocess.Popen(
+    with subprocess.Popen(
         [HOLDFAST, "up", "--port", "0"],
         env=inherited | {"HOLDFAST_HOME": str(home)},
         cwd=home,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def until(what: str, look: Callable[[], Any]) -> Any:
@@ -74,7 +81,7 @@ def until(what: str, look: Callable[[], Any]) -> Any:
 
 
 def descendants(pid: int) -> set[int]:
-    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-wweo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, set[int]] = {}
     for line in listed.splitlines():
         child, parent = map(int, line.split())
@@ -90,32 +97,33 @@ def assert_nothing_is_left(home: Path, started: set[int]) -> None:
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(f"host={home}/postgres-18/socket user=postgres dbname=postgres", connect_timeout=3)
     listed = subprocess.run(
-        ["ps", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True
+        ["ps", "-wweo", "pid=,stat=,args="], capture_output=True, text=True, check=True
     ).stdout
-    left = [line for line in listed.splitlines() if int(line.split()[0]) in started or str(home) in line]
-    assert [line for line in left if not line.split()[1].startswith("Z")] == []
+    left = [
+        line
+        for line in listed.splitlines()
+        if (int(line.split()[0]) in started or str(home) in line) and not line.split()[1].startswith("Z")
+    ]
+    assert [line for line in left if "testing/guard.py" not in line] == []  # which removes the home itself
 
 
 @pytest.fixture
 def house() -> Iterator[House]:
     """At the end comes Ctrl-C."""
-    with disposable_home() as home, begin(home) as process:
-        try:
-            assert process.stdout
-            printed = ""
-            for line in process.stdout:
-                printed += line
-                if "Ctrl-C" in line:
-                    break
-            [(url, token)] = re.findall(r"(https://127\.0\.0\.1:\d+)/login#(hf_\S+)", printed)
-            yield House(process, home, url, token)
-            started = descendants(process.pid)
-            assert len(started) >= 2
-            process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
-            assert_nothing_is_left(home, started)
-        finally:
-            process.kill()
+    with disposable_home() as home, begun(home) as process:
+        assert process.stdout
+        printed = ""
+        for line in process.stdout:
+            printed += line
+            if "Ctrl-C" in line:
+                break
+        [(url, token)] = re.findall(r"(https://127\.0\.0\.1:\d+)/login#(hf_\S+)", printed)
+        yield House(process, home, url, token)
+        started = descendants(process.pid)
+        assert len(started) >= 2
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+        assert_nothing_is_left(home, started)
 
 
 def watch_everything_move(house: House) -> None:
@@ -190,12 +198,37 @@ def test_a_newcomer_sees_everything_move_and_nothing_is_left(
 @pytest.mark.skipif(not FULL, reason="another server has to be made for it")
 @pytest.mark.timeout(100)
 def test_whoever_stops_it_while_it_starts_leaves_nothing_either() -> None:
-    with disposable_home() as home, begin(home) as process:
+    with disposable_home() as home, begun(home) as process:
         until("PostgreSQL is launched", lambda: list(home.glob("postgres-18/data/postmaster.pid")))
         started = descendants(process.pid)
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
         assert_nothing_is_left(home, started)
+
+
+@pytest.mark.skipif(not FULL, reason="another server has to be made for it")
+@pytest.mark.timeout(200)
+def test_if_a_part_ends_by_itself_everything_does() -> None:
+    with disposable_home() as home, begun(home) as process:
+        assert process.stdout
+        assert any("Ctrl-C" in line for line in process.stdout)
+        started = descendants(process.pid)
+        listed = subprocess.run(["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True)
+        [worker] = [
+            int(line.split()[0])
+            for line in listed.stdout.splitlines()
+            if "holdfast.demo:tasks" in line and int(line.split()[0]) in started
+        ]
+        os.kill(worker, signal.SIGKILL)
+        assert process.wait(60) == 1
+        assert_nothing_is_left(home, started)
+
+
+def test_a_certificate_and_none_exclude_each_other(tmp_path: Path) -> None:
+    files = ("--tls-cert", str(tmp_path / "a.pem"), "--tls-key", str(tmp_path / "a.pem"))
+    refused = run("up", "--port", "0", "--no-tls", *files, url="")
+    assert refused.exit_code != 0
+    assert "exclude each other" in refused.output
 
 
 def test_a_port_that_is_taken_is_explained_before_anything_is_started(
