@@ -11,12 +11,12 @@ import pytest
 
 from acceptance.ground import Ground
 from acceptance.outbox import Dispatchers, Ear, Writers, wait_until_delivered
-from acceptance.trial import FULL, tell, trial
+from acceptance.trial import FULL, TIMES, tell, trial
 from acceptance.waiting import wait_for
 from support.outbox import subscribe
 
 WRITERS = 32
-EVENTS, AGGREGATES = (10_000, 400) if FULL else (320, 64)
+EVENTS, AGGREGATES = (10_000 * TIMES, 400) if FULL else (320, 64)
 LEASE = 4.0
 KILL_EVERY_SECONDS = 2.0
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from acceptance.ground import Ground
-from acceptance.trial import FULL, chance, tell, trial
+from acceptance.trial import FULL, TIMES, chance, tell, trial
 from acceptance.waiting import wait_for
 from support.comms import Channel
 from support.engine import Connection, rows, value
@@ -17,8 +17,8 @@ from support.resend_server import API_KEY, ResendServer
 from support.twilio_server import ACCOUNT, TOKEN, TwilioServer
 
 EMAIL, SMS = Channel("email"), Channel("sms")
-SENDS = 500 if FULL else 60
-KILLS = 15 if FULL else 3
+SENDS = 500 * TIMES if FULL else 60
+KILLS = 15 * TIMES if FULL else 3
 WORKERS = {
     "WORKER_QUEUES": "comms",
     "HOLDFAST_LEASE": 2,

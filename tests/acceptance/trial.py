@@ -15,6 +15,9 @@ FULL = LEVEL == "full"
 SEED = int(os.environ.get("HOLDFAST_SEED", "4711"))
 """Decides victims, pauses and delays. What the operating system decides is not in it."""
 
+TIMES = int(os.environ.get("HOLDFAST_TIMES", "1"))
+"""So many times as many messages and events, for who has the time."""
+
 FIGURES, CASE = "figures", "case"
 
 _recorder: Callable[[str, object], None] | None = None
