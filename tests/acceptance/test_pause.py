@@ -12,7 +12,7 @@ from acceptance.waiting import wait_for
 from holdfast.engine import Engine
 from holdfast.model import NewTask
 
-LEASE = 2.0
+LEASE = 4.0
 WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5}
 
 
