@@ -6,6 +6,8 @@ from typing import Any
 
 from benchmarks.peers import page
 
+from support.documents import ROOT
+
 
 def _figures() -> dict[str, Any]:
     drained = {"per_second": 20_000.0, "worker_micros": 21.5, "postgres_micros": 30.0, "resident_mb": 66.0}
@@ -52,3 +54,16 @@ def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
     for chart in charts:
         assert ET.parse(chart).getroot().tag.endswith("svg")  # noqa: S314 - just written
         assert f"(charts/{chart.name})" in text
+
+
+def test_the_page_in_the_handbook_was_written_by_the_benchmark() -> None:
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert page.GENERATED in text
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "## Holdfast and its peers",
+        "## Targets",
+        "## How far from the floor",
+        "## Where the time goes",
+        "## As work grows",
+    ]
