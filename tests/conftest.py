@@ -18,6 +18,19 @@ pytest_plugins = ["holdfast.testing", "pytester"]
 TEMPLATE = "holdfast_template"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not for every day: skipped is only what this machine cannot do."""
+    wanted = {
+        "long": os.environ.get("HOLDFAST_ACCEPTANCE") == "full",
+        "release": bool(os.environ.get("HOLDFAST_RELEASE")),
+    }
+    left_out = {mark for mark, run in wanted.items() if not run}
+    away = [item for item in items if any(mark.name in left_out for mark in item.iter_markers())]
+    if away:
+        config.hook.pytest_deselected(items=away)
+        items[:] = [item for item in items if item not in away]
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedServer]:
     """One per process, so that tests under xdist do not share roles, which belong to a whole server."""

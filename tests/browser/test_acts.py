@@ -1,6 +1,5 @@
 """Every act of the dashboard in a real browser, in light and dark: with a reason, and undone if possible."""
 
-import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -16,9 +15,7 @@ from support.web import Web
 
 OpenPage = Callable[..., Page]
 
-at_length = pytest.mark.skipif(
-    os.environ.get("HOLDFAST_ACCEPTANCE") != "full", reason="tests/http tries it without a browser every day"
-)
+at_length = pytest.mark.long  # tests/http tries it without a browser every day
 
 
 @pytest.fixture

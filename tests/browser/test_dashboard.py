@@ -64,7 +64,7 @@ def fresh(server: EmbeddedServer, template: str) -> Iterator[Database]:
         yield database
 
 
-@pytest.mark.skipif(not FULL, reason="tests/http looks at it without a browser every day")
+@pytest.mark.long  # tests/http looks at it without a browser every day
 def test_a_house_with_nothing_in_it_is_open_to_all(
     browser: Browser, fresh: Database, axe: str, pictures: Path, scheme: str
 ) -> None:

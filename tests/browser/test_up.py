@@ -195,7 +195,7 @@ def test_a_newcomer_sees_everything_move_and_nothing_is_left(
     watch_everything_move(house)
 
 
-@pytest.mark.skipif(not FULL, reason="another server has to be made for it")
+@pytest.mark.long  # another server has to be made for it
 @pytest.mark.timeout(100)
 def test_whoever_stops_it_while_it_starts_leaves_nothing_either() -> None:
     with disposable_home() as home, begun(home) as process:
@@ -206,7 +206,7 @@ def test_whoever_stops_it_while_it_starts_leaves_nothing_either() -> None:
         assert_nothing_is_left(home, started)
 
 
-@pytest.mark.skipif(not FULL, reason="another server has to be made for it")
+@pytest.mark.long  # another server has to be made for it
 @pytest.mark.timeout(200)
 def test_if_a_part_ends_by_itself_everything_does() -> None:
     with disposable_home() as home, begun(home) as process:

@@ -68,7 +68,7 @@ def test_every_answer_is_one_that_is_described(web: Web, label: str, mode: Gener
         pytest.skip("it takes nothing that could be wrong")
 
 
-@pytest.mark.skipif(not FULL, reason="takes minutes")
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_its_command_finds_nothing_either(web: Web, tmp_path: Path) -> None:
     """As anybody would run it, with methods that nobody described and series of calls as well."""

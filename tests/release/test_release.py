@@ -1,6 +1,5 @@
 """The release on a machine that has nothing: installed from its wheel, used as printed, typed."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from support.server import disposable_home
 from support.walkthrough import empty_machine, walking
 
 pytestmark = [
-    pytest.mark.skipif(not os.environ.get("HOLDFAST_RELEASE"), reason="needs a package index: make dist"),
+    pytest.mark.release,
     pytest.mark.timeout(900),
 ]
 
