@@ -19,13 +19,13 @@ _BROKEN = {
           union all select task_id from queues.outcome union all select task_id from queues.deletion
           union all select task_id from queues.task_key) s
         where not exists (select from queues.task t where t.task_id = s.task_id)""",
-    "what waits or runs is in the lane of its queue, type and priority": """
+    "what waits or runs is in the lane of its queue, type, priority and key": """
         select s.task_id from (
-          select task_id, lane_id from queues.ready union all select task_id, lane_id from queues.lease
-          union all select task_id, parked_lane_id from queues.deletion where parked_lane_id is not null) s
+          select task_id, lane_id from queues.ready union all select task_id, lane_id from queues.lease) s
         join queues.task t on t.task_id = s.task_id
         left join queues.lane l on l.lane_id = s.lane_id
-        where (l.queue, l.type, l.priority) is distinct from (t.queue, t.type, t.priority)""",
+        where (l.queue, l.type, l.priority, l.concurrency_key)
+          is distinct from (t.queue, t.type, t.priority, t.concurrency_key)""",
     "attempts are counted within their limit": """
         select t.task_id from queues.task t
         left join queues.ready r on r.task_id = t.task_id

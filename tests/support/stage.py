@@ -26,8 +26,8 @@ _PICTURE = """
         l.lease_until, l.started_at, l.run_at, least(l.token, %(new)s))) from queues.lease l),
       'outcome', (select jsonb_agg(jsonb_build_array(o.task_id, o.status, o.attempt, o.worker_id, o.reason,
         least(o.token, %(new)s))) from queues.outcome o),
-      'deletion', (select jsonb_agg(jsonb_build_array(d.task_id, d.reason, d.parked_run_at, d.parked_attempt,
-        d.parked_lane_id)) from queues.deletion d),
+      'deletion', (select jsonb_agg(jsonb_build_array(d.task_id, d.reason, d.parked_run_at, d.parked_attempt))
+        from queues.deletion d),
       'key', (select jsonb_agg(jsonb_build_array(k.type, k.idempotency_key, k.task_id))
         from queues.task_key k),
       'task', (select jsonb_agg(jsonb_build_array(t.task_id, t.type, t.idempotency_key)) from queues.task t),

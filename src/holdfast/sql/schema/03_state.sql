@@ -56,10 +56,8 @@ create table queues.deletion (
   deleted_by text not null,
   reason text,
   parked_run_at timestamptz,
-  parked_lane_id integer,
   parked_attempt integer,
-  constraint parked_whole_or_not_at_all check (
-    (parked_run_at is null) = (parked_lane_id is null) and (parked_run_at is null) = (parked_attempt is null))
+  constraint parked_whole_or_not_at_all check ((parked_run_at is null) = (parked_attempt is null))
 );
 comment on table queues.deletion is
   'Soft-deleted, by whom and why; the parked columns hold a waiting task''s place until it is restored.';

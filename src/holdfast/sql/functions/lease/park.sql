@@ -10,9 +10,9 @@ as $$
     select d.task_id from queues.deletion d where d.task_id = any (task_ids) order by d.task_id for update),
   moved as (
     delete from queues.ready r where r.task_id = any (array(select task_id from deleted))
-    returning r.task_id, r.run_at, r.lane_id, r.attempt)
+    returning r.task_id, r.run_at, r.attempt)
   update queues.deletion d
-  set parked_run_at = m.run_at, parked_lane_id = m.lane_id, parked_attempt = m.attempt
+  set parked_run_at = m.run_at, parked_attempt = m.attempt
   from moved m where d.task_id = m.task_id
 $$;
 

@@ -38,7 +38,7 @@ begin
     select d.parked_attempt into _attempt from queues.deletion d
     where d.task_id = cancel.task_id and d.parked_run_at is not null for update;
     if found then
-      update queues.deletion d set parked_run_at = null, parked_lane_id = null, parked_attempt = null
+      update queues.deletion d set parked_run_at = null, parked_attempt = null
       where d.task_id = cancel.task_id;
       insert into queues.outcome (task_id, finished_at, attempt, status, reason)
       values (task_id, _now, _attempt, 'cancelled', reason);

@@ -31,8 +31,8 @@ begin
     perform queues.give_up_after(_try, task_id);
   end loop;
 
-  insert into queues.deletion (task_id, deleted_at, deleted_by, reason, parked_run_at, parked_lane_id, parked_attempt)
-  values (task_id, _now, queues.actor(), reason, _waiting.run_at, _waiting.lane_id, _waiting.attempt)
+  insert into queues.deletion (task_id, deleted_at, deleted_by, reason, parked_run_at, parked_attempt)
+  values (task_id, _now, queues.actor(), reason, _waiting.run_at, _waiting.attempt)
   on conflict do nothing;
   if found then
     delete from queues.task_key k using queues.task t

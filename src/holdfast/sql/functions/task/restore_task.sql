@@ -40,7 +40,6 @@ begin
     end if;
   end if;
   if _deletion.parked_run_at is not null then
-    -- Not the lane that it came from: that may have been tidied away.
     insert into queues.ready (task_id, run_at, lane_id, attempt)
     values (task_id, _deletion.parked_run_at,
       queues.lane_for(_task.queue, _task.type, _task.priority, _task.concurrency_key), _deletion.parked_attempt);
