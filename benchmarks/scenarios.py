@@ -30,6 +30,20 @@ insert into queues.ready (task_id, run_at, lane_id, attempt)
 select m.task_id, m.run_at, l.lane_id, 0 from made m join lanes l on l.queue = m.queue
 """
 
+GREW = """
+insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
+  enqueued_by, spec_hash, payload)
+select queues.nth_task_id(gen_random_uuid(), n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
+  'bench', '\\x00'::bytea, '{"n": 1}'
+from generate_series(1, %s) n
+"""
+MADE_READY = """
+insert into queues.ready (task_id, run_at, lane_id, attempt)
+select t.task_id, t.run_at, queues.lane_for('bench', 'bench.noop', 0, null), 0 from queues.task t
+where not exists (select from queues.ready r where r.task_id = t.task_id)
+  and not exists (select from queues.outcome o where o.task_id = t.task_id)
+"""
+
 
 def nothing(_connection: Connection) -> None:
     """A database that has never worked."""
@@ -47,3 +61,11 @@ def a_million_for_tomorrow(connection: Connection) -> None:
 def two_hundred_other_queues(connection: Connection) -> None:
     names = [f"other{number}" for number in range(200)]
     connection.execute(WAITING, {"queues": names, "priority": 0, "later": "0", "count": 1000})
+
+
+def a_backlog(connection: Connection, count: int) -> None:
+    """So many tasks that wait, with those that were there."""
+    row = connection.execute("select count(*) from queues.ready").fetchone()
+    assert row is not None
+    connection.execute(GREW, (count - row[0],))
+    connection.execute(MADE_READY)

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Iterator
 
+from benchmarks import scenarios
 from benchmarks.contract import Contract
 from benchmarks.measure import Timing, drain_slice
 from benchmarks.peers.cluster import Connection, number
@@ -23,20 +24,6 @@ BYTES = 60_000_000
 """Of each size as many as make up so much, but no more than for the smallest."""
 
 REGISTERED = "select count(*) from queues.worker"
-WAITING = "select count(*) from queues.ready"
-GREW = """
-insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
-  enqueued_by, spec_hash, payload)
-select queues.nth_task_id(gen_random_uuid(), n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
-  'bench', '\\x00'::bytea, '{"n": 1}'
-from generate_series(1, %s) n
-"""
-MADE_READY = """
-insert into queues.ready (task_id, run_at, lane_id, attempt)
-select t.task_id, t.run_at, queues.lane_for('bench', 'bench.noop', 0, null), 0 from queues.task t
-where not exists (select from queues.ready r where r.task_id = t.task_id)
-  and not exists (select from queues.outcome o where o.task_id = t.task_id)
-"""
 
 
 def backlogs(contender: Contender, scale: float) -> Iterator[Point]:
@@ -44,7 +31,7 @@ def backlogs(contender: Contender, scale: float) -> Iterator[Point]:
     with contender.database() as database, contender.cluster.connect(database) as connection:
         side = Contract(connection)
         for backlog in (max(1_000, int(size * scale)) for size in BACKLOGS):
-            _grow(connection, backlog)
+            scenarios.a_backlog(connection, backlog)
             side.settle()
             connection.execute("checkpoint")
             timing = Timing()
@@ -55,11 +42,6 @@ def backlogs(contender: Contender, scale: float) -> Iterator[Point]:
                 "finish_micros": timing.micros(timing.finish_seconds),
                 "enqueue_micros": _enqueue_micros(side),
             }
-
-
-def _grow(connection: Connection, backlog: int) -> None:
-    connection.execute(GREW, (backlog - number(connection, WAITING),))
-    connection.execute(MADE_READY)
 
 
 def _enqueue_micros(side: Contract) -> float:

@@ -8,20 +8,10 @@ from typing import Any
 
 from benchmarks.peers import charts, targets
 from benchmarks.peers.catalog import EVERYONE, FLOOR, HOLDFAST
-from benchmarks.peers.report import figure
+from benchmarks.peers.report import COLUMNS, cell, figure
 from benchmarks.peers.results import Record, Results
 
 Figures = dict[str, Any]
-COLUMNS: dict[str, tuple[str, ...]] = {
-    "enqueue one by one /s": ("enqueue_one.per_second",),
-    "bulk enqueue /s": ("enqueue_many.per_second",),
-    "drain, 1 process /s": ("drain_1.per_second",),
-    "drain, 2 processes /s": ("drain_2.per_second",),
-    "commit → start p50 / p95 / p99, ms": ("latency.p50", "latency.p95", "latency.p99"),
-    "worker RSS, MB": ("drain_1.resident_mb",),
-    "WAL per job: enqueue + run, B": ("enqueue_one.wal_bytes", "drain_1.wal_bytes"),
-    "CPU per job: worker + server, µs": ("drain_1.worker_micros", "drain_1.postgres_micros"),
-}
 BACKLOG = {"claim": "claim_micros", "finish": "finish_micros"}
 GENERATED = "<!-- Written by `make bench-peers`. Do not edit: run it again. -->"
 
@@ -48,8 +38,8 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
     )
     yield from ("", "## Holdfast and its peers", "", "Medians over the rounds.", "")
     yield from _table(
-        ["", *COLUMNS],
-        [[name, *(_cell(results, name, each) for each in COLUMNS.values())] for name in results.contenders],
+        ["", *(heading.replace("\n", " ") for heading in COLUMNS)],
+        [[name, *(cell(results, name, each) for each in COLUMNS.values())] for name in results.contenders],
     )
     yield from ("", "![Tasks a second through one worker process](charts/drain.svg)", "")
     yield from _failures(results)
@@ -153,12 +143,6 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[s
     yield "|" + "---|" * len(headings)
     for row in rows:
         yield f"| {' | '.join(row)} |"
-
-
-def _cell(results: Results, contender: str, names: tuple[str, ...]) -> str:
-    values = [results.median(contender, name) for name in names]
-    between = " + " if len(names) == 2 else " / "
-    return between.join(map(figure, values)) if any(value is not None for value in values) else "-"
 
 
 def _terms(name: str, figures: Figures) -> list[str]:

@@ -33,7 +33,7 @@ def print_medians(console: Console, results: Results) -> None:
     for heading in COLUMNS:
         table.add_column(heading, justify="right", no_wrap=True)
     for contender in results.contenders:
-        table.add_row(contender, *(_cell(results, contender, figures) for figures in COLUMNS.values()))
+        table.add_row(contender, *(cell(results, contender, figures) for figures in COLUMNS.values()))
     console.print(table)
 
 
@@ -54,7 +54,7 @@ def print_failures(console: Console, results: Results) -> None:
         )
 
 
-def _cell(results: Results, contender: str, figures: tuple[str, ...]) -> str:
+def cell(results: Results, contender: str, figures: tuple[str, ...]) -> str:
     between = " + " if len(figures) == 2 else " / "
     values = [results.median(contender, name) for name in figures]
     return between.join(figure(value) for value in values) if any(v is not None for v in values) else "-"

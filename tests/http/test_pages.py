@@ -27,6 +27,18 @@ FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
 PAGES = [path for path, _ in NAVIGATION]
 
 
+class Tags(HTMLParser):
+    """What a page is made of, read as a browser reads it: texts of others may look like anything."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
 class Visitor:
     """A browser without its eyes: keeps cookies, says where forms come from."""
 
@@ -308,22 +320,10 @@ def test_the_living_part_of_a_page_is_a_stream(anna: Visitor, engine: Engine) ->
         assert any("alive" in line for line in lines)
 
 
-class _Tags(HTMLParser):
-    """What a page is made of, read as a browser reads it: texts of others may look like anything."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, dict(attrs)))
-
-
 def test_pages_load_nothing_from_elsewhere_and_hold_no_script_or_style(anna: Visitor, engine: Engine) -> None:
     task_id = failed_task(engine, queue="plain")
     for path in [*PAGES, f"/tasks/{task_id}"]:
-        for tag, attributes in _Tags(anna.get(path).text).found:
+        for tag, attributes in Tags(anna.get(path).text).found:
             assert tag != "style", path
             assert tag != "script" or "src" in attributes, path
             assert not [name for name in attributes if name == "style" or name.startswith("on")], (path, tag)
@@ -338,21 +338,9 @@ def test_static_files_are_served_and_nothing_beside_them(web: Web) -> None:
         assert web.client().get(path).status_code == 404
 
 
-class Skeleton(HTMLParser):
-    """The elements of a page and their attributes' names, without any text."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[tuple[str, tuple[str, ...]]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found.append((tag, tuple(name for name, _ in attrs)))
-
-
 def _skeleton(html: str) -> list[tuple[str, tuple[str, ...]]]:
-    parser = Skeleton()
-    parser.feed(html)
-    return parser.found
+    """The elements of a page and their attributes' names, without any text."""
+    return [(tag, tuple(attributes)) for tag, attributes in Tags(html).found]
 
 
 ALIVE = {"iframe", "object", "embed", "math", "video", "style", "base", "marquee", "template", "noscript"}
