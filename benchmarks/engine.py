@@ -100,6 +100,25 @@ def undisturbed(bench: Bench) -> None:
             bench.report(label, ratio(*(t.slices for t in timings)), 0.9)
 
 
+def limited(bench: Bench) -> None:
+    count = bench.tasks(60_000)
+    print(f"Claim and finish {count:,} tasks where limits are set, against none")
+    for label, prepare, target in (
+        ("a limit on another queue", scenarios.another_queue_limited, 0.9),
+        ("1,000 at once of the queue", scenarios.at_most_a_thousand_at_once, 0.4),
+        ("a rate of the queue that is never reached", scenarios.a_rate_never_reached, 0.4),
+    ):
+        with bench.database("bench_free") as free, bench.database("bench_limited", prepare) as bound:
+            one, other = Contract(free), Contract(bound)
+            for side in (one, other):
+                fill(side, SMALL, count)
+                side.connection.execute("checkpoint")
+            timings = drain_in_turns(one, other, count, slices=20)
+            bench.report(label, ratio(*(t.slices for t in timings)), target)
+            for timing, name in zip(timings, ("no limit", "limited"), strict=True):
+                say(timing, name)
+
+
 def held_snapshot(bench: Bench) -> None:
     count = bench.tasks(300_000)
     print(f"Claim and finish {count:,} tasks while another session holds an old snapshot")
@@ -132,7 +151,13 @@ def enqueue(bench: Bench) -> None:
             bench.report(f"{label}, enqueued one by one", ratio(*one), 0.7)
 
 
-PARTS = {"drain": claim_and_finish, "undisturbed": undisturbed, "snapshot": held_snapshot, "enqueue": enqueue}
+PARTS = {
+    "drain": claim_and_finish,
+    "undisturbed": undisturbed,
+    "limits": limited,
+    "snapshot": held_snapshot,
+    "enqueue": enqueue,
+}
 
 
 def main() -> int:

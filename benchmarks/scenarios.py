@@ -63,6 +63,18 @@ def two_hundred_other_queues(connection: Connection) -> None:
     connection.execute(WAITING, {"queues": names, "priority": 0, "later": "0", "count": 1000})
 
 
+def another_queue_limited(connection: Connection) -> None:
+    connection.execute("select queues.set_limit('queue', 'elsewhere', max_running => 5)")
+
+
+def at_most_a_thousand_at_once(connection: Connection) -> None:
+    connection.execute("select queues.set_limit('queue', 'bench', max_running => 1000)")
+
+
+def a_rate_never_reached(connection: Connection) -> None:
+    connection.execute("select queues.set_limit('queue', 'bench', rate => 1000000, per => '1 second')")
+
+
 def a_backlog(connection: Connection, count: int) -> None:
     """So many tasks that wait, with those that were there."""
     row = connection.execute("select count(*) from queues.ready").fetchone()
