@@ -25,7 +25,7 @@ _DELAY = """
     select percentile_cont(0.99) within group (order by date_part('epoch', o.claimed_at - t.run_at))
     from queues.outcome o join queues.task t using (task_id)
     where t.created_at > queues.clock() - make_interval(secs => %s)"""
-_SCRIPT = "select queues.enqueue('bench.work', jsonb_build_object('n', :client_id));\n"
+_SCRIPT = """select queues.enqueue('acceptance.work', '{"label": "bench", "seconds": [0]}');\n"""
 
 
 @dataclass
@@ -104,31 +104,30 @@ class Bench:
 
 @trial("P9", everyday=False)
 @pytest.mark.timeout(300)
-def test_many_listeners_that_are_woken_by_every_task_slow_clients_down_and_stop_none(
-    ground: Ground, tmp_path: Path
-) -> None:
-    """The worst that wake-ups can do: all are idle all the time. In turn: both meet the same machine."""
+def test_many_idle_workers_do_not_slow_those_who_enqueue(ground: Ground, tmp_path: Path) -> None:
+    """One worker runs what comes; the others are idle, or are not. In turn: both meet the same machine."""
     admin, bench = ground.conn, Bench(ground, tmp_path)
     listeners = [_listener(ground, f"listener-{n}") for n in range(LISTENERS)]
+    ground.fleet.start(1, {"WORKER_CONCURRENCY": 100})
     seconds, rounds = sized((1, 1), (1, 1), (3, 4))
     rates: dict[bool, list[Enqueued]] = {True: [], False: []}
+    bench.run(seconds)
     for _ in range(rounds):
         for idle in (False, True):
-            admin.execute("update queues.worker set idle = %s", [idle])
+            admin.execute("update queues.worker set idle = %s where worker_id like 'listener-%%'", [idle])
             rates[idle].append(bench.run(seconds))
             for listener in listeners:
                 listener.execute("select")  # takes in what it was sent
     quiet, loud = (sum(each.per_second for each in rates[idle]) / rounds for idle in (False, True))
-    tasks = sum(each.tasks for found in rates.values() for each in found)
     tell(
-        f"{CLIENTS} clients enqueued {loud:.0f} tasks a second while {LISTENERS} idle workers were "
-        f"woken by each, {quiet:.0f} while none was: {loud / quiet:.2f}"
+        f"{CLIENTS} clients enqueued {loud:.0f} tasks a second with {LISTENERS} more workers that were idle, "
+        f"{quiet:.0f} with none: {loud / quiet:.2f}"
     )
-    assert engine.value(admin, "select count(*) from queues.ready") == tasks
+    assert loud >= 0.5 * quiet, "what the machine does besides cannot explain that"
 
 
 def _listener(ground: Ground, name: str) -> Connection:
     conn = ground.database.connect("holdfast_worker")
-    engine.call(conn, "queues.register_worker", {"worker_id": name, "queues": ["bench"]})
+    engine.call(conn, "queues.register_worker", {"worker_id": name, "queues": ["acceptance"]})
     conn.execute("listen holdfast")
     return conn

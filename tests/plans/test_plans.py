@@ -115,6 +115,7 @@ CALLS = [
     Call("claim from many lanes", "select * from queues.claim('m', 100, array['work'])", 100),
     Call("claim by prefix", "select * from queues.claim('m', 100, null, array['work.'])", 100),
     Call("claim one", "select * from queues.claim('m', 1, array['work'])", pages=100),
+    Call("ring", "select queues.ring(array['work', 'solo'])", pages=200),
     Call("claim nothing", "select * from queues.claim('m', 100, array['empty'])"),
     Call("heartbeat", "select * from queues.heartbeat('m', '{held}')", 100, before=tickets),
     Call("heartbeat, late", "select * from queues.heartbeat('m', '{held}')", 100, before=stale_tickets),

@@ -158,6 +158,20 @@ CLAIMS = [
         "tests/sql/test_wake.py tests/sql/test_workers.py",
     ),
     Bug(
+        "a door counts as kept although nobody keeps it, and nobody is woken",
+        "sql/functions/worker/is_kept.sql",
+        "    return false;\n",
+        "    return true;\n",
+        "tests/sql/test_wake.py",
+    ),
+    Bug(
+        "whoever keeps the door looks and tells nobody",
+        "sql/functions/worker/ring.sql",
+        "perform pg_notify('holdfast', q.queue)",
+        "perform q.queue",
+        "tests/sql/test_door.py tests/worker/test_door.py",
+    ),
+    Bug(
         "what is enqueued while a worker falls idle is not looked for",
         "worker/claim.py",
         "        self._look_again = idle\n",

@@ -55,7 +55,17 @@ MAY_EXECUTE = {
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
         *("declare_schedules", "due_schedules", "next_firing", "plan_schedule", "fire_schedule"),
         *("prune_firings", "measure"),
-        *("register_worker", "retire_worker", "mark_idle", "lead", "term_left", "resign"),
+        *(
+            "register_worker",
+            "retire_worker",
+            "mark_idle",
+            "keep_door",
+            "leave_door",
+            "ring",
+            "lead",
+            "term_left",
+            "resign",
+        ),
         *(
             "is_registered",
             "recover_workers",

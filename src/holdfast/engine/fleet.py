@@ -85,6 +85,20 @@ def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:
     return call("queues.mark_idle", scalar, {"worker_id": text(worker_id), "idle": boolean(idle)})
 
 
+def keep_door(queues: Sequence[str]) -> Statement[list[str]]:
+    """Answers those whose doors this session keeps now: who enqueues there wakes nobody."""
+    return call("queues.keep_door", scalar, {"queues": texts(queues)})
+
+
+def leave_door(queues: Sequence[str]) -> Statement[None]:
+    return call("queues.leave_door", nothing, {"queues": texts(queues)})
+
+
+def ring(queues: Sequence[str]) -> Statement[bool]:
+    """Wake idle workers for what has just come. Answers whether something has."""
+    return call("queues.ring", scalar, {"queues": texts(queues)})
+
+
 def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
     """Answers whether the worker leads now."""
     return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": span(term)})

@@ -46,7 +46,8 @@ to holdfast_process;
 
 grant execute on function
   queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
-  queues.register_worker, queues.retire_worker, queues.mark_idle, queues.lead, queues.term_left, queues.resign, queues.explain,
+  queues.register_worker, queues.retire_worker, queues.mark_idle, queues.keep_door, queues.leave_door, queues.ring,
+  queues.lead, queues.term_left, queues.resign, queues.explain,
   queues.is_registered, queues.recover_workers, queues.prune, queues.record_killed,
   queues.record_environment
 to holdfast_worker;

@@ -179,6 +179,11 @@ class Link:
         if connection is not None:
             await connection.close()
 
+    async def leave(self) -> None:
+        """Close it because nobody needs it now: to open it again will be no reconnect."""
+        await self.close()
+        self._opened = 0
+
     async def _open(self) -> psycopg.AsyncConnection[Any]:
         try:
             connection = await psycopg.AsyncConnection.connect(self.url, autocommit=True)

@@ -35,7 +35,13 @@ class Listener:
     """Hears that there is work. Probes itself: a listener that went deaf looks like an empty queue."""
 
     def __init__(
-        self, link: Link, log: Log, *, concerns: Callable[[str], bool], channel: str = CHANNEL
+        self,
+        link: Link,
+        log: Log,
+        *,
+        concerns: Callable[[str], bool],
+        channel: str = CHANNEL,
+        knock: Callable[[], None] | None = None,
     ) -> None:
         self.woken = asyncio.Event()
         self.hears = False
@@ -43,6 +49,7 @@ class Listener:
         self._log = log
         self._channel = channel
         self._concerns = concerns
+        self._knock = knock
         self._probe = f"holdfast_probe_{uuid.uuid4().hex}"
 
     async def run(self) -> None:
@@ -98,3 +105,5 @@ class Listener:
     def _take(self, notification: psycopg.Notify) -> None:
         if notification.channel == self._channel and self._concerns(notification.payload):
             self.woken.set()
+            if self._knock is not None:
+                self._knock()

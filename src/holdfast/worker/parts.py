@@ -19,6 +19,7 @@ from holdfast.worker.business import business_executors
 from holdfast.worker.claim import Claimer, ClaimLoop
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.demand import Demand
+from holdfast.worker.door import Door
 from holdfast.worker.duties import build_duties
 from holdfast.worker.executors import build_executors
 from holdfast.worker.job import Job, Stop
@@ -34,6 +35,7 @@ from holdfast.worker.report import Reporter
 from holdfast.worker.run import Runner
 from holdfast.worker.run_end import RunEnds
 from holdfast.worker.settle import Settler
+from holdfast.worker.subscription import queues_of
 from holdfast.worker.threads import ThreadPool
 from holdfast.worker.transaction import JobTransaction
 from holdfast.worker.watchdog import TICK_SECONDS, Watchdog
@@ -81,6 +83,7 @@ class Parts:
     claim_loop: ClaimLoop
     settler: Settler
     listener: Listener
+    door: Door
     releaser: Releaser
     killed: KilledRuns
     beater: Beater
@@ -94,7 +97,9 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     clock = DatabaseClock()
     reporter = Reporter(clock)
     demand = Demand(settings.worker_concurrency, settings.lease)
-    claiming, settling, listening = (_link(ground, name) for name in ("claim", "settle", "listen"))
+    claiming, settling, listening, ringing = (
+        _link(ground, name) for name in ("claim", "settle", "listen", "door")
+    )
     watchdog = _watchdog(ground)
     ends = RunEnds(reporter, log)
     runner, attempts = _runner(ground, reporter, ends, demand, watchdog)
@@ -103,7 +108,8 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     leader = Leader(url=ground.url, duties=build_duties(log), log=log)
     beater = _beater(ground, register, runner, leader, clock)
     killed = KilledRuns(settling, ground.worker_id, log)
-    listener = Listener(listening, log, concerns=concerns(settings))
+    door = Door(ringing, queues_of(settings), log)
+    listener = Listener(listening, log, concerns=concerns(settings), knock=door.knock)
     claim_loop = ClaimLoop(
         Claimer(claiming, ground.worker_id, settings, clock, metrics),
         demand=demand,
@@ -124,12 +130,13 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     watchdog.chores = (beater.look_after, leader.look_after, ground.chores)
     metrics.in_flight = lambda: len(runner.held)
     return Parts(
-        links=(claiming, settling, listening),
+        links=(claiming, settling, listening, ringing),
         claiming=claiming,
         runner=runner,
         claim_loop=claim_loop,
         settler=settler,
         listener=listener,
+        door=door,
         releaser=releaser,
         killed=killed,
         beater=beater,

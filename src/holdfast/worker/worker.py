@@ -165,6 +165,7 @@ class Worker:
             asyncio.create_task(parts.claim_loop.run(), name="claim"),
             asyncio.create_task(parts.settler.run(), name="settle"),
             asyncio.create_task(parts.listener.run(), name="listen"),
+            asyncio.create_task(parts.door.run(), name="door"),
             asyncio.create_task(self._record_environment(), name="record"),
         ]
         self._log.info("worker_started", **described(self._settings))

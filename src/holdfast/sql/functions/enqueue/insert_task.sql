@@ -59,7 +59,7 @@ begin
   values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user,
     idempotency_key, timeout, lease, _hash, payload, metadata, concurrency_key);
   insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
-  if _idle and run_at <= _now then
+  if _idle and run_at <= _now and not queues.is_kept(queue) then
     perform queues.wake_for(_task_id);
   end if;
   return _task_id;

@@ -1,5 +1,5 @@
--- Tells idle workers that a queue has work, and nobody if none is idle: NOTIFY takes a lock that all of the
--- server's commits share. A hint only: who misses it polls.
+-- Tells idle workers that a queue has work, and nobody if none is idle or one keeps the door: NOTIFY takes a lock that all of the
+-- server's commits share, and wakes every listener. A hint only: who misses it polls.
 create or replace function queues.wake(batch queues.new_task[], now timestamptz)
 returns void
 language plpgsql volatile
@@ -13,10 +13,11 @@ begin
     where exists (
       select from queues.worker w
       where w.idle and (due.queue = any (w.queues)
-        or exists (select from unnest(w.type_prefixes) prefix where starts_with(due.type, prefix))));
+        or exists (select from unnest(w.type_prefixes) prefix where starts_with(due.type, prefix))))
+      and not queues.is_kept(due.queue);
   end if;
 end
 $$;
 
 comment on function queues.wake(queues.new_task[], timestamptz) is
-  'Tells idle workers that a queue has work, and nobody if none is idle.';
+  'Tells idle workers that a queue has work, and nobody if none is idle or one keeps the door.';

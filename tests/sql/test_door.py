@@ -1,0 +1,153 @@
+"""The door of a queue: while somebody keeps it, those who enqueue wake nobody, and whoever keeps it rings."""
+
+import psycopg
+import pytest
+
+from support.clock import Clock
+from support.database import Database
+from support.engine import Connection, act, answer, claim_one, enqueue, enqueue_many
+from support.fleet import Fleet
+
+
+@pytest.fixture
+def fleet(db: Database) -> Fleet:
+    fleet = Fleet(db)
+    fleet.register()
+    return fleet
+
+
+@pytest.fixture
+def doorkeeper(db: Database) -> Connection:
+    return db.connect("holdfast_worker")
+
+
+def keep(session: Connection, *queues: str | None) -> list[str]:
+    kept: list[str] = answer(session, "queues.keep_door", {"queues": list(queues)})
+    return sorted(kept)
+
+
+def ring(session: Connection, *queues: str) -> bool:
+    found: bool = answer(session, "queues.ring", {"queues": list(queues)})
+    return found
+
+
+def test_who_enqueues_while_the_door_is_kept_wakes_nobody(fleet: Fleet, doorkeeper: Connection) -> None:
+    assert keep(doorkeeper, "default") == ["default"]
+
+    enqueue(fleet.admin)
+    enqueue_many(fleet.admin, [{"type": "default.work"}] * 3)
+
+    assert fleet.heard() == []
+
+
+def test_another_queue_has_another_door(fleet: Fleet, doorkeeper: Connection) -> None:
+    fleet.register("w2", queues=["other"])
+    keep(doorkeeper, "default")
+
+    enqueue(fleet.admin, "other.work")
+    enqueue_many(fleet.admin, [{"type": "other.work"}, {"type": "default.work"}])
+
+    assert fleet.heard() == ["other", "other"]
+
+
+def test_a_door_is_kept_by_one(db: Database, doorkeeper: Connection) -> None:
+    other = db.connect("holdfast_worker")
+    keep(doorkeeper, "a", "b")
+
+    assert keep(other, "b", "c", "c", None) == ["c"]
+
+
+def test_a_door_is_free_when_its_keeper_leaves(fleet: Fleet, doorkeeper: Connection) -> None:
+    kept = keep(doorkeeper, "default", "other")
+    answer(doorkeeper, "queues.leave_door", {"queues": kept})
+
+    enqueue(fleet.admin)
+
+    assert fleet.heard() == ["default"]
+    assert keep(fleet.admin, "default", "other") == ["default", "other"]
+
+
+def test_a_door_is_free_when_its_keeper_dies(fleet: Fleet, doorkeeper: Connection) -> None:
+    keep(doorkeeper, "default")
+    fleet.admin.execute("select pg_terminate_backend(%s, 10000)", [doorkeeper.info.backend_pid])
+
+    enqueue(fleet.admin)
+
+    assert fleet.heard() == ["default"]
+
+
+def test_a_keeper_that_says_nothing_is_put_out(doorkeeper: Connection) -> None:
+    keep(doorkeeper, "default")
+
+    with pytest.raises(psycopg.OperationalError, match="closed the connection"):
+        list(doorkeeper.notifies(timeout=60))
+
+
+def test_who_enqueues_holds_the_door_for_no_longer_than_a_look(db: Database, fleet: Fleet) -> None:
+    client = db.connect("holdfast_client", autocommit=False)
+    enqueue(client)
+    enqueue_many(client, [{"type": "default.work"}])
+
+    assert keep(fleet.admin, "default") == ["default"]
+
+
+def test_ringing_wakes_idle_workers_for_what_came(fleet: Fleet, doorkeeper: Connection) -> None:
+    keep(doorkeeper, "default", "other")
+    enqueue(fleet.admin)
+    enqueue(fleet.admin, "default.more")
+    enqueue(fleet.admin, "other.work")
+
+    assert ring(doorkeeper, "default", "other")
+
+    assert fleet.heard() == ["default"], "nobody who is idle serves the other"
+
+
+def test_ringing_wakes_those_who_serve_by_prefix(fleet: Fleet, doorkeeper: Connection) -> None:
+    fleet.register("w2", queues=[], type_prefixes=["media."])
+    enqueue(fleet.admin, "media.cut", queue="elsewhere")
+    fleet.heard()
+
+    ring(doorkeeper, "elsewhere")
+
+    assert fleet.heard() == ["elsewhere"]
+
+
+def test_ringing_with_nobody_idle_is_heard_by_nobody(fleet: Fleet, doorkeeper: Connection) -> None:
+    fleet.register(idle=False)
+    enqueue(fleet.admin)
+
+    assert ring(doorkeeper, "default")
+
+    assert fleet.heard() == []
+
+
+@pytest.mark.parametrize(
+    "why", ["nothing came", "it was taken", "it is for later", "it waits longer", "it is paused"]
+)
+def test_nobody_is_woken_for_what_cannot_be_had(fleet: Fleet, doorkeeper: Connection, why: str) -> None:
+    clock = Clock(fleet.admin)
+    fleet.register(idle=False)
+    if why != "nothing came":
+        enqueue(fleet.admin, run_at=clock.after(60) if why == "it is for later" else None)
+    if why == "it was taken":
+        claim_one(fleet.admin)
+    elif why == "it waits longer":
+        clock.advance(1)
+    elif why == "it is paused":
+        answer(fleet.admin, "queues.pause", {"queue": "default"})
+    fleet.register()
+
+    assert not ring(doorkeeper, "default")
+
+    assert fleet.heard() == []
+
+
+def test_a_person_who_makes_a_task_due_leaves_it_to_the_keeper(fleet: Fleet, doorkeeper: Connection) -> None:
+    clock = Clock(fleet.admin)
+    task_id = enqueue(fleet.admin, run_at=clock.after(60))
+    keep(doorkeeper, "default")
+
+    act(fleet.admin, "reschedule", task_id, run_at=clock.now)
+
+    assert fleet.heard() == []
+    assert ring(doorkeeper, "default")
