@@ -31,6 +31,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--measures", default=",".join(EVERY_MEASURE), help="which, with commas between them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="how many jobs, as a part of the full run")
+    parser.add_argument(
+        "--growth-scale", type=float, metavar="SCALE", help="how far work grows; as the scale unless given"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every round")
     parser.add_argument("--pg", type=int, default=18, help="version of PostgreSQL")
     parser.add_argument(
@@ -40,6 +43,7 @@ def arguments() -> argparse.Namespace:
         help="write the page; docs/performance.md if nothing is left out or scaled down",
     )
     given = parser.parse_args()
+    given.growth_scale = given.scale if given.growth_scale is None else given.growth_scale
     given.complete = given.measures == ",".join(EVERY_MEASURE)
     if given.page is None and given.complete and given.scale >= 1:
         given.page = PAGE
@@ -97,7 +101,10 @@ def run(given: argparse.Namespace, home: Path) -> tuple[Results, dict[str, Any]]
                         results.add(measured(contender, measure, number, given.scale))
         if given.page is not None:
             [ours] = [contender for contender in everyone if contender.peer is HOLDFAST]
-            more = {"growth": grown(ours, given.scale), "floor": against_the_floor(cluster, given.scale)}
+            more = {
+                "growth": grown(ours, given.growth_scale),
+                "floor": against_the_floor(cluster, given.scale),
+            }
     return results, more
 
 
@@ -129,6 +136,7 @@ def about(given: argparse.Namespace) -> dict[str, Any]:
         "python": platform.python_version(),
         "rounds": given.rounds,
         "scale": given.scale,
+        "growth_scale": given.growth_scale,
         "pg": given.pg,
         "server": DURABLE,
     }

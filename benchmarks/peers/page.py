@@ -65,7 +65,9 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
     yield from _table(["", "ratio"], [[what, f"{value:.2f}"] for what, value in figures["floor"].items()])
     yield from ("", "## Where the time goes", "")
     yield from _time(results)
-    yield from _growth(figures["growth"])
+    yield from ("", "## As work grows", "")
+    yield f"Of Holdfast alone, once each, at scale {figures['growth_scale']:g}."
+    yield from ("", *_growth(figures["growth"]))
 
 
 def _time(results: Results) -> Iterator[str]:
@@ -82,7 +84,6 @@ def _time(results: Results) -> Iterator[str]:
 
 
 def _growth(growth: Mapping[str, Sequence[Mapping[str, float]]]) -> Iterator[str]:
-    yield from ("", "## As work grows", "", "Of Holdfast alone, once each.", "")
     yield (
         "A longer backlog: microseconds per task of a claim and a finish in batches of 200, "
         "and of one enqueue with its commit."

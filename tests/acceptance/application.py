@@ -63,9 +63,12 @@ def work_in_thread(ctx: Context, label: str, seconds: list[float], padding: str 
 def insist(ctx: Context, label: str, gates: list[str]) -> Receipt:
     """Each attempt waits for a file of its own, and reports whatever it was told meanwhile."""
     note(ctx, "started", label)
-    while not os.path.exists(gates[ctx.attempt - 1]):  # noqa: PTH110 - one step that cannot be left half done
-        with contextlib.suppress(BaseException):
-            time.sleep(0.02)
+    is_open = False
+    while not is_open:
+        with contextlib.suppress(BaseException):  # it may be stopped at any step
+            while not is_open:
+                is_open = os.path.exists(gates[ctx.attempt - 1])  # noqa: PTH110 - as short as can be
+                time.sleep(0.02)
     note(ctx, "ended", label)
     return receipt(ctx)
 

@@ -18,6 +18,7 @@ def _figures() -> dict[str, Any]:
         "python": "3.11.7",
         "rounds": 1,
         "scale": 1.0,
+        "growth_scale": 1.0,
         "pg": 18,
         "server": {"shared_buffers": "1GB"},
         "records": [
