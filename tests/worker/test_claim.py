@@ -127,6 +127,16 @@ async def test_a_worker_that_was_taken_out_of_the_registry_enters_itself_again(s
     assert row["worker_id"] == worker.worker_id
 
 
+async def test_a_worker_that_its_heartbeat_registered_again_says_that_it_is_idle(shop: Workshop) -> None:
+    shop.task("work.echo")(_echo)
+    async with shop.working(poll_interval="1h", heartbeat="100ms", lease="1s"):
+        await shop.until("select from queues.worker where idle")
+        shop.conn.execute("delete from queues.worker")
+        await shop.logged("registered_again")
+        await shop.until("select from queues.worker where idle")
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue(text="heard"))
+
+
 async def test_what_waits_too_long_for_room_is_given_back_with_its_attempt(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ class Beater(threading.Thread):
         self._clock = clock
         self._log = log
         self._metrics = metrics
+        self.registered_again: Callable[[], None] = lambda: None
         self._connection: psycopg.Connection[Any] | None = None
         self._opened = 0
         self._asked: float | None = None
@@ -172,6 +173,7 @@ class Beater(threading.Thread):
         if not self._ask(fleet.is_registered(self._worker_id)):
             self._ask(self._register())
             self._log.warning("registered_again", why="another worker took this one for dead")
+            self.registered_again()
         if self._failures:
             self._failures = 0
             self._log.info("heartbeat_back")

@@ -103,6 +103,11 @@ class ClaimLoop:
         self._said_at = 0.0
         self._look_again = False
 
+    def say_again(self) -> None:
+        """Whoever registers is not idle until it says so."""
+        self._idle = False
+        self._listener.woken.set()
+
     async def run(self) -> None:
         while not self._stopping.is_set():
             if self._must_hold():

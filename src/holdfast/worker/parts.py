@@ -126,6 +126,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     runner.look_again = listener.woken.set
     attempts.tell_progress = beater.tell_progress
     ends.record_killed = killed.record
+    beater.registered_again = functools.partial(_in_loop, asyncio.get_running_loop(), claim_loop.say_again)
     watchdog.job_of = runner.job_of
     watchdog.chores = (beater.look_after, leader.look_after, ground.chores)
     metrics.in_flight = lambda: len(runner.held)
