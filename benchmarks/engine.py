@@ -83,6 +83,18 @@ def claim_and_finish(bench: Bench) -> None:
                 say(timing, name)
 
 
+def against_a_clean_one(
+    bench: Bench, prepare: Callable[[Connection], None], count: int
+) -> tuple[Timing, Timing]:
+    """So many tasks in a clean database and in a prepared one, in turns."""
+    with bench.database("bench_clean") as clean, bench.database("bench_prepared", prepare) as prepared:
+        one, other = Contract(clean), Contract(prepared)
+        for side in (one, other):
+            fill(side, SMALL, count)
+            side.connection.execute("checkpoint")
+        return drain_in_turns(one, other, count, slices=20)
+
+
 def undisturbed(bench: Bench) -> None:
     count = bench.tasks(60_000)
     print(f"Claim and finish {count:,} tasks in a database that holds more, against a clean one")
@@ -91,13 +103,8 @@ def undisturbed(bench: Bench) -> None:
         ("1,000,000 tasks for tomorrow at a higher priority", scenarios.a_million_for_tomorrow),
         ("200 other queues with 1,000 tasks each", scenarios.two_hundred_other_queues),
     ):
-        with bench.database("bench_clean") as clean, bench.database("bench_full", prepare) as full:
-            one, other = Contract(clean), Contract(full)
-            for side in (one, other):
-                fill(side, SMALL, count)
-                side.connection.execute("checkpoint")
-            timings = drain_in_turns(one, other, count, slices=20)
-            bench.report(label, ratio(*(t.slices for t in timings)), 0.9)
+        timings = against_a_clean_one(bench, prepare, count)
+        bench.report(label, ratio(*(t.slices for t in timings)), 0.9)
 
 
 def limited(bench: Bench) -> None:
@@ -108,15 +115,10 @@ def limited(bench: Bench) -> None:
         ("1,000 at once of the queue", scenarios.at_most_a_thousand_at_once, 0.4),
         ("a rate of the queue that is never reached", scenarios.a_rate_never_reached, 0.4),
     ):
-        with bench.database("bench_free") as free, bench.database("bench_limited", prepare) as bound:
-            one, other = Contract(free), Contract(bound)
-            for side in (one, other):
-                fill(side, SMALL, count)
-                side.connection.execute("checkpoint")
-            timings = drain_in_turns(one, other, count, slices=20)
-            bench.report(label, ratio(*(t.slices for t in timings)), target)
-            for timing, name in zip(timings, ("no limit", "limited"), strict=True):
-                say(timing, name)
+        timings = against_a_clean_one(bench, prepare, count)
+        bench.report(label, ratio(*(t.slices for t in timings)), target)
+        for timing, name in zip(timings, ("no limit", "limited"), strict=True):
+            say(timing, name)
 
 
 def held_snapshot(bench: Bench) -> None:
