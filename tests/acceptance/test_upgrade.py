@@ -1,6 +1,5 @@
-"""The schema of the last release is upgraded while clients enqueue and workers claim and finish."""
+"""The schema is upgraded to a next release while clients enqueue and workers claim and finish."""
 
-import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -12,20 +11,20 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from acceptance.fleet import TESTS, Fleet
+from acceptance.fleet import Fleet
 from acceptance.ground import VERSION, Ground
 from acceptance.producer import Producer
 from acceptance.trial import sized, tell, trial
 from acceptance.witness import Witness
 from holdfast.errors import HoldfastError, TryAgain, translate
-from holdfast.postgres import EmbeddedServer, binaries
+from holdfast.postgres import EmbeddedServer
 from holdfast.schema import SCHEMA_VERSION, migrate
 from support import engine
 from support.database import Database
 from support.invariant import assert_invariant
+from support.releases import Release
 from support.server import disposable_home
 
-BASELINE = TESTS / "migrations" / "baselines" / f"{SCHEMA_VERSION - 1:04}.sql"
 SECONDS = sized(1, 2, 10)
 
 
@@ -69,12 +68,10 @@ class OldWorker(threading.Thread):
 
 
 @contextmanager
-def last_release() -> Iterator[Database]:
+def this_release() -> Iterator[Database]:
     with disposable_home(VERSION) as home:
         server = EmbeddedServer(home, VERSION)
-        url = server.start()
-        command = [str(binaries(VERSION) / "psql"), "--no-psqlrc", "--quiet", url]
-        subprocess.run(command, input=BASELINE.read_text(), text=True, capture_output=True, check=True)
+        migrate(server.start())
         database = Database(server, "holdfast")
         try:
             yield database
@@ -85,7 +82,7 @@ def last_release() -> Iterator[Database]:
 @trial("P1", "P3", quick=True, everyday=False)
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_or_refused_while_the_schema_is_upgraded(tmp_path: Path) -> None:
-    with last_release() as database:
+    with this_release() as database:
         witness = Witness(tmp_path / "witness")
         workers = [OldWorker(database, f"old-{n}") for n in range(2)]
         producer = Producer(
@@ -100,7 +97,7 @@ def test_nothing_is_lost_or_refused_while_the_schema_is_upgraded(tmp_path: Path)
             sleep(SECONDS)
             before, began = len(producer.acknowledged), monotonic()
             lines: list[str] = []
-            done = migrate(database.dsn, echo=lines.append)
+            done = migrate(database.dsn, echo=lines.append, sources=_next_release(tmp_path / "sql").sources)
             took = monotonic() - began
             during = len(producer.acknowledged) - before
             sleep(SECONDS)
@@ -129,6 +126,16 @@ def test_nothing_is_lost_or_refused_while_the_schema_is_upgraded(tmp_path: Path)
     assert done.action == "upgrade"
     assert set(producer.acknowledged.values()) <= ended
     assert max(accepted.values()) == 1
+
+
+def _next_release(root: Path) -> Release:
+    """Changes a table that every call uses, and a function that every claim calls."""
+    release = Release(root)
+    release.write(
+        f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
+    )
+    release.append("functions/claim/claim.sql", "-- changed\n")
+    return release
 
 
 def _fleet(database: Database, witness: Witness, directory: Path) -> Fleet:

@@ -1,7 +1,6 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
@@ -16,7 +15,6 @@ from support.releases import Release
 Psql = Callable[[str, str], str]
 
 NEXT = SCHEMA_VERSION + 1
-BASELINES = sorted((Path(__file__).parent / "baselines").glob("*.sql"))
 MIGRATION = f"migrations/{NEXT:04}_next.sql"
 
 # Rows that come with the schema. A release may add to them; what people have changed stays.
@@ -35,24 +33,6 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
     """By object, because nobody can read the difference of two whole schemas."""
     names = sorted(one.keys() | other.keys())
     return {name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)}
-
-
-@pytest.mark.parametrize("baseline", BASELINES, ids=lambda path: path.stem)
-def test_an_upgraded_database_is_identical_to_a_fresh_one(
-    new_database: Callable[[], Database], psql: Psql, baseline: Path
-) -> None:
-    fresh, upgraded = new_database(), new_database()
-    migrate(fresh.dsn)
-    psql(upgraded.dsn, baseline.read_text())
-    migrate(upgraded.dsn)
-    assert differences(snapshot(upgraded), snapshot(fresh)) == {}, (
-        f"schema/ has changed since {baseline.name}: say in a new file of migrations/ how to get there. Only "
-        f"before that version is released, write it anew: holdfast migrate --sql > {baseline}"
-    )
-
-
-def test_every_older_version_has_a_baseline() -> None:
-    assert set(range(1, SCHEMA_VERSION)) <= {int(path.stem) for path in BASELINES}
 
 
 @pytest.fixture
