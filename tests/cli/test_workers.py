@@ -23,18 +23,20 @@ def test_the_fleet_is_shown_with_its_leader_and_who_is_silent(
     clock.advance(61)
     engine.register_worker("w1", "node-2", pid=4711, type_prefixes=["mail."], concurrency=8)
     engine.lead("w1")
-    engine.enqueue(NewTask("mail.send"))
+    engine.enqueue_many([NewTask("mail.send")] * 2)
     [task] = engine.claim("w1", type_prefixes=["mail."])
-    engine.heartbeat("w1", [Held(task.task_id, task.token)])
+    [ahead] = engine.claim("w1", type_prefixes=["mail."])
+    begun = Held(task.task_id, task.token, started_at=clock.now)
+    engine.heartbeat("w1", [begun, Held(ahead.task_id, ahead.token)])
     clock.advance(5)
 
     header, gone, live = holdfast("workers").stdout.splitlines()
 
     assert header.split() == [
-        *("worker_id", "state", "in_flight", "serves", "leads", "heard", "started_at", "hostname", "pid"),
+        *("worker_id", "state", "running", "serves", "leads", "heard", "started_at", "hostname", "pid"),
     ]
     assert gone.split()[:6] == ["gone", "silent", "0/1", "billing", "66", "s"]
-    assert live.split()[:4] == ["w1", "working", "1/8", "mail.…"]
+    assert live.split()[:4] == ["w1", "working", "1/8", "+1"]
     assert "term 1, 10 s left  5 s ago" in live
 
 

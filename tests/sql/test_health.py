@@ -156,17 +156,25 @@ def test_a_task_that_was_put_off_did_not_wait(tx: Connection, clock: Clock) -> N
 
 
 @pytest.mark.parametrize(
-    ("retried", "ended", "expected"), [(1, 0, "green"), (20, 0, "amber"), (0, 1, "amber"), (0, 20, "red")]
+    ("counts", "expected"),
+    [
+        *[((1, 0, 0), "green"), ((20, 0, 0), "amber"), ((20, 0, 50), "green")],
+        *[((0, 1, 0), "amber"), ((0, 1, 19), "amber"), ((0, 1, 20), "green"), ((0, 2, 98), "green")],
+        *[((0, 4, 0), "amber"), ((0, 5, 5), "red"), ((0, 5, 6), "amber"), ((0, 20, 0), "red")],
+    ],
 )
-def test_a_type_that_fails(tx: Connection, clock: Clock, retried: int, ended: int, expected: str) -> None:
-    enqueue_many(tx, [{"type": "mail.send"}] * (retried + ended))
-    for number, task in enumerate(claim(tx, max_tasks=100, queues=["mail"])):
-        status = "retry" if number < retried else "failed"
-        end(tx, task, status, error={"kind": "Boom", "message": "no route"})
+def test_a_type_that_fails(tx: Connection, clock: Clock, counts: tuple[int, int, int], expected: str) -> None:
+    retried, failed, succeeded = counts
+    enqueue_many(tx, [{"type": "mail.send"}] * (retried + failed + succeeded))
+    endings = ["retry"] * retried + ["failed"] * failed + ["succeeded"] * succeeded
+    for task, status in zip(claim(tx, max_tasks=100, queues=["mail"]), endings, strict=True):
+        error = None if status == "succeeded" else {"kind": "Boom", "message": "no route"}
+        end(tx, task, status, error=error)
 
     found = line(tx, "failing_type", "mail.send")
-    assert (found["level"], found["value"]) == (expected, retried + ended)
-    assert "no route" in found["message"]
+    share = failed / (failed + succeeded) if failed + succeeded else 0
+    assert (found["level"], found["value"]) == (expected, share)
+    assert "Latest error: no route" in found["message"]
     clock.advance(601)
     assert "failing_type" not in checks(tx)
 
@@ -189,10 +197,36 @@ def test_a_worker_that_was_lost(tx: Connection, clock: Clock) -> None:
     call(tx, "queues.recover_workers", {})
 
     found = line(tx, "lost_worker", "w1")
-    assert (found["level"], "1 went back" in found["message"]) == ("amber", True)
+    assert (found["level"], "1 of its tasks went back" in found["message"]) == ("amber", True)
     assert "silent_worker" not in checks(tx)
     clock.advance(3601)
     assert "lost_worker" not in checks(tx)
+
+
+def test_a_lost_worker_is_told_of_with_what_a_sweep_had_put_back_before(tx: Connection, clock: Clock) -> None:
+    register(tx)
+    enqueue_many(tx, [{"type": "default.work", "max_attempts": 1}, *[{"type": "default.work"}] * 3])
+    claim(tx, "w1", max_tasks=3, lease="10 seconds")
+    claim(tx, "w1", max_tasks=1, lease="1 hour")
+    clock.advance(11)
+    call(tx, "queues.sweep", {})
+    clock.advance(50)
+    call(tx, "queues.recover_workers", {})
+
+    told = line(tx, "lost_worker", "w1")["message"]
+    assert "3 of its tasks went back to the queue, and 1 ended" in told
+
+
+def test_a_worker_whose_heartbeats_stop_is_late_long_before_it_counts_as_dead(
+    tx: Connection, clock: Clock
+) -> None:
+    register(tx, heartbeat="10 seconds")
+    states = []
+    for seconds in (20, 1, 38, 1):
+        clock.advance(seconds)
+        states.append(value(tx, "select state from queues.worker_status"))
+        assert ("late_worker" in checks(tx)) == (states[-1] == "late")
+    assert states == ["idle", "late", "late", "silent"]
 
 
 def test_a_fleet_without_a_leader(tx: Connection, clock: Clock) -> None:

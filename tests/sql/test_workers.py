@@ -53,6 +53,9 @@ def test_a_worker_is_entered_with_what_it_says_of_itself(tx: Connection, clock: 
         "term": None,
         "leader_until": None,
         "timeout": timedelta(seconds=60),
+        "running": 0,
+        "heartbeat": timedelta(seconds=10),
+        "state": "idle",
     }
 
 

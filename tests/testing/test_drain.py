@@ -53,6 +53,32 @@ def test_tasks_run_in_the_order_of_a_claim(holdfast: Sandbox, app: App) -> None:
     assert [ran.result for ran in holdfast.drain()] == [1, 2, 3, 4]
 
 
+def test_schedules_fire_while_the_clock_is_moved(holdfast: Sandbox, app: App) -> None:
+    times: list[datetime] = []
+
+    @app.schedule(cron="0 3 * * *", tz="UTC")
+    @app.task("report.nightly")
+    def nightly() -> None:
+        times.append(holdfast.clock.now())
+
+    holdfast.clock.set(NOON)
+    assert holdfast.drain() == []
+    ran = holdfast.drain(until=timedelta(days=3))
+    assert [one.type for one in ran] == ["report.nightly"] * 3
+    assert times == [NOON + timedelta(hours=15, days=n) for n in range(3)]
+    assert holdfast.clock.now() == NOON + timedelta(days=3)
+
+
+async def test_schedules_fire_in_a_running_loop(holdfast: Sandbox, app: App) -> None:
+    @app.schedule(every=timedelta(hours=1))
+    @app.task("report.hourly")
+    async def hourly() -> None: ...
+
+    ran = await holdfast.adrain(app, until=timedelta(hours=5, minutes=1))
+    assert [one.status for one in ran] == ["succeeded"] * len(ran)
+    assert len(ran) == 5
+
+
 def test_what_a_handler_enqueues_is_run_too(holdfast: Sandbox, app: App) -> None:
     @app.task("any.count_down")
     def count_down(n: int) -> int:

@@ -128,6 +128,30 @@ def test_a_failed_assertion_tells_what_waits(project: pytest.Pytester, given_ser
     )
 
 
+def test_a_failed_assertion_shows_the_line_of_the_test_and_none_of_ours(
+    project: pytest.Pytester, given_server: None
+) -> None:
+    project.makepyfile(
+        shop=SHOP,
+        test_shop="""
+        import shop
+
+        def test_waits(holdfast):
+            holdfast.use(shop.app)
+            holdfast.assert_enqueued(shop.ship)
+
+        def test_does_not_wait(holdfast):
+            holdfast.use(shop.app)
+            shop.place_order(7)
+            holdfast.assert_not_enqueued(shop.ship)
+        """,
+    )
+    result = project.runpytest_subprocess("-p", "no:randomly")
+    result.assert_outcomes(failed=2)
+    assert "sandbox.py" not in result.stdout.str()
+    result.stdout.fnmatch_lines(["*test_shop.py:5: AssertionError", "*test_shop.py:10: AssertionError"])
+
+
 def test_a_project_adds_its_own_tables_once(project: pytest.Pytester, given_server: None) -> None:
     project.makeconftest(
         """

@@ -20,6 +20,7 @@ from rich.text import Text
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.health import level_text, worst
 from holdfast.cli.output import Json, print_json, printable, table_lines
+from holdfast.cli.workers import running_text, state_text
 from holdfast.engine import Engine
 from holdfast.model import ActivityCount, HealthLine, QueueStatus, WorkerStatus
 
@@ -187,7 +188,7 @@ def _workers(look: Look) -> list[Text]:
     rows = [
         [
             worker.worker_id,
-            f"{worker.in_flight}/{worker.concurrency}",
+            running_text(worker),
             ", ".join([*worker.queues, *(f"{prefix}…" for prefix in worker.type_prefixes)]),
             _ago(worker.last_heartbeat, look.counted.counted_at),
             _state(worker),
@@ -198,9 +199,8 @@ def _workers(look: Look) -> list[Text]:
 
 
 def _state(worker: WorkerStatus) -> Text:
-    if not worker.live:
-        return Text("silent", style="red")
-    return Text("leads", style="cyan") if worker.leader else Text("idle" if worker.idle else "")
+    state = state_text(worker)
+    return state.append(", leads", style="cyan") if worker.leader else state
 
 
 def _more(found: int) -> list[Text]:

@@ -17,9 +17,9 @@ from holdfast.engine import Engine
 from holdfast.model import WorkerStatus
 
 WATCH_SECONDS = 1.0
-_STATES = {"silent": "red", "idle": "dim", "working": "green"}
+STATE_COLOURS = {"silent": "red", "late": "yellow", "idle": "dim", "working": "green"}
 _COLUMNS = [
-    *("worker_id", "state", "in_flight", "serves", "leads", "heard", "started_at"),
+    *("worker_id", "state", "running", "serves", "leads", "heard", "started_at"),
     *("hostname", "pid", "version"),
 ]
 
@@ -73,11 +73,10 @@ def _table(engine: Engine) -> Text:
 
 
 def _row(worker: WorkerStatus, now: datetime) -> list[Any]:
-    state = "silent" if not worker.live else "idle" if worker.in_flight == 0 else "working"
     return [
         worker.worker_id,
-        Text(state, style=_STATES[state]),
-        f"{worker.in_flight}/{worker.concurrency}",
+        state_text(worker),
+        running_text(worker),
         ", ".join([*worker.queues, *(f"{prefix}…" for prefix in worker.type_prefixes)]),
         _leads(worker, now),
         f"{_seconds(now - worker.last_heartbeat)} ago",
@@ -86,6 +85,16 @@ def _row(worker: WorkerStatus, now: datetime) -> list[Any]:
         worker.pid,
         worker.version,
     ]
+
+
+def state_text(worker: WorkerStatus) -> Text:
+    return Text(worker.state, style=STATE_COLOURS[worker.state])
+
+
+def running_text(worker: WorkerStatus) -> str:
+    """Such as `10/10 +6`: ten of ten run, and six more are claimed in advance."""
+    ahead = worker.in_flight - worker.running
+    return f"{worker.running}/{worker.concurrency}" + (f" +{ahead}" if ahead > 0 else "")
 
 
 def _leads(worker: WorkerStatus, now: datetime) -> str:

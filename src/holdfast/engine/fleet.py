@@ -51,6 +51,7 @@ def register_worker(
     type_prefixes: Sequence[str] | None = None,
     concurrency: int = 1,
     timeout: timedelta | None = None,
+    heartbeat: timedelta | None = None,
 ) -> Statement[None]:
     arguments = {
         "worker_id": text(worker_id),
@@ -61,6 +62,7 @@ def register_worker(
         "type_prefixes": texts(type_prefixes),
         "concurrency": integer(concurrency),
         "timeout": span(timeout),
+        "heartbeat": span(heartbeat),
     }
     return call("queues.register_worker", nothing, arguments)
 

@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Literal
 
 from holdfast.model.document import Json
+
+WorkerState = Literal["working", "idle", "late", "silent"]
+"""Late: two heartbeats did not come. Silent: it counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,9 @@ class WorkerStatus:
     term: int | None
     leader_until: datetime | None
     timeout: timedelta
+    running: int
+    heartbeat: timedelta
+    state: WorkerState
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from holdfast.testing.clock import Clock
 from holdfast.testing.workbench import WORKER_ID, Recorder, Workbench, silence
 from holdfast.worker.business import business_executors
 from holdfast.worker.job import Job, Stop
+from holdfast.worker.schedules import FireSchedules
 from holdfast.worker.transaction import JobTransaction
 
 LEASE = timedelta(seconds=30)
@@ -89,6 +90,8 @@ class Drain:
         self._worker = worker
         self._reader = reader
         self._clock = clock
+        self._apps = apps
+        self._schedules = FireSchedules(silence())
         self._recorder = Recorder(clock)
         self._ran: list[Ran] = []
         self._others: list[Job] = []
@@ -111,7 +114,7 @@ class Drain:
 
     def run(self, until: datetime | timedelta | None) -> list[Ran]:
         with self._clock.standing(), asyncio.Runner() as loop:
-            end = self._end(until)
+            end = self._begin(until)
             try:
                 while job := self._next(end):
                     if job.executor in self._executors:
@@ -126,7 +129,7 @@ class Drain:
     async def arun(self, until: datetime | timedelta | None) -> list[Ran]:
         """The engine is called in threads, so that what else runs in this event loop goes on."""
         with self._clock.standing():
-            end = self._end(until)
+            end = await asyncio.to_thread(self._begin, until)
             try:
                 while job := await asyncio.to_thread(self._next, end):
                     if job.executor in self._executors:
@@ -176,19 +179,30 @@ class Drain:
         )
         return HeldJob(rows[0], self._beat) if rows else None
 
-    def _end(self, until: datetime | timedelta | None) -> datetime | None:
-        if isinstance(until, timedelta):
-            return self._clock.now() + until
-        return None if until is None else with_zone("until", until)
+    def _begin(self, until: datetime | timedelta | None) -> datetime | None:
+        """Where the clock may be moved, the schedules of the apps fire as under a worker that leads."""
+        if until is None:
+            return None
+        for app in self._apps:
+            self._reader.declare_schedules(app.name, app.schedules.values())
+        return self._clock.now() + until if isinstance(until, timedelta) else with_zone("until", until)
+
+    def _fire_schedules(self) -> None:
+        while (wait := self._worker.next_firing()) is not None and wait <= timedelta(0):
+            self._schedules.run(self._worker.run)
 
     def _move_on(self, end: datetime | None) -> bool:
         """Whether something may be due now."""
         if end is None:
             return False
-        now, wait = self._clock.now(), self._worker.next_due(None, self._prefixes)
-        # What is due and was not claimed is locked by somebody, and will not be had by waiting here.
-        if wait is not None and timedelta(0) < wait <= end - now:
-            self._clock.set(now + wait)
+        self._fire_schedules()
+        now = self._clock.now()
+        task, firing = self._worker.next_due(None, self._prefixes), self._worker.next_firing()
+        # A task that is due and was not claimed is locked by another session: waiting here does not help.
+        waits = [wait for wait in (task, firing) if wait is not None and timedelta(0) < wait <= end - now]
+        if waits:
+            self._clock.set(now + min(waits))
+            self._fire_schedules()
             return True
         if now < end:
             self._clock.set(end)

@@ -86,6 +86,7 @@ class Sandbox:
         self, task: AnyTask, /, count: int | None = None, queue: str | None = None, **arguments: Any
     ) -> list[TaskStatus]:
         """Fail unless such tasks wait: at least one, or so many. What is not given here may be anything."""
+        __tracebackhide__ = True  # pytest shows the line of the test
         expected = self._expect(task, queue, arguments)
         waiting = self.enqueued()
         found = [candidate for candidate in waiting if expected.matches(candidate)]
@@ -97,6 +98,7 @@ class Sandbox:
         return found
 
     def assert_not_enqueued(self, task: AnyTask, /, queue: str | None = None, **arguments: Any) -> None:
+        __tracebackhide__ = True  # pytest shows the line of the test
         expected = self._expect(task, queue, arguments)
         waiting = self.enqueued()
         found = [candidate for candidate in waiting if expected.matches(candidate)]
@@ -106,10 +108,11 @@ class Sandbox:
     def drain(
         self, app: App | None = None, *, until: datetime | timedelta | None = None, limit: int = 1000
     ) -> list[Ran]:
-        """Run what is due, one task after the other, in this thread, and answer every attempt.
+        """Run what is due, one task after the other, in this thread, and return every attempt.
 
         The clock stands still meanwhile. With `until`, it is moved on from one due task to the next, up to
-        then. Without an app, everything is run; with one, only what it has a handler for.
+        then, and the schedules of the apps fire. Without an app, everything is run; with one, only what it
+        has a handler for.
         """
         _refuse_running_loop("drain", "adrain")
         with self._drain(app, limit) as drain:

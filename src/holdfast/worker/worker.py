@@ -139,6 +139,7 @@ class Worker:
             type_prefixes=list(settings.worker_type_prefixes) or None,
             concurrency=settings.worker_concurrency,
             timeout=settings.worker_timeout,
+            heartbeat=settings.heartbeat,
         )
 
     async def _declare_schedules(self) -> None:

@@ -237,6 +237,8 @@ class Worker(BaseModel):
     type_prefixes: list[str]
     concurrency: int
     in_flight: int
+    running: Annotated[int, Field(description="Of those in flight, how many have started.")]
+    state: Annotated[str, Field(description="working, idle, late or silent.", examples=["working"])]
     idle: bool
     live: bool
     leader: bool

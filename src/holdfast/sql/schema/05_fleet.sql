@@ -7,13 +7,17 @@ create table queues.worker (
   type_prefixes text[] not null,
   concurrency integer not null,
   in_flight integer not null,
+  running integer not null,
   idle boolean not null,
   started_at timestamptz not null,
   last_heartbeat timestamptz not null,
-  timeout interval not null
+  timeout interval not null,
+  heartbeat interval not null
 ) with (fillfactor = 50);
 create index worker_to_wake on queues.worker (worker_id) where idle;
 comment on table queues.worker is 'The processes that run tasks. One row per process start, one update per beat.';
+comment on column queues.worker.in_flight is 'Leases that its last heartbeat kept: tasks that run, and tasks claimed in advance.';
+comment on column queues.worker.heartbeat is 'How often it sends a heartbeat: after two that did not come, it counts as late.';
 comment on column queues.worker.timeout is 'How long it may be silent before it counts as dead.';
 
 create table queues.loss (

@@ -1,4 +1,4 @@
--- How tasks fare: how long the newest ones waited, and which types fail. Looks at a thousand rows of each kind.
+-- How long the newest tasks waited, and which types fail, as a rate. Reads a thousand rows of each kind, and 200 tasks per failing type.
 create or replace function queues.health_of_tasks(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -40,19 +40,34 @@ begin
     select e.task_id, e.retry_at, e.message, e.error_id from (
       select e.task_id, e.retry_at, e.message, e.error_id, e.occurred_at from queues.error e order by e.error_id desc limit 1000) e
     where e.occurred_at > now - interval '10 minutes'),
-  failing as (
+  failing as materialized (
     select t.type, count(*) as errors, count(*) filter (where n.retry_at is null) as ended,
       (array_agg(n.message order by n.error_id desc))[1] as last_message
     from newest n
     cross join lateral (select t.type from queues.task t where t.task_id = n.task_id offset 0) t
-    group by t.type)
-  select 'failing_type', case when f.ended >= 20 then 'red' when f.ended > 0 or f.errors >= 20 then 'amber' else 'green' end,
-    f.type, f.errors::double precision,
-    format('%s attempt%s of type %s failed in the last 10 minutes, and %s task%s ended so; the last time: %s', f.errors,
-      case f.errors when 1 then '' else 's' end, f.type, f.ended, case f.ended when 1 then '' else 's' end, left(f.last_message, 200)),
-    format('Look into them: holdfast list --type %s --status dead_letter (or failed). Once mended: holdfast retry --type %s', f.type, f.type)
-  from failing f order by f.ended desc, f.errors desc limit 50;
+    group by t.type order by 3 desc, 2 desc limit 50),
+  -- A rate, not a count: of the newest 200 tasks of the type, how many of those that ended lately failed for good.
+  rated as (
+    select f.type, f.errors, f.last_message, greatest(sample.total, f.ended) as total,
+      case when sample.total = 0 then f.ended else sample.failed end as failed
+    from failing f
+    cross join lateral (
+      select count(*) as total, count(*) filter (where o.status in ('failed', 'dead_letter')) as failed
+      from (select t.task_id from queues.task t where t.type = f.type order by t.task_id desc limit 200) t
+      cross join lateral (
+        select o.status from queues.outcome o
+        where o.task_id = t.task_id and o.finished_at > now - interval '10 minutes' offset 0) o) sample)
+  select 'failing_type', case
+      when r.failed >= 5 and r.failed * 2 >= r.total then 'red'
+      when r.failed > 0 and r.failed * 20 >= r.total or r.errors >= 20 and r.errors > r.total then 'amber'
+      else 'green' end,
+    r.type, case when r.total = 0 then 0 else r.failed::double precision / r.total end,
+    format('%s of the last %s task%s of type %s failed for good, and %s attempt%s failed in the last 10 minutes. Latest error: %s',
+      r.failed, r.total, case r.total when 1 then '' else 's' end, r.type, r.errors, case r.errors when 1 then '' else 's' end,
+      left(r.last_message, 200)),
+    format('Look into them: holdfast list --type %s --status dead_letter (or failed). Once mended: holdfast retry --type %s', r.type, r.type)
+  from rated r order by r.failed desc, r.errors desc;
 end
 $$;
 
-comment on function queues.health_of_tasks(timestamptz) is 'How tasks fare: how long the newest ones waited, and which types fail.';
+comment on function queues.health_of_tasks(timestamptz) is 'How long the newest tasks waited, and which types fail.';

@@ -38,8 +38,18 @@ begin
   from queues.worker w where w.last_heartbeat <= now - w.timeout order by w.last_heartbeat limit 50;
 
   return query
+  select 'late_worker', 'amber', w.worker_id, extract(epoch from now - w.last_heartbeat)::double precision,
+    format('worker %s on %s (pid %s) sends a heartbeat every %s, and the last one came %s ago; it held %s task%s then', w.worker_id, w.hostname,
+      coalesce(w.pid::text, 'unknown'), queues.in_words(extract(epoch from w.heartbeat)::double precision),
+      queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight, case w.in_flight when 1 then '' else 's' end),
+    format('Look whether it still runs. After %s of silence its tasks go to other workers.', queues.in_words(extract(epoch from w.timeout)::double precision))
+  from queues.worker w
+  where w.last_heartbeat <= now - 2 * w.heartbeat - interval '1 second' and w.last_heartbeat > now - w.timeout
+  order by w.last_heartbeat limit 50;
+
+  return query
   select 'lost_worker', 'amber', l.worker_id, extract(epoch from now - l.lost_at)::double precision,
-    format('worker %s on %s was lost %s ago; of its tasks, %s went back and %s ended', l.worker_id, l.hostname,
+    format('worker %s on %s was lost %s ago; %s of its tasks went back to the queue, and %s ended', l.worker_id, l.hostname,
       queues.in_words(extract(epoch from now - l.lost_at)::double precision), l.recovered, l.dead),
     'Find out why it ended: its log, the memory of its machine, the limits of its container.'
   from queues.loss l where l.lost_at > now - interval '1 hour' order by l.lost_at desc limit 50;

@@ -16,6 +16,7 @@ declare
   _now constant timestamptz := queues.clock();
   _kept integer[];
   _deleted integer[];
+  _running integer;
 begin
   with given as materialized (
     select distinct on (h.task_id, h.token) h.n::integer as n, h.task_id, h.token, h.started_at, h.progress
@@ -30,11 +31,12 @@ begin
     from given g
     where l.task_id = any (array(select task_id from given))
       and l.task_id = g.task_id and l.token = g.token and l.worker_id = heartbeat.worker_id
-    returning g.n, l.deleted)
-  select coalesce(array_agg(b.n), '{}'), coalesce(array_agg(b.n) filter (where b.deleted), '{}') into _kept, _deleted from beaten b;
+    returning g.n, l.deleted, l.started_at)
+  select coalesce(array_agg(b.n), '{}'), coalesce(array_agg(b.n) filter (where b.deleted), '{}'), count(b.started_at)
+  into _kept, _deleted, _running from beaten b;
 
   update queues.worker w
-  set last_heartbeat = _now, in_flight = cardinality(_kept)
+  set last_heartbeat = _now, in_flight = cardinality(_kept), running = _running
   where w.worker_id = heartbeat.worker_id;
 
   -- A statement of its own, so that it sees what was committed while we waited for a lease.

@@ -1,5 +1,5 @@
--- The newest tasks that a person may mean by some words: an id, an idempotency key, the beginning of a type, or part of the message of
--- one of the last 10,000 errors. For holdfast_reader, and holdfast_client for its own tasks. Locks: none.
+-- The newest tasks that a person may mean by some words: an id, an idempotency key, part of a type (of 200 types at most), or part of
+-- the message of one of the last 10,000 errors. For holdfast_reader, and holdfast_client for its own tasks. Locks: none.
 create or replace function queues.search_tasks(words text, max_tasks integer default 50)
 returns setof queues.task_status
 language plpgsql stable security definer
@@ -26,7 +26,7 @@ begin
     join queues.task_key k on k.type = known.type and k.idempotency_key = words
     union
     select found.task_id
-    from (select distinct l.type from queues.lane l where starts_with(l.type, words)) known
+    from (select distinct l.type from queues.lane l where strpos(lower(l.type), lower(words)) > 0 limit 200) known
     cross join lateral (
       select t.task_id from queues.task t where t.type = known.type and (_all or t.enqueued_by = session_user)
       order by t.task_id desc limit max_tasks) found
@@ -44,4 +44,4 @@ end
 $$;
 
 comment on function queues.search_tasks(text, integer) is
-  'The newest tasks that a person may mean by some words: an id, a key, the beginning of a type, part of an error''s message.';
+  'The newest tasks that a person may mean by some words: an id, a key, part of a type, part of an error''s message.';

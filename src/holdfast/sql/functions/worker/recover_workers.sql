@@ -1,5 +1,6 @@
 -- Takes workers that were silent for longer than their timeout out of the registry, and puts what they held back at once: to ready, or to
--- dead_letter when its attempts are used up. Answers each worker with how much that was. One that held more, or of whose leases others have
+-- dead_letter when its attempts are used up. Returns each worker with how much that was; queues.loss also
+-- counts what sweeps had put back since its last heartbeat. One that held more, or of whose leases others have
 -- one locked, stays, and the next call goes on with it. Any number may call it at once. For holdfast_worker and holdfast_operator.
 -- Locks: the rows of silent workers, then their leases, never waiting for one.
 create or replace function queues.recover_workers(max_tasks integer default 1000)
@@ -16,6 +17,7 @@ declare
   _room integer := max_tasks;
   _worker queues.worker;
   _held uuid[];
+  _swept record;
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
@@ -31,10 +33,16 @@ begin
       for update skip locked);
     continue when _held = '{}' and exists (select from queues.lease l where l.worker_id = _worker.worker_id);
     select r.recovered, r.dead into recovered, dead from queues.recover_leases(_held, _now, _worker.last_heartbeat) r;
+    -- Those whose lease ended first were put back by a sweep: read off the newest errors, because an index would cost every error.
+    select count(e.retry_at) as recovered, count(*) - count(e.retry_at) as dead into _swept
+    from (
+      select e.worker_id, e.kind, e.occurred_at, e.retry_at from queues.error e order by e.error_id desc limit 10000) e
+    where e.worker_id = _worker.worker_id and e.kind = 'lease_expired' and e.occurred_at >= _worker.last_heartbeat;
     insert into queues.loss as l (worker_id, hostname, pid, started_at, last_heartbeat, lost_at, recovered, dead)
-    values (_worker.worker_id, _worker.hostname, _worker.pid, _worker.started_at, _worker.last_heartbeat, _now, recovered, dead)
+    values (_worker.worker_id, _worker.hostname, _worker.pid, _worker.started_at, _worker.last_heartbeat, _now,
+      recovered + _swept.recovered, dead + _swept.dead)
     on conflict (worker_id, last_heartbeat) do update
-    set recovered = l.recovered + excluded.recovered, dead = l.dead + excluded.dead;
+    set recovered = l.recovered + recover_workers.recovered, dead = l.dead + recover_workers.dead;
     _room := _room - cardinality(_held);
     delete from queues.worker w
     where w.worker_id = _worker.worker_id

@@ -8,7 +8,8 @@ create or replace function queues.register_worker(
   queues text[] default null,
   type_prefixes text[] default null,
   concurrency integer default 1,
-  timeout interval default null)
+  timeout interval default null,
+  heartbeat interval default null)
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -24,20 +25,24 @@ begin
   end if;
   if timeout not between interval '5 seconds' and interval '1 day' then
     raise exception using errcode = 'QF400', message = 'timeout must be between 5 seconds and 1 day';
+  elsif heartbeat not between interval '10 milliseconds' and interval '1 day' then
+    raise exception using errcode = 'QF400', message = 'heartbeat must be between 10 milliseconds and 1 day';
   end if;
-  insert into queues.worker as w (worker_id, hostname, pid, version, queues, type_prefixes, concurrency, in_flight, idle,
-    started_at, last_heartbeat, timeout)
+  insert into queues.worker as w (worker_id, hostname, pid, version, queues, type_prefixes, concurrency, in_flight, running, idle,
+    started_at, last_heartbeat, timeout, heartbeat)
   values (worker_id, hostname, pid, version,
     coalesce(register_worker.queues, case when type_prefixes is null then array['default'] else '{}' end),
-    coalesce(type_prefixes, '{}'), concurrency, 0, false, _now, _now,
+    coalesce(type_prefixes, '{}'), concurrency, 0, 0, false, _now, _now,
     coalesce(register_worker.timeout,
-      (select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds')))
+      (select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds')),
+    coalesce(register_worker.heartbeat, interval '10 seconds'))
   on conflict (worker_id) do update
   set hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, queues = excluded.queues,
-      type_prefixes = excluded.type_prefixes, concurrency = excluded.concurrency, in_flight = 0, idle = false,
-      started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat, timeout = excluded.timeout;
+      type_prefixes = excluded.type_prefixes, concurrency = excluded.concurrency, in_flight = 0, running = 0, idle = false,
+      started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat, timeout = excluded.timeout,
+      heartbeat = excluded.heartbeat;
 end
 $$;
 
-comment on function queues.register_worker(text, text, integer, text, text[], text[], integer, interval) is
+comment on function queues.register_worker(text, text, integer, text, text[], text[], integer, interval, interval) is
   'Enters a worker into the registry. A worker takes a new id at every start.';
