@@ -196,6 +196,7 @@ def main() -> int:
     given = parser.parse_args()
     console = Console()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
+        Path(home).chmod(0o711)  # for the account of the server to pass
         server = EmbeddedServer(Path(home), settings={"shared_buffers": "1GB", "max_wal_size": "8GB"})
         server.start()
         postmaster = server.status().pid

@@ -177,6 +177,7 @@ def main() -> int:
         "autovacuum_naptime": "5s",
     }
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
+        Path(home).chmod(0o711)  # for the account of the server to pass
         server = EmbeddedServer(Path(home), version=given.pg, settings=durable)
         server.start()
         try:

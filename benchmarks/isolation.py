@@ -123,6 +123,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=4, help="tasks at once")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
+        Path(home).chmod(0o711)  # for the account of the server to pass
         server = EmbeddedServer(Path(home))
         server.start()
         try:

@@ -63,6 +63,7 @@ def main() -> int:
     given = parser.parse_args()
     configure("console", "warning")
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
+        Path(home).chmod(0o711)  # for the account of the server to pass
         server = EmbeddedServer(Path(home) / "server", version=given.pg, settings={"shared_buffers": "256MB"})
         url = server.start()
         try:

@@ -145,6 +145,7 @@ def about(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> int:
     given = arguments()
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
+        Path(home).chmod(0o711)  # for the account of the server to pass
         results, more = run(given, Path(home))
     judged = targets.evaluate(results)
     report.print_medians(console, results)

@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,7 @@ from time import monotonic
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.postgres.account import account_for, open_way
+from holdfast.postgres.account import account_for
 from support.database import Database
 from support.programs import needed
 
@@ -32,33 +33,33 @@ ignore_startup_parameters = extra_float_digits
 
 
 @contextmanager
-def pgbouncer(db: Database, directory: Path) -> Iterator[str]:
+def pgbouncer(db: Database) -> Iterator[str]:
     """The address of the database behind it."""
     program = needed("pgbouncer", "ensure-pgbouncer")
     address = conninfo_to_dict(db.dsn)
-    listen = _free_port()
-    users, configuration = directory / "users.txt", directory / "pgbouncer.ini"
-    users.write_text('"postgres" ""\n')
-    configuration.write_text(
-        CONFIGURATION.format(host=address["host"], port=address["port"], listen=listen, users=users)
-    )
     account = account_for(Path(str(address["host"])))  # it does not run as root either
-    open_way(configuration, account)
-    for path in (directory, users, configuration):
-        os.chown(path, account.uid, account.gid)
-    with subprocess.Popen(
-        [program, "-q", configuration],
-        stderr=subprocess.DEVNULL,
-        user=None if account.is_mine else account.uid,
-        group=None if account.is_mine else account.gid,
-        extra_groups=None if account.is_mine else [],
-    ) as process:
-        url = make_conninfo(db.dsn, host="127.0.0.1", port=listen, sslmode="disable")
-        try:
-            _wait(url)
-            yield url
-        finally:
-            process.kill()
+    listen = _free_port()
+    with tempfile.TemporaryDirectory(prefix="hf-") as name:
+        directory, users, configuration = Path(name), Path(name, "users.txt"), Path(name, "pgbouncer.ini")
+        users.write_text('"postgres" ""\n')
+        configuration.write_text(
+            CONFIGURATION.format(host=address["host"], port=address["port"], listen=listen, users=users)
+        )
+        for path in (directory, users, configuration):
+            os.chown(path, account.uid, account.gid)
+        with subprocess.Popen(
+            [program, "-q", configuration],
+            stderr=subprocess.DEVNULL,
+            user=None if account.is_mine else account.uid,
+            group=None if account.is_mine else account.gid,
+            extra_groups=None if account.is_mine else [],
+        ) as process:
+            url = make_conninfo(db.dsn, host="127.0.0.1", port=listen, sslmode="disable")
+            try:
+                _wait(url)
+                yield url
+            finally:
+                process.kill()
 
 
 def _free_port() -> int:

@@ -13,8 +13,10 @@ import psycopg
 import pytest
 
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres import EmbeddedServer, binaries, resolve_database_url
-from holdfast.postgres.account import Account, open_tree, open_way, private_directory
+from holdfast.postgres import EmbeddedServer, binaries, elsewhere, resolve_database_url
+from holdfast.postgres import account as account_module
+from holdfast.postgres.account import Account, private_directory
+from holdfast.postgres.elsewhere import programs_for
 from holdfast.postgres.installation import directories_read_by
 from holdfast.settings import Settings
 from support.server import DISPOSABLE, disposable_home
@@ -32,12 +34,24 @@ sys.stdin.read()
 # Drops to the account only after importing: the interpreter itself may be out of a plain user's reach.
 RUN_AS = """
 import os, sys
+from pathlib import Path
 import typer.rich_utils
 from holdfast.cli import main
+from holdfast.postgres import elsewhere
+programs = Path(sys.argv.pop(1))
+elsewhere.binaries = lambda _: programs
 uid, gid = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 os.setgroups([]); os.setgid(gid); os.setuid(uid)
 main()
 """
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
+
+
+def run_as(user: pwd.struct_passwd) -> list[str]:
+    programs = programs_for(Account(user.pw_uid, user.pw_gid), 18)
+    return [sys.executable, "-c", RUN_AS, str(programs), str(user.pw_uid), str(user.pw_gid)]
 
 
 @pytest.fixture
@@ -200,12 +214,91 @@ def test_a_socket_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
         private_directory(tmp_path / "link", Account(os.geteuid(), os.getegid()))
 
 
-def test_the_way_is_opened_no_further_than_passing_through(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    (closed / "place").mkdir(parents=True)
-    closed.chmod(0o700)
-    open_way(closed / "place", Account(12345, 12345))
-    assert stat.S_IMODE(closed.stat().st_mode) == 0o701
+@pytest.fixture
+def own_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Instead of the one below /var/lib."""
+    monkeypatch.setattr(elsewhere, "PLACE", home / "lib")
+    return home / "lib"
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Path:
+    """A directory that only root may enter, as /root is."""
+    place = tmp_path / "closed"
+    place.mkdir(mode=0o700)
+    return place
+
+
+def modes_above(path: Path) -> list[int]:
+    return [stat.S_IMODE(parent.stat().st_mode) for parent in path.parents]
+
+
+@as_root
+def test_below_a_closed_directory_the_data_is_elsewhere_and_no_mode_changes(
+    closed: Path, own_place: Path
+) -> None:
+    before = modes_above(closed / "home")
+    server = EmbeddedServer(closed / "home", settings=DISPOSABLE)
+    try:
+        assert ask(server.start(), "select 1") == 1
+        assert server.status().data.is_relative_to(own_place)
+        assert (closed / "home" / "postgres-18").resolve() == server.status().data.parent
+        server.stop()
+        assert ask(EmbeddedServer(closed / "home", settings=DISPOSABLE).start(), "select 1") == 1
+    finally:
+        server.stop("immediate")
+    assert modes_above(closed / "home") == before
+    assert len(list(own_place.glob("data-*"))) == 1
+
+
+@as_root
+def test_data_that_was_closed_off_later_is_refused_and_not_replaced(home: Path, own_place: Path) -> None:
+    server = EmbeddedServer(home / "data", settings=DISPOSABLE)
+    server.start()
+    server.stop()
+    (home / "data").chmod(0o700)
+    with pytest.raises(EmbeddedServerError, match=r"may not enter .*/data: run chmod o\+x"):
+        server.start()
+    assert not own_place.exists()
+
+
+@as_root
+def test_a_link_that_another_user_planted_is_not_followed(home: Path) -> None:
+    link = home / "postgres-18"
+    link.symlink_to(home)
+    os.chown(link, pwd.getpwnam("nobody").pw_uid, 0, follow_symlinks=False)
+    with pytest.raises(EmbeddedServerError, match=r"only .* may enter"):
+        EmbeddedServer(home).start()
+
+
+@as_root
+def test_programs_that_the_account_cannot_reach_are_copied_once(
+    closed: Path, own_place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = directories_read_by(18)
+    top = trees[0].parents[1]
+    for tree in trees:
+        shutil.copytree(tree, closed / tree.relative_to(top))
+    monkeypatch.setattr(elsewhere, "binaries", lambda _: closed / binaries().relative_to(top))
+    monkeypatch.setattr(
+        elsewhere, "directories_read_by", lambda _: [closed / tree.relative_to(top) for tree in trees]
+    )
+    before = modes_above(closed / "home")
+
+    nobody = pwd.getpwnam("nobody")
+    found = [programs_for(Account(nobody.pw_uid, nobody.pw_gid), 18) for _ in range(2)]
+
+    assert found[0] == found[1]
+    assert found[0].is_relative_to(own_place)
+    assert Account(nobody.pw_uid, nobody.pw_gid).may_run(found[0] / "initdb")
+    assert [one.name.partition("-")[0] for one in own_place.iterdir()] == ["programs"]
+    assert modes_above(closed / "home") == before
+
+
+@as_root
+def test_the_user_is_made_also_without_sbin_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+    account_module._create_system_user()  # it may exist already, which is no error
 
 
 def test_a_server_that_does_not_start_shows_the_end_of_its_log(home: Path) -> None:
@@ -228,14 +321,11 @@ def test_stopping_says_whether_there_was_anything_to_stop(home: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="every other test here runs as a plain user already")
 def test_a_plain_user_can_run_it(home: Path) -> None:
     user = pwd.getpwnam("nobody")
-    for tree in directories_read_by(18):
-        open_tree(tree, Account(user.pw_uid, user.pw_gid))
-    home.chmod(0o711)
     own = home / "own"
     own.mkdir()
     os.chown(own, user.pw_uid, user.pw_gid)
 
-    prefix = [sys.executable, "-c", RUN_AS, str(user.pw_uid), str(user.pw_gid), "postgres"]
+    prefix = [*run_as(user), "postgres"]
     options = ["--home", str(own)]
     try:
         url = subprocess.check_output([*prefix, "url", *options], text=True, cwd="/")
@@ -245,11 +335,10 @@ def test_a_plain_user_can_run_it(home: Path) -> None:
         subprocess.run([*prefix, "stop", *options], check=True, cwd="/")
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run it as somebody else")
+@as_root
 def test_a_home_of_another_user_is_refused_with_whose_it_is(running: EmbeddedServer) -> None:
     user = pwd.getpwnam("nobody")
-    prefix = [sys.executable, "-c", RUN_AS, str(user.pw_uid), str(user.pw_gid)]
-    command = [*prefix, "postgres", "start", "--home", str(running.home)]
+    command = [*run_as(user), "postgres", "start", "--home", str(running.home)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, cwd="/")
     assert refused.returncode == 5
     assert "belongs to holdfast" in refused.stderr

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +12,8 @@ from support.workshop import Workshop
 
 
 @pytest.fixture
-def pooled(db: Database, tmp_path: Path) -> Iterator[str]:
-    with pgbouncer(db, tmp_path) as url:
+def pooled(db: Database) -> Iterator[str]:
+    with pgbouncer(db) as url:
         yield url
 
 

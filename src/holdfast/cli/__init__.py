@@ -1,5 +1,6 @@
 """The command line: one file per noun, each with a `register` that adds its commands."""
 
+import signal
 import sys
 from typing import Annotated, Any
 
@@ -118,4 +119,6 @@ def main() -> None:
     """Run the command line, also where the locale cannot write what a payload holds."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    # A shell script starts background commands with SIGINT ignored, and Python then leaves it ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     app()

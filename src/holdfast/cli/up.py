@@ -1,7 +1,9 @@
 """holdfast up: everything on this machine, with an example application to watch."""
 
 import contextlib
+import importlib.metadata
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -73,10 +75,9 @@ def up(
 
 
 def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own: bool) -> None:
-    try:
-        from holdfast.http.server import Listen, bind, check  # noqa: PLC0415 - an extra
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(f"this needs {error.name}", hint="pip install 'holdfast[all]'") from error
+    _check_extras("web", "events", *(() if settings.database_url else ("embedded",)))
+    from holdfast.http.server import Listen, bind, check  # noqa: PLC0415 - an extra
+
     certificate: Path | None = None
     if own:
         from holdfast.http.certificate import own_certificate  # noqa: PLC0415 - as above
@@ -89,6 +90,30 @@ def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own
     with bind(listen) as bound, _database(settings) as url:
         migrate(url)
         _serve(settings, url, listen, bound, certificate)
+
+
+def _check_extras(*extras: str) -> None:
+    """Refuse to begin where a part would fail later because its packages are not installed."""
+    missing = sorted(extra for extra in extras if not all(map(_is_installed, _packages_of(extra))))
+    if missing:
+        raise ConfigurationError(
+            f"up needs extras that are not installed: {', '.join(missing)}",
+            hint=f"Run pip install 'holdfast[{','.join(missing)}]'.",
+        )
+
+
+def _packages_of(extra: str) -> list[str]:
+    needed = re.compile(rf"""([\w.-]+).*;.*\bextra\s*==\s*["']{extra}["']""")
+    lines = importlib.metadata.requires("holdfast") or []
+    return [match[1] for line in lines if (match := needed.match(line))]
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def _serve(
@@ -230,7 +255,7 @@ def _with_engine(url: str, work: Callable[[Engine], int]) -> int:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Whatever asks to stop ends everything in order: Ctrl-C, SIGTERM, and a terminal that is closed."""
+    """Ctrl-C, SIGTERM and, unless under nohup, a terminal that is closed end everything in order."""
 
     def stop(_: int, __: FrameType | None) -> None:
         _ignore_signals()
@@ -240,7 +265,8 @@ def _signals() -> Iterator[None]:
         signal.raise_signal(signal.SIGTERM)  # to us, or to the server while it runs
 
     before = {number: signal.signal(number, stop) for number in _ENDING}
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import shutil
 import stat
 import subprocess
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from pathlib import Path
 from holdfast.errors import EmbeddedServerError
 
 SYSTEM_USER = "holdfast"
+
+_ADMIN_PATH = "/usr/local/sbin:/usr/sbin:/sbin"  # not on PATH after su, and in many containers
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,16 @@ class Account:
             group=None if self.is_mine else self.gid,
             extra_groups=None if self.is_mine else [],
         )
+
+    def may_enter(self, directory: Path) -> bool:
+        """Whether the system lets it, whatever the reason: modes, groups, access lists, mounts."""
+        return self.is_mine or self.run("sh", "-c", 'cd "$0"', directory, cwd=Path("/")).returncode == 0
+
+    def may_run(self, program: Path) -> bool:
+        try:
+            return self.is_mine or self.run(program, "--version", cwd=Path("/")).returncode == 0
+        except PermissionError:
+            return False
 
     def write(self, path: Path, text: str) -> None:
         """Write a file with the rights of the account: root would follow a link that it has planted."""
@@ -79,52 +92,19 @@ def _system_account() -> Account:
 
 
 def _create_system_user() -> None:
-    command = ["useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent"]
+    useradd = shutil.which("useradd", path=f"{os.environ.get('PATH', os.defpath)}:{_ADMIN_PATH}")
+    command = [useradd or "useradd", "--system", "--no-create-home", "--home-dir", "/nonexistent"]
     command += ["--shell", "/usr/sbin/nologin", SYSTEM_USER]
     already_exists = 9  # another process was faster
-    try:
-        made = subprocess.run(command, capture_output=True, text=True)  # noqa: PLW1510 - judged below
-    except FileNotFoundError:
+    if useradd is None:
         made = subprocess.CompletedProcess(command, 127, stderr="useradd is not installed")
+    else:
+        made = subprocess.run(command, capture_output=True, text=True)  # noqa: PLW1510 - judged below
     if made.returncode not in {0, already_exists}:
         raise EmbeddedServerError(
             f"PostgreSQL does not run as root, and the user {SYSTEM_USER} could not be created "
             f"({made.stderr.strip()}): create it, run as another user, or set DATABASE_URL"
         )
-
-
-def open_way(place: Path, account: Account) -> None:
-    """Let the account pass through the directories above a place; they stay unlistable."""
-    if account.is_mine:
-        return
-    for directory in reversed(place.resolve().parents):
-        _grant(directory, account, 0o1)
-
-
-def open_tree(tree: Path, account: Account) -> None:
-    """Let the account read an installation that was unpacked under a strict umask."""
-    open_way(tree, account)
-    if account.is_mine or _allows(tree.stat(), account, 0o5):
-        return
-    for path in [tree, *tree.rglob("*")]:
-        executable = path.is_dir() or path.stat().st_mode & stat.S_IXUSR
-        _grant(path, account, 0o5 if executable else 0o4)
-
-
-def _grant(path: Path, account: Account, bits: int) -> None:
-    status = path.stat()
-    if not _allows(status, account, bits):
-        path.chmod(stat.S_IMODE(status.st_mode) | bits << _shift(status, account))
-
-
-def _allows(status: os.stat_result, account: Account, bits: int) -> bool:
-    return (status.st_mode >> _shift(status, account)) & bits == bits
-
-
-def _shift(status: os.stat_result, account: Account) -> int:
-    if status.st_uid == account.uid:
-        return 6
-    return 3 if status.st_gid == account.gid else 0
 
 
 def private_directory(path: Path, account: Account) -> Path:

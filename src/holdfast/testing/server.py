@@ -66,6 +66,7 @@ def disposable_server(version: int = EMBEDDED_VERSION) -> Iterator[EmbeddedServe
 def disposable_home(version: int = EMBEDDED_VERSION, place: Path = _DISK) -> Iterator[Path]:
     """A short path whose server, if any, is stopped and removed at the end, even by kill -9."""
     home = Path(tempfile.mkdtemp(prefix="hf-", dir=place))
+    home.chmod(0o711)  # under root the server has an account of its own, which has to pass
     # -P: the guard's own directory must not stand before the library.
     command = [sys.executable, "-P", guard.__file__, str(home), str(version)]
     with subprocess.Popen(
