@@ -14,41 +14,43 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = tests/sql tests/migrations tests/plans tests/concurrency/test_model.py
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test programs test-18 test-16 test-15 test-all torture planted torture-web check format bench bench-outbox bench-isolation bench-start bench-peers docs dist lock clean
+.PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture planted torture-web check format bench bench-outbox bench-isolation bench-start bench-peers docs dist lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Holdfast needs Python 3.11 or later. Name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-up: $(VENV) ## start everything with an example application: PostgreSQL, worker, dispatcher, dashboard
+up: $(VENV) ## start PostgreSQL, a worker, a dispatcher, the dashboard and an example application; Ctrl-C stops them
 	@$(BIN)/holdfast up
 
-test: test-$(PG) ## run the tests; PG=18 (default), 16, 15 or all; ARGS="-k claim" goes to pytest
+test: SELECTED = -m 'not full'
+test: suite-$(PG) ## run the first look, a few minutes, nothing to install; ARGS="-k claim" goes to pytest, PG as below
 
-test-18: $(VENV) programs
-	HOLDFAST_TEST_PG=18 $(PYTEST) $(ARGS)
+test-full: programs suite-$(PG) ## run all tests, also with brokers and a browser; PG=18 (default), 16, 15 or all
 
-test-16: $(VENV)
-	HOLDFAST_TEST_PG=16 $(PYTEST) $(ARGS)
-
-# Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
-programs:
-	@for program in pgbouncer faketime nats-server rabbitmq chromium axe; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
+suite-18 suite-16: suite-%: $(VENV)
+	HOLDFAST_TEST_PG=$* $(PYTEST) $(SELECTED) $(ARGS)
 
 # Without PostgreSQL 15 its run counts as skipped, except where CI says that nothing may be skipped.
-test-15: $(VENV)
-	@if tools/ensure-postgres-15; then HOLDFAST_TEST_PG=15 $(PYTEST) $(ARGS); \
+suite-15: $(VENV)
+	@if tools/ensure-postgres-15; then HOLDFAST_TEST_PG=15 $(PYTEST) $(SELECTED) $(ARGS); \
 	elif [ "$${CI:-}" = true ]; then exit 1; fi
 
 # Only the SQL can differ between servers, so the older ones run only what tests it; the largest tables and all orders
 # of two sessions are for one version.
-test-all: test-18
-	$(MAKE) test-16 test-15 ARGS="$(SQL_TESTS) -k 'not 1000000' $(ARGS)"
+suite-all: suite-18
+	$(MAKE) suite-16 suite-15 SELECTED="$(SELECTED)" ARGS="$(SQL_TESTS) -k 'not 1000000' $(ARGS)"
+
+# Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
+programs:
+	@for program in pgbouncer faketime nats-server rabbitmq chromium axe; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
 
 torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	$(if $(ARGS),,$(MAKE) planted ARGS=)

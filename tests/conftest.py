@@ -1,7 +1,7 @@
 """For tests of the engine: `tx` (rolled back) for functions, `db` (a clone) for everything else."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -17,7 +17,19 @@ pytest_plugins = ["holdfast.testing", "pytester"]
 
 TEMPLATE = "holdfast_template"
 
+FULL = {"ground", "browser", "axe", "faketime", "jetstream", "pooled", "rabbit"}
+"""Fixtures of the full suite: a fleet on a durable server, or a program that pip does not install."""
 
+
+def mark_the_longer(items: list[pytest.Item]) -> None:
+    """What needs such a fixture is for `make test-full`, unless it is marked for the first look."""
+    for item in items:
+        wanted = FULL.intersection(getattr(item, "fixturenames", ()))
+        if wanted and not item.get_closest_marker("first_look"):
+            item.add_marker("full")
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at -m
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is not for every day: skipped is only what this machine cannot do."""
     wanted = {
@@ -29,6 +41,39 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if away:
         config.hook.pytest_deselected(items=away)
         items[:] = [item for item in items if item not in away]
+    mark_the_longer(items)
+
+
+_left_out = pytest.StashKey[int]()
+LEFT_OUT = "left_out"
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Count those of the full suite, which `make test` leaves out by their marker."""
+    for item in items:
+        if item.get_closest_marker("full"):
+            item.config.stash[_left_out] = item.config.stash.get(_left_out, 0) + 1
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, object, object]:
+    """Under xdist only the processes that run the tests know, and each of them knows all of it."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output[LEFT_OUT] = session.config.stash.get(_left_out, 0)
+    return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[_left_out] = getattr(node, "workeroutput", {}).get(LEFT_OUT, 0)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash.get(_left_out, 0):
+        terminalreporter.write_line(
+            f"Left out: {left_out} tests of the full suite. make test-full runs them too."
+        )
 
 
 @pytest.fixture(scope="session")

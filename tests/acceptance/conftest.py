@@ -11,6 +11,7 @@ from acceptance.trial import LEVEL, belongs, record_with
 HERE = Path(__file__).parent
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what is too long for the everyday suite, or not part of the quick run."""
     others = [item for item in items if HERE in item.path.parents and not _is_wanted(item)]

@@ -14,6 +14,7 @@ PROMISE = LEASE + 2.0
 WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
 
 
+@pytest.mark.first_look
 @trial("P1", "P2", "P3", "P5", quick=True)
 @pytest.mark.timeout(600 if FULL else 120)
 def test_nothing_acknowledged_is_lost_while_workers_are_killed_every_two_seconds(ground: Ground) -> None:

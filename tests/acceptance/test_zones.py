@@ -59,6 +59,7 @@ def test_none_is_missing_and_none_double() -> None:
     assert total > 10_000
 
 
+@pytest.mark.full
 @trial("P10")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("zone", WALKED)

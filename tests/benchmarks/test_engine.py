@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from support.documents import ROOT
 
 
+@pytest.mark.full
 def test_the_engine_can_be_measured_against_its_floor() -> None:
     command = [sys.executable, "-m", "benchmarks.engine", "drain", "limits", "enqueue", "--scale", "0.01"]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=90)

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from support.documents import ROOT
 
 
+@pytest.mark.full
 def test_a_process_of_its_own_can_be_measured() -> None:
     command = [
         sys.executable,

@@ -36,6 +36,7 @@ def _run(command: list[str], environment: dict[str, str], cwd: Path) -> str:
     return ran.stdout
 
 
+@pytest.mark.full
 def test_the_page_about_psql_runs_as_printed(environment: dict[str, str], tmp_path: Path) -> None:
     found = blocks((DOCS / "howto" / "work-from-psql.md").read_text())
     commands = [text for language, text in found if language == "sh"]

@@ -38,6 +38,7 @@ def test_every_field_of_what_ran_is_described() -> None:
     assert described("Ran") == {field.name for field in dataclasses.fields(Ran)}
 
 
+@pytest.mark.full
 def test_the_project_on_the_page_runs_as_printed(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, server: EmbeddedServer
 ) -> None:

@@ -22,14 +22,17 @@ def machine() -> Iterator[dict[str, str]]:
         yield environment | {"PATH": f"{BIN}:{environment['PATH']}"}
 
 
-PAGES = [ROOT / "README.md", DOCS / "tutorial" / "fifteen-minutes.md"]
+PAGES = [
+    ROOT / "README.md",
+    pytest.param(DOCS / "tutorial" / "fifteen-minutes.md", marks=pytest.mark.full),
+]
 MORE_PAGES = [DOCS / "tutorial" / "order-payment-shipment.md", DOCS / "howto" / "keep-the-database-small.md"]
 """For a release. What they show is tested more quickly elsewhere."""
 
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    "page", PAGES + (MORE_PAGES if os.environ.get("HOLDFAST_RELEASE") else []), ids=name_of
+    "page", [*PAGES, *(MORE_PAGES if os.environ.get("HOLDFAST_RELEASE") else [])], ids=name_of
 )
 def test_a_page_runs_as_printed(page: Path, machine: dict[str, str], tmp_path: Path) -> None:
     with walking(tmp_path, machine) as walk:

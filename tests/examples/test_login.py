@@ -75,6 +75,7 @@ async def test_somebody_logs_in_with_the_mailed_code(db: Database, login: Any) -
     assert code not in str(stored)
 
 
+@pytest.mark.full
 async def test_a_provider_that_fails_at_first_is_asked_again(
     db: Database, login: Any, resend: ResendServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_one_line_in_conftest_is_enough(project: pytest.Pytester) -> None:
     result.assert_outcomes(passed=5)
 
 
+@pytest.mark.full
 def test_tests_run_in_parallel_on_a_given_server_and_leave_nothing(
     project: pytest.Pytester, given_server: None, server: EmbeddedServer
 ) -> None:
@@ -184,6 +185,7 @@ def test_a_project_adds_its_own_tables_once(project: pytest.Pytester, given_serv
     project.runpytest_subprocess().assert_outcomes(passed=2)
 
 
+@pytest.mark.full
 def test_what_a_killed_run_left_on_a_given_server_is_removed_by_the_next(
     project: pytest.Pytester, given_server: None, server: EmbeddedServer
 ) -> None:

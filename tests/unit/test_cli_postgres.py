@@ -46,6 +46,7 @@ def test_status_creates_nothing(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.full
 def test_url_starts_the_server_and_prints_only_its_address(home: Path) -> None:
     printed = holdfast("postgres", "url", home=home)
     assert printed.stderr == ""

@@ -119,6 +119,7 @@ def test_variables_meant_for_other_servers_do_not_lead_astray(
     assert ask(running.start(), "select 1") == 1
 
 
+@pytest.mark.full
 def test_two_processes_that_start_it_at_once_share_one_server(home: Path) -> None:
     command = [*CLI, "postgres", "start", "--json", "--home", str(home)]
     starters = [subprocess.Popen(command, stdout=subprocess.PIPE) for _ in range(3)]
@@ -127,6 +128,7 @@ def test_two_processes_that_start_it_at_once_share_one_server(home: Path) -> Non
     assert len({json.loads(output)["pid"] for output in outputs}) == 1
 
 
+@pytest.mark.full
 def test_it_outlives_a_starter_that_is_killed_with_its_whole_group(home: Path) -> None:
     command = [sys.executable, "-c", START_AND_WAIT, str(home)]
     with subprocess.Popen(
@@ -138,6 +140,7 @@ def test_it_outlives_a_starter_that_is_killed_with_its_whole_group(home: Path) -
     assert ask(url, "select 1") == 1
 
 
+@pytest.mark.full
 def test_it_keeps_no_pipe_of_its_starter_open(home: Path) -> None:
     command = [*CLI, "postgres", "url", "--home", str(home)]
     url = subprocess.check_output(command, text=True, timeout=60)
@@ -152,6 +155,7 @@ def test_it_starts_again_after_being_killed_and_has_lost_nothing(home: Path) -> 
     assert ask(server.start(), "select n from kept") == 7
 
 
+@pytest.mark.full
 def test_a_stale_pid_file_that_names_another_living_process_does_not_keep_it_from_starting(
     home: Path,
 ) -> None:
@@ -171,6 +175,7 @@ def test_a_stale_pid_file_that_names_another_living_process_does_not_keep_it_fro
         assert postmaster_pid(server) != other.pid
 
 
+@pytest.mark.full
 def test_an_initialisation_that_was_cut_short_is_done_again(home: Path) -> None:
     server = EmbeddedServer(home, settings=DISPOSABLE)
     server._prepare()
@@ -178,6 +183,7 @@ def test_an_initialisation_that_was_cut_short_is_done_again(home: Path) -> None:
     assert ask(server.start(), "select 1") == 1
 
 
+@pytest.mark.full
 def test_a_deep_home_gets_a_short_socket_path(home: Path) -> None:
     deep = home.joinpath(*["directory"] * 15)
     server = EmbeddedServer(deep, settings=DISPOSABLE)
@@ -190,6 +196,7 @@ def test_a_deep_home_gets_a_short_socket_path(home: Path) -> None:
         shutil.rmtree(server._socket_directory)
 
 
+@pytest.mark.full
 def test_a_home_whose_name_means_something_to_a_shell_works(home: Path) -> None:
     server = EmbeddedServer(home / """it's "my" $HOME, `id`""", settings=DISPOSABLE)
     url = server.start()

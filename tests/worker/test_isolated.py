@@ -119,6 +119,7 @@ async def test_a_handler_runs_in_a_warm_child_with_a_session_of_its_own(works: W
     assert another["pid"] != found["pid"], "a child that has served long enough is replaced"
 
 
+@pytest.mark.full
 async def test_every_hostile_handler_ends_as_its_own_kind_and_touches_nobody_else(
     works: Workshop, tmp_path: Path
 ) -> None:
@@ -169,6 +170,7 @@ async def test_every_hostile_handler_ends_as_its_own_kind_and_touches_nobody_els
     assert "File too large" in errors["handler_error, of a limit"]["message"]
 
 
+@pytest.mark.full
 async def test_what_a_run_has_left_behind_ends_with_it(works: Workshop, tmp_path: Path) -> None:
     async with works.working(process_pool=1, worker_concurrency=1):
         row = await works.ended(hostile.leave_grandchild.enqueue(str(tmp_path / "one")))
@@ -234,6 +236,7 @@ async def test_an_application_that_no_child_can_import_says_so(shop: Workshop) -
     assert "global name of a module" in error["message"]
 
 
+@pytest.mark.full
 async def test_a_keeper_that_is_killed_takes_its_runs_along_and_is_replaced(
     works: Workshop, tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ async def test_signals_are_obeyed_while_a_handler_blocks_the_event_loop(
     assert (await shop.becomes(task_id, "pending"))["attempt"] == 0
 
 
+@pytest.mark.full
 async def test_a_worker_that_a_handler_blocks_past_its_limit_fails_the_task_and_ends(
     shop: Workshop, directory: Path
 ) -> None:
@@ -149,6 +150,7 @@ async def test_a_worker_that_a_handler_blocks_past_its_limit_fails_the_task_and_
     assert "in stuck" in "".join(process.read)  # where it hangs
 
 
+@pytest.mark.full
 async def test_sys_exit_in_a_task_of_a_handlers_own_does_not_end_the_worker(
     shop: Workshop, directory: Path
 ) -> None:
@@ -162,6 +164,7 @@ async def test_sys_exit_in_a_task_of_a_handlers_own_does_not_end_the_worker(
     assert process.lines("exit_refused")
 
 
+@pytest.mark.full
 async def test_threads_that_a_handler_has_left_behind_do_not_keep_the_process(
     shop: Workshop, directory: Path
 ) -> None:

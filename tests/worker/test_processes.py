@@ -187,6 +187,7 @@ async def test_real_workers_are_replaced_and_end_with_their_supervisor(
     assert left == [(row["worker_id"],)]  # the one that could not say farewell
 
 
+@pytest.mark.full
 async def test_no_worker_outlives_a_supervisor_that_was_killed(shop: Workshop, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APPLICATION)
     arguments = ["worker", "shop:app", "--queues", "work", "--processes", "2"]
