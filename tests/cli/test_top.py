@@ -15,7 +15,7 @@ from holdfast.cli.top import Rates, rates_between
 from holdfast.engine import Engine
 from holdfast.model import ActivityCount, NewTask
 from support.clock import NOON
-from support.command import HOLDFAST
+from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import run
 from support.database import Database
 
@@ -84,7 +84,11 @@ def test_it_is_live_in_a_terminal_until_it_is_ended(busy: Engine, db: Database, 
     ours, theirs = pty.openpty()
     environment = os.environ | {"DATABASE_URL": db.dsn, "TERM": "xterm", "COLUMNS": "150", "LINES": "50"}
     with subprocess.Popen(
-        [HOLDFAST, "top", "--interval", "0.2"], stdin=theirs, stdout=theirs, stderr=theirs, env=environment
+        [*IGNORING_INTERRUPTS, HOLDFAST, "top", "--interval", "0.2"],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=environment,
     ) as process:
         os.close(theirs)
         try:

@@ -3,16 +3,13 @@
 import os
 import signal
 import subprocess
-import sys
-from pathlib import Path
 
 from holdfast.engine import Engine
 from holdfast.model import Held, NewTask
 from support.clock import Clock
+from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer
 from support.database import Database
-
-COMMAND = str(Path(sys.executable).with_name("holdfast"))
 
 
 def test_the_fleet_is_shown_with_its_leader_and_who_is_silent(
@@ -71,7 +68,9 @@ def test_a_reader_may_look(db: Database, holdfast: Holdfast) -> None:
 def test_it_goes_on_until_it_is_interrupted(db: Database, engine: Engine) -> None:
     engine.register_worker("w1", "node-1")
     watching = subprocess.Popen(
-        [COMMAND, "workers", "--watch"], env=os.environ | {"DATABASE_URL": db.dsn}, stdout=subprocess.PIPE
+        [*IGNORING_INTERRUPTS, HOLDFAST, "workers", "--watch"],
+        env=os.environ | {"DATABASE_URL": db.dsn},
+        stdout=subprocess.PIPE,
     )
     assert watching.stdout
     with watching.stdout as shown:

@@ -1,6 +1,5 @@
 """The release on a machine that has nothing: installed from its wheel, used as printed, typed."""
 
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -94,7 +93,7 @@ def test_a_page_runs_as_printed_from_its_first_line(
 ) -> None:
     """In an empty directory beside the unpacked source archive."""
     [archive] = release.glob("*.tar.gz")
-    shutil.unpack_archive(archive, place, filter="data")
+    import_module("dist").unpack(archive, place)
     (place / archive.name.removesuffix(".tar.gz")).rename(place / "holdfast")
     here = place / "empty"
     here.mkdir()
@@ -113,6 +112,8 @@ def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str
     for command, extra in (("serve", "web"), ("dispatch", "events")):
         said = run(machine, "env", "DATABASE_URL=postgresql://nowhere.invalid/x", "holdfast", command, code=2)
         assert f"pip install 'holdfast[{extra}]'" in said
+    [line] = run(machine, "holdfast", "up", code=2).splitlines()
+    assert "pip install 'holdfast[embedded,events,web]'" in line
 
 
 def test_a_users_project_is_checked_strictly(machine: dict[str, str], wheel: str, place: Path) -> None:

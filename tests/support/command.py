@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 HOLDFAST = Path(sys.executable).with_name("holdfast")
+IGNORING_INTERRUPTS = ("sh", "-c", "trap '' INT; exec \"$@\"", "sh")
+"""Before a command: it starts with SIGINT ignored, as a script starts those in the background."""
 
 
 class Command:
@@ -52,7 +54,7 @@ def holdfast(*arguments: str, cwd: Path, **variables: str) -> Iterator[Command]:
     """Ended at the end of the block, with all that it started, if it is still there."""
     environment = os.environ | {"HOLDFAST_LOG_FORMAT": "json", "PYTHONUNBUFFERED": "1"} | variables
     with subprocess.Popen(
-        [HOLDFAST, *arguments],
+        [*IGNORING_INTERRUPTS, HOLDFAST, *arguments],
         cwd=cwd,
         env=environment,
         stderr=subprocess.PIPE,
