@@ -15,7 +15,7 @@ from holdfast.errors import EmbeddedServerError
 from holdfast.postgres.account import Account
 from holdfast.postgres.installation import WHEEL, binaries, directories_read_by
 
-PLACE = Path("/var/lib/holdfast")
+PLACE = Path("/var/lib/holdfast-postgres")
 
 
 def link_elsewhere(place: Path, account: Account) -> None:
