@@ -50,6 +50,7 @@ def states_of(call: Call) -> list[str]:
 
 @trial("P7", quick=True)
 @pytest.mark.timeout(900)
+@pytest.mark.full
 def test_a_call_whose_answer_was_lost_can_be_repeated_whatever_it_was(db: Database) -> None:
     """Whether it was done or not, after the second call all is as after one."""
     stage = Stage(db.connect())

@@ -19,7 +19,7 @@ from support.interleaving import Call, Side, Steps, Theatre
 from support.stage import Stage
 
 EVERY_SCHEDULE = bool(os.environ.get("HOLDFAST_EVERY_SCHEDULE"))
-FIRST_LOOK = {"claim", "finish succeeded", "cancel", "sweep"}
+FIRST_LOOK = {"claim", "finish succeeded", "sweep"}
 """Paired with every other call also by `make test`; every call is by `make test-full`."""
 GATED = {"ready", "lease", "outcome", "deletion", "task_key"}
 

@@ -23,6 +23,7 @@ def blocks() -> dict[str, str]:
     return {text.splitlines()[0].removeprefix("# "): text for text in named}
 
 
+@pytest.mark.full
 def test_a_message_is_sent_to_the_mailbox(db: Database, tmp_path: Path) -> None:
     for name in ("shop.py", "main.py"):
         (tmp_path / name).write_text(blocks()[name])

@@ -154,6 +154,7 @@ def test_flask(db: Database, example: Callable[[str], Any]) -> None:
     assert client.get(f"/tasks/{task_id}").json == {"status": "succeeded"}
 
 
+@pytest.mark.full
 def test_django(db: Database) -> None:
     script = """
         import os

@@ -136,6 +136,7 @@ async def test_a_code_is_good_for_a_few_guesses(db: Database, login: Any) -> Non
     ]
 
 
+@pytest.mark.full
 async def test_a_code_is_good_for_some_minutes(db: Database, login: Any) -> None:
     async with visitor(login) as client:
         begun = await ask(client)

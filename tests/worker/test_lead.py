@@ -274,6 +274,7 @@ async def test_of_two_workers_one_leads(shop: Workshop) -> None:
         assert not shop.lines("leading", worker_id=other.worker_id)
 
 
+@pytest.mark.full
 async def test_a_worker_that_stops_hands_over_before_its_handlers_have_ended(shop: Workshop) -> None:
     gate = asyncio.Event()
 

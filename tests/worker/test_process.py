@@ -123,6 +123,7 @@ async def test_the_second_signal_ends_it_at_once(shop: Workshop, directory: Path
     assert (await shop.becomes(task_id, "pending"))["attempt"] == 0
 
 
+@pytest.mark.full
 async def test_signals_are_obeyed_while_a_handler_blocks_the_event_loop(
     shop: Workshop, directory: Path
 ) -> None:

@@ -167,6 +167,7 @@ async def echo() -> str:
 """
 
 
+@pytest.mark.full
 async def test_real_workers_are_replaced_and_end_with_their_supervisor(
     shop: Workshop, tmp_path: Path
 ) -> None:

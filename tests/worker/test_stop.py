@@ -122,6 +122,7 @@ async def test_what_waits_for_room_is_given_back_before_the_others_end(
     assert sorted([await handle.astatus() for handle in handles]) == ["pending", "pending", "succeeded"]
 
 
+@pytest.mark.full
 async def test_a_task_that_another_session_has_locked_does_not_keep_the_others_from_going_back(
     shop: Workshop,
 ) -> None:
