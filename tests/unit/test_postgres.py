@@ -41,7 +41,7 @@ from pkgutil import walk_packages
 for package in map(import_module, ("typer", "rich", "psycopg", "psycopg_binary")):
     for module in walk_packages(package.__path__, f"{package.__name__}."):
         if "__main__" not in module.name:
-            with suppress(ImportError):
+            with suppress(Exception):  # for Windows only, or an extra
                 import_module(module.name)
 from holdfast.cli import main
 from holdfast.postgres import elsewhere
