@@ -10,7 +10,7 @@ from holdfast.model import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, NewTask, O
 from holdfast.recurrence import Cron, Every
 from holdfast.task import Task
 
-# What acts with the rights of the database is asked for by those who have them, and not by workers.
+# What acts with the rights of the database is added by a login that has them: no application declares it.
 DECLARABLE = ("python", "process", "command")
 
 
@@ -73,7 +73,7 @@ def check_times(schedule: NewSchedule, tz: str | None) -> None:
 def _call(task: Task[..., Any, Any], arguments: Mapping[str, Any]) -> NewTask:
     if task.handler.executor not in DECLARABLE:
         raise InvalidArgument(
-            f"its executor is {task.handler.executor}, which workers may not schedule",
+            f"its executor is {task.handler.executor}, which an application cannot declare a schedule for",
             hint="Add it with holdfast schedules add, as a login that has holdfast_process.",
         )
     call = task.call(**arguments)

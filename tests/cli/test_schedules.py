@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,52 @@ def test_a_schedule_is_removed(schedules: Any) -> None:
 
     assert schedules("remove", "nightly").stdout == "Schedule nightly is removed.\n"
     assert "no schedule" in schedules("list").stderr
+
+
+SHOP = """
+from holdfast import App
+
+app = App(name="shop")
+
+@app.schedule("0 * * * *", name="nightly")
+@app.task("report.make")
+def make() -> None: ...
+"""
+
+
+def test_the_schedules_of_an_application_are_applied_by_a_client(
+    db: Database, elsewhere: Path, holdfast: Holdfast
+) -> None:
+    (elsewhere / "hourly_shop.py").write_text(SHOP)
+    client = db.dsn_as("holdfast_client")
+
+    applied = run("schedules", "apply", "hourly_shop:app", "--json", url=client)
+    assert answer(applied) == {"schedules": [{"name": "nightly", "verdict": "added"}]}
+    assert "unchanged" in run("schedules", "apply", "hourly_shop:app", url=client).stdout
+    (found,) = answer(holdfast("schedules", "list", "--json"))["schedules"]
+    assert (found["namespace"], found["declared_by"]) == ("holdfast_client_login", "shop")
+    worker = run("schedules", "apply", "hourly_shop:app", url=db.dsn_as("holdfast_worker"))
+    assert worker.exit_code == 7
+
+
+def test_applying_a_name_that_is_taken_fails(db: Database, elsewhere: Path, holdfast: Holdfast) -> None:
+    (elsewhere / "hourly_shop.py").write_text(SHOP)
+    holdfast("schedules", *HOURLY, "--queue", "other")
+
+    taken = holdfast("schedules", "apply", "hourly_shop:app")
+    assert (taken.exit_code, "another name" in taken.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["show", "pause", "resume", "run", "remove"])
+def test_an_ambiguous_name_needs_a_namespace(db: Database, holdfast: Holdfast, command: str) -> None:
+    holdfast("schedules", *HOURLY)
+    run("schedules", *HOURLY, url=db.dsn_as("holdfast_client"))
+
+    unclear = holdfast("schedules", command, "nightly")
+    assert (unclear.exit_code, "exists in 2 namespaces" in unclear.stderr) == (2, True)
+    assert "--namespace" in unclear.stderr
+    named = holdfast("schedules", command, "nightly", "--namespace", "holdfast_client_login")
+    assert named.exit_code == 0
 
 
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "remove", "run"])

@@ -2,7 +2,7 @@
 
 from holdfast.engine import Engine
 from holdfast.http.access import hash_of
-from support.commands import Holdfast, answer
+from support.commands import Holdfast, answer, run
 from support.database import Database
 
 
@@ -26,6 +26,17 @@ def test_without_a_scope_it_may_read(engine: Engine, holdfast: Holdfast) -> None
     found = engine.check_token(hash_of(made["token"]))
     assert found
     assert found.scopes == ["read"]
+
+
+def test_a_token_has_a_namespace_of_its_own_or_the_one_given(db: Database, holdfast: Holdfast) -> None:
+    holdfast("tokens", "create", "shop")
+    holdfast("tokens", "create", "bank", "--namespace", "bank_web")
+    listed = answer(holdfast("tokens", "list", "--json"))["tokens"]
+    assert [token["namespace"] for token in listed] == ["bank_web", "token:shop"]
+
+    operator = db.dsn_as("holdfast_operator")
+    refused = run("tokens", "create", "x", "--namespace", "bank_web", url=operator)
+    assert (refused.exit_code, "holdfast_owner" in refused.stderr) == (7, True)
 
 
 def test_no_token_is_no_error(holdfast: Holdfast) -> None:

@@ -1,6 +1,7 @@
 """POST /v1/tasks and /v1/tasks/batch."""
 
 from typing import Any
+from unittest.mock import ANY
 from uuid import UUID
 
 import httpx
@@ -8,7 +9,8 @@ import pytest
 
 from holdfast import App
 from holdfast.engine import Engine
-from holdfast.model import TaskStatus
+from holdfast.http.access import hash_of, new_token
+from holdfast.model import NewTask, TaskStatus
 from support.database import Database
 from support.web import Web
 
@@ -37,6 +39,62 @@ def test_a_key_makes_one_task_and_may_not_mean_two_things(shop: httpx.Client) ->
     assert (again.status_code, again.json()["created"]) == (200, False)
     assert again.json()["task_id"] == first.json()["task_id"]
     assert (other.status_code, other.json()["code"]) == (409, "QF409")
+
+
+def token_client(web: Web, name: str, **more: Any) -> httpx.Client:
+    token = new_token()
+    web.engine.create_token(name, ["enqueue"], hash_of(token), **more)
+    return httpx.Client(base_url=web.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/tasks/batch"])
+def test_the_same_key_of_another_token_is_another_task_with_a_ticket_of_its_own(web: Web, path: str) -> None:
+    def ask(client: httpx.Client, amount: int) -> dict[str, Any]:
+        body = {"type": "billing.tokens", "payload": {"amount": amount}}
+        if path.endswith("batch"):
+            answer = client.post(path, json=[{**body, "idempotency_key": path}])
+            return dict(answer.raise_for_status().json()["tasks"][0])
+        answer = client.post(path, json=body, headers={"Idempotency-Key": path})
+        return dict(answer.raise_for_status().json())
+
+    with token_client(web, f"alice {path}") as alice, token_client(web, f"bob {path}") as bob:
+        mine, theirs = ask(alice, 7), ask(bob, 7)
+        assert (theirs["created"], theirs["task_id"] == mine["task_id"]) == (True, False)
+        assert mine["task_id"] not in theirs["wait_url"]
+        assert ask(alice, 7) == mine | {"created": False, "wait_url": ANY}
+    with token_client(web, f"carol {path}") as carol:
+        assert ask(carol, 8)["created"], "another payload under another's key is no conflict"
+
+
+def test_an_open_transaction_of_another_namespace_keeps_no_token_waiting(web: Web) -> None:
+    other = web.database.connect("holdfast_client", autocommit=False)
+    Engine(other).enqueue(NewTask("billing.open", idempotency_key="k"))
+    with token_client(web, "dora") as dora:
+        body = {"type": "billing.open", "payload": {}}
+        answer = dora.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 201
+    other.rollback()
+
+
+def test_a_token_may_be_bound_to_the_namespace_of_a_login(web: Web, engine: Engine) -> None:
+    client = Engine(web.database.connect("holdfast_client"))
+    with token_client(web, "bound", namespace="holdfast_client_login") as bound:
+        answer = bound.post("/v1/tasks", json={"type": "billing.bound"}, headers={"Idempotency-Key": "b"})
+    task_id = UUID(answer.json()["task_id"])
+    task = client.task_status(task_id)
+    assert task
+    assert (task.namespace, task.enqueued_by) == ("holdfast_client_login", "holdfast_web_login")
+    assert client.ask(NewTask("billing.bound", {}, idempotency_key="b")).task_id == task_id
+
+
+def test_a_token_made_over_http_says_its_namespace(admin: httpx.Client) -> None:
+    def make(**more: str) -> httpx.Response:
+        return admin.post("/v1/tokens", json={"name": "made", "scopes": ["enqueue"], **more})
+
+    made = make().raise_for_status().json()["token_id"]
+    listed = admin.get("/v1/tokens").json()["tokens"]
+    assert [token["namespace"] for token in listed if token["token_id"] == made] == ["token:made"]
+    assert make(namespace="somebody_elses").status_code == 403
 
 
 def test_a_number_keeps_every_digit_on_its_way(shop: httpx.Client, web: Web) -> None:

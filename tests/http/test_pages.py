@@ -239,6 +239,21 @@ def test_schedules_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None
     assert anna.post("/schedules/explode", name="nightly", reason="x").status_code == 404
 
 
+def test_schedules_of_one_name_are_told_apart_by_their_namespace(
+    anna: Visitor, engine: Engine, web: Web
+) -> None:
+    every = timedelta(hours=1)
+    mine = NewSchedule(name="twice", task=NewTask("a.b"), every=every)
+    engine.add_schedule(mine)
+    Engine(web.database.connect("holdfast_client")).add_schedule(mine)
+
+    assert anna.post("/schedules/pause", name="twice", reason="x").status_code == 400
+    named = {"name": "twice", "namespace": "holdfast_client_login", "reason": "holidays"}
+    assert "holdfast_client_login" in anna.post("/schedules/pause", **named).headers["Location"]
+    states = {one.namespace: one.state for one in engine.schedule_status() if one.name == "twice"}
+    assert states == {"postgres": "active", "holdfast_client_login": "paused"}
+
+
 def _row(anna: Visitor, name: str) -> str:
     """Of the page about the outbox, where other tests leave events, too."""
     _, found, rest = anna.get("/outbox").text.partition(f'<tr id="{name}">')

@@ -15,9 +15,9 @@ MANY = 100_000
 SENT_LONG_AGO = """
 with made as (
   insert into queues.outbox_event (event_id, event_number, transaction_id, occurred_at, event_type,
-    aggregate_id, emitted_by, deliveries, data)
+    aggregate_id, emitted_by, namespace, deliveries, data)
   select gen_random_uuid(), nextval('queues.event_number'), pg_current_xact_id(), queues.clock(),
-    'order.sent', 'a ' || n, 'test', 1, '{}'
+    'order.sent', 'a ' || n, 'test', 'test', 1, '{}'
   from generate_series(1, %s) n returning event_id, event_number, aggregate_id)
 insert into queues.delivered (event_id, subscription_id, delivered_at, attempt, dispatcher_id)
 select event_id, %s, queues.clock(), 1, 'd0' from made

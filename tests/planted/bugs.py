@@ -212,8 +212,8 @@ TASKS = [
     Bug(
         "a deleted task keeps its key",
         "sql/functions/task/delete_task.sql",
-        "and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id;",
-        "and k.idempotency_key = t.idempotency_key and false;",
+        "and k.namespace = t.namespace\n      and k.task_id = t.task_id;",
+        "and false;",
         "tests/sql/test_idempotency.py",
     ),
     Bug(
@@ -234,13 +234,13 @@ TASKS = [
         "the keys of a batch are locked in the order in which they were given",
         "sql/functions/enqueue/hold_keys.sql",
         """\
-    select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, b.task_id
+    select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, hold_keys.namespace, b.task_id
     from unnest(batch) b
     where b.idempotency_key is not null
     order by b.type, b.idempotency_key, b.n
 """,
         """\
-    select given.type, given.idempotency_key, given.task_id
+    select given.type, given.idempotency_key, hold_keys.namespace, given.task_id
     from (
       select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, b.task_id, b.n
       from unnest(batch) b
@@ -274,8 +274,8 @@ TASKS = [
     Bug(
         "a key stays taken when its task has gone for good",
         "sql/functions/retention/forget_tasks.sql",
-        "and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id;",
-        "and k.idempotency_key = t.idempotency_key and false;",
+        "and k.namespace = t.namespace and k.task_id = t.task_id;",
+        "and false;",
         "tests/sql/test_retention.py",
     ),
 ]
@@ -306,9 +306,44 @@ RIGHTS = [
     Bug(
         "a client cancels the tasks of others",
         "sql/functions/task/own_task.sql",
-        "and (t.enqueued_by = session_user or",
+        "and (t.namespace = queues.namespace() or",
         "and (true or",
         "tests/sql/test_attacks.py",
+    ),
+    Bug(
+        "an idempotency key is shared by all namespaces",
+        "sql/functions/enqueue/hold_keys.sql",
+        "begin\n  for _try in 1..10 loop\n",
+        "begin\n  namespace := '';\n  for _try in 1..10 loop\n",
+        "tests/sql/test_namespaces.py",
+    ),
+    Bug(
+        "an event that one namespace received is not new to another",
+        "sql/functions/outbox/receive.sql",
+        "values (queues.namespace(), source",
+        "values ('', source",
+        "tests/sql/test_namespaces.py",
+    ),
+    Bug(
+        "a client chooses its namespace by a setting",
+        "sql/functions/namespace/namespace.sql",
+        "return coalesce(",
+        "return coalesce(nullif(current_setting('holdfast.namespace', true), ''), ",
+        "tests/sql/test_namespaces.py",
+    ),
+    Bug(
+        "a worker declares schedules",
+        "sql/grants.sql",
+        "  queues.due_schedules, ",
+        "  queues.declare_schedules, queues.due_schedules, ",
+        "tests/sql/test_attacks.py",
+    ),
+    Bug(
+        "a worker lets a schedule fire out of its recurrence",
+        "sql/functions/schedule/is_time_of.sql",
+        "select case when not isfinite(at) then",
+        "select case when true then true when not isfinite(at) then",
+        "tests/sql/test_schedules.py",
     ),
     Bug(
         "a function that everybody may execute is run for a task",
@@ -424,14 +459,14 @@ FLEET = [
     Bug(
         "who decided on an old version of a schedule fires it",
         "sql/functions/schedule/fire_schedule.sql",
-        "where s.name = fire_schedule.name and s.version = fire_schedule.version and",
-        "where s.name = fire_schedule.name and",
+        " and s.version = fire_schedule.version\n",
+        "\n",
         "tests/sql/test_fire_schedule.py",
     ),
     Bug(
         "a schedule fires twice for a time when the clock is set back",
         "sql/functions/schedule/fire_schedule.sql",
-        "f.schedule = _schedule.name and f.nominal_at = t)",
+        "f.schedule = _schedule.name and f.namespace = _schedule.namespace and f.nominal_at = t)",
         "false)",
         "tests/sql/test_fire_schedule.py",
     ),

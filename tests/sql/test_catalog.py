@@ -21,10 +21,11 @@ ROLES = [
 
 _SCHEDULE_ACTS = {"pause_schedule", "resume_schedule", "remove_schedule", "run_schedule"}
 _CLIENT = {
-    *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client"),
+    *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client", "enqueue_for_token"),
     *("enqueue_reusing", "find_run", "keep_run"),
     *("cancel", "reschedule", "explain", "list_tasks", "search_tasks", "watch", "watch_many"),
-    *("may_read_all", "clock", "status_of", "add_schedule", "add_schedule_for_client"),
+    *("may_read_all", "namespace", "clock", "status_of"),
+    *("add_schedule", "add_schedule_for_client", "declare_schedules"),
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
     *_SCHEDULE_ACTS,
@@ -38,7 +39,7 @@ _READER = {
     *("send_email_history", "send_sms_history"),
     *("health", "count_activity"),
     *("explain", "list_tasks", "search_tasks", "list_activity", "tail_events", "watch", "watch_many"),
-    *("may_read_all", "clock", "status_of", "tokens_at"),
+    *("may_read_all", "namespace", "clock", "status_of", "tokens_at"),
 }
 _ACCESS = {
     *("create_token", "revoke_token", "check_token", "open_session", "check_session", "close_session"),
@@ -53,7 +54,7 @@ MAY_EXECUTE = {
     | {
         *("reserve_send", "keep_message"),
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
-        *("declare_schedules", "due_schedules", "next_firing", "plan_schedule", "fire_schedule"),
+        *("due_schedules", "next_firing", "plan_schedule", "fire_schedule"),
         *("prune_firings", "measure"),
         *(
             "register_worker",
@@ -75,7 +76,7 @@ MAY_EXECUTE = {
             "explain",
             "run_function",
         ),
-        *("may_read_all", "clock", "status_of"),
+        *("may_read_all", "namespace", "clock", "status_of"),
         *("emit", "receive", "prune_events", "prune_inbox"),
         *("tidy_slots", "tidy_lanes"),
     },
@@ -95,7 +96,7 @@ MAY_EXECUTE = {
     "holdfast_reader": _READER,
 }
 _SENDS = ("send_email_status", "send_sms_status", "send_event")
-_SCHEDULES = ("schedule_status", "schedule_event")
+_SCHEDULES = ("schedule_status", "schedule_event", "namespace_member")
 _EVENTS = ("event_status", "delivery_status")
 _VIEWS = {
     *("task_status", "task_event", "task_error"),
@@ -137,6 +138,7 @@ INVOKERS = {
 INLINED = {
     *("clock", "new_task_id", "nth_task_id", "looks_right", "text_of_plain", "spec_hash"),
     *("spec_hash_of_text", "error_message", "status_of", "matches", "wants", "engine_event_types"),
+    "namespace_of_login",
 }
 CLOCKS = {"clock", "new_task_id"}
 

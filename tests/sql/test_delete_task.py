@@ -166,7 +166,7 @@ def test_a_delete_that_waits_for_a_claim_marks_the_lease(db: Database) -> None:
 def test_a_restore_and_a_taker_of_the_key_cannot_both_have_it(db: Database) -> None:
     client = db.connect("holdfast_client", autocommit=False)
     operator = db.connect("holdfast_operator")
-    task_id = enqueue(db.connect(), idempotency_key="k")
+    task_id = enqueue(db.connect("holdfast_client"), idempotency_key="k")
     act(operator, "delete_task", task_id)
     enqueue(client, idempotency_key="k")
 

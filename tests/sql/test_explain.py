@@ -36,7 +36,7 @@ def _worker(tx: Connection, worker_id: str = "w1") -> None:
 def test_an_unknown_id(tx: Connection) -> None:
     unknown = "00000000-0000-7000-8000-000000000000"
     told = (
-        "the id is wrong, retention has removed it, it belongs to another login, "
+        "the id is wrong, retention has removed it, it belongs to another namespace, "
         "or the transaction that enqueues it is still open."
     )
 

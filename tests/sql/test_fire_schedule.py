@@ -19,6 +19,7 @@ from support.schedules import (
     firings,
     nominal_times,
     plan,
+    row_of,
     schedule,
     tasks,
     version,
@@ -81,7 +82,7 @@ def test_who_decides_on_an_old_version_changes_nothing(tx: Connection, clock: Cl
     fire(tx, NOON)
 
     assert fire(tx, NOON, version=old) == []
-    stale = {"name": NAME, "version": old, "next_at": at(20)}
+    stale = {"name": NAME, **row_of(tx), "version": old, "next_at": at(20)}
     assert answer(tx, "queues.plan_schedule", stale) is False
     assert (len(tasks(tx)), schedule(tx)["next_at"]) == (1, at(13))
 
@@ -110,14 +111,16 @@ def test_who_has_read_a_schedule_before_it_was_changed_does_not_fire_it(tx: Conn
         ([NOON], at(11)),
         ([NOON], None),
         (None, at(13)),
-        ([NOON + timedelta(milliseconds=n) for n in range(1001)], at(13)),
+        ([NOON + timedelta(minutes=n) for n in range(1001)], at(5, day=1) + timedelta(days=31)),
+        ([NOON + timedelta(seconds=1)], at(13)),
+        ([NOON], at(13) + timedelta(seconds=1)),
     ],
 )
 def test_times_that_make_no_sense_are_refused(tx: Connection, clock: Clock, times: Any, next_at: Any) -> None:
     planned(tx)
     clock.set(at(12, 30))
     with refused(tx, "QF400", "nominal_times"):
-        given = {"name": NAME, "version": version(tx), "nominal_times": times, "next_at": next_at}
+        given = {"name": NAME, **row_of(tx), "nominal_times": times, "next_at": next_at}
         call(tx, "queues.fire_schedule", given)
 
 
@@ -334,7 +337,7 @@ def test_the_first_of_two_leaders_decides(db: Database) -> None:
     admin, first, second = db.connect(), db.connect(autocommit=False), db.connect()
     Clock(admin)
     planned(admin)
-    given = {"name": NAME, "version": version(admin), "nominal_times": [NOON], "next_at": at(13)}
+    given = {"name": NAME, **row_of(admin), "nominal_times": [NOON], "next_at": at(13)}
     call(first, "queues.fire_schedule", given)
 
     with in_background(lambda: call(second, "queues.fire_schedule", given)) as answered:
@@ -348,7 +351,7 @@ def test_the_second_decides_when_the_first_goes_away(db: Database) -> None:
     admin, first, second = db.connect(), db.connect(autocommit=False), db.connect()
     Clock(admin)
     planned(admin)
-    given = {"name": NAME, "version": version(admin), "nominal_times": [NOON], "next_at": at(13)}
+    given = {"name": NAME, **row_of(admin), "nominal_times": [NOON], "next_at": at(13)}
     call(first, "queues.fire_schedule", given)
 
     with in_background(lambda: call(second, "queues.fire_schedule", given)) as answered:
@@ -359,7 +362,7 @@ def test_the_second_decides_when_the_first_goes_away(db: Database) -> None:
 
 
 def test_any_number_of_starts_declare_at_once(db: Database) -> None:
-    sessions = [db.connect("holdfast_worker") for _ in range(6)]
+    sessions = [db.connect("holdfast_client") for _ in range(6)]
     batch = [
         {"name": f"s{n}", "task": {"type": "a.b"}, "cron": "0 * * * *"} for n in (3, 1, 4, 0, 5, 9, 2, 6)
     ]

@@ -259,7 +259,6 @@ def test_a_schedule_that_nobody_plans(tx: Connection, clock: Clock) -> None:
 def test_schedules_that_do_not_fire(tx: Connection, clock: Clock) -> None:
     for name in ("a", "b", "c"):
         schedules.add(tx, name)
-        schedules.plan(tx, schedules.at(13), name)
     schedules.plan(tx, "infinity", "a", problem="no such zone")
     call(tx, "queues.pause_schedule", {"name": "b", "reason": "holidays"})
     schedules.declare(tx, schedules.element("d"))

@@ -23,6 +23,7 @@ from support.schedules import (
     fire,
     firings,
     plan,
+    row_of,
     run,
     schedule,
     tasks,
@@ -128,14 +129,54 @@ def test_a_client_may_not_schedule_what_acts_with_the_rights_of_the_database(db:
     assert add(client, "other") == "added"
 
 
-def test_a_worker_may_declare_and_fire_but_not_add(db: Database) -> None:
-    worker = db.connect("holdfast_worker")
-    with told("42501"):
-        add(worker)
+def test_a_client_may_declare_what_it_may_enqueue(db: Database) -> None:
+    client = db.connect("holdfast_client")
     with told("QF403"):
-        declare(worker, element(task={"type": "a.b", "executor": "email"}))
+        declare(client, element(task={"type": "a.b", "executor": "email"}))
 
-    assert declare(worker, element()) == {NAME: "added"}
+    assert declare(client, element()) == {NAME: "added"}
+
+
+@pytest.mark.parametrize("making", [add, lambda conn: declare(conn, element()), run])
+def test_a_worker_can_neither_make_a_schedule_nor_run_one_by_hand(db: Database, making: Any) -> None:
+    add(db.connect("holdfast_client"), "theirs")
+    with told("42501"):
+        making(db.connect("holdfast_worker"))
+
+
+@pytest.mark.parametrize(
+    ("recurrence", "planned_at", "code"),
+    [
+        ({"cron": "0 0 1 1 *"}, at(12), "QF400"),
+        ({"cron": "0 0 1 1 *"}, at(11), "QF400"),
+        ({"cron": "0 0 1 1 *"}, at(13) + timedelta(seconds=30), "QF400"),
+        ({"every": "1 day"}, at(13), "QF400"),
+        ({"every": "1 day"}, at(0), "QF400"),
+    ],
+)
+def test_a_worker_plans_later_times_that_the_schedule_can_have(
+    db: Database, recurrence: dict[str, str], planned_at: datetime, code: str
+) -> None:
+    admin, worker = db.connect(), db.connect("holdfast_worker")
+    Clock(admin)
+    add(db.connect("holdfast_client"), **recurrence)
+    with told(code):
+        call(worker, "queues.plan_schedule", {"name": NAME, **row_of(admin), "next_at": planned_at})
+
+    assert due(worker)[0]["plan_from"] == at(12)
+
+
+@pytest.mark.parametrize("problem", [None, "no reason at all"])
+def test_a_worker_does_not_plan_what_is_planned_already(db: Database, problem: str | None) -> None:
+    admin, worker = db.connect(), db.connect("holdfast_worker")
+    Clock(admin)
+    add(db.connect("holdfast_client"), cron="0 0 1 1 *")
+    call(worker, "queues.plan_schedule", {"name": NAME, **row_of(admin), "next_at": at(18)})
+
+    sooner = {"name": NAME, **row_of(admin), "next_at": at(12, 1), "problem": problem}
+    with told("QF412"):
+        call(worker, "queues.plan_schedule", sooner)
+    assert schedule(admin)["next_at"] == at(18)
 
 
 def test_a_schedule_belongs_to_the_login_that_made_it(db: Database) -> None:
@@ -157,10 +198,10 @@ def test_a_task_is_enqueued_in_the_name_of_whoever_made_the_schedule(db: Databas
     clock = Clock(admin)
     add(client)
     [wanted] = due(worker)
-    given = {"name": NAME, "version": wanted["version"], "next_at": at(13)}
+    given = {"name": NAME, "namespace": wanted["namespace"], "version": wanted["version"], "next_at": at(13)}
     call(worker, "queues.plan_schedule", given)
     clock.set(at(13))
-    given = {"name": NAME, "version": wanted["version"] + 1, "nominal_times": [at(13)], "next_at": at(14)}
+    given |= {"version": wanted["version"] + 1, "nominal_times": [at(13)], "next_at": at(14)}
     (fired,) = call(worker, "queues.fire_schedule", given)
 
     (task,) = rows(client, "select * from queues.task_status")

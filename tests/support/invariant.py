@@ -38,7 +38,8 @@ _BROKEN = {
     "a task that is not deleted holds its key, and only such a task does": """
         select t.task_id from queues.task t
         left join queues.task_key k
-          on k.type = t.type and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id
+          on k.type = t.type and k.idempotency_key = t.idempotency_key and k.namespace = t.namespace
+            and k.task_id = t.task_id
         left join queues.deletion d on d.task_id = t.task_id
         where t.idempotency_key is not null and (k.task_id is null) <> (d.task_id is not null)""",
     "a lease knows whether its task was deleted": """

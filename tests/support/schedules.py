@@ -38,7 +38,13 @@ def due(conn: Connection, **arguments: Any) -> list[Row]:
 
 
 def plan(conn: Connection, next_at: datetime | str, name: str = NAME, **arguments: Any) -> bool:
-    given = {"name": name, "version": version(conn, name), "next_at": next_at, **arguments}
+    """As if it had been added before that time: only later times can be planned."""
+    if isinstance(next_at, datetime):
+        earlier = next_at - timedelta(minutes=1)
+        conn.execute(
+            "update queues.schedule set plan_after = least(plan_after, %s) where name = %s", [earlier, name]
+        )
+    given = {"name": name, **row_of(conn, name), "next_at": next_at, **arguments}
     return cast("bool", answer(conn, "queues.plan_schedule", given))
 
 
@@ -47,7 +53,7 @@ def fire(
 ) -> list[tuple[datetime, str]]:
     """What was decided on each time."""
     following = times[-1] + timedelta(hours=1) if next_at is None else next_at
-    given = {"name": name, "version": version(conn, name), "nominal_times": list(times), "next_at": following}
+    given = {"name": name, **row_of(conn, name), "nominal_times": list(times), "next_at": following}
     found = call(conn, "queues.fire_schedule", given | more)
     return [(row["nominal_at"], row["decision"]) for row in found]
 
@@ -57,9 +63,14 @@ def schedule(conn: Connection, name: str = NAME) -> Row:
     return row
 
 
+def row_of(conn: Connection, name: str = NAME) -> Row:
+    """What a worker says of the schedule that it decides on."""
+    found = rows(conn, "select namespace, version from queues.schedule where name = %s", [name])
+    return found[0] if found else {"namespace": "", "version": 0}
+
+
 def version(conn: Connection, name: str = NAME) -> int:
-    found = rows(conn, "select version from queues.schedule where name = %s", [name])
-    return int(found[0]["version"]) if found else 0
+    return int(row_of(conn, name)["version"])
 
 
 def firings(conn: Connection, name: str = NAME) -> dict[datetime, str]:

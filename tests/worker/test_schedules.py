@@ -240,6 +240,41 @@ async def test_a_worker_declares_its_schedules_and_fires_them(shop: Workshop) ->
     assert 0 <= late < 30
 
 
+async def test_a_worker_that_may_not_enqueue_declares_nothing_and_says_what_to_do(shop: Workshop) -> None:
+    @shop.app.schedule("* * * * *")
+    @shop.task("work.greet")
+    def greet() -> None: ...
+
+    shop.app.origin = "shop.tasks:app"
+    async with shop.working(shop.db.dsn_as("holdfast_worker")):
+        line = await shop.logged("schedules_not_declared")
+        await shop.ended(greet.enqueue())
+
+    assert "holdfast schedules apply shop.tasks:app" in line["hint"]
+    assert value(shop.conn, "select count(*) from queues.schedule") == 0
+
+
+async def test_a_worker_that_may_enqueue_declares_in_the_namespace_of_its_login(shop: Workshop) -> None:
+    @shop.app.schedule("* * * * *")
+    @shop.task("work.greet")
+    def greet() -> None: ...
+
+    shop.conn.execute("create role shop_worker login in role holdfast_worker, holdfast_client")
+    try:
+        shop.conn.execute("select queues.add_to_namespace('shop_worker', 'shop')")
+        async with shop.working(shop.db.dsn_as("shop_worker")):
+            await shop.logged("schedule_declared", schedule="work.greet", verdict="added")
+    finally:
+        shop.conn.execute("drop role shop_worker")
+    assert schedule(shop.conn, "work.greet")["namespace"] == "shop"
+
+
+async def test_a_worker_without_schedules_needs_no_right_to_declare(shop: Workshop) -> None:
+    async with shop.working(shop.db.dsn_as("holdfast_worker")):
+        pass
+    assert shop.lines("schedules_not_declared") == []
+
+
 async def test_a_schedule_that_is_taken_keeps_no_worker_from_its_tasks(shop: Workshop) -> None:
     add(shop.conn, "work.greet")
 
@@ -311,7 +346,7 @@ def test_a_second_schedule_of_a_task_needs_a_name() -> None:
         app.schedule("0 18 * * *")(count)
 
 
-def test_a_worker_may_not_schedule_what_acts_with_the_rights_of_the_database() -> None:
+def test_an_application_does_not_declare_what_acts_with_the_rights_of_the_database() -> None:
     app = App()
 
     @app.task("work.call", executor="db_function")

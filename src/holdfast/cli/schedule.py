@@ -7,6 +7,7 @@ import typer
 from rich.text import Text
 
 from holdfast.cli.act import Reason
+from holdfast.cli.application import Application, load_app
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_fields, print_json, print_table, printable, shown
 from holdfast.cli.values import document, duration, instant
@@ -15,6 +16,10 @@ from holdfast.model import CatchUp, Executor, NewSchedule, NewTask, Overlap, Sch
 from holdfast.schedule import check_times
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
+Namespace = Annotated[
+    str | None,
+    typer.Option(metavar="NAMESPACE", help="Whose schedule, where several namespaces use the name."),
+]
 
 _COLOURS = {"active": "green", "paused": "yellow", "orphaned": "magenta", "broken": "red"}
 
@@ -36,7 +41,18 @@ def list_schedules(database_url: DatabaseUrl = None, as_json: Json = False) -> N
         typer.echo("There is no schedule yet.", err=True)
     else:
         print_table(
-            ["name", "state", "when", "zone", "next_at", "last_nominal_at", "type", "declared_by", "note"],
+            [
+                "name",
+                "namespace",
+                "state",
+                "when",
+                "zone",
+                "next_at",
+                "last_nominal_at",
+                "type",
+                "declared_by",
+                "note",
+            ],
             [_row(one) for one in found],
         )
 
@@ -44,18 +60,15 @@ def list_schedules(database_url: DatabaseUrl = None, as_json: Json = False) -> N
 @schedules.command()
 def show(
     name: Name,
+    namespace: Namespace = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many events at most.")] = 20,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
     """Show a schedule, what became of its last times, and what was done to it."""
     with connected(database_url) as engine:
-        found = next((one for one in engine.schedule_status() if one.name == name), None)
-        events = engine.schedule_events(name, limit)
-    if found is None:
-        raise TaskNotFound(
-            f"there is no schedule {name}", hint="holdfast schedules list shows those there are."
-        )
+        found = _only(engine.schedule_status(), name, namespace)
+        events = engine.schedule_events(name, found.namespace, limit)
     if as_json:
         print_json({"schedule": found, "events": events})
         return
@@ -138,48 +151,99 @@ def add(
 
 
 @schedules.command()
-def pause(name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def apply(application: Application, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Declare the schedules of an application's code. For a login with holdfast_client."""
+    app = load_app(application)
+    with connected(database_url) as engine:
+        declared = engine.declare_schedules(app.name, app.schedules.values())
+    if as_json:
+        print_json({"schedules": declared})
+    else:
+        print_table(["schedule", "verdict"], [[one.name, one.verdict] for one in declared])
+    if any(one.verdict == "taken" for one in declared):
+        typer.echo("The name of a taken schedule belongs to something else: give it another name.", err=True)
+        raise typer.Exit(1)
+
+
+@schedules.command()
+def pause(
+    name: Name,
+    reason: Reason = None,
+    namespace: Namespace = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
     """Let a schedule not fire until it is resumed."""
     with connected(database_url) as engine:
-        changed = engine.pause_schedule(name, reason)
+        changed = engine.pause_schedule(name, reason, namespace)
     _tell(name, as_json, f"{'is' if changed else 'was already'} paused", paused=True, changed=changed)
 
 
 @schedules.command()
 def resume(
-    name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+    name: Name,
+    reason: Reason = None,
+    namespace: Namespace = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
 ) -> None:
     """Let a paused schedule fire again. What passed during the pause is not caught up."""
     with connected(database_url) as engine:
-        changed = engine.resume_schedule(name, reason)
+        changed = engine.resume_schedule(name, reason, namespace)
     _tell(name, as_json, f"{'is' if changed else 'was already'} active", paused=False, changed=changed)
 
 
 @schedules.command()
 def remove(
-    name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+    name: Name,
+    reason: Reason = None,
+    namespace: Namespace = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
 ) -> None:
-    """Remove a schedule. Its tasks stay; one that an application declares returns with its next worker."""
+    """Remove a schedule. Its tasks stay; one that an application declares returns when it declares again."""
     with connected(database_url) as engine:
-        engine.remove_schedule(name, reason)
+        engine.remove_schedule(name, reason, namespace)
     _tell(name, as_json, "is removed", removed=True)
 
 
 @schedules.command()
-def run(name: Name, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def run(
+    name: Name,
+    reason: Reason = None,
+    namespace: Namespace = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
     """Enqueue a schedule's task now, besides its times, and print its id."""
     with connected(database_url) as engine:
-        task_id = engine.run_schedule(name, reason)
+        task_id = engine.run_schedule(name, reason, namespace)
     if as_json:
         print_json({"schedule": name, "task_id": task_id})
     else:
         typer.echo(task_id)
 
 
+def _only(schedules: list[ScheduleStatus], name: str, namespace: str | None) -> ScheduleStatus:
+    found = [one for one in schedules if one.name == name and namespace in (None, one.namespace)]
+    if not found:
+        raise TaskNotFound(
+            f"there is no schedule {name}", hint="holdfast schedules list shows those there are."
+        )
+    if len(found) > 1:
+        namespaces = ", ".join(one.namespace for one in found)
+        raise InvalidArgument(
+            f"schedule {name} exists in {len(found)} namespaces: {namespaces}",
+            hint="Say which one is meant: --namespace.",
+        )
+    return found[0]
+
+
 def _row(schedule: ScheduleStatus) -> list[Any]:
     note = schedule.problem or schedule.pause_reason
     return [
         schedule.name,
+        schedule.namespace,
         _state(schedule),
         schedule.cron or f"every {schedule.every}",
         schedule.tz,

@@ -20,6 +20,15 @@ Scopes = Annotated[
 Ttl = Annotated[str, typer.Option(metavar="DURATION", help="When it ends by itself: 12h, 90d.")]
 
 
+Namespace = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMESPACE",
+        help="Whose tasks those enqueued with it are; else a namespace of its own, token:NAME.",
+    ),
+]
+
+
 def register(app: typer.Typer) -> None:
     app.add_typer(commands, name="tokens")
 
@@ -27,15 +36,17 @@ def register(app: typer.Typer) -> None:
 @commands.command()
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    *,
     scope: Scopes = None,
     ttl: Ttl = "90d",
+    namespace: Namespace = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
     """Make a token and print it, this once. Without a scope it may read."""
     token, span = new_token(), duration(ttl)
     with connected(database_url) as engine:
-        token_id = engine.create_token(name, scope or ["read"], hash_of(token), span)
+        token_id = engine.create_token(name, scope or ["read"], hash_of(token), span, namespace)
     if as_json:
         print_json({"token_id": token_id, "token": token})
     else:
@@ -58,6 +69,7 @@ def list_tokens(database_url: DatabaseUrl = None, as_json: Json = False) -> None
         columns = [
             "token_id",
             "name",
+            "namespace",
             "scopes",
             "good",
             "sessions",

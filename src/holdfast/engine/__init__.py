@@ -17,6 +17,7 @@ from holdfast.engine import fleet as _fleet
 from holdfast.engine import lease as _lease
 from holdfast.engine import limit as _limit
 from holdfast.engine import mail as _mail
+from holdfast.engine import namespace as _namespace
 from holdfast.engine import outbox as _outbox
 from holdfast.engine import retention as _retention
 from holdfast.engine import schedule as _schedule
@@ -199,6 +200,11 @@ class Engine:
     send_sms = _method(_mail.send_sms)
     send_status = _method(_mail.send_status)
 
+    namespace = _method(_namespace.namespace)
+    add_to_namespace = _method(_namespace.add_to_namespace)
+    remove_from_namespace = _method(_namespace.remove_from_namespace)
+    namespace_members = _method(_namespace.namespace_members)
+
     create_token = _method(_access.create_token)
     revoke_token = _method(_access.revoke_token)
     check_token = _method(_access.check_token)
@@ -354,6 +360,11 @@ class AsyncEngine:
     limit_status = _async_method(_limit.limit_status)
     tidy_slots = _async_method(_limit.tidy_slots)
     tidy_lanes = _async_method(_limit.tidy_lanes)
+
+    namespace = _async_method(_namespace.namespace)
+    add_to_namespace = _async_method(_namespace.add_to_namespace)
+    remove_from_namespace = _async_method(_namespace.remove_from_namespace)
+    namespace_members = _async_method(_namespace.namespace_members)
 
     create_token = _async_method(_access.create_token)
     revoke_token = _async_method(_access.revoke_token)

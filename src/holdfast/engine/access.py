@@ -23,13 +23,19 @@ from holdfast.model import Access, AccessEvent, AccessTokenStatus, Activity, Tas
 
 
 def create_token(
-    name: str, scopes: Sequence[str], token_hash: bytes, ttl: timedelta | None = None
+    name: str,
+    scopes: Sequence[str],
+    token_hash: bytes,
+    ttl: timedelta | None = None,
+    namespace: str | None = None,
 ) -> Statement[int]:
+    """Without a namespace, it has one of its own, which tokens of the same name share."""
     arguments = {
         "name": text(name),
         "scopes": texts(scopes),
         "token_hash": Bound("bytea", token_hash),
         "ttl": span(ttl),
+        "namespace": text(namespace),
     }
     return call("queues.create_token", scalar, arguments)
 

@@ -12,6 +12,8 @@ from holdfast.engine.documents import (
     written_seconds,
 )
 from holdfast.engine.statement import (
+    Argument,
+    Bound,
     Statement,
     call,
     columns_of,
@@ -64,10 +66,16 @@ def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
     return Statement(_ENQUEUE_MANY, (batch,), many(Enqueued))
 
 
-def enqueue_written(tasks: str) -> Statement[list[Enqueued]]:
-    """A batch that is JSON already, sent as it is: no digit of it is lost on the way."""
-    written = {"tasks": document(RawJson(tasks))}
-    return call("queues.enqueue_many", many(Enqueued), written, columns_of(Enqueued))
+def enqueue_written(tasks: str, token_hash: bytes | None = None) -> Statement[list[Enqueued]]:
+    """A batch that is JSON already, sent as it is: no digit of it is lost on the way.
+
+    In the namespace of the access token, or in that of the connection's login.
+    """
+    written: dict[str, Argument] = {"tasks": document(RawJson(tasks))}
+    if token_hash is None:
+        return call("queues.enqueue_many", many(Enqueued), written, columns_of(Enqueued))
+    shown: dict[str, Argument] = {"token_hash": Bound("bytea", token_hash)}
+    return call("queues.enqueue_for_token", many(Enqueued), shown | written, columns_of(Enqueued))
 
 
 def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:

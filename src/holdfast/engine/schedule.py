@@ -65,23 +65,23 @@ def declare_schedules(application: str, schedules: Iterable[NewSchedule]) -> Sta
     return call("queues.declare_schedules", many(Declared), arguments, columns_of(Declared))
 
 
-def pause_schedule(name: str, reason: str | None = None) -> Statement[bool]:
+def pause_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
     """Answers whether it was running until now."""
-    return call("queues.pause_schedule", scalar, {"name": text(name), "reason": text(reason)})
+    return call("queues.pause_schedule", scalar, _act(name, reason, namespace))
 
 
-def resume_schedule(name: str, reason: str | None = None) -> Statement[bool]:
+def resume_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
     """Answers whether it was paused until now."""
-    return call("queues.resume_schedule", scalar, {"name": text(name), "reason": text(reason)})
+    return call("queues.resume_schedule", scalar, _act(name, reason, namespace))
 
 
-def remove_schedule(name: str, reason: str | None = None) -> Statement[None]:
-    return call("queues.remove_schedule", nothing, {"name": text(name), "reason": text(reason)})
+def remove_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[None]:
+    return call("queues.remove_schedule", nothing, _act(name, reason, namespace))
 
 
-def run_schedule(name: str, reason: str | None = None) -> Statement[UUID]:
+def run_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[UUID]:
     """Enqueues its task now; answers the id."""
-    return call("queues.run_schedule", scalar, {"name": text(name), "reason": text(reason)})
+    return call("queues.run_schedule", scalar, _act(name, reason, namespace))
 
 
 def due_schedules(max_schedules: int | None = None) -> Statement[list[DueSchedule]]:
@@ -94,13 +94,12 @@ def next_firing() -> Statement[timedelta | None]:
     return call("queues.next_firing", scalar, {})
 
 
-def plan_schedule(
-    name: str, version: int, next_at: datetime | None, problem: str | None = None
-) -> Statement[bool]:
+def plan_schedule(due: DueSchedule, next_at: datetime | None, problem: str | None = None) -> Statement[bool]:
     """Without a next time, there is none. Answers whether the version was the current one."""
     arguments = {
-        "name": text(name),
-        "version": Bound("bigint", version),
+        "name": text(due.name),
+        "namespace": text(due.namespace),
+        "version": Bound("bigint", due.version),
         "next_at": _or_never(next_at),
         "problem": text(problem),
     }
@@ -108,12 +107,13 @@ def plan_schedule(
 
 
 def fire_schedule(
-    name: str, version: int, nominal_times: Sequence[datetime], next_at: datetime | None
+    due: DueSchedule, nominal_times: Sequence[datetime], next_at: datetime | None
 ) -> Statement[list[Firing]]:
     """Answers what was decided; nothing if somebody else has decided already."""
     arguments = {
-        "name": text(name),
-        "version": Bound("bigint", version),
+        "name": text(due.name),
+        "namespace": text(due.namespace),
+        "version": Bound("bigint", due.version),
         "nominal_times": Bound("timestamptz[]", list(nominal_times)),
         "next_at": _or_never(next_at),
     }
@@ -125,16 +125,23 @@ def prune_firings(max_firings: int | None = None) -> Statement[int]:
 
 
 def schedule_status() -> Statement[list[ScheduleStatus]]:
-    sql = f"select {columns_of(ScheduleStatus)} from queues.schedule_status answer order by answer.name"  # noqa: S608 - our names only
+    sql = f"select {columns_of(ScheduleStatus)} from queues.schedule_status answer order by name, namespace"  # noqa: S608 - our names only
     return Statement(sql, (), many(ScheduleStatus))
 
 
-def schedule_events(name: str, most: int = 20) -> Statement[list[ScheduleEvent]]:
+def schedule_events(name: str, namespace: str, most: int = 20) -> Statement[list[ScheduleEvent]]:
     """The newest first."""
     sql = f"""select {columns_of(ScheduleEvent)} from queues.schedule_event answer
-      where answer.schedule = $1::text
-      order by answer.occurred_at desc, answer.nominal_at desc limit $2::integer"""  # noqa: S608 - our names only
-    return Statement(sql, (storable_text("name", name), most), many(ScheduleEvent))
+      where answer.schedule = $1::text and answer.namespace = $2::text
+      order by answer.occurred_at desc, answer.nominal_at desc limit $3::integer"""  # noqa: S608 - our names only
+    return Statement(
+        sql, (storable_text("name", name), storable_text("namespace", namespace), most), many(ScheduleEvent)
+    )
+
+
+def _act(name: str, reason: str | None, namespace: str | None) -> dict[str, Argument]:
+    """Without a namespace, the only schedule of the name is meant."""
+    return {"name": text(name), "reason": text(reason), "namespace": text(namespace)}
 
 
 def _or_never(next_at: datetime | None) -> Argument:

@@ -30,6 +30,8 @@ class Caller:
     scopes: frozenset[Scope]
     token_id: int | None = None
     expires_at: datetime | None = None
+    token_hash: bytes | None = None
+    """Of the token that was presented: what is enqueued with it belongs to its namespace."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
@@ -39,9 +41,9 @@ ANYBODY = Caller("anybody", _IMPLIED["admin"])
 """Whoever can reach a server that asks for no login, which listens on this machine only."""
 
 
-def caller_of(access: Access) -> Caller:
+def caller_of(access: Access, token_hash: bytes | None = None) -> Caller:
     scopes = frozenset(implied for scope in access.scopes for implied in _IMPLIED[scope])
-    return Caller(access.name, scopes, access.token_id, access.expires_at)
+    return Caller(access.name, scopes, access.token_id, access.expires_at, token_hash)
 
 
 def new_token() -> str:

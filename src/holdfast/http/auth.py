@@ -53,8 +53,9 @@ async def identify(site: Site, credentials: HTTPAuthorizationCredentials | None)
 async def known(site: Site, token: str) -> Caller | None:
     if not looks_like_token(token):
         return None
-    access = await site.operate(None, lambda engine: engine.check_token(hash_of(token)))
-    return None if access is None else caller_of(access)
+    token_hash = hash_of(token)
+    access = await site.operate(None, lambda engine: engine.check_token(token_hash))
+    return None if access is None else caller_of(access, token_hash)
 
 
 def _unknown(detail: str, error: str = "") -> Problem:

@@ -4,7 +4,7 @@ Fields stand in the order in which they are selected. `Json` is decoded on arriv
 `_json` is kept as text, so that a document that cannot be decoded is the problem of its own task only.
 """
 
-from holdfast.model.access import SCOPES, Access, AccessEvent, AccessTokenStatus, Scope
+from holdfast.model.access import SCOPES, Access, AccessEvent, AccessTokenStatus, NamespaceMember, Scope
 from holdfast.model.document import Json, RawJson
 from holdfast.model.fleet import LimitStatus, LostWorker, Provenance, QueueStatus, WorkerStatus
 from holdfast.model.health import LEVELS, Activity, ActivityCount, HealthLine, Level, TableChange
@@ -81,6 +81,7 @@ __all__ = [
     "Level",
     "LimitStatus",
     "LostWorker",
+    "NamespaceMember",
     "NewSchedule",
     "NewTask",
     "OutboxStatus",

@@ -25,6 +25,7 @@ class AccessTokenStatus:
 
     token_id: int
     name: str
+    namespace: str
     scopes: list[str]
     created_at: datetime
     created_by: str
@@ -34,6 +35,17 @@ class AccessTokenStatus:
     revoked_by: str | None
     good: bool
     sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceMember:
+    """A login or a token that uses a namespace."""
+
+    namespace: str
+    kind: Literal["login", "token"]
+    name: str
+    added_at: datetime
+    added_by: str
 
 
 @dataclass(frozen=True, slots=True)

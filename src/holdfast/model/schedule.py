@@ -44,6 +44,7 @@ class DueSchedule:
     """A schedule that somebody has to decide on: when next, or what is due since `next_at`."""
 
     name: str
+    namespace: str
     version: int
     cron: str | None
     every: timedelta | None
@@ -69,6 +70,7 @@ class ScheduleStatus:
     """A schedule, and when it fires next; `never` if it does not."""
 
     name: str
+    namespace: str
     state: ScheduleState
     type: str
     cron: str | None
@@ -100,6 +102,7 @@ class ScheduleEvent:
     """What became of a time of a schedule, or what somebody did to it."""
 
     schedule: str
+    namespace: str
     event_type: str
     occurred_at: datetime
     nominal_at: datetime | None

@@ -114,6 +114,7 @@ class TaskStatus:
     lease: timedelta | None
     metadata: Json
     enqueued_by: str
+    namespace: str
     concurrency_key: str | None
 
 

@@ -40,6 +40,7 @@ grant execute on function
   queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.watch
 to holdfast_client;
 grant execute on function queues.enqueue_reusing, queues.find_run, queues.keep_run to holdfast_client;
+grant execute on function queues.enqueue_for_token to holdfast_client;
 grant execute on function
   queues.enqueue_for_process, queues.enqueue_one_for_process, queues.nudge, queues.next_check, queues.refuse_change
 to holdfast_process;
@@ -54,10 +55,10 @@ to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.last_error to holdfast_worker;
 
-grant execute on function queues.add_schedule, queues.add_schedule_for_client to holdfast_client;
+grant execute on function queues.add_schedule, queues.add_schedule_for_client, queues.declare_schedules to holdfast_client;
 grant execute on function queues.add_schedule_for_process to holdfast_process;
 grant execute on function
-  queues.declare_schedules, queues.due_schedules, queues.next_firing, queues.plan_schedule, queues.fire_schedule, queues.prune_firings
+  queues.due_schedules, queues.next_firing, queues.plan_schedule, queues.fire_schedule, queues.prune_firings
 to holdfast_worker;
 grant execute on function queues.health, queues.count_activity to holdfast_reader;
 grant execute on function queues.measure to holdfast_worker;
@@ -74,7 +75,7 @@ grant execute on function queues.replay to holdfast_operator;
 grant select on queues.provenance to holdfast_reader;
 
 grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
-grant execute on function queues.may_read_all, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;
+grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;
 grant select on
   queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.worker_loss, queues.retention_policy,
   queues.queue_act
@@ -112,6 +113,9 @@ grant execute on function queues.tidy_slots to holdfast_worker;
 grant execute on function queues.tidy_lanes to holdfast_worker;
 grant execute on function queues.tokens_at to holdfast_reader;
 grant select on queues.limit_status to holdfast_reader;
+
+-- Who shares a namespace with whom is for administrators to say, and those are the members of holdfast_owner: no grant.
+grant select on queues.namespace_member to holdfast_client, holdfast_reader;
 
 -- The HTTP side. Its login is a member of holdfast_operator, and of holdfast_client where tasks are enqueued through it.
 grant execute on function

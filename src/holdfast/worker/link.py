@@ -38,6 +38,7 @@ from pg_roles r
 where r.rolname in ('{role}', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
 """
 WORKER = "holdfast_worker"
+CLIENT = "holdfast_client"
 
 
 def with_defaults(url: str) -> str:

@@ -46,26 +46,31 @@ class FireSchedules:
             self._give_up(due, ask, error, None)
             return
         if due.plan_from is not None or due.next_at is None:
-            ask(schedule.plan_schedule(due.name, due.version, recurrence.after(due.plan_from or due.now)))
+            ask(schedule.plan_schedule(due, recurrence.after(due.plan_from or due.now)))
             return
         times = newest_times(recurrence, due.next_at, due.now, due.max_times)
         following = recurrence.after(due.now)
         try:
-            firings = ask(schedule.fire_schedule(due.name, due.version, times, following))
+            firings = ask(schedule.fire_schedule(due, times, following))
         except (Refused, UnexpectedDatabaseError) as error:
             self._give_up(due, ask, error, following)
         else:
-            self._tell(due.name, firings)
+            self._tell(due, firings)
 
     def _give_up(self, due: DueSchedule, ask: Ask, error: Exception, following: datetime | None) -> None:
         """It is written down where people look, and keeps no other schedule from firing."""
-        self._log.error("schedule_failed", schedule=due.name, error=str(error))
-        ask(schedule.plan_schedule(due.name, due.version, following, str(error)))
+        self._log.error("schedule_failed", schedule=due.name, namespace=due.namespace, error=str(error))
+        ask(schedule.plan_schedule(due, following, str(error)))
 
-    def _tell(self, name: str, firings: list[Firing]) -> None:
+    def _tell(self, due: DueSchedule, firings: list[Firing]) -> None:
         for firing in firings:
             task_id = None if firing.task_id is None else str(firing.task_id)
-            told = {"schedule": name, "nominal_at": firing.nominal_at.isoformat(), "task_id": task_id}
+            told = {
+                "schedule": due.name,
+                "namespace": due.namespace,
+                "nominal_at": firing.nominal_at.isoformat(),
+                "task_id": task_id,
+            }
             if firing.decision == "fired":
                 self._log.debug("schedule_fired", **told)
             else:

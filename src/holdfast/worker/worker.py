@@ -8,21 +8,24 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast import __version__
 from holdfast.engine import Statement, fleet, schedule
-from holdfast.errors import DatabaseUnavailable, HoldfastError, Refused, TryAgain
+from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, Refused, TryAgain
 from holdfast.executors.origin import find_origin
 from holdfast.settings import Settings
 from holdfast.worker.environment import describe_environment
 from holdfast.worker.last_resort import STUCK_EXIT_CODE
+from holdfast.worker.link import CLIENT, Link
 from holdfast.worker.logs import Log, worker_log
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.parts import Ground, Registered, assemble
 from holdfast.worker.subscription import described, unserved_queues
 from holdfast.worker.supervised import tell
 from holdfast.worker.watched import Watched
+
+T = TypeVar("T")
 
 UNWIND_SECONDS = 2.0
 LAST_WORDS_SECONDS = 5.0
@@ -50,6 +53,7 @@ class Worker:
         self.metrics = metrics or Metrics()
         self.ready = asyncio.Event()
         self._app = app
+        self._url = url
         self._settings = settings
         self._owns_process = owns_process
         self._log: Log = worker_log(self.worker_id)
@@ -144,9 +148,19 @@ class Worker:
 
     async def _declare_schedules(self) -> None:
         """A schedule that cannot be had keeps no worker from its tasks."""
-        declaration = schedule.declare_schedules(self._app.name, self._app.schedules.values())
+        app = self._app
+        declaration = schedule.declare_schedules(app.name, app.schedules.values())
         try:
-            declared = await self._parts.claiming.run(lambda: declaration)
+            declared = await self._run_as_client(declaration)
+        except NotAllowed:
+            if app.schedules:
+                apply = f"holdfast schedules apply {app.origin or 'MODULE:APP'}"
+                self._log.warning(
+                    "schedules_not_declared",
+                    why="the worker's login lacks the role holdfast_client",
+                    hint=f"run this with the application's login: {apply}",
+                )
+            return
         except Refused as error:
             self._log.error("schedules_refused", error=str(error))
             return
@@ -155,6 +169,14 @@ class Worker:
                 self._log.error("schedule_taken", schedule=one.name, hint="give one of them another name")
             elif one.verdict != "unchanged":
                 self._log.info("schedule_declared", schedule=one.name, verdict=one.verdict)
+
+    async def _run_as_client(self, statement: Statement[T]) -> T:
+        """With the authority to enqueue, which the worker's other connections do not have."""
+        link = Link(self._url, self._log, "declaring", self.metrics, self._stopping, role=CLIENT)
+        try:
+            return await link.run(lambda: statement)
+        finally:
+            await link.close()
 
     async def _serve(self) -> None:
         parts = self._parts

@@ -69,7 +69,9 @@ async def enqueue(
     if idempotency_key is not None:
         written = f'{written[:-1]},"idempotency_key":{json.dumps(idempotency_key)}}}'
     [enqueued] = await site.enqueue(
-        caller, lambda engine: engine.enqueue_written(f"[{written}]"), repeatable=idempotency_key is not None
+        caller,
+        lambda engine: engine.enqueue_written(f"[{written}]", caller.token_hash),
+        repeatable=idempotency_key is not None,
     )
     response.status_code = 201 if enqueued.created else 200
     response.headers["Location"] = str(request.app.url_path_for("show_task", task_id=str(enqueued.task_id)))
@@ -95,7 +97,9 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> shapes.Batch:
     each = [_with_defaults(site, *pair) for pair in zip(given, body.elements(written), strict=True)]
     keyed = all("idempotency_key" in task for task in given)
     enqueued = await site.enqueue(
-        caller, lambda engine: engine.enqueue_written(f"[{','.join(each)}]"), repeatable=keyed
+        caller,
+        lambda engine: engine.enqueue_written(f"[{','.join(each)}]", caller.token_hash),
+        repeatable=keyed,
     )
     return shapes.Batch(tasks=[_answer(site, one) for one in enqueued])
 

@@ -130,6 +130,7 @@ class TaskDetail(TaskSummary):
     lease_until: datetime | None
     delete_reason: str | None
     enqueued_by: str
+    namespace: str
     why: Annotated[str, Field(description="In a sentence: why it is not running, or how it ended.")]
 
 
@@ -252,6 +253,7 @@ class Workers(BaseModel):
 
 class Schedule(BaseModel):
     name: str
+    namespace: str
     state: Annotated[str, Field(examples=["active"])]
     type: str
     cron: str | None
@@ -294,11 +296,20 @@ class NewToken(_Strict):
     ]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4, examples=[["enqueue", "read"]])]
     days: Annotated[int, Field(ge=1, le=3600, description="Until it expires.", examples=[90]), WHOLE] = 90
+    namespace: Annotated[
+        str | None,
+        StringConstraints(min_length=1, max_length=100, strict=True),
+        Field(
+            description="Whose tasks those enqueued with it are; else a namespace of the token's own.",
+            json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"},
+        ),
+    ] = None
 
 
 class Token(BaseModel):
     token_id: int
     name: str
+    namespace: str
     scopes: list[Scope]
     created_at: datetime
     created_by: str

@@ -38,7 +38,8 @@ async def create_token(request: Request, caller: MayAdminister) -> shapes.Create
     asked = body.checked(_NEW, body.parse(await body.read_text(request)))
     token, ttl = new_token(), timedelta(days=asked.days)
     token_id = await site_of(request).operate(
-        caller, lambda engine: engine.create_token(asked.name, asked.scopes, hash_of(token), ttl)
+        caller,
+        lambda engine: engine.create_token(asked.name, asked.scopes, hash_of(token), ttl, asked.namespace),
     )
     return shapes.CreatedToken(token_id=token_id, token=token)
 

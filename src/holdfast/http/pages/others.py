@@ -35,7 +35,8 @@ async def load_workers(visit: Visit) -> Mapping[str, Any]:
 
 
 async def load_schedules(visit: Visit) -> Mapping[str, Any]:
-    return {"schedules": await visit.site.read(lambda engine: engine.schedule_status())}
+    found = await visit.site.read(lambda engine: engine.schedule_status())
+    return {"schedules": found, "namespace": visit.asked("namespace")}
 
 
 async def load_health(visit: Visit) -> Mapping[str, Any]:
@@ -88,14 +89,14 @@ offer(router, "/access", Page("access.html", "/access", load_access))
 async def act_on_schedule(request: Request, act: str) -> Response:
     visit = await visit_of(request)
     form = await read_act(visit, "operate")
-    name, reason = form.get("name", ""), reason_of(form)
+    name, namespace, reason = form.get("name", ""), form.get("namespace") or None, reason_of(form)
     if act == "pause":
-        await visit.site.operate(visit.caller, lambda engine: engine.pause_schedule(name, reason))
+        await visit.site.operate(visit.caller, lambda engine: engine.pause_schedule(name, reason, namespace))
     elif act == "resume":
-        await visit.site.operate(visit.caller, lambda engine: engine.resume_schedule(name, reason))
+        await visit.site.operate(visit.caller, lambda engine: engine.resume_schedule(name, reason, namespace))
     else:
         raise Problem(404, f"there is nothing at {request.url.path}")
-    return go_to(visit, "/schedules", done=f"{act}d", about=name)
+    return go_to(visit, "/schedules", done=f"{act}d", about=name, namespace=namespace or "")
 
 
 @router.post("/access/revoke")

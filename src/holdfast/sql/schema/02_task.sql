@@ -1,3 +1,13 @@
+-- Whose tasks, idempotency keys, inbox events and schedules these are. A login without a row here has a namespace of its own.
+create table queues.namespace_login (
+  login text collate "C" constraint one_namespace_per_login primary key,
+  namespace text collate "C" not null,
+  added_at timestamptz not null,
+  added_by text not null
+);
+create index logins_of_namespace on queues.namespace_login (namespace, login);
+comment on table queues.namespace_login is 'Logins that share a namespace with others. Every other login has one of its own.';
+
 -- What was asked. Inserted once, never updated: where a task stands is which other table it has a row in.
 create table queues.task (
   task_id uuid constraint task_pkey primary key,
@@ -9,6 +19,7 @@ create table queues.task (
   queue text collate "C" not null,
   executor text collate "C" not null,
   enqueued_by text collate "C" not null,
+  namespace text collate "C" not null,
   idempotency_key text collate "C",
   timeout interval,
   lease interval,
@@ -21,15 +32,18 @@ create index task_of_type on queues.task (type, task_id);
 comment on table queues.task is 'What was asked: written once, removed only by retention.';
 comment on column queues.task.spec_hash is 'SHA-256 of {type, executor, payload} in the normal form of jsonb.';
 comment on column queues.task.enqueued_by is 'The login (session_user) that asked.';
+comment on column queues.task.namespace is 'Whose task it is.';
 
 -- Apart from the task, so that deleting a task frees its key and nothing on the retry path can collide with it.
 create table queues.task_key (
   type text collate "C" not null,
   idempotency_key text collate "C" not null,
+  namespace text collate "C" not null,
   task_id uuid not null,
-  constraint one_task_per_type_and_key primary key (type, idempotency_key)
+  -- The namespace comes last, so that a search that covers all of them is one index range.
+  constraint one_task_per_type_key_and_namespace primary key (type, idempotency_key, namespace)
 );
-comment on table queues.task_key is 'Which task an idempotency key stands for, per type.';
+comment on table queues.task_key is 'Which task an idempotency key stands for, per namespace and type.';
 
 -- One element of a batch on its way in.
 create type queues.new_task as (

@@ -1,6 +1,7 @@
 -- When tasks are enqueued by the clock. A worker works out the times; the row's version decides whose answer counts.
 create table queues.schedule (
-  name text collate "C" constraint schedule_pkey primary key,
+  name text collate "C" not null,
+  namespace text collate "C" not null,
   version bigint not null,
   next_at timestamptz,
   decided_at timestamptz not null,
@@ -26,6 +27,8 @@ create table queues.schedule (
   paused_by text,
   pause_reason text,
   problem text,
+  -- The namespace comes last, so that an operator finds a name in all of them by one index range.
+  constraint one_schedule_per_name_and_namespace primary key (name, namespace),
   constraint cron_or_every check ((cron is null) <> (every is null)),
   constraint cron_has_a_zone check ((cron is null) = (tz is null)),
   constraint every_has_an_anchor check ((every is null) = (anchor is null))
@@ -33,6 +36,7 @@ create table queues.schedule (
 create index schedule_to_fire on queues.schedule (next_at nulls first) where paused_at is null and orphaned_at is null;
 create index schedule_from_the_future on queues.schedule (decided_at) where paused_at is null and orphaned_at is null;
 comment on table queues.schedule is 'What is enqueued by the clock, and when next.';
+comment on column queues.schedule.namespace is 'Whose schedule it is; its tasks belong to the same namespace.';
 comment on column queues.schedule.version is 'Grows with every change: who decides on an older version is told so and changes nothing.';
 comment on column queues.schedule.next_at is 'The next nominal time; null until a leader has worked it out, infinity if there is none.';
 comment on column queues.schedule.decided_at is 'When next_at was last decided on. Later than the clock only if the clock was set back.';
@@ -43,11 +47,12 @@ comment on column queues.schedule.declared_by is 'The application whose code has
 -- One row per nominal time that was decided on: the key is what makes two tasks for one time impossible.
 create table queues.schedule_firing (
   schedule text collate "C" not null,
+  namespace text collate "C" not null,
   nominal_at timestamptz not null,
   decided_at timestamptz not null,
   decision text not null constraint known_decision check (decision in ('fired', 'overlapped', 'missed', 'forced')),
   task_id uuid,
-  constraint one_firing_per_nominal_time primary key (schedule, nominal_at),
+  constraint one_firing_per_nominal_time primary key (schedule, namespace, nominal_at),
   constraint task_if_enqueued check ((task_id is not null) = (decision in ('fired', 'forced')))
 );
 create index firings_to_prune on queues.schedule_firing (decided_at);
@@ -56,11 +61,12 @@ comment on table queues.schedule_firing is 'What became of each nominal time of 
 create table queues.schedule_act (
   act_id bigint generated always as identity constraint schedule_act_pkey primary key,
   schedule text collate "C" not null,
+  namespace text collate "C" not null,
   act text not null constraint known_schedule_act check (act in (
     'added', 'changed', 'removed', 'paused', 'resumed', 'orphaned', 'forced')),
   occurred_at timestamptz not null,
   actor text not null,
   reason text
 );
-create index acts_on_schedule on queues.schedule_act (schedule, act_id);
+create index acts_on_schedule on queues.schedule_act (schedule, namespace, act_id);
 comment on table queues.schedule_act is 'What was done to schedules, by whom and why. Append-only.';

@@ -6,10 +6,12 @@ create table comms.message (
   channel text collate "C" not null constraint known_channel check (channel in ('email', 'sms')),
   created_at timestamptz not null,
   created_by text collate "C" not null,
+  namespace text collate "C" not null,
   constraint message_has_one_channel unique (message_id, channel)
 );
 comment on table comms.message is 'What shall be sent, whatever the channel. Append-only.';
 comment on column comms.message.created_by is 'The login (session_user) that wrote it.';
+comment on column comms.message.namespace is 'Whose message it is.';
 
 create table comms.email_message (
   message_id bigint constraint email_message_pkey primary key,
@@ -41,13 +43,14 @@ create table comms.send_email_task (
   message_id bigint not null constraint email_to_send references comms.email_message,
   created_at timestamptz not null,
   created_by text collate "C" not null,
+  namespace text collate "C" not null,
   scheduled_at timestamptz not null,
   max_attempts integer not null constraint email_attempts_within_bounds check (max_attempts between 1 and 20),
   when_unknown text collate "C" not null constraint email_policy_is_known check (when_unknown in ('retry', 'stop')),
   send_key uuid not null constraint one_key_per_email unique
 );
 create index sends_of_email on comms.send_email_task (message_id);
-create index emails_by_login on comms.send_email_task (created_by, send_email_task_id);
+create index emails_by_namespace on comms.send_email_task (namespace, send_email_task_id);
 comment on table comms.send_email_task is 'One logical send of one e-mail: the root of the process. Append-only.';
 comment on column comms.send_email_task.scheduled_at is 'Not before then.';
 comment on column comms.send_email_task.when_unknown is 'What follows an attempt of which nobody knows whether it was sent: retry or stop.';
@@ -117,13 +120,14 @@ create table comms.send_sms_task (
   message_id bigint not null constraint sms_to_send references comms.sms_message,
   created_at timestamptz not null,
   created_by text collate "C" not null,
+  namespace text collate "C" not null,
   scheduled_at timestamptz not null,
   max_attempts integer not null constraint sms_attempts_within_bounds check (max_attempts between 1 and 20),
   when_unknown text collate "C" not null constraint sms_policy_is_known check (when_unknown in ('retry', 'stop')),
   send_key uuid not null constraint one_key_per_sms unique
 );
 create index sends_of_sms on comms.send_sms_task (message_id);
-create index sms_by_login on comms.send_sms_task (created_by, send_sms_task_id);
+create index sms_by_namespace on comms.send_sms_task (namespace, send_sms_task_id);
 comment on table comms.send_sms_task is 'One logical send of one text message: the root of the process. Append-only.';
 comment on column comms.send_sms_task.scheduled_at is 'Not before then.';
 comment on column comms.send_sms_task.when_unknown is 'What follows an attempt of which nobody knows whether it was sent: retry or stop.';

@@ -57,6 +57,7 @@ create table queues.outbox_event (
   source text,
   traceparent text,
   emitted_by text collate "C" not null,
+  namespace text collate "C" not null,
   deliveries integer not null,
   data jsonb not null
 );
@@ -64,6 +65,7 @@ create index events_in_order on queues.outbox_event (transaction_id, event_numbe
 create index events_of_task on queues.outbox_event (task_id) where task_id is not null;
 create index events_nobody_asked_for on queues.outbox_event (occurred_at) where deliveries = 0;
 comment on table queues.outbox_event is 'What happened, as it leaves: written once, in the transaction that it tells of.';
+comment on column queues.outbox_event.namespace is 'That of the login that emitted it.';
 comment on column queues.outbox_event.event_number is 'The order within an aggregate.';
 comment on column queues.outbox_event.transaction_id is
   'So that a reader can tell what may still be overtaken by an earlier number of a transaction that is open.';
@@ -127,13 +129,14 @@ comment on table queues.dispatcher is 'The processes that send events.';
 comment on column queues.dispatcher.waiting is 'The subscriptions for which it waits to be woken. For others it looks by itself.';
 
 create table queues.received_event (
+  namespace text collate "C" not null,
   source text collate "C" not null,
   event_id text collate "C" not null,
   received_at timestamptz not null,
-  constraint received_once primary key (source, event_id)
+  constraint received_once primary key (namespace, source, event_id)
 );
 create index received_to_prune on queues.received_event (received_at);
-comment on table queues.received_event is 'The inbox: which events of others were taken in already.';
+comment on table queues.received_event is 'The inbox: which events of others were received already, per namespace.';
 
 -- One event on its way into the outbox.
 create type queues.new_event as (

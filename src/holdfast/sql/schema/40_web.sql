@@ -2,6 +2,7 @@
 create table queues.access_token (
   token_id bigint generated always as identity constraint access_token_pkey primary key,
   name text not null,
+  namespace text collate "C" not null,
   token_hash bytea not null constraint one_token_per_hash unique,
   scopes text[] not null constraint known_scopes check (
     scopes <> '{}' and scopes <@ array['enqueue', 'read', 'operate', 'admin']),
@@ -13,6 +14,7 @@ create table queues.access_token (
   revoked_by text
 );
 comment on table queues.access_token is 'Who may use the HTTP side, for what and until when. Never removed, so that acts keep a name.';
+comment on column queues.access_token.namespace is 'Whose tasks those enqueued with it are.';
 comment on column queues.access_token.token_hash is 'SHA-256 of the token, which only its holder knows.';
 
 create table queues.access_session (
@@ -27,7 +29,8 @@ comment on table queues.access_session is 'Who is logged in to the dashboard, by
 create table queues.access_act (
   access_act_id bigint generated always as identity constraint access_act_pkey primary key,
   act text not null constraint known_access_act check (act in (
-    'token_created', 'token_revoked', 'logged_in', 'logged_out', 'login_refused', 'revealed')),
+    'token_created', 'token_revoked', 'logged_in', 'logged_out', 'login_refused', 'revealed',
+    'namespace_joined', 'namespace_left')),
   occurred_at timestamptz not null,
   actor text not null,
   token_id bigint,

@@ -1,4 +1,4 @@
--- Every delivery of every event: outstanding, delivered or dead. Clients see those of events that they emitted, or that are about their tasks.
+-- Every delivery of every event: outstanding, delivered or dead. Clients see those that their namespace emitted, or that are about its tasks.
 create or replace view queues.delivery_status with (security_barrier) as
 select e.event_id, e.task_id, e.event_type, e.occurred_at, s.name as subscription, d.status, d.attempt, d.due_at, d.settled_at,
   d.dispatcher_id, d.last_error
@@ -16,7 +16,7 @@ cross join lateral (
   select x.subscription_id, 'dead', x.attempt, null, x.died_at, null, x.last_error
   from queues.dead_delivery x where x.event_id = e.event_id) d
 left join queues.subscription s on s.subscription_id = d.subscription_id
-where (select queues.may_read_all()) or e.emitted_by = session_user
-   or exists (select from queues.task t where t.task_id = e.task_id and t.enqueued_by = session_user);
+where (select queues.may_read_all()) or e.namespace = (select queues.namespace())
+   or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()));
 
 comment on view queues.delivery_status is 'Every delivery of every event: outstanding, delivered or dead.';

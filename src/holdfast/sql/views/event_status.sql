@@ -1,12 +1,12 @@
--- Events of the outbox, each with how its deliveries stand. Clients see those that they emitted, or that are about their tasks.
+-- Events of the outbox, each with how its deliveries stand. Clients see those that their namespace emitted, or that are about its tasks.
 create or replace view queues.event_status with (security_barrier) as
 select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id) as subject, e.source, e.task_id,
-  e.traceparent, e.emitted_by, e.data,
+  e.traceparent, e.emitted_by, e.namespace, e.data,
   (select pg_catalog.count(*) from queues.delivered d where d.event_id = e.event_id) as delivered,
   (select pg_catalog.count(*) from queues.dead_delivery d where d.event_id = e.event_id) as dead,
   e.deliveries, e.transaction_id, e.event_number
 from queues.outbox_event e
-where (select queues.may_read_all()) or e.emitted_by = session_user
-   or exists (select from queues.task t where t.task_id = e.task_id and t.enqueued_by = session_user);
+where (select queues.may_read_all()) or e.namespace = (select queues.namespace())
+   or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()));
 
 comment on view queues.event_status is 'Events of the outbox, each with how its deliveries stand.';

@@ -6,7 +6,7 @@ select t.send_email_task_id, t.message_id, m.recipient, m.subject,
     when last.decision in ('attempt', 'wait') then 'sending'
     else 'scheduled' end as status,
   last.reason, coalesce(a.scheduled, 0) as attempts, coalesce(f.failures, 0) as failures, t.max_attempts, t.when_unknown,
-  s.provider, s.provider_message_id, t.scheduled_at, t.created_at, t.created_by, coalesce(last.run, 0) as runs,
+  s.provider, s.provider_message_id, t.scheduled_at, t.created_at, t.created_by, t.namespace, coalesce(last.run, 0) as runs,
   last.next_run_at, s.succeeded_at
 from comms.send_email_task t
 join comms.email_message m on m.message_id = t.message_id
@@ -20,6 +20,6 @@ left join lateral (
 left join lateral (
   select pg_catalog.count(*)::integer as failures from comms.send_email_task_failed f
   where f.send_email_task_id = t.send_email_task_id) f on true
-where (select queues.may_read_all()) or t.created_by = session_user;
+where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
 
 comment on view comms.send_email_status is 'Where every send of an e-mail stands, derived from its facts.';

@@ -4,6 +4,6 @@ select e.error_id, e.task_id, e.attempt, e.kind, e.message, e.detail, e.worker_i
   e.occurred_at, e.retry_at
 from queues.error e
 where (select queues.may_read_all())
-   or exists (select from queues.task t where t.task_id = e.task_id and t.enqueued_by = session_user);
+   or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()));
 
 comment on view queues.task_error is 'Every attempt that went wrong.';

@@ -61,7 +61,7 @@ from (
   where a.task_id is not null and v.occurred_at is not null
 ) e
 where (select queues.may_read_all())
-   or exists (select from queues.task t where t.task_id = e.task_id and t.enqueued_by = session_user)
+   or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()))
 order by e.task_id, e.occurred_at, e.rank;
 
 comment on view queues.task_event is

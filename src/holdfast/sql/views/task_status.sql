@@ -1,4 +1,4 @@
--- Where every task stands, derived. A session that may not read all tasks sees those it enqueued itself.
+-- Where every task stands, derived. A session that may not read all tasks sees those of its namespace.
 create or replace view queues.task_status with (security_barrier) as
 select
   t.task_id, t.type, t.queue, t.executor,
@@ -12,7 +12,7 @@ select
   coalesce(o.claimed_at, l.claimed_at) as claimed_at, coalesce(o.started_at, l.started_at) as started_at, o.finished_at,
   greatest(t.created_at, o.finished_at, l.claimed_at, l.started_at, d.deleted_at, e.occurred_at, a.occurred_at) as updated_at,
   d.deleted_at, d.reason as delete_reason,
-  o.reason, l.progress, t.timeout, t.lease, t.metadata, t.enqueued_by, t.concurrency_key
+  o.reason, l.progress, t.timeout, t.lease, t.metadata, t.enqueued_by, t.namespace, t.concurrency_key
 from queues.task t
 left join queues.ready r on r.task_id = t.task_id
 left join queues.lease l on l.task_id = t.task_id
@@ -24,7 +24,7 @@ left join lateral (
   from queues.error e where e.task_id = t.task_id order by e.error_id desc limit 1) e on true
 left join lateral (
   select a.occurred_at from queues.act a where a.task_id = t.task_id order by a.act_id desc limit 1) a on true
-where (select queues.may_read_all()) or t.enqueued_by = session_user;
+where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
 
 comment on view queues.task_status is
-  'Where every task stands. A session that may not read all tasks sees those it enqueued itself.';
+  'Where every task stands. A session that may not read all tasks sees those of its namespace.';

@@ -1,6 +1,8 @@
 -- Enters a token for the HTTP side by its hash and answers its number. Nobody can hand out more than the login may do itself: enqueue
--- takes membership of holdfast_client, admin takes both. For holdfast_operator. Locks: none.
-create or replace function queues.create_token(name text, scopes text[], token_hash bytea, ttl interval default '90 days')
+-- takes membership of holdfast_client, admin takes both. What is enqueued with the token belongs to its namespace: one of
+-- its own unless another is given, and tokens of the same name share it. For holdfast_operator. Locks: none.
+create or replace function queues.create_token(name text, scopes text[], token_hash bytea, ttl interval default '90 days',
+  namespace text default null)
 returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -24,8 +26,18 @@ begin
       message = format('login %s may not enqueue, so it cannot make a token that may', session_user),
       hint = 'Grant it holdfast_client, or leave the scope out.';
   end if;
-  insert into queues.access_token (name, token_hash, scopes, created_at, created_by, expires_at)
-  values (name, token_hash, array(select distinct s from unnest(scopes) s order by s), _now, queues.actor(), _now + ttl)
+  -- A namespace that belongs to logins is for its members and for administrators to give away: whoever holds the token enqueues in it.
+  namespace := coalesce(namespace, 'token:' || name);
+  perform queues.check_namespace(namespace);
+  if namespace <> queues.namespace() and not pg_has_role(session_user, 'holdfast_owner', 'member')
+    and (not starts_with(namespace, 'token:') or exists (select from queues.namespace_login n where n.namespace = create_token.namespace))
+  then
+    raise exception using errcode = 'QF403',
+      message = format('login %s may not make a token for namespace %s, which it does not use itself', session_user, to_json(namespace)),
+      hint = 'Leave the namespace out, or have an administrator (a member of holdfast_owner) create the token.';
+  end if;
+  insert into queues.access_token (name, namespace, token_hash, scopes, created_at, created_by, expires_at)
+  values (name, namespace, token_hash, array(select distinct s from unnest(scopes) s order by s), _now, queues.actor(), _now + ttl)
   on conflict do nothing
   returning token_id into _token_id;
   if not found then
@@ -37,5 +49,5 @@ begin
 end
 $$;
 
-comment on function queues.create_token(text, text[], bytea, interval) is
+comment on function queues.create_token(text, text[], bytea, interval, text) is
   'Enters a token for the HTTP side by its hash and answers its number.';

@@ -1,4 +1,4 @@
--- Refuses a send that cannot be started: of a message that does not exist or that another login wrote, or on terms that make no sense.
+-- Refuses a send that cannot be started: of a message that does not exist or of another namespace, or on terms that make no sense.
 create or replace function comms.check_kickoff(
   message_id bigint, channel text, scheduled_at timestamptz, max_attempts integer, when_unknown text)
 returns void
@@ -17,11 +17,11 @@ begin
   end if;
   perform from comms.message m
   where m.message_id = check_kickoff.message_id and m.channel = check_kickoff.channel
-    and (m.created_by = session_user or pg_has_role(session_user, 'holdfast_worker', 'member')
+    and (m.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_worker', 'member')
       or pg_has_role(session_user, 'holdfast_operator', 'member'));
   if not found then
     raise exception using errcode = 'QF404', message = format('there is no %s message %s', channel, coalesce(message_id::text, 'null')),
-      hint = format('Write one with comms.create_%s_message; a message of another login reads as if it did not exist.', channel);
+      hint = format('Write one with comms.create_%s_message; a message of another namespace reads as if it did not exist.', channel);
   end if;
 end
 $$;

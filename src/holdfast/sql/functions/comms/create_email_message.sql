@@ -29,7 +29,7 @@ begin
   end if;
   perform comms.check_header(h.name, h.value) from jsonb_each(headers) h(name, value);
 
-  insert into comms.message (channel, created_at, created_by) values ('email', queues.clock(), session_user)
+  insert into comms.message (channel, created_at, created_by, namespace) values ('email', queues.clock(), session_user, queues.namespace())
   returning message_id into _id;
   insert into comms.email_message (message_id, recipient, subject, text_body, html_body, sender, reply_to, headers)
   values (_id, recipient, subject, text_body, html_body, sender, reply_to, headers);

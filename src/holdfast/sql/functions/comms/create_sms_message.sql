@@ -19,7 +19,7 @@ begin
   end if;
   perform comms.check_line('sender', sender, 100);
 
-  insert into comms.message (channel, created_at, created_by) values ('sms', queues.clock(), session_user)
+  insert into comms.message (channel, created_at, created_by, namespace) values ('sms', queues.clock(), session_user, queues.namespace())
   returning message_id into _id;
   insert into comms.sms_message (message_id, recipient, text_body, sender) values (_id, recipient, text_body, sender);
   return _id;

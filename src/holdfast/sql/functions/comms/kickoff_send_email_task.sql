@@ -15,8 +15,8 @@ declare
 begin
   perform comms.check_kickoff(message_id, 'email', scheduled_at, max_attempts, when_unknown);
   scheduled_at := coalesce(scheduled_at, _now);
-  insert into comms.send_email_task (message_id, created_at, created_by, scheduled_at, max_attempts, when_unknown, send_key)
-  values (message_id, _now, session_user, scheduled_at, max_attempts, when_unknown, gen_random_uuid())
+  insert into comms.send_email_task (message_id, created_at, created_by, namespace, scheduled_at, max_attempts, when_unknown, send_key)
+  values (message_id, _now, session_user, queues.namespace(), scheduled_at, max_attempts, when_unknown, gen_random_uuid())
   returning send_email_task_id into _id;
   perform queues.enqueue('comms.send_email_supervisor', run_at => scheduled_at, max_attempts => 25, payload => jsonb_build_object(
     'task_type', 'db_function', 'db_function', 'comms.send_email_supervisor', 'send_email_task_id', _id));

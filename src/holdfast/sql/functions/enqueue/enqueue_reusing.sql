@@ -1,5 +1,5 @@
 -- Enqueues a deterministic task, or answers with a run of the same spec: with succeeded, one that has succeeded; with active, also one that is
--- under way. Never one of another type, executor, payload or login. For holdfast_client and holdfast_process.
+-- under way. Never one of another type, executor, payload or namespace. For holdfast_client and holdfast_process.
 -- Locks: the row of the spec.
 -- Security invoker, as enqueue is, so that who may enqueue what is decided for whoever really calls.
 create or replace function queues.enqueue_reusing(

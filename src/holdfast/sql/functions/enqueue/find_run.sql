@@ -1,4 +1,4 @@
--- The run that a deterministic task can reuse: one of the same spec and login that has succeeded, or, with active, is under way; else null.
+-- The run that a deterministic task can reuse: one of the same spec and namespace that has succeeded, or, with active, is under way; else null.
 -- Until the transaction ends, nobody else is answered for this spec, so that two who ask at once get one run.
 -- For holdfast_client and holdfast_process, behind enqueue_reusing. Locks: the row of the spec.
 create or replace function queues.find_run(type text, payload jsonb, executor text, reuse text)
@@ -11,6 +11,7 @@ set jit = off
 as $$
 #variable_conflict use_variable
 declare
+  _namespace constant text := queues.namespace();
   _hash bytea;
   _holder uuid;
 begin
@@ -23,9 +24,13 @@ begin
     return null;  -- which enqueue refuses, with a message
   end if;
   _hash := queues.spec_hash(type, queues.executor_for(executor, payload), payload);
-  insert into queues.reusable (spec_hash, enqueued_by) values (_hash, session_user) on conflict do nothing;
-  select r.task_id into _holder from queues.reusable r
-  where r.spec_hash = _hash and r.enqueued_by = session_user for update;
+  -- Retention may remove the row between the two statements: then it is inserted again.
+  for _try in 1..10 loop
+    insert into queues.reusable (spec_hash, namespace) values (_hash, _namespace) on conflict do nothing;
+    select r.task_id into _holder from queues.reusable r
+    where r.spec_hash = _hash and r.namespace = _namespace for update;
+    exit when found;
+  end loop;
   -- A statement of its own, so that it sees what others committed while we waited.
   return (
     select t.task_id from queues.task t
@@ -37,4 +42,4 @@ end
 $$;
 
 comment on function queues.find_run(text, jsonb, text, text) is
-  'The run that a deterministic task can reuse: one of the same spec and login that has succeeded, or is under way.';
+  'The run that a deterministic task can reuse: one of the same spec and namespace that has succeeded, or is under way.';

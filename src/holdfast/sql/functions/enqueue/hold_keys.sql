@@ -1,7 +1,7 @@
--- Which task each element of a batch stands for: itself, or the one that already holds its key.
+-- Which task each element of a batch stands for: itself, or the one that already holds its key in the same namespace.
 -- The holder may be a transaction that has not ended: then this waits for it; if it rolls back, the key becomes ours.
 -- Locks: keys, in the order of (type, key).
-create or replace function queues.hold_keys(batch queues.new_task[])
+create or replace function queues.hold_keys(batch queues.new_task[], namespace text)
 returns uuid[]
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -16,8 +16,8 @@ declare
   _conflict record;
 begin
   for _try in 1..10 loop
-    insert into queues.task_key (type, idempotency_key, task_id)
-    select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, b.task_id
+    insert into queues.task_key (type, idempotency_key, namespace, task_id)
+    select distinct on (b.type, b.idempotency_key) b.type, b.idempotency_key, hold_keys.namespace, b.task_id
     from unnest(batch) b
     where b.idempotency_key is not null
     order by b.type, b.idempotency_key, b.n
@@ -33,7 +33,7 @@ begin
     from unnest(batch) b
     left join lateral (
       select k.task_id from queues.task_key k
-      where k.type = b.type and k.idempotency_key = b.idempotency_key offset 0) k on true;
+      where k.type = b.type and k.idempotency_key = b.idempotency_key and k.namespace = hold_keys.namespace offset 0) k on true;
     exit when _missing = 0;
   end loop;
   -- A snapshot older than the moment a key was freed shows the former holder beside the row just inserted.
@@ -60,5 +60,5 @@ begin
 end
 $$;
 
-comment on function queues.hold_keys(queues.new_task[]) is
+comment on function queues.hold_keys(queues.new_task[], text) is
   'Which task each element of a batch stands for: itself, or the one that already holds its key.';

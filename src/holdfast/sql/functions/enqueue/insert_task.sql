@@ -2,7 +2,8 @@
 -- request of an application. Behind enqueue_one_for_client and enqueue_one_for_process; nobody else may call it. Locks: the key.
 create or replace function queues.insert_task(
   type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text, max_attempts integer,
-  timeout interval, lease interval, executor text, metadata jsonb, concurrency_key text, for_process boolean)
+  timeout interval, lease interval, executor text, metadata jsonb, concurrency_key text, for_process boolean,
+  namespace text default null)
 returns uuid
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -16,6 +17,9 @@ declare
   _now constant timestamptz := queues.clock();
   _payload_text constant text := queues.text_of_plain(payload);
   _task_id constant uuid := queues.new_task_id();
+  -- As queues.namespace() has it, without a call.
+  _namespace constant text := coalesce(namespace, (select n.namespace from queues.namespace_login n where n.login = session_user::text),
+    queues.namespace_of_login(session_user::text));
   _hash bytea;
   _holder uuid;
   _lane_id integer;
@@ -40,7 +44,7 @@ begin
 
   if idempotency_key is not null then
     _holder := (queues.hold_keys(array[row(1, _task_id, type, queue, executor, priority, run_at, max_attempts, timeout, lease,
-      idempotency_key, _hash, null, null, null)::queues.new_task]))[1];
+      idempotency_key, _hash, null, null, null)::queues.new_task], _namespace))[1];
     if _holder <> _task_id then
       return _holder;
     end if;
@@ -54,9 +58,9 @@ begin
     _lane_id := queues.lane_for(queue, type, priority, concurrency_key);
     _idle := true;
   end if;
-  insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
+  insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace,
     idempotency_key, timeout, lease, spec_hash, payload, metadata, concurrency_key)
-  values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user,
+  values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user, _namespace,
     idempotency_key, timeout, lease, _hash, payload, metadata, concurrency_key);
   insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
   if _idle and run_at <= _now and not queues.is_kept(queue) then
@@ -67,5 +71,5 @@ end
 $$;
 
 comment on function queues.insert_task(
-  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text, boolean) is
+  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text, boolean, text) is
   'Inserts one task and answers its id. Behind the two functions that say who may enqueue what.';

@@ -1,6 +1,7 @@
 -- Inserts a batch, all or nothing, and answers in its order. Behind enqueue_for_client and enqueue_for_process; nobody else may call it.
 -- Locks: keys in the order of (type, key); nothing else that exists already.
-create or replace function queues.insert_tasks(tasks jsonb, for_process boolean, enqueued_by text default session_user)
+create or replace function queues.insert_tasks(tasks jsonb, for_process boolean, enqueued_by text default session_user,
+  namespace text default null)
 returns table (task_id uuid, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -15,6 +16,7 @@ declare
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _size constant integer := jsonb_array_length(tasks);
+  _namespace constant text := coalesce(insert_tasks.namespace, queues.namespace());
   _max_bytes bigint;
   _first_id uuid;
   _batch queues.new_task[];
@@ -67,7 +69,7 @@ begin
   where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key) is null;
 
   if _keyed then
-    _holders := queues.hold_keys(_batch);
+    _holders := queues.hold_keys(_batch, _namespace);
   end if;
 
   return query
@@ -77,9 +79,9 @@ begin
     select d.queue, d.type, d.priority, d.concurrency_key, queues.find_lane(d.queue, d.type, d.priority, d.concurrency_key) as lane_id
     from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b) d),
   told as (
-    insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
+    insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace,
       idempotency_key, timeout, lease, spec_hash, payload, metadata, concurrency_key)
-    select a.task_id, _now, a.run_at, a.priority, a.max_attempts, a.type, a.queue, a.executor, insert_tasks.enqueued_by,
+    select a.task_id, _now, a.run_at, a.priority, a.max_attempts, a.type, a.queue, a.executor, insert_tasks.enqueued_by, _namespace,
       a.idempotency_key, a.timeout, a.lease, a.spec_hash, a.payload, a.metadata, a.concurrency_key
     from asked a where a.holder = a.task_id),
   waiting as (
@@ -94,5 +96,5 @@ begin
 end
 $$;
 
-comment on function queues.insert_tasks(jsonb, boolean, text) is
+comment on function queues.insert_tasks(jsonb, boolean, text, text) is
   'Inserts a batch, all or nothing, and answers in its order. Behind the two functions that say who may enqueue what.';

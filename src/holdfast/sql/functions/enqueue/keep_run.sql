@@ -1,4 +1,4 @@
--- Lets a task stand for its spec, unless one that is under way does. For holdfast_client and holdfast_process, for their own tasks, behind
+-- Lets a task stand for its spec, unless one that is under way does. For holdfast_client and holdfast_process, for tasks of their namespace, behind
 -- enqueue_reusing. Locks: the row of the spec.
 create or replace function queues.keep_run(task_id uuid)
 returns void
@@ -7,8 +7,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   update queues.reusable r set task_id = t.task_id
   from queues.task t
-  where t.task_id = keep_run.task_id and t.enqueued_by = session_user
-    and r.spec_hash = t.spec_hash and r.enqueued_by = t.enqueued_by
+  where t.task_id = keep_run.task_id and t.namespace = queues.namespace()
+    and r.spec_hash = t.spec_hash and r.namespace = t.namespace
     and (select true from queues.ready w where w.task_id = r.task_id limit 1) is null
     and (select true from queues.lease l where l.task_id = r.task_id limit 1) is null
 $$;

@@ -8,7 +8,7 @@ as $$
 begin
   return query
   select 'late_schedule', queues.level_of(late.seconds, 30, 300), s.name, late.seconds,
-    format('schedule %s should have fired %s ago', s.name, queues.in_words(late.seconds)),
+    format('schedule %s of namespace %s should have fired %s ago', s.name, s.namespace, queues.in_words(late.seconds)),
     'The leader fires it: look whether anybody leads (holdfast workers), and for duty_failed in its log.'
   from queues.schedule s
   cross join lateral (
@@ -22,15 +22,25 @@ begin
       else 'broken_schedule' end,
     case when s.orphaned_at is null and s.paused_at is null then 'red' else 'amber' end, s.name,
     extract(epoch from now - coalesce(s.orphaned_at, s.paused_at, s.decided_at))::double precision,
-    case when s.orphaned_at is not null then format('schedule %s is no longer in the code of %s, and does not fire', s.name, s.declared_by)
-      when s.paused_at is not null then format('schedule %s was paused by %s%s', s.name, s.paused_by, coalesce(' because: ' || s.pause_reason, ''))
-      else format('schedule %s does not fire: %s', s.name, left(s.problem, 200)) end,
-    case when s.orphaned_at is not null then format('If nobody wants it: holdfast schedules remove %s', s.name)
-      when s.paused_at is not null then format('If that is over: holdfast schedules resume %s', s.name)
+    case when s.orphaned_at is not null then format('schedule %s of namespace %s is no longer in the code of %s, and does not fire', s.name, s.namespace, s.declared_by)
+      when s.paused_at is not null then format('schedule %s of namespace %s was paused by %s%s', s.name, s.namespace, s.paused_by, coalesce(' because: ' || s.pause_reason, ''))
+      else format('schedule %s of namespace %s does not fire: %s', s.name, s.namespace, left(s.problem, 200)) end,
+    case when s.orphaned_at is not null then format('If it is not needed: holdfast schedules remove %s --namespace %L', s.name, s.namespace)
+      when s.paused_at is not null then format('If that is over: holdfast schedules resume %s --namespace %L', s.name, s.namespace)
       else 'Mend it in the code, or remove it and add it again.' end
   from queues.schedule s
   where s.orphaned_at is not null or s.paused_at is not null or s.problem is not null
-  order by s.name limit 100;
+  order by s.name, s.namespace limit 100;
+
+  return query
+  select 'repeated_schedule', 'amber', s.name, count(*)::double precision,
+    format('%s declares schedule %s in %s namespaces, and each of them fires: %s', s.declared_by, s.name, count(*),
+      left(string_agg(s.namespace, ', ' order by s.namespace), 200)),
+    'If this is one application, let its logins share a namespace (holdfast namespaces add) and remove the others.'
+  from queues.schedule s
+  where s.declared_by is not null and s.orphaned_at is null and s.paused_at is null
+  group by s.declared_by, s.name having count(*) > 1
+  order by s.name limit 50;
 end
 $$;
 

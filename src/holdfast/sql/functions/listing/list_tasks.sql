@@ -1,6 +1,6 @@
 -- One page of tasks, newest first: those that match every filter given and come before the task_id given. Starts from the table or index
 -- that the filters select, so that a rare status is found without reading the common ones.
--- For holdfast_reader, and holdfast_client for its own tasks. Locks: none.
+-- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.list_tasks(
   status text default null,
   queue text default null,
@@ -20,7 +20,7 @@ as $$
 #variable_conflict use_column
 declare
   _now constant timestamptz := queues.clock();
-  _all constant boolean := queues.may_read_all();
+  _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _before constant uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   _hash bytea;
   _ids uuid[];
@@ -40,21 +40,21 @@ begin
       select r.task_id from queues.ready r
       cross join lateral (select * from queues.task t where t.task_id = r.task_id offset 0) t
       where r.task_id < _before and queues.status_of(null, null, null, r.attempt, r.run_at, _now) = list_tasks.status
-        and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
+        and queues.matches(t, list_tasks.queue, type_prefix, since, _namespace, _hash)
       order by r.task_id desc limit max_tasks);
   elsif status in ('claimed', 'running') then
     _ids := array(
       select l.task_id from queues.lease l
       cross join lateral (select * from queues.task t where t.task_id = l.task_id offset 0) t
       where l.task_id < _before and (l.started_at is not null) = (list_tasks.status = 'running')
-        and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
+        and queues.matches(t, list_tasks.queue, type_prefix, since, _namespace, _hash)
       order by l.task_id desc limit max_tasks);
   elsif status in ('failed', 'dead_letter', 'cancelled') then
     _ids := array(
       select o.task_id from queues.outcome o
       cross join lateral (select * from queues.task t where t.task_id = o.task_id offset 0) t
       where o.status = list_tasks.status and o.status <> 'succeeded' and o.task_id < _before
-        and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
+        and queues.matches(t, list_tasks.queue, type_prefix, since, _namespace, _hash)
       order by o.task_id desc limit max_tasks);
   elsif type_prefix is not null then
     _ids := array(
@@ -63,7 +63,7 @@ begin
       cross join lateral (
         select t.task_id from queues.task t
         where t.type = known.type and t.task_id < _before
-          and queues.matches(t, list_tasks.queue, type_prefix, since, _all, _hash)
+          and queues.matches(t, list_tasks.queue, type_prefix, since, _namespace, _hash)
           -- Not exists, which the planner may turn into reading the whole table once.
           and (list_tasks.status is null or (
             select true from queues.outcome o where o.task_id = t.task_id and o.status = list_tasks.status limit 1))
@@ -74,12 +74,12 @@ begin
       select o.task_id from queues.outcome o
       cross join lateral (select * from queues.task t where t.task_id = o.task_id offset 0) t
       where o.status = list_tasks.status and o.task_id < _before
-        and queues.matches(t, list_tasks.queue, null, since, _all, _hash)
+        and queues.matches(t, list_tasks.queue, null, since, _namespace, _hash)
       order by o.task_id desc limit max_tasks);
   else
     _ids := array(
       select t.task_id from queues.task t
-      where t.task_id < _before and queues.matches(t, list_tasks.queue, null, since, _all, _hash)
+      where t.task_id < _before and queues.matches(t, list_tasks.queue, null, since, _namespace, _hash)
       order by t.task_id desc limit max_tasks);
   end if;
   return query select s.* from queues.task_status s where s.task_id = any (_ids) order by s.task_id desc;

@@ -1,5 +1,5 @@
 -- The newest tasks that a person may mean by some words: an id, an idempotency key, part of a type (of 200 types at most), or part of
--- the message of one of the last 10,000 errors. For holdfast_reader, and holdfast_client for its own tasks. Locks: none.
+-- the message of one of the last 10,000 errors. For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.search_tasks(words text, max_tasks integer default 50)
 returns setof queues.task_status
 language plpgsql stable security definer
@@ -10,7 +10,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _all constant boolean := queues.may_read_all();
+  _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _id constant uuid := case when words ~* '^[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}$' then words::uuid end;
   _ids uuid[];
 begin
@@ -24,11 +24,12 @@ begin
     union
     select k.task_id from (select distinct l.type from queues.lane l) known
     join queues.task_key k on k.type = known.type and k.idempotency_key = words
+      and (_namespace is null or k.namespace = _namespace)
     union
     select found.task_id
     from (select distinct l.type from queues.lane l where strpos(lower(l.type), lower(words)) > 0 limit 200) known
     cross join lateral (
-      select t.task_id from queues.task t where t.type = known.type and (_all or t.enqueued_by = session_user)
+      select t.task_id from queues.task t where t.type = known.type and (_namespace is null or t.namespace = _namespace)
       order by t.task_id desc limit max_tasks) found
     union
     select e.task_id
@@ -37,7 +38,7 @@ begin
   return query
   select s.* from queues.task_status s
   where s.task_id = any (array(
-    select t.task_id from queues.task t where t.task_id = any (_ids) and (_all or t.enqueued_by = session_user)
+    select t.task_id from queues.task t where t.task_id = any (_ids) and (_namespace is null or t.namespace = _namespace)
     order by t.task_id desc limit max_tasks))
   order by s.task_id desc;
 end

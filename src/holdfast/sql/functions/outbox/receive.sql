@@ -1,5 +1,5 @@
--- Takes in an event of somebody else's, in the caller's transaction: true the first time, false for what was taken in already. Whoever asks
--- while another transaction has just taken in the same event waits for that to end. For holdfast_client and holdfast_worker. Locks: the event.
+-- Receives an event of another system, in the caller's transaction: true the first time in this namespace, false for a repetition. A caller waits
+-- for a transaction of the same namespace that has received the same event and has not ended. For holdfast_client and holdfast_worker. Locks: the event.
 create or replace function queues.receive(event_id text, source text)
 returns boolean
 language plpgsql volatile security definer
@@ -12,10 +12,11 @@ begin
   end if;
   perform queues.check_attribute('event_id', event_id);
   perform queues.check_attribute('source', source);
-  insert into queues.received_event (source, event_id, received_at) values (source, event_id, queues.clock()) on conflict do nothing;
+  insert into queues.received_event (namespace, source, event_id, received_at)
+  values (queues.namespace(), source, event_id, queues.clock()) on conflict do nothing;
   return found;
 end
 $$;
 
 comment on function queues.receive(text, text) is
-  'Takes in an event of somebody else''s: true the first time, false for what was taken in already.';
+  'Receives an event of another system: true the first time in this namespace, false for a repetition.';

@@ -10,6 +10,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _namespace constant text := queues.namespace();
   _asked integer[];
 begin
   with given as materialized (
@@ -27,9 +28,9 @@ begin
     select a.subscription_id, a.aggregate_id, a.event_number, a.event_id, record_events.now, record_events.now, 0, false from asked a),
   written as (
     insert into queues.outbox_event (event_id, event_number, transaction_id, occurred_at, task_id, event_type, aggregate_id, subject,
-      source, traceparent, emitted_by, deliveries, data)
+      source, traceparent, emitted_by, namespace, deliveries, data)
     select e.event_id, e.event_number, pg_current_xact_id(), record_events.now, e.task_id, e.event_type, e.aggregate_id, e.subject,
-      e.source, e.traceparent, session_user, a.deliveries, e.data
+      e.source, e.traceparent, session_user, _namespace, a.deliveries, e.data
     from event e
     cross join lateral (select count(*) as deliveries from asked a where a.event_id = e.event_id) a
     where keep or a.deliveries > 0)

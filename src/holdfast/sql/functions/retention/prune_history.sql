@@ -1,4 +1,5 @@
--- Removes what is remembered of queues, of lost workers and of what workers ran with for longer than the policy for history says, and answers how much that was.
+-- Removes what is remembered of queues, of lost workers and of what workers ran with for longer than the policy for history says, and rows of
+-- queues.reusable that no task uses. Returns how much that was.
 -- Behind prune.
 create or replace function queues.prune_history(max_rows integer, dry_run boolean, now timestamptz)
 returns integer
@@ -18,13 +19,18 @@ declare
     select e.worker_id from queues.worker_environment e where e.recorded_at < _cutoff
       and (select true from queues.worker w where w.worker_id = e.worker_id limit 1) is null
     order by e.worker_id limit max_rows - cardinality(_acts) - cardinality(_losses) for update skip locked);
+  -- What find_run locked and no task was enqueued for stands for nothing: it is removed whatever its age.
+  _unused constant queues.reusable[] := array(
+    select r from queues.reusable r where r.task_id is null
+    order by r.task_id limit max_rows - cardinality(_acts) - cardinality(_losses) - cardinality(_environments) for update skip locked);
 begin
   if not coalesce(dry_run, false) then
     delete from queues.act a where a.act_id = any (_acts);
     delete from queues.loss l where l.worker_id = any (_losses) and l.lost_at < _cutoff;
     delete from queues.worker_environment e where e.worker_id = any (_environments);
+    delete from queues.reusable r using unnest(_unused) u where r.spec_hash = u.spec_hash and r.namespace = u.namespace;
   end if;
-  return cardinality(_acts) + cardinality(_losses) + cardinality(_environments);
+  return cardinality(_acts) + cardinality(_losses) + cardinality(_environments) + cardinality(_unused);
 end
 $$;
 

@@ -1,6 +1,7 @@
--- Says which schedules an application's code has, all of them, and answers what became of each: added, changed, unchanged, or taken if
--- the name is another's. Those that it has no longer are orphaned: they stay to be seen, and do not fire. Repeated calls change nothing.
--- Their tasks act with the rights of the worker only. For holdfast_worker. Locks: schedules, in the order of their names.
+-- Says which schedules an application's code has, all of them, in the caller's namespace, and returns what became of each: added, changed,
+-- unchanged, or taken if another application of the namespace has the name, or somebody added it by hand. Those that it has no longer are orphaned: they stay to be seen, and do not fire. Repeated calls change nothing.
+-- Their tasks act with the rights of the worker only. For holdfast_client: who declares a schedule lets tasks be
+-- enqueued, and a worker must not be able to. Locks: schedules, in the order of their names.
 create or replace function queues.declare_schedules(application text, schedules jsonb)
 returns table (name text, verdict text)
 language plpgsql volatile security definer
@@ -11,6 +12,7 @@ declare
   _checked constant boolean := queues.check_batch('schedules', schedules);
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
+  _namespace constant text := queues.namespace();
 begin
   if application is null or application = '' or octet_length(application) > 200 then
     raise exception using errcode = 'QF400', message = 'application must be between 1 and 200 bytes long';
@@ -21,7 +23,8 @@ begin
     raise exception using errcode = 'QF400', message = 'two schedules have the same name';
   end if;
   perform from queues.schedule s
-  where s.declared_by = application or s.name in (select e ->> 'name' from jsonb_array_elements(schedules) e)
+  where s.namespace = _namespace
+    and (s.declared_by = application or s.name in (select e ->> 'name' from jsonb_array_elements(schedules) e))
   order by s.name for update;
 
   return query
@@ -31,12 +34,12 @@ begin
   return query
   with gone as (
     update queues.schedule s set version = s.version + 1, orphaned_at = _now, changed_at = _now
-    where s.declared_by = application and s.orphaned_at is null
+    where s.namespace = _namespace and s.declared_by = application and s.orphaned_at is null
       and s.name not in (select e ->> 'name' from jsonb_array_elements(schedules) e)
     returning s.name),
   told as (
-    insert into queues.schedule_act (schedule, act, occurred_at, actor)
-    select g.name, 'orphaned', _now, session_user from gone g)
+    insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor)
+    select g.name, _namespace, 'orphaned', _now, session_user from gone g)
   select g.name, 'orphaned' from gone g order by g.name;
 end
 $$;

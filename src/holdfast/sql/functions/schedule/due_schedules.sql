@@ -2,7 +2,7 @@
 -- (plan_schedule); otherwise the times from next_at up to now are due (fire_schedule), the newest max_times of them.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.due_schedules(max_schedules integer default 100)
-returns table (name text, version bigint, cron text, every interval, anchor timestamptz, tz text, plan_from timestamptz,
+returns table (name text, namespace text, version bigint, cron text, every interval, anchor timestamptz, tz text, plan_from timestamptz,
   next_at timestamptz, max_times integer, now timestamptz)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -16,20 +16,20 @@ begin
   end if;
   -- What was decided after now was decided before the clock was set back: left as it is, it might not fire for as long.
   return query
-  select s.name, s.version, s.cron, s.every, s.anchor, s.tz,
+  select s.name, s.namespace, s.version, s.cron, s.every, s.anchor, s.tz,
     case when s.decided_at > _now then _now when s.next_at is null then s.plan_after end,
     nullif(s.next_at, 'infinity'), case s.catch_up when 'all' then s.catch_up_limit else 1 end, _now
   from queues.schedule s
-  where s.name in (
-    select t.name from queues.schedule t
+  where (s.name, s.namespace) in (
+    select t.name, t.namespace from queues.schedule t
     where t.paused_at is null and t.orphaned_at is null and t.next_at is null
     union all
-    select t.name from queues.schedule t
+    select t.name, t.namespace from queues.schedule t
     where t.paused_at is null and t.orphaned_at is null and t.next_at <= _now
     union all
-    select t.name from queues.schedule t
+    select t.name, t.namespace from queues.schedule t
     where t.paused_at is null and t.orphaned_at is null and t.decided_at > _now)
-  order by s.next_at nulls first, s.name limit max_schedules;
+  order by s.next_at nulls first, s.name, s.namespace limit max_schedules;
 end
 $$;
 

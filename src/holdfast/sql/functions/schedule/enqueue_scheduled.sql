@@ -1,4 +1,4 @@
--- Enqueues the tasks of some nominal times with the authority and in the name of whoever defined the schedule, and answers their ids.
+-- Enqueues the tasks of some nominal times with the authority, the login and the namespace that defined the schedule, and returns their ids.
 create or replace function queues.enqueue_scheduled(schedule queues.schedule, nominal_times timestamptz[], now timestamptz)
 returns uuid[]
 language sql volatile
@@ -9,8 +9,8 @@ as $$
       select jsonb_agg(queues.scheduled_task((schedule).task, (schedule).name, t.nominal_at,
         greatest(now, t.nominal_at) + random() * (schedule).jitter) order by t.nominal_at)
       from unnest(nominal_times) t(nominal_at)),
-    (schedule).for_process, (schedule).created_by) with ordinality i(task_id, created, n)
+    (schedule).for_process, (schedule).created_by, (schedule).namespace) with ordinality i(task_id, created, n)
 $$;
 
 comment on function queues.enqueue_scheduled(queues.schedule, timestamptz[], timestamptz) is
-  'Enqueues the tasks of some nominal times with the authority and in the name of whoever defined the schedule.';
+  'Enqueues the tasks of some nominal times with the authority, the login and the namespace that defined the schedule.';

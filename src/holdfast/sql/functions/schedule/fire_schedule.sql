@@ -1,7 +1,8 @@
--- Decides on the times of a schedule that are due, enqueues what is to be enqueued, and moves on to the next time, all in one. Answers
--- what was decided; nothing if the version is no longer the current one, or the times have not come by the engine's clock.
+-- Decides on the times of a schedule that are due, enqueues what is to be enqueued, and moves on to the next time, all in one. What is
+-- enqueued is for the owner of the schedule to say, never for the caller. Returns what was decided; nothing if the version is no longer the current one, or the times have not come by the engine's clock.
 -- Of the due times, only the newest are given: those before them count as missed. For holdfast_worker. Locks: the schedule.
-create or replace function queues.fire_schedule(name text, version bigint, nominal_times timestamptz[], next_at timestamptz)
+create or replace function queues.fire_schedule(
+  name text, namespace text, version bigint, nominal_times timestamptz[], next_at timestamptz)
 returns table (nominal_at timestamptz, decision text, task_id uuid)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -18,7 +19,8 @@ declare
   _task_ids uuid[];
 begin
   select s.* into _schedule from queues.schedule s
-  where s.name = fire_schedule.name and s.version = fire_schedule.version and s.paused_at is null and s.orphaned_at is null
+  where s.name = fire_schedule.name and s.namespace = fire_schedule.namespace and s.version = fire_schedule.version
+    and s.paused_at is null and s.orphaned_at is null
   for update;
   -- Read after the row was had: another session may have held it for a while.
   _now := queues.clock();
@@ -28,9 +30,10 @@ begin
   select array_agg(distinct t order by t) into _times from unnest(nominal_times) t;
   if _times is distinct from nominal_times or _times[1] is null or _times[1] < _schedule.next_at or cardinality(_times) > 1000
     or fire_schedule.next_at is null or fire_schedule.next_at <= _times[cardinality(_times)]
+    or exists (select from unnest(_times || fire_schedule.next_at) t where not queues.is_time_of(_schedule, t))
   then
     raise exception using errcode = 'QF400',
-      message = 'nominal_times must be up to 1000 times that grow, from the schedule''s next_at on, and next_at come after them';
+      message = 'nominal_times must be up to 1000 times of the schedule that grow, from its next_at on, and next_at come after them';
   elsif _times[cardinality(_times)] > _now then
     return;
   end if;
@@ -43,7 +46,7 @@ begin
   _fire := array(
     select t from unnest(_wanted) t
     where not exists (
-      select from queues.schedule_firing f where f.schedule = _schedule.name and f.nominal_at = t)
+      select from queues.schedule_firing f where f.schedule = _schedule.name and f.namespace = _schedule.namespace and f.nominal_at = t)
     order by t);
   if _schedule.overlap = 'skip' and cardinality(_fire) > 0 then
     _fire := case when queues.is_unfinished(_schedule.last_task_id) then '{}' else _fire[1:1] end;
@@ -55,11 +58,11 @@ begin
   set version = s.version + 1, next_at = fire_schedule.next_at, decided_at = _now, problem = null,
     last_nominal_at = coalesce(_fire[cardinality(_fire)], s.last_nominal_at),
     last_task_id = coalesce(_task_ids[cardinality(_task_ids)], s.last_task_id)
-  where s.name = _schedule.name;
+  where s.name = _schedule.name and s.namespace = _schedule.namespace;
 
   return query
-  insert into queues.schedule_firing as f (schedule, nominal_at, decided_at, decision, task_id)
-  select _schedule.name, d.nominal_at, _now, d.decision, d.task_id from (
+  insert into queues.schedule_firing as f (schedule, namespace, nominal_at, decided_at, decision, task_id)
+  select _schedule.name, _schedule.namespace, d.nominal_at, _now, d.decision, d.task_id from (
     select t.nominal_at, 'fired' as decision, t.task_id from unnest(_fire, _task_ids) t(nominal_at, task_id)
     union
     select t, case when t = any (_wanted) then 'overlapped' else 'missed' end, null
@@ -70,5 +73,5 @@ begin
 end
 $$;
 
-comment on function queues.fire_schedule(text, bigint, timestamptz[], timestamptz) is
+comment on function queues.fire_schedule(text, text, bigint, timestamptz[], timestamptz) is
   'Decides on the times of a schedule that are due, enqueues what is to be enqueued, and moves on to the next time.';

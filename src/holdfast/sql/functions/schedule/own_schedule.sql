@@ -1,24 +1,33 @@
--- Locks a schedule and answers it, or refuses: there is none, or the session may not touch it. Both read the same.
+-- Locks a schedule and returns it, or refuses: there is none, or the session may not touch it. Both read the same. A client has the schedules
+-- of its namespace; an operator has all of them, and has to say which one it means where several namespaces use the name.
 -- Locks: the schedule.
-create or replace function queues.own_schedule(name text)
+create or replace function queues.own_schedule(name text, namespace text)
 returns queues.schedule
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _namespaces constant text[] := array(
+    select s.namespace from queues.schedule s
+    where s.name = own_schedule.name and (own_schedule.namespace is null or s.namespace = own_schedule.namespace)
+      and (s.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_operator', 'member'))
+    order by s.namespace);
   _found queues.schedule;
 begin
-  select s.* into _found from queues.schedule s
-  where s.name = own_schedule.name
-    and (s.created_by = session_user or pg_has_role(session_user, 'holdfast_operator', 'member'))
-  for update;
+  if cardinality(_namespaces) > 1 then
+    raise exception using errcode = 'QF400',
+      message = format('schedule %s exists in %s namespaces: %s', to_json(name), cardinality(_namespaces), array_to_string(_namespaces, ', ')),
+      hint = 'Say which one is meant: namespace => ''…'', or --namespace.';
+  end if;
+  select s.* into _found from queues.schedule s where s.name = own_schedule.name and s.namespace = _namespaces[1] for update;
   if not found then
-    raise exception using errcode = 'QF404', message = format('there is no schedule %s', coalesce(to_json(name)::text, 'null')),
-      hint = 'Look for it with queues.schedule_status; it may belong to another login.';
+    raise exception using errcode = 'QF404', message = format('there is no schedule %s', coalesce(to_json(name)::text, 'null'))
+        || coalesce(format(' in namespace %s', to_json(namespace)), ''),
+      hint = 'Look for it with queues.schedule_status; it may belong to another namespace.';
   end if;
   return _found;
 end
 $$;
 
-comment on function queues.own_schedule(text) is 'Locks a schedule and answers it, or refuses.';
+comment on function queues.own_schedule(text, text) is 'Locks a schedule and returns it, or refuses.';

@@ -1,6 +1,6 @@
 -- Stops a schedule from firing until it is resumed. Answers whether it was running until now.
--- For holdfast_client (its own schedules) and holdfast_operator. Locks: the schedule.
-create or replace function queues.pause_schedule(name text, reason text default null)
+-- For holdfast_client (schedules of its namespace) and holdfast_operator. Locks: the schedule.
+create or replace function queues.pause_schedule(name text, reason text default null, namespace text default null)
 returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -8,17 +8,20 @@ as $$
 #variable_conflict use_column
 declare
   _now constant timestamptz := queues.clock();
+  _schedule queues.schedule;
 begin
   reason := left(reason, 2000);
-  if (queues.own_schedule(name)).paused_at is not null then
+  _schedule := queues.own_schedule(name, namespace);
+  if _schedule.paused_at is not null then
     return false;
   end if;
   update queues.schedule s
   set version = s.version + 1, paused_at = _now, paused_by = session_user, pause_reason = pause_schedule.reason
-  where s.name = pause_schedule.name;
-  insert into queues.schedule_act (schedule, act, occurred_at, actor, reason) values (name, 'paused', _now, session_user, reason);
+  where s.name = _schedule.name and s.namespace = _schedule.namespace;
+  insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
+  values (name, _schedule.namespace, 'paused', _now, session_user, reason);
   return true;
 end
 $$;
 
-comment on function queues.pause_schedule(text, text) is 'Stops a schedule from firing until it is resumed.';
+comment on function queues.pause_schedule(text, text, text) is 'Stops a schedule from firing until it is resumed.';

@@ -1,4 +1,5 @@
--- Writes one schedule and says what that led to: added, changed, unchanged, or taken if the name is another's. When the times change,
+-- Writes one schedule in the caller's namespace and says what that led to: added, changed, unchanged, or taken if another application of the
+-- namespace has the name, or somebody added it by hand. When the times change,
 -- they are worked out anew from now on; otherwise the next one stays. Behind add_schedule and declare_schedules.
 -- Locks: the schedule.
 create or replace function queues.put_schedule(schedule jsonb, application text, for_process boolean, now timestamptz)
@@ -13,6 +14,7 @@ declare
   _times_stay boolean;
 begin
   _new.name := schedule ->> 'name';
+  _new.namespace := queues.namespace();
   _new.task := schedule -> 'task';
   _new.cron := schedule ->> 'cron';
   _new.tz := case when _new.cron is not null then coalesce(schedule ->> 'tz', 'UTC') end;
@@ -27,15 +29,16 @@ begin
   _new.overlap := coalesce(schedule ->> 'overlap', 'allow');
 
   for _try in 1..10 loop
-    select s.* into _old from queues.schedule s where s.name = _new.name for update;
+    select s.* into _old from queues.schedule s where s.name = _new.name and s.namespace = _new.namespace for update;
     exit when found;
-    insert into queues.schedule (name, version, decided_at, plan_after, cron, every, anchor, tz, catch_up, catch_up_limit, jitter,
+    insert into queues.schedule (name, namespace, version, decided_at, plan_after, cron, every, anchor, tz, catch_up, catch_up_limit, jitter,
       overlap, task, for_process, declared_by, created_by, created_at, changed_at)
-    values (_new.name, 1, now, now, _new.cron, _new.every, _new.anchor, _new.tz, _new.catch_up, _new.catch_up_limit, _new.jitter,
+    values (_new.name, _new.namespace, 1, now, now, _new.cron, _new.every, _new.anchor, _new.tz, _new.catch_up, _new.catch_up_limit, _new.jitter,
       _new.overlap, _new.task, put_schedule.for_process, application, session_user, now, now)
     on conflict do nothing;
     if found then
-      insert into queues.schedule_act (schedule, act, occurred_at, actor) values (_new.name, 'added', now, session_user);
+      insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor)
+      values (_new.name, _new.namespace, 'added', now, session_user);
       return 'added';
     end if;
   end loop;
@@ -59,8 +62,9 @@ begin
     for_process = put_schedule.for_process, declared_by = application, created_by = session_user, changed_at = now,
     orphaned_at = null, problem = null, decided_at = now,
     next_at = case when _times_stay then s.next_at end, plan_after = case when _times_stay then s.plan_after else now end
-  where s.name = _new.name;
-  insert into queues.schedule_act (schedule, act, occurred_at, actor) values (_new.name, 'changed', now, session_user);
+  where s.name = _new.name and s.namespace = _new.namespace;
+  insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor)
+  values (_new.name, _new.namespace, 'changed', now, session_user);
   return 'changed';
 end
 $$;

@@ -1,6 +1,6 @@
 -- Enqueues a schedule's task now, besides its times, and answers its id. Paused, orphaned or overlapping, it runs all the same.
 -- For holdfast_client (its own schedules) and holdfast_operator. Locks: the schedule.
-create or replace function queues.run_schedule(name text, reason text default null)
+create or replace function queues.run_schedule(name text, reason text default null, namespace text default null)
 returns uuid
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -11,14 +11,16 @@ declare
   _schedule queues.schedule;
   _task_id uuid;
 begin
-  _schedule := queues.own_schedule(name);
+  _schedule := queues.own_schedule(name, namespace);
   _schedule.jitter := '0';
   _task_id := (queues.enqueue_scheduled(_schedule, array[_now], _now))[1];
-  insert into queues.schedule_firing (schedule, nominal_at, decided_at, decision, task_id) values (name, _now, _now, 'forced', _task_id);
-  update queues.schedule s set last_task_id = _task_id where s.name = run_schedule.name;
-  insert into queues.schedule_act (schedule, act, occurred_at, actor, reason) values (name, 'forced', _now, session_user, left(reason, 2000));
+  insert into queues.schedule_firing (schedule, namespace, nominal_at, decided_at, decision, task_id)
+  values (name, _schedule.namespace, _now, _now, 'forced', _task_id);
+  update queues.schedule s set last_task_id = _task_id where s.name = _schedule.name and s.namespace = _schedule.namespace;
+  insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
+  values (name, _schedule.namespace, 'forced', _now, session_user, left(reason, 2000));
   return _task_id;
 end
 $$;
 
-comment on function queues.run_schedule(text, text) is 'Enqueues a schedule''s task now, besides its times, and answers its id.';
+comment on function queues.run_schedule(text, text, text) is 'Enqueues a schedule''s task now, besides its times, and answers its id.';

@@ -1,6 +1,6 @@
 -- Cancels a task that has not ended and answers the status it led to: cancelled, or how it had already ended.
 -- A running task is cancelled at once; its worker learns of it at its next heartbeat and can no longer change it.
--- For holdfast_client (its own tasks) and holdfast_operator. Locks: the ready row, else the lease, else the deletion.
+-- For holdfast_client (tasks of its namespace) and holdfast_operator. Locks: the ready row, else the lease, else the deletion.
 create or replace function queues.cancel(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile security definer

@@ -36,7 +36,8 @@ begin
   on conflict do nothing;
   if found then
     delete from queues.task_key k using queues.task t
-    where t.task_id = delete_task.task_id and k.type = t.type and k.idempotency_key = t.idempotency_key and k.task_id = t.task_id;
+    where t.task_id = delete_task.task_id and k.type = t.type and k.idempotency_key = t.idempotency_key and k.namespace = t.namespace
+      and k.task_id = t.task_id;
     insert into queues.act (task_id, act, occurred_at, actor, reason)
     values (task_id, 'deleted', _now, queues.actor(), reason);
   end if;

@@ -1,4 +1,4 @@
--- Why a task is not running now, in plain words. For holdfast_client (its own tasks), holdfast_reader and holdfast_worker. Locks: none.
+-- Why a task is not running now, in plain words. For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_worker. Locks: none.
 create or replace function queues.explain(task_id uuid)
 returns text
 language plpgsql stable security definer
@@ -15,7 +15,7 @@ begin
   from queues.task_status s left join queues.deletion d on d.task_id = s.task_id
   where s.task_id = explain.task_id;
   if not found then
-    return format('There is no task %s: the id is wrong, retention has removed it, it belongs to another login, or the transaction that enqueues it is still open.', coalesce(task_id::text, 'null'));
+    return format('There is no task %s: the id is wrong, retention has removed it, it belongs to another namespace, or the transaction that enqueues it is still open.', coalesce(task_id::text, 'null'));
   elsif _task.deleted_at is not null then
     return format('It was deleted at %s by %s%s. Restore it to let it go on.',
       _task.deleted_at, _task.deleted_by, coalesce(' because: ' || _task.delete_reason, ''));

@@ -1,5 +1,5 @@
 -- Whether a task passes the filters of a listing. No pinned path, so that it is inlined.
-create or replace function queues.matches(task queues.task, queue text, type_prefix text, since timestamptz, all_tasks boolean, spec_hash bytea default null)
+create or replace function queues.matches(task queues.task, queue text, type_prefix text, since timestamptz, namespace text, spec_hash bytea default null)
 returns boolean
 language sql stable
 as $$
@@ -7,8 +7,8 @@ as $$
     and (type_prefix is null or pg_catalog.starts_with(task.type, type_prefix))
     and (since is null or task.created_at >= since)
     and (spec_hash is null or task.spec_hash = spec_hash)
-    and (all_tasks or task.enqueued_by = session_user)
+    and (namespace is null or task.namespace = namespace)
 $$;
 
-comment on function queues.matches(queues.task, text, text, timestamptz, boolean, bytea) is
+comment on function queues.matches(queues.task, text, text, timestamptz, text, bytea) is
   'Whether a task passes the filters of a listing.';

@@ -1,5 +1,5 @@
 -- Refuses a task that does not exist, or that the session may not touch: both read the same, so that ids cannot be probed.
--- An operator may touch every task, and so may a worker's session inside a business function; a client its own.
+-- An operator may touch every task, and so may a worker's session inside a business function; a client those of its namespace.
 create or replace function queues.own_task(task_id uuid)
 returns void
 language plpgsql stable
@@ -8,11 +8,11 @@ as $$
 begin
   perform from queues.task t
   where t.task_id = own_task.task_id
-    and (t.enqueued_by = session_user or pg_has_role(session_user, 'holdfast_operator', 'member')
+    and (t.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_operator', 'member')
       or pg_has_role(session_user, 'holdfast_worker', 'member'));
   if not found then
     raise exception using errcode = 'QF404', message = format('there is no task %s', coalesce(task_id::text, 'null')),
-      hint = 'Look for it with queues.task_status; it may have been removed by retention, or belong to another login.';
+      hint = 'Look for it with queues.task_status; it may have been removed by retention, or belong to another namespace.';
   end if;
 end
 $$;

@@ -1,5 +1,5 @@
--- Enqueues the same spec again, as a new task with a fresh set of attempts that names the original in its metadata as replay_of. Answers its id.
--- For holdfast_operator. Locks: none that exist already.
+-- Enqueues the same spec again, as a new task with a fresh set of attempts that names the original in its metadata as replay_of. It belongs to the
+-- namespace of the original. Returns its id. -- For holdfast_operator. Locks: none that exist already.
 create or replace function queues.replay(task_id uuid, reason text default null)
 returns uuid
 language plpgsql volatile security definer
@@ -14,7 +14,7 @@ begin
   return queues.insert_task(_task.type, _task.payload, _task.queue, _task.priority, null, null, _task.max_attempts, _task.timeout,
     _task.lease, _task.executor, coalesce(_task.metadata, '{}') || jsonb_build_object('replay_of', _task.task_id)
       || case when reason is null then '{}' else jsonb_build_object('replay_reason', left(reason, 2000)) end,
-    null, for_process => true);
+    null, for_process => true, namespace => _task.namespace);
 end
 $$;
 

@@ -1,5 +1,5 @@
 -- Moves a waiting task to another time and answers its status; a task that does not wait is left as it is.
--- For holdfast_client (its own tasks), holdfast_process and holdfast_operator. Locks: the ready row.
+-- For holdfast_client (tasks of its namespace), holdfast_process and holdfast_operator. Locks: the ready row.
 create or replace function queues.reschedule(task_id uuid, run_at timestamptz, reason text default null)
 returns text
 language plpgsql volatile security definer

@@ -28,11 +28,11 @@ begin
   update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;
 
   if _task.idempotency_key is not null then
-    insert into queues.task_key (type, idempotency_key, task_id)
-    values (_task.type, _task.idempotency_key, task_id) on conflict do nothing;
+    insert into queues.task_key (type, idempotency_key, namespace, task_id)
+    values (_task.type, _task.idempotency_key, _task.namespace, task_id) on conflict do nothing;
     if not found then
       select k.task_id into _holder from queues.task_key k
-      where k.type = _task.type and k.idempotency_key = _task.idempotency_key;
+      where k.type = _task.type and k.idempotency_key = _task.idempotency_key and k.namespace = _task.namespace;
       raise exception using errcode = 'QF409',
         message = format('task %s cannot be restored: its idempotency_key %s now stands for task %s',
           task_id, to_json(_task.idempotency_key), coalesce(_holder::text, 'another')),

@@ -1,5 +1,5 @@
 -- Asks to be told on channel holdfast_done, with the task_id as payload, when a task ends, and answers its status now. A hint
--- only: who waits asks again from time to time. For holdfast_client (its own tasks), holdfast_reader and holdfast_operator.
+-- only: who waits asks again from time to time. For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_operator.
 -- Locks: the waiter's row.
 create or replace function queues.watch(task_id uuid, ttl interval default '1 minute')
 returns text

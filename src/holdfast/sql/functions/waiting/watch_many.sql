@@ -1,5 +1,5 @@
 -- Asks to be told of the ends of many tasks, as watch does for one, and answers the status now of each that the session may see.
--- For holdfast_client (its own tasks), holdfast_reader and holdfast_operator. Locks: the waiters' rows in the order of task_id.
+-- For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_operator. Locks: the waiters' rows in the order of task_id.
 create or replace function queues.watch_many(task_ids uuid[], ttl interval default '1 minute')
 returns table (task_id uuid, status text)
 language plpgsql volatile security definer rows 100
@@ -12,7 +12,7 @@ as $$
 declare
   _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
-  _all constant boolean := queues.may_read_all();
+  _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _seen uuid[];
 begin
   if task_ids is null or cardinality(task_ids) > 10000 then
@@ -22,7 +22,7 @@ begin
   end if;
   _seen := array(
     select t.task_id from queues.task t
-    where t.task_id = any (task_ids) and (_all or t.enqueued_by = session_user) order by t.task_id);
+    where t.task_id = any (task_ids) and (_namespace is null or t.namespace = _namespace) order by t.task_id);
   insert into queues.waiter as w (task_id, until)
   select s.task_id, _now + ttl from unnest(_seen) s(task_id)
   where not exists (select from queues.outcome o where o.task_id = s.task_id)

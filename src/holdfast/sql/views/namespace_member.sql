@@ -1,0 +1,13 @@
+-- Which logins and tokens use which namespace, where an administrator or the creation of a token has said so. A login that is not here uses
+-- the namespace of its own name. A session that may neither read all tasks nor administer sees the members of its own namespace.
+create or replace view queues.namespace_member with (security_barrier) as
+select m.namespace, m.kind, m.name, m.added_at, m.added_by
+from (
+  select n.namespace, 'login' as kind, n.login as name, n.added_at, n.added_by from queues.namespace_login n
+  union all
+  select t.namespace, 'token', t.name, t.created_at, t.created_by
+  from queues.access_token t where t.revoked_at is null and t.expires_at > queues.clock()) m
+where (select queues.may_read_all()) or pg_catalog.pg_has_role(session_user, 'holdfast_owner', 'member')
+   or m.namespace = (select queues.namespace());
+
+comment on view queues.namespace_member is 'Which logins and tokens use which namespace.';

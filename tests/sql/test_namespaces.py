@@ -1,0 +1,480 @@
+"""Namespaces: two applications do not notice each other, whatever names they use; logins of one share all."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+
+from holdfast.postgres import EmbeddedServer
+from support.clock import Clock
+from support.database import Database, cloned_database
+from support.engine import Connection, act, answer, call, claim_one, end, enqueue, enqueue_many, rows, value
+from support.schedules import add, at, declare, element, run
+from support.sessions import in_background, wait_until_blocked
+
+LOGINS = ("alice", "bob")
+CLIENTS = {"alice": "holdfast_client", "bob": "holdfast_client", "token:shop": "holdfast_client"}
+HASH = bytes(32)
+
+
+@pytest.fixture(scope="module")
+def logins(server: EmbeddedServer, template: str) -> None:
+    del template  # which creates our roles
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        for login, role in CLIENTS.items():
+            admin.execute(f'create role "{login}" login in role {role}'.encode())
+
+
+@pytest.fixture
+def house(server: EmbeddedServer, template: str, logins: None) -> Iterator[Database]:
+    with cloned_database(server, template) as database:
+        yield database
+
+
+@pytest.fixture
+def alice(house: Database) -> Connection:
+    return house.connect("alice")
+
+
+@pytest.fixture
+def bob(house: Database) -> Connection:
+    """Who gives up at once where it would have to wait for somebody."""
+    connection = house.connect("bob")
+    connection.execute("set lock_timeout = '1ms'")
+    return connection
+
+
+def join(house: Database, login: str = "bob", namespace: str = "alice") -> bool:
+    return bool(answer(house.connect(), "queues.add_to_namespace", {"login": login, "namespace": namespace}))
+
+
+def one(conn: Connection, **task: Any) -> tuple[UUID, bool]:
+    (row,) = enqueue_many(conn, [{"type": "billing.charge", "idempotency_key": "i9", **task}])
+    return row["task_id"], row["created"]
+
+
+def receive(conn: Connection) -> bool:
+    return bool(answer(conn, "queues.receive", {"event_id": "1", "source": "urn:shop"}))
+
+
+def reuse(conn: Connection) -> tuple[UUID, bool]:
+    (row,) = call(conn, "queues.enqueue_reusing", {"type": "a.b", "reuse": "active"})
+    return row["task_id"], row["created"]
+
+
+def sqlstate_of(attempt: Any) -> str | None:
+    with pytest.raises(psycopg.Error) as caught:
+        attempt()
+    return caught.value.sqlstate
+
+
+def test_the_same_key_is_another_task_in_each_namespace(alice: Connection, bob: Connection) -> None:
+    theirs, _ = one(bob)
+    act(bob, "cancel", theirs)
+
+    mine, created = one(alice)
+    assert (created, mine == theirs) == (True, False)
+    assert one(alice) == (mine, False)
+    assert enqueue(alice, "billing.charge", idempotency_key="i9") == mine
+    assert value(alice, "select status from queues.task_status") == "pending"
+
+
+def test_another_payload_under_a_key_of_another_namespace_is_no_conflict(
+    alice: Connection, bob: Connection
+) -> None:
+    one(bob, payload={"amount": 1})
+
+    assert one(alice, payload={"amount": 2})[1]
+    enqueue(alice, "billing.charge", idempotency_key="i9", payload={"amount": 2})
+
+
+@pytest.mark.parametrize("way", ["batch", "one", "inbox", "reuse", "schedule", "declaration"])
+def test_an_open_transaction_keeps_only_its_own_namespace_waiting(
+    house: Database, bob: Connection, way: str
+) -> None:
+    ways: dict[str, Callable[[Connection], Any]] = {
+        "batch": one,
+        "one": lambda conn: enqueue(conn, "billing.charge", idempotency_key="i9"),
+        "inbox": receive,
+        "reuse": reuse,
+        "schedule": add,
+        "declaration": lambda conn: declare(conn, element()),
+    }
+    first, second = house.connect("alice", autocommit=False), house.connect("alice")
+    ways[way](first)
+
+    ways[way](bob)
+    with in_background(lambda: ways[way](second)) as waiting:
+        wait_until_blocked(house.connect(), second)
+        first.commit()
+        waiting.result()
+
+
+def test_an_event_is_new_once_in_each_namespace(alice: Connection, bob: Connection) -> None:
+    assert [receive(alice), receive(bob), receive(alice), receive(bob)] == [True, True, False, False]
+
+
+def test_a_run_is_reused_within_its_namespace(alice: Connection, bob: Connection, house: Database) -> None:
+    mine, _ = reuse(alice)
+    theirs, created = reuse(bob)
+    assert (created, theirs == mine) == (True, False)
+
+    join(house)
+    assert reuse(bob) == (mine, False)
+
+
+def test_a_login_sees_and_touches_the_tasks_of_its_namespace_only(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    task_id, _ = one(alice)
+    claimed = claim_one(house.connect(), queues=["billing"])
+    end(house.connect(), claimed, "retry", error="no", run_at="2040-01-01 00:00Z")
+
+    def seen(conn: Connection) -> list[int]:
+        return [
+            len(rows(conn, "select from queues.task_status")),
+            len(rows(conn, "select from queues.task_error")),
+            len(rows(conn, "select distinct task_id from queues.task_event")),
+            len(call(conn, "queues.list_tasks", {})),
+            len(call(conn, "queues.list_tasks", {"status": "retrying", "type_prefix": "billing."})),
+            len(call(conn, "queues.search_tasks", {"words": "i9"})),
+            len(call(conn, "queues.search_tasks", {"words": str(task_id)})),
+            len(call(conn, "queues.search_tasks", {"words": "billing"})),
+            len(rows(conn, "select * from queues.watch_many(array[%s::uuid])", [task_id])),
+            "There is no task" not in answer(conn, "queues.explain", {"task_id": task_id}),
+        ]
+
+    assert seen(alice) == [1] * 10
+    assert seen(bob) == [0] * 10
+    for function in ("cancel", "watch", "reschedule"):
+        given = {"task_id": task_id} | ({"run_at": "2041-01-01 00:00Z"} if function == "reschedule" else {})
+        assert sqlstate_of(lambda f=function, g=given: call(bob, f"queues.{f}", g)) == "QF404"
+
+    join(house)
+    assert seen(bob) == [1] * 10
+    assert act(bob, "cancel", task_id) == "cancelled"
+
+
+def test_an_event_of_the_outbox_is_seen_by_its_namespace(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    call(alice, "queues.emit", {"event_type": "order.created"})
+    query = "select from queues.event_status"
+
+    assert [len(rows(conn, query)) for conn in (alice, bob)] == [1, 0]
+    join(house)
+    assert len(rows(bob, query)) == 1
+
+
+def test_a_message_is_sent_and_seen_by_its_namespace(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    message = answer(alice, "comms.create_sms_message", {"recipient": "+4915112345678", "text_body": "hello"})
+    call(alice, "comms.kickoff_send_sms_task", {"message_id": message})
+
+    def sends(conn: Connection) -> list[int]:
+        return [len(rows(conn, f"select from comms.{view}")) for view in ("send_sms_status", "send_event")]
+
+    assert (sends(alice), sends(bob)) == ([1, 1], [0, 0])
+    assert sqlstate_of(lambda: call(bob, "comms.kickoff_send_sms_task", {"message_id": message})) == "QF404"
+    join(house)
+    assert sends(bob) == [1, 1]
+
+
+def test_logins_of_one_namespace_share_keys_events_and_schedules(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    task_id, _ = one(alice)
+    receive(alice)
+    add(alice, payload={"n": 1})
+    assert join(house)
+
+    assert one(bob) == (task_id, False)
+    assert sqlstate_of(lambda: one(bob, payload={"n": 2})) == "QF409"
+    assert not receive(bob)
+    assert sqlstate_of(lambda: add(bob, payload={"n": 2})) == "QF409"
+    assert value(bob, "select enqueued_by from queues.task_status where task_id = %s", [run(bob)]) == "alice"
+
+
+def test_a_login_that_leaves_has_its_own_namespace_again(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    join(house)
+    theirs, _ = one(bob)
+
+    assert answer(house.connect(), "queues.remove_from_namespace", {"login": "bob"})
+    assert not answer(house.connect(), "queues.remove_from_namespace", {"login": "bob"})
+    assert one(bob)[1], "what it enqueued before stays where it was"
+    assert one(alice) == (theirs, False)
+    acts = rows(house.connect(), "select act, actor, reason from queues.access_event order by access_act_id")
+    assert [(row["act"], row["reason"]) for row in acts] == [
+        ("namespace_joined", "login bob, namespace alice"),
+        ("namespace_left", "login bob, namespace alice"),
+    ]
+
+
+def test_schedules_of_one_name_live_side_by_side(house: Database, alice: Connection, bob: Connection) -> None:
+    admin, worker = house.connect(), house.connect("holdfast_worker")
+    clock = Clock(admin)
+    assert add(alice, payload={"of": "alice"}) == add(bob, payload={"of": "bob"}) == "added"
+    for wanted in call(worker, "queues.due_schedules", {}):
+        given = {name: wanted[name] for name in ("name", "namespace", "version")}
+        call(worker, "queues.plan_schedule", given | {"next_at": at(13)})
+    clock.set(at(13))
+    for wanted in call(worker, "queues.due_schedules", {}):
+        given = {name: wanted[name] for name in ("name", "namespace", "version")}
+        call(worker, "queues.fire_schedule", given | {"nominal_times": [at(13)], "next_at": at(14)})
+
+    for login, conn in zip(LOGINS, (alice, bob), strict=True):
+        (fired,) = rows(conn, "select payload, namespace, enqueued_by from queues.task_status")
+        assert fired == {"payload": {"of": login}, "namespace": login, "enqueued_by": login}
+        (seen,) = rows(conn, "select namespace, last_nominal_at from queues.schedule_status")
+        assert seen == {"namespace": login, "last_nominal_at": at(13)}
+        events = rows(conn, "select event_type, namespace from queues.schedule_event order by occurred_at")
+        assert events == [{"event_type": e, "namespace": login} for e in ("added", "fired")]
+
+
+def test_an_operator_says_whose_schedule_it_means_where_several_have_the_name(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    operator = house.connect("holdfast_operator")
+    add(alice)
+    assert answer(operator, "queues.pause_schedule", {"name": "nightly"})
+    add(bob)
+
+    with pytest.raises(
+        psycopg.Error, match='schedule "nightly" exists in 2 namespaces: alice, bob'
+    ) as caught:
+        call(operator, "queues.pause_schedule", {"name": "nightly"})
+    assert caught.value.sqlstate == "QF400"
+    assert answer(operator, "queues.pause_schedule", {"name": "nightly", "namespace": "bob"})
+    assert answer(operator, "queues.resume_schedule", {"name": "nightly", "namespace": "alice"})
+    run(operator, namespace="alice")
+    call(operator, "queues.remove_schedule", {"name": "nightly", "namespace": "alice"})
+
+    (left,) = rows(operator, "select namespace, state from queues.schedule_status")
+    assert left == {"namespace": "bob", "state": "paused"}
+    for conn in (alice, bob):
+        assert sqlstate_of(lambda c=conn: run(c, namespace="bob" if c is alice else "alice")) == "QF404"
+
+
+def test_an_application_declares_in_the_namespace_of_its_login(alice: Connection, bob: Connection) -> None:
+    for conn in (alice, bob):
+        assert declare(conn, element("a"), element("b")) == {"a": "added", "b": "added"}
+
+    assert declare(alice, element("a", every="1 hour")) == {"a": "changed", "b": "orphaned"}
+    assert declare(bob, element("a"), element("b")) == {"a": "unchanged", "b": "unchanged"}
+
+
+def test_health_tells_of_a_schedule_that_one_application_declares_twice(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    query = "select message from queues.health() where check_name = 'repeated_schedule'"
+    declare(alice, element())
+    assert rows(house.connect(), query) == []
+
+    declare(bob, element())
+    (line,) = rows(house.connect(), query)
+    assert (
+        line["message"]
+        == "shop declares schedule nightly in 2 namespaces, and each of them fires: alice, bob"
+    )
+
+
+@pytest.mark.parametrize(
+    "role", ["alice", "holdfast_process", "holdfast_worker", "holdfast_dispatcher", "holdfast_operator"]
+)
+def test_no_role_puts_a_login_into_a_namespace(house: Database, role: str) -> None:
+    intruder = house.connect(role)
+
+    for attempt in (
+        "select queues.add_to_namespace(session_user, 'bob')",
+        "select queues.remove_from_namespace('bob')",
+        "insert into queues.namespace_login values (session_user, 'bob', now(), 'me')",
+        "select queues.insert_tasks('[{\"type\": \"a.b\"}]', false, 'bob', 'bob')",
+        "select queues.hold_keys('{}', 'bob')",
+    ):
+        assert sqlstate_of(lambda a=attempt: intruder.execute(a.encode())) == "42501", attempt
+
+
+def test_a_client_does_not_choose_its_namespace(house: Database, alice: Connection) -> None:
+    for setting in ("holdfast.namespace", "queues.namespace", "holdfast.acting_for"):
+        alice.execute(f"set {setting} = 'bob'".encode())
+    alice.execute("create temporary table namespace_login (login text, namespace text)")
+    alice.execute("insert into pg_temp.namespace_login values ('alice', 'bob')")
+    alice.execute("set search_path = pg_temp, queues, pg_catalog")
+
+    assert value(alice, "select queues.namespace()") == "alice"
+    assert (
+        value(alice, "select namespace from queues.task_status where task_id = %s", [enqueue(alice)])
+        == "alice"
+    )
+    assert sqlstate_of(lambda: enqueue_many(alice, [{"type": "a.b", "namespace": "bob"}])) == "QF400"
+
+
+def test_a_member_of_the_owner_administers_namespaces(house: Database) -> None:
+    admin = house.connect()
+    admin.execute("create role registrar login in role holdfast_owner")
+    try:
+        registrar = house.connect("registrar")
+        assert answer(registrar, "queues.add_to_namespace", {"login": "bob", "namespace": "shop"})
+        assert not answer(registrar, "queues.add_to_namespace", {"login": "bob", "namespace": "shop"})
+        members = "select namespace, kind, name, added_by from queues.namespace_member"
+        told = {"namespace": "shop", "kind": "login", "name": "bob", "added_by": "registrar"}
+        assert rows(registrar, members) == [told] == rows(house.connect("bob"), members)
+        assert rows(house.connect("alice"), members) == []
+    finally:
+        house.close()
+        with psycopg.connect(house.dsn, autocommit=True) as again:
+            again.execute("drop role registrar")
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"login": "nobody at all", "namespace": "shop"}, "QF404"),
+        ({"login": "holdfast_client", "namespace": "shop"}, "QF404"),
+        ({"login": None, "namespace": "shop"}, "QF404"),
+        ({"login": "bob", "namespace": ""}, "QF400"),
+        ({"login": "bob", "namespace": None}, "QF400"),
+        ({"login": "bob", "namespace": "a\nb"}, "QF400"),
+        ({"login": "bob", "namespace": "x" * 501}, "QF400"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(house: Database, given: dict[str, Any], code: str) -> None:
+    assert sqlstate_of(lambda: answer(house.connect(), "queues.add_to_namespace", given)) == code
+
+
+def test_a_login_uses_one_namespace(house: Database) -> None:
+    join(house)
+
+    assert sqlstate_of(lambda: join(house, namespace="shop")) == "QF409"
+
+
+def test_a_login_with_the_name_of_a_token_is_not_in_its_namespace(house: Database) -> None:
+    assert value(house.connect("token:shop"), "select queues.namespace()") == "login:token:shop"
+
+
+def test_the_replay_of_a_task_belongs_to_the_namespace_of_the_original(
+    house: Database, alice: Connection
+) -> None:
+    operator = house.connect("holdfast_operator")
+    again = answer(operator, "queues.replay", {"task_id": enqueue(alice)})
+
+    found = rows(alice, "select enqueued_by from queues.task_status where task_id = %s", [again])
+    assert found == [{"enqueued_by": "holdfast_operator_login"}]
+
+
+def test_a_deleted_task_frees_and_restores_the_key_of_its_namespace(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    operator = house.connect("holdfast_operator")
+    mine, theirs = one(alice)[0], one(bob)[0]
+    act(operator, "delete_task", mine)
+    assert one(bob) == (theirs, False)
+
+    act(operator, "restore_task", mine)
+    assert one(alice) == (mine, False)
+
+
+def create_token(conn: Connection, name: str = "shop", token_hash: bytes = HASH, **more: Any) -> None:
+    given = {"name": name, "scopes": ["enqueue"], "token_hash": token_hash, **more}
+    call(conn, "queues.create_token", given)
+
+
+def with_token(conn: Connection, token_hash: bytes = HASH, **task: Any) -> tuple[UUID, bool]:
+    batch = [{"type": "billing.charge", "idempotency_key": "i9", **task}]
+    (row,) = call(conn, "queues.enqueue_for_token", {"token_hash": token_hash, "tasks": batch})
+    return row["task_id"], row["created"]
+
+
+def test_each_token_has_a_namespace_and_tokens_of_one_name_share_it(
+    house: Database, alice: Connection
+) -> None:
+    admin = house.connect()
+    shop, bank, rotated = (bytes([n]) * 32 for n in range(3))
+    create_token(admin, "shop", shop)
+    create_token(admin, "bank", bank)
+    create_token(admin, "shop", rotated)
+    one(alice)
+
+    first, created = with_token(alice, shop)
+    assert created
+    assert with_token(alice, bank)[1]
+    assert with_token(alice, rotated) == (first, False)
+    (task,) = rows(admin, "select namespace, enqueued_by from queues.task where task_id = %s", [first])
+    assert task == {"namespace": "token:shop", "enqueued_by": "alice"}
+    assert [row["namespace"] for row in rows(alice, "select namespace from queues.task_status")] == ["alice"]
+
+
+def test_a_token_enqueues_only_while_it_may(house: Database, alice: Connection) -> None:
+    admin = house.connect()
+    reading, ended = bytes([1]) * 32, bytes([2]) * 32
+    create_token(admin, token_hash=reading, scopes=["read"])
+    create_token(admin, token_hash=ended)
+    admin.execute("select queues.revoke_token(max(token_id)) from queues.access_token_status")
+
+    for token_hash in (reading, ended, HASH, None):
+        assert sqlstate_of(lambda h=token_hash: with_token(alice, h)) == "QF403"
+    create_token(admin)
+    assert sqlstate_of(lambda: with_token(alice, executor="db_function")) == "QF403"
+
+
+def test_an_operator_makes_no_token_for_the_namespace_of_another_login(house: Database) -> None:
+    admin = house.connect()
+    admin.execute("create role desk login in role holdfast_operator, holdfast_client")
+    try:
+        desk = house.connect("desk")
+        join(house, "alice", "token:taken")
+        refused: list[dict[str, str]] = [
+            {"namespace": "bob"},
+            {"name": "taken"},
+            {"namespace": "token:taken"},
+        ]
+        for given in refused:
+            assert sqlstate_of(lambda g=given: create_token(desk, **g)) == "QF403"
+        create_token(desk, "mine", namespace="desk")
+        create_token(admin, "theirs", bytes([1]) * 32, namespace="bob")
+
+        namespaces = rows(admin, "select name, namespace from queues.access_token_status order by name")
+        assert [tuple(row.values()) for row in namespaces] == [("mine", "desk"), ("theirs", "bob")]
+    finally:
+        house.close()
+        with psycopg.connect(house.dsn, autocommit=True) as again:
+            again.execute("drop role desk")
+
+
+def test_what_find_run_leaves_behind_is_removed_by_retention(house: Database, alice: Connection) -> None:
+    admin = house.connect()
+    kept, _ = reuse(alice)
+    for n in range(5):
+        call(
+            alice,
+            "queues.find_run",
+            {"type": "a.c", "payload": {"n": n}, "executor": None, "reuse": "active"},
+        )
+    prune = {"status": "history", "max_tasks": 3}
+
+    assert answer_of(admin, prune | {"dry_run": True}) == 3
+    assert [answer_of(admin, prune) for _ in range(3)] == [3, 2, 0]
+    assert rows(admin, "select task_id from queues.reusable") == [{"task_id": kept}]
+    assert reuse(alice) == (kept, False)
+
+
+def answer_of(conn: Connection, given: dict[str, Any]) -> int:
+    (row,) = call(conn, "queues.prune", given)
+    return int(row["pruned"])
+
+
+def test_retention_passes_over_a_run_that_is_being_looked_for(house: Database, alice: Connection) -> None:
+    admin, asking = house.connect(), house.connect("alice", autocommit=False)
+    given: dict[str, Any] = {"type": "a.b", "payload": {}, "executor": None, "reuse": "active"}
+    call(alice, "queues.find_run", given)
+    call(asking, "queues.find_run", given)
+    admin.execute("set lock_timeout = '1ms'")
+
+    assert answer_of(admin, {"status": "history"}) == 0
+    asking.rollback()
+    assert answer_of(admin, {"status": "history"}) == 1
