@@ -351,7 +351,7 @@ class Settings(BaseSettings):
     )
     process_env: Names = Field(
         default=(),
-        description="Variables that child processes get besides the usual ones: NAME, PREFIX_* or NAME=value.",
+        description="Variables that child processes get besides the usual: NAME, PREFIX_* or NAME=value.",
     )
     function_connections: Annotated[int, Field(ge=1, le=1000)] | None = Field(
         default=None,

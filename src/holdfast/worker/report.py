@@ -79,8 +79,8 @@ class Reporter:
         return self.failed(
             job,
             "executor_refused",
-            f"the handler of {job.type} is declared with executor={handler.executor!r}, and the task asks for "
-            f"{job.executor!r}: enqueue it with the executor {handler.executor}",
+            f"the handler of {job.type} is declared with executor={handler.executor!r}, and the task asks "
+            f"for {job.executor!r}: enqueue it with the executor {handler.executor}",
         )
 
     def succeeded(self, job: Job, result: str) -> str:

@@ -1,7 +1,9 @@
-"""What has to be right before a worker starts: a mistake in its settings must not cost tasks their attempts."""
+"""What has to be right before a worker starts: a wrong setting must not cost tasks their attempts."""
 
 import os
 import pwd
+import subprocess
+import sys
 
 from holdfast.comms.checks import check_sms_sender, parse_mailbox
 from holdfast.comms.providers import email_provider, sms_provider
@@ -17,7 +19,9 @@ from holdfast.worker.subscription import MAILBOX, serves, serves_messages, subsc
 def check_settings(settings: Settings) -> None:
     """Raises ConfigurationError for the first setting that this machine cannot honour."""
     if settings.process_user is not None:
-        _check_account(_named("process_user", settings.process_user), settings.process_user)
+        place = _named("process_user", settings.process_user)
+        _check_account(place, settings.process_user)
+        _check_interpreter(place, settings.process_user)
     for name, command in settings.commands.items():
         _check_command(name, command)
     if "templates" in settings.model_fields_set and not os.access(settings.templates, os.R_OK | os.X_OK):
@@ -88,6 +92,26 @@ def _check_account(place: str, user: str) -> None:
             f"{place}: only root can start processes of another account",
             hint="Start the worker as root, or leave it out.",
         )
+
+
+def _check_interpreter(place: str, user: str) -> None:
+    """A child runs this Python in this directory, with nothing but the rights of the account."""
+    account, directory = pwd.getpwnam(user), os.getcwd()  # noqa: PTH109 - as it is called
+    program = [sys.executable, "-I", "-S", "-c", "import os, sys; os.chdir(sys.argv[1])", directory]
+    try:
+        subprocess.run(
+            program,
+            user=account.pw_uid,
+            group=account.pw_gid,
+            extra_groups=[],
+            check=True,
+            capture_output=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        raise ConfigurationError(
+            f"{place}: this account cannot run {sys.executable} in {directory}",
+            hint="Let it read both, or give another account.",
+        ) from None
 
 
 def _check_senders(settings: Settings) -> None:

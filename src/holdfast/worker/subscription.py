@@ -22,12 +22,12 @@ class Application(Protocol):
     def schedules(self) -> Mapping[str, NewSchedule]: ...
 
 
-def subscribed(app: Application, settings: Settings) -> Settings:
+def subscribed(app: Application, settings: Settings, modules: Mapping[str, object] = sys.modules) -> Settings:
     """The settings; where neither queues nor prefixes are set, with the queues of the application itself."""
     if settings.worker_queues or settings.worker_type_prefixes:
         return settings
     queues = {queue for _, _, queue in _named(app)}
-    if sends_messages(settings):
+    if sends_messages(settings, modules):
         queues.add("comms")
     return settings.model_copy(update={"worker_queues": tuple(sorted(queues)) or ("default",)})
 
@@ -81,14 +81,14 @@ def serves_messages(settings: Settings) -> bool:
     return _covers(settings, "comms.send", "comms")
 
 
-def sends_messages(settings: Settings) -> bool:
+def sends_messages(settings: Settings, modules: Mapping[str, object]) -> bool:
     """Whether the application sends: a provider is set, or one of its modules has imported what sends."""
     if settings.email_provider != MAILBOX or settings.sms_provider != MAILBOX:
         return True
     sending = [comms, *(vars(comms)[name] for name in _SENDING if name in vars(comms))]
     return any(
         value is one
-        for name, module in list(sys.modules.items())
+        for name, module in list(modules.items())
         if not f"{name}.".startswith("holdfast.")
         for value in list(getattr(module, "__dict__", {}).values())
         for one in sending
