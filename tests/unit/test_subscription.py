@@ -7,7 +7,6 @@ from holdfast import App, comms
 from holdfast.settings import Settings
 from holdfast.worker.subscription import describe, queue_of, subscribed, unserved
 
-
 NOTHING_IMPORTED: dict[str, object] = {}
 
 
