@@ -25,10 +25,10 @@ LEFTOVER_SECONDS = 1.0
 def run(app: Registered, *, settings: Settings | None = None, **options: Any) -> int:
     """Run a worker in this process until it is signalled; answers the exit code."""
     settings = settings or Settings.load(**options)
-    configure(settings.log_format, settings.log_level)
-    end_with_parent()
     check_settings(settings)
     check_application(app, settings)
+    configure(settings.log_format, settings.log_level)
+    end_with_parent()
     url = resolve_database_url(settings)
     if settings.database_url is None:
         migrate(url)
