@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     )
     worker_queues: Names = Field(
         default=(),
-        description="Queues that the worker serves, separated by commas. With no prefixes either: default.",
+        description="Queues that the worker serves, separated by commas. With no prefixes either: its application's.",
     )
     worker_type_prefixes: Names = Field(
         default=(),
