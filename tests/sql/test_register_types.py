@@ -30,6 +30,14 @@ def test_a_task_that_says_nothing_gets_what_is_declared(tx: Connection) -> None:
     assert options(tx, enqueue(tx, "billing.other")) == ("billing", 0, 3, None)
 
 
+def test_a_task_of_a_schedule_gets_what_is_declared(tx: Connection) -> None:
+    register(tx, CHARGE)
+    added = {"name": "nightly", "type": "billing.charge", "every": timedelta(hours=1)}
+    answer(tx, "queues.add_schedule", added)
+    task_id = answer(tx, "queues.run_schedule", {"name": "nightly"})
+    assert options(tx, task_id) == DECLARED
+
+
 def test_what_a_task_says_itself_goes_first(tx: Connection) -> None:
     register(tx, CHARGE)
     own = {"queue": "own", "priority": 0, "max_attempts": 3}
