@@ -2,7 +2,7 @@
 
 Run it so:
 
-    holdfast worker django_shop:tasks --queues shop
+    holdfast worker django_shop:tasks
     python django_shop.py runserver
     curl -X POST 'localhost:8000/orders?item=lamp'
 """

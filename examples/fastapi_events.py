@@ -6,7 +6,7 @@ its task enqueued in one transaction: both happen, once, or neither does.
 Run it so:
 
     export ORDERS_SECRET=whsec_...          # shown by `holdfast events subscribe` of the sender
-    holdfast worker fastapi_events:tasks --queues shop
+    holdfast worker fastapi_events:tasks
     uvicorn fastapi_events:api
 """
 

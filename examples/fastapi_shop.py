@@ -2,7 +2,7 @@
 
 Run it so:
 
-    holdfast worker fastapi_shop:tasks --queues shop
+    holdfast worker fastapi_shop:tasks
     uvicorn fastapi_shop:api
     curl -X POST 'localhost:8000/orders?item=lamp'
 """

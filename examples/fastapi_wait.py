@@ -3,7 +3,7 @@
 Run it so:
 
     export HOLDFAST_WEB_SECRET=$(openssl rand -hex 32) HOLDFAST_WEB_URL=http://127.0.0.1:8000/holdfast
-    holdfast worker fastapi_wait:tasks --queues reports
+    holdfast worker fastapi_wait:tasks
     uvicorn fastapi_wait:web
     holdfast tokens create me --scope operate       # to log in at /holdfast/
 """

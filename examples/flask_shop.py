@@ -2,7 +2,7 @@
 
 Run it so:
 
-    holdfast worker flask_shop:tasks --queues mail
+    holdfast worker flask_shop:tasks
     flask --app flask_shop run
     curl -X POST 'localhost:5000/signups?email=ada@example.com'
 """

@@ -2,7 +2,7 @@
 
 Run it so:
 
-    holdfast worker plain_script:app --queues report     # in one terminal
+    holdfast worker plain_script:app                     # in one terminal
     python plain_script.py "to be or not to be"          # in another
 """
 

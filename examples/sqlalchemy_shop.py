@@ -2,7 +2,7 @@
 
 Run it so:
 
-    holdfast worker sqlalchemy_shop:tasks --queues shop
+    holdfast worker sqlalchemy_shop:tasks
     python sqlalchemy_shop.py "a lamp"
 """
 

@@ -2,7 +2,7 @@
 
 Run it so, in this directory:
 
-    holdfast worker login:tasks --queues comms
+    holdfast worker login:tasks
     uvicorn login:web
     holdfast mailbox list                  # unless HOLDFAST_EMAIL_PROVIDER says otherwise
 """

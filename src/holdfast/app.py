@@ -132,6 +132,7 @@ class App:
         executor: str = "python",
         memory: int | str | None = None,
         limits: Limits | None = None,
+        fresh: bool = False,
         deterministic: bool = False,
         reuse: Reuse | None = None,
     ) -> Decorator:
@@ -151,6 +152,7 @@ class App:
                 executor=executor,
                 memory=memory,
                 limits=limits,
+                fresh=fresh,
                 deterministic=deterministic,
                 reuse=reuse,
             )
@@ -321,6 +323,7 @@ def _described(handler: Handler) -> dict[str, Any]:
         "retry": repr(handler.retry),
         "executor": handler.executor,
         "limits": handler.limits.as_message(),
+        "fresh": handler.fresh,
         "reuse": handler.reuse,
         **handler.schema(),
     }

@@ -30,6 +30,7 @@ class Handler:
     queue: str | None
     priority: int
     limits: Limits
+    fresh: bool
     reuse: Reuse | None
     arguments: ArgumentsCodec = field(repr=False, compare=False)
     result: ResultCodec = field(repr=False, compare=False)
@@ -72,6 +73,7 @@ def build_handler(
     executor: str = "python",
     memory: int | str | None = None,
     limits: Limits | None = None,
+    fresh: bool = False,
     deterministic: bool = False,
     reuse: Reuse | None = None,
 ) -> Handler:
@@ -97,6 +99,7 @@ def build_handler(
         queue=queue,
         priority=priority,
         limits=_limits(name, executor, memory, limits),
+        fresh=_fresh(name, executor, fresh),
         reuse=_reuse(name, deterministic, reuse),
         arguments=ArgumentsCodec(task_type, name, signature),
         result=ResultCodec(task_type, name, signature.result),
@@ -116,6 +119,15 @@ def _limits(name: str, executor: str, memory: int | str | None, limits: Limits |
     if memory is None:
         return limits or NO_LIMITS
     return replace(limits or NO_LIMITS, memory=Limits(memory=memory).memory)
+
+
+def _fresh(name: str, executor: str, fresh: bool) -> bool:
+    if fresh and executor != "process":
+        raise InvalidHandler(
+            f"{name}: fresh asks for a new child process for each task, not for the executor {executor}",
+            hint='Add executor="process"; a command has a new process anyway.',
+        )
+    return bool(fresh)
 
 
 def _reuse(name: str, deterministic: bool, reuse: Reuse | None) -> Reuse | None:

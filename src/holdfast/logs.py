@@ -73,6 +73,11 @@ def worker_log(worker_id: str) -> Log:
     return log
 
 
+def name_worker(worker_id: str) -> None:
+    """Let every line of this context name the worker, also those of libraries."""
+    structlog.contextvars.bind_contextvars(worker_id=worker_id)
+
+
 def is_verbose(log: Log) -> bool:
     """Whether a line for every task is wanted."""
     return bool(log.is_enabled_for(logging.DEBUG))

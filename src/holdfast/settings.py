@@ -43,6 +43,8 @@ _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?",
 _PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 LEAST_SECRET = 32
+WITHHELD = "HOLDFAST_WITHHELD"
+"""Names the variables that a child process of a worker was not given, so that it can say so."""
 _PASSWORD = re.compile(r"(//[^:/@]*:).*(?=@)|(password=)[^&\s]+")
 
 
@@ -232,7 +234,7 @@ class Settings(BaseSettings):
     )
     worker_queues: Names = Field(
         default=(),
-        description="Queues that the worker serves, separated by commas. With no prefixes either: default.",
+        description="Queues that the worker serves, separated by commas. With no prefixes either: its application's.",
     )
     worker_type_prefixes: Names = Field(
         default=(),
@@ -346,6 +348,15 @@ class Settings(BaseSettings):
     process_user: Annotated[str, Field(min_length=1)] | None = Field(
         default=None,
         description="Account that child processes run as; only root can give it.",
+    )
+    process_env: Names = Field(
+        default=(),
+        description="Variables that child processes get besides the usual: NAME, PREFIX_* or NAME=value.",
+    )
+    function_connections: Annotated[int, Field(ge=1, le=1000)] | None = Field(
+        default=None,
+        description="How many database functions the worker runs at once, and how many for messages. "
+        "Without it, as many as tasks, up to 50.",
     )
     kill_grace: Annotated[Duration, between("0s", "1h")] = Field(
         default=timedelta(seconds=5),

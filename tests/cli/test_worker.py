@@ -10,6 +10,7 @@ import pytest
 from holdfast.app import App
 from holdfast.cli.application import load_app
 from holdfast.errors import ConfigurationError
+from support.command import holdfast
 from support.commands import run
 from support.database import Database
 
@@ -139,6 +140,92 @@ def test_a_value_that_cannot_be_used_stops_the_start(
     result = run("worker", "some_shop:app", option, value, *processes, url=db.dsn)
     assert result.exit_code == 2
     assert refusal in result.stderr
+
+
+COMMAND = '{{"resize": {{"argv": ["{program}"], "types": ["shop."]{more}}}}}'
+UNUSABLE = [
+    ("HOLDFAST_PROCESS_USER", "nosuchuser", "cannot be used: this machine has no such account"),
+    ("HOLDFAST_COMMANDS", COMMAND.format(program="nosuchprogram", more=""), "there is no such program"),
+    ("HOLDFAST_COMMANDS", COMMAND.format(program="/etc/passwd", more=""), "there is no such program"),
+    (
+        "HOLDFAST_COMMANDS",
+        COMMAND.format(program="python", more=', "user": "nosuchuser"'),
+        "commands.resize.user 'nosuchuser' cannot be used: this machine has no such account",
+    ),
+    (
+        "HOLDFAST_COMMANDS",
+        COMMAND.format(program="python", more=', "directory": "/nowhere"'),
+        "commands.resize.directory '/nowhere' cannot be used: it is not a directory",
+    ),
+    ("HOLDFAST_TEMPLATES", "/nowhere", "HOLDFAST_TEMPLATES='/nowhere' cannot be used: it is not a directory"),
+    ("HOLDFAST_EMAIL_SENDER", "the shop", "HOLDFAST_EMAIL_SENDER='the shop' cannot be used: "),
+    ("HOLDFAST_SMS_SENDER", "+49 and so on", "HOLDFAST_SMS_SENDER='+49 and so on' cannot be used: "),
+]
+
+
+@pytest.mark.parametrize("unusable", UNUSABLE)
+@pytest.mark.parametrize("processes", [(), ("--processes", "2")])
+def test_a_setting_that_this_machine_cannot_honour_stops_the_start(
+    unusable: tuple[str, str, str],
+    processes: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    db: Database,
+) -> None:
+    variable, value, refusal = unusable
+    monkeypatch.setenv(variable, value)
+    result = run("worker", "some_shop:app", *processes, url=db.dsn)
+    assert (result.exit_code, refusal in result.stderr) == (2, True), result.stderr
+    assert db.connect().execute("select from queues.worker").fetchall() == []
+
+
+def test_an_account_that_cannot_run_the_worker_s_python_is_refused(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, db: Database
+) -> None:
+    """The directories of a test are closed to all but their owner."""
+    monkeypatch.setenv("HOLDFAST_PROCESS_USER", "nobody")
+    result = run("worker", "some_shop:app", url=db.dsn)
+    assert result.exit_code == 2
+    refusals = (f"cannot run {sys.executable} in {elsewhere}", "only root can start processes")
+    assert any(refusal in result.stderr for refusal in refusals), result.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "refusal"),
+    [
+        (
+            {"HOLDFAST_EMAIL_PROVIDER": "pigeon"},
+            "HOLDFAST_EMAIL_PROVIDER='pigeon' is not a provider. Known are:",
+        ),
+        ({"HOLDFAST_EMAIL_PROVIDER": "smtp"}, "HOLDFAST_SMTP_HOST is not set. The provider smtp needs it."),
+        ({"HOLDFAST_EMAIL_PROVIDER": "resend"}, "HOLDFAST_RESEND_API_KEY is not set"),
+        ({"HOLDFAST_SMS_PROVIDER": "twilio"}, "HOLDFAST_TWILIO_ACCOUNT_SID is not set"),
+        (
+            {
+                "HOLDFAST_EMAIL_PROVIDER": "smtp",
+                "HOLDFAST_SMTP_HOST": "h",
+                "HOLDFAST_SMTP_CA_FILE": "/nowhere",
+            },
+            "HOLDFAST_SMTP_CA_FILE='/nowhere' cannot be read",
+        ),
+    ],
+)
+def test_a_provider_that_cannot_be_used_stops_the_start_of_a_worker_that_serves_messages(
+    variables: dict[str, str], refusal: str, elsewhere: Path, db: Database
+) -> None:
+    with holdfast("worker", "some_shop:app", cwd=elsewhere, DATABASE_URL=db.dsn, **variables) as process:
+        assert process.ended() == 2
+    assert refusal in "".join(process.read)
+
+
+@pytest.mark.parametrize("queues", [(), ("--queues", "shop")])
+def test_a_task_that_this_worker_could_not_run_stops_its_start(
+    queues: tuple[str, ...], elsewhere: Path, db: Database
+) -> None:
+    program = '\n@app.task("shop.x", executor="command")\ndef x() -> None: ...\n'
+    (elsewhere / "some_shop.py").write_text(APPLICATION + program)
+    result = run("worker", "some_shop:app", *queues, url=db.dsn)
+    assert result.exit_code == 2
+    assert "no command runs shop.x, which is declared with executor='command'" in result.stderr
 
 
 def test_a_number_of_processes_below_one_is_refused(db: Database) -> None:

@@ -95,3 +95,41 @@ async def test_who_waits_for_one_that_cannot_be_started_is_told() -> None:
         await run(pool)
     assert told
     await pool.close()
+
+
+async def run_fresh(pool: Pool) -> None:
+    await pool.run({}, BOUNDS, lambda _: None, lambda: ("cancelled", 0.0), fresh=True)
+
+
+async def test_a_fresh_run_has_a_child_that_ran_nothing_before_and_runs_nothing_after() -> None:
+    nursery = Nursery()
+    pool = Pool(nursery.start, sizes(), refuse)
+    await run(pool)
+    await run_fresh(pool)
+    await run_fresh(pool)
+    await run(pool)
+    assert [child.runs for child in nursery.born] == [2, 1, 1]
+    await pool.close()
+
+
+async def test_children_that_rest_make_room_for_fresh_ones() -> None:
+    nursery = Nursery()
+    pool = Pool(nursery.start, sizes(most=1), refuse)
+    await run(pool)
+    await asyncio.wait_for(asyncio.gather(run_fresh(pool), run(pool), run_fresh(pool), run(pool)), 10)
+    assert sum(child.is_alive for child in nursery.born) <= 1
+    assert sorted(child.runs for child in nursery.born if not child.is_alive)[:2] == [1, 1]
+    await pool.close()
+
+
+async def test_a_fresh_run_that_waits_gets_a_child_when_a_used_one_comes_back() -> None:
+    nursery = Nursery()
+    pool = Pool(nursery.start, sizes(most=1), refuse)
+    await run(pool)
+    busy = await pool._take(fresh=False)
+    waiting = asyncio.create_task(run_fresh(pool))
+    await asyncio.sleep(0)
+    pool._give_back(busy)
+    await asyncio.wait_for(waiting, 10)
+    assert [child.runs for child in nursery.born] == [1, 1]
+    await pool.close()

@@ -493,4 +493,42 @@ FLEET = [
     ),
 ]
 
-BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET]
+ISOLATION = [
+    Bug(
+        "a task chooses how much its handler is isolated",
+        "worker/executor.py",
+        '    if declared in ("process", "command"):\n        return declared\n',
+        '    if declared in ("process", "command"):\n        return asked\n',
+        "tests/worker/test_isolated.py::test_the_declaration_of_a_handler_binds_its_isolation_whatever_the_row_says",
+    ),
+    Bug(
+        "a handler that needs an authority runs for those who have none",
+        "worker/executor.py",
+        'return asked if (asked, declared) == ("process", "python") else None',
+        "return asked",
+        "tests/worker/test_isolated.py::test_a_handler_that_needs_an_authority_is_not_run_for_those_who_have_none",
+    ),
+    Bug(
+        "a child inherits the environment of its worker",
+        "executors/process.py",
+        "environment=boot.environment,",
+        "environment={**os.environ, **boot.environment},",
+        "tests/worker/test_isolated.py::test_a_child_gets_the_variables_that_are_chosen_and_no_others",
+    ),
+    Bug(
+        "a fresh task gets a child that has run others",
+        "executors/pool.py",
+        "            if not (fresh and child.runs):",
+        "            if not fresh or child.runs:",
+        "tests/executors/test_pool.py",
+    ),
+    Bug(
+        "what workers declare does not hold for a task from elsewhere",
+        "sql/functions/enqueue/insert_task.sql",
+        "max_attempts := coalesce(max_attempts, _declared.max_attempts, 3);",
+        "max_attempts := coalesce(max_attempts, 3);",
+        "tests/sql/test_register_types.py",
+    ),
+]
+
+BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION]

@@ -73,6 +73,8 @@ MAY_EXECUTE = {
             "prune",
             "record_killed",
             "record_environment",
+            "register_types",
+            "unserved_queues",
             "explain",
             "run_function",
         ),
@@ -101,7 +103,7 @@ _EVENTS = ("event_status", "delivery_status")
 _VIEWS = {
     *("task_status", "task_event", "task_error"),
     *("queue_status", "queue_act"),
-    *("worker_status", "worker_loss", "provenance", "retention_policy"),
+    *("worker_status", "worker_loss", "provenance", "registered_type", "retention_policy"),
     *("queue_status", "queue_act", "limit_status"),
     *("worker_status", "worker_loss"),
     *("outbox_status", "dispatcher_status"),

@@ -13,7 +13,18 @@ from psycopg.rows import dict_row
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
 
-_JSON = {"payload", "metadata", "tasks", "held", "results", "killed", "after", "schedules", "schedule"}
+_JSON = {
+    "payload",
+    "metadata",
+    "tasks",
+    "held",
+    "results",
+    "killed",
+    "after",
+    "schedules",
+    "schedule",
+    "types",
+}
 TABLES = (
     "lane",
     "paused_queue",

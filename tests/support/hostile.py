@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import itertools
+import logging
 import os
 import signal
 import subprocess
@@ -43,6 +44,51 @@ def whereabouts(ctx: Context) -> dict[str, object]:
         "directory": str(Path.cwd()),
         "metadata": ctx.metadata,
     }
+
+
+@app.task("work.identity", executor="process")
+def identity() -> list[int]:
+    return [os.getpid(), os.getuid()]
+
+
+@app.task("work.variables", executor="process")
+def variables() -> dict[str, str]:
+    return dict(os.environ)
+
+
+@app.task("work.enqueue", executor="process", retry=Never())
+def enqueue_another() -> None:
+    add.enqueue(1)
+
+
+@app.task("work.logs", executor="process")
+def logs() -> None:
+    logging.getLogger("some.library").warning("from a child")
+
+
+planted: list[str] = []
+
+
+@app.task("work.plant", executor="process")
+def plant(text: str) -> list[str]:
+    planted.append(text)
+    return planted
+
+
+@app.task("work.plant_fresh", executor="process", fresh=True)
+def plant_fresh(text: str) -> list[str]:
+    planted.append(text)
+    return planted
+
+
+@app.task("work.program", executor="command")
+def program() -> str:
+    return "the Python function ran"
+
+
+@app.task("work.function", executor="db_function")
+def function() -> str:
+    return "the Python function ran"
 
 
 @app.task("work.outcome", executor="process", max_attempts=3)

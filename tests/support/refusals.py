@@ -82,8 +82,5 @@ REFUSALS: list[Any] = [
     ),
     pytest.param({"idempotency_key": ""}, "QF400", "idempotency_key", id="idempotency_key that is empty"),
     pytest.param({"idempotency_key": "k" * 501}, "QF400", "idempotency_key", id="idempotency_key too long"),
-    *(
-        pytest.param({name: None}, "QF400", name, id=f"{name} null")
-        for name in ("type", "payload", "priority", "max_attempts")
-    ),
+    *(pytest.param({name: None}, "QF400", name, id=f"{name} null") for name in ("type", "payload")),
 ]

@@ -1,17 +1,20 @@
+from types import ModuleType
 from typing import Any
 
 import pytest
 
-from holdfast.handler import Handler, build_handler
+from holdfast import App, comms
 from holdfast.settings import Settings
-from holdfast.worker.subscription import queue_of, unserved_queues
+from holdfast.worker.subscription import describe, queue_of, subscribed, unserved
+
+NOTHING_IMPORTED: dict[str, object] = {}
 
 
-def handlers(*types: str, **options: Any) -> dict[str, Handler]:
-    def handle() -> None:
-        pass
-
-    return {name: build_handler(name, handle, **options) for name in types}
+def application(*types: str, **options: Any) -> App:
+    app = App()
+    for name in types:
+        app.task(name, **options)(lambda: None)
+    return app
 
 
 @pytest.mark.parametrize(
@@ -19,18 +22,50 @@ def handlers(*types: str, **options: Any) -> dict[str, Handler]:
     [("billing.charge.v1", "billing"), ("service:nextjs", "service"), ("plain", "plain"), ("a.b:c", "a")],
 )
 def test_the_queue_of_a_type_is_its_first_segment(task_type: str, queue: str) -> None:
-    assert queue_of(handlers(task_type)[task_type]) == queue
+    assert queue_of(task_type, None) == queue
 
 
-def test_queues_that_no_subscription_covers_are_told() -> None:
+def test_queues_that_no_subscription_covers_are_told_with_what_goes_there() -> None:
     settings = Settings(worker_queues=("mail",), worker_type_prefixes=("billing.",))
-    app = handlers("mail.send", "billing.charge", "shop.order", "shop.refund", "default.x")
-    assert unserved_queues(app, settings) == ["default", "shop"]
+    app = application("mail.send", "billing.charge", "shop.order", "shop.refund", "default.x")
+    app.schedule("0 9 * * *", name="nightly")(app.tasks["shop.order"])
+    assert unserved(app, settings) == {
+        "default": ["default.x"],
+        "shop": ["schedule nightly", "shop.order", "shop.refund"],
+    }
 
 
-def test_without_subscriptions_only_the_queue_default_is_served() -> None:
-    assert unserved_queues(handlers("default.x", "mail.send"), Settings()) == ["mail"]
+def test_without_subscriptions_the_queues_of_the_application_are_served() -> None:
+    app = application("billing.charge", "mail.send")
+    app.task("shop.order", queue="orders")(lambda: None)
+    settings = subscribed(app, Settings(), NOTHING_IMPORTED)
+    assert settings.worker_queues == ("billing", "mail", "orders")
+    assert unserved(app, settings) == {}
+    assert describe(app, settings)["types"] == ["billing.charge", "mail.send", "shop.order"]
 
 
-def test_a_queue_that_a_handler_names_counts() -> None:
-    assert unserved_queues(handlers("mail.send", queue="default"), Settings()) == []
+def test_an_application_without_tasks_gets_the_queue_default() -> None:
+    assert subscribed(application(), Settings(), NOTHING_IMPORTED).worker_queues == ("default",)
+
+
+@pytest.mark.parametrize("given", [{"worker_queues": ("a",)}, {"worker_type_prefixes": ("a.",)}])
+def test_what_the_settings_name_is_all_that_is_served(given: dict[str, Any]) -> None:
+    settings = Settings(**given)
+    assert subscribed(application("billing.charge"), settings) is settings
+    assert describe(application("billing.charge"), settings)["types"] == []
+
+
+def test_the_queue_of_messages_is_served_where_a_provider_is_set() -> None:
+    settings = subscribed(application("shop.order"), Settings(email_provider="smtp"))
+    assert settings.worker_queues == ("comms", "shop")
+    assert describe(application("shop.order"), settings)["email_provider"] == "smtp"
+
+
+@pytest.mark.parametrize("name", ["comms", "send_email", "asend_sms"])
+def test_the_queue_of_messages_is_served_where_the_application_imports_what_sends(name: str) -> None:
+    module = ModuleType("shop")
+    vars(module)[name] = comms if name == "comms" else getattr(comms, name)
+    shop = application("shop.order")
+    assert subscribed(shop, Settings(), {"holdfast.demo": module}).worker_queues == ("shop",)
+    assert subscribed(shop, Settings(), {"shop": module}).worker_queues == ("comms", "shop")
+    assert subscribed(application(), Settings(), {"shop": module}).worker_queues == ("comms",)

@@ -258,12 +258,41 @@ async def test_many_run_at_once(shop: Workshop) -> None:
     async with shop.working(worker_concurrency=30):
         tasks = [call(shop, entry=f"{n:02}") for n in range(30)]
         await shop.until(
-            """select from pg_locks where locktype = 'advisory' and not granted having count(*) = 10"""
+            """select from pg_locks where locktype = 'advisory' and not granted having count(*) = 30"""
         )
         gate.rollback()
         await shop.ended(*tasks)
 
     assert entries(shop.conn) == [f"{n:02}" for n in range(30)]
+
+
+async def test_no_more_run_at_once_than_the_settings_say(shop: Workshop) -> None:
+    make_function(shop.conn, "run", "perform pg_advisory_xact_lock_shared(42);" + WRITES + FINE)
+    gate = shop.db.connect(autocommit=False)
+    gate.execute("select pg_advisory_xact_lock(42)")
+    waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
+    async with shop.working(worker_concurrency=10, function_connections=3):
+        tasks = [call(shop, entry=f"{n:02}") for n in range(8)]
+        await shop.until("select where (select count(*) from queues.lease) = 8")
+        await shop.until(f"select where ({waiting}) = 3")
+        assert shop.conn.execute(waiting.encode()).fetchone() == (3,)
+        gate.rollback()
+        await shop.ended(*tasks)
+
+
+async def test_a_message_does_not_wait_for_functions(shop: Workshop) -> None:
+    make_function(shop.conn, "run", "perform pg_advisory_xact_lock_shared(42);" + FINE)
+    make_function(shop.conn, "sent", WRITES + "return '{\"success\": true}';")
+    gate = shop.db.connect(autocommit=False)
+    gate.execute("select pg_advisory_xact_lock(42)")
+    async with shop.working(worker_concurrency=10, function_connections=1):
+        function = call(shop)
+        await shop.until("select from pg_locks where locktype = 'advisory' and not granted")
+        message = {"to": "ada@example.com", "subject": "Hello", "text": "Hello", "sender": "shop@example.com"}
+        mail = ask(shop.conn, {"task_type": "email", **message, "success_handler": "app.sent"})
+        assert (await shop.ended(mail))["status"] == "succeeded"
+        gate.rollback()
+        await shop.ended(function)
 
 
 async def test_a_lost_connection_costs_an_attempt_and_nothing_else(shop: Workshop) -> None:

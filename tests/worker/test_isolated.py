@@ -1,8 +1,13 @@
 """The executor `process`: whatever a handler does, only its own process ends, and it ends wholly."""
 
+import json
 import os
+import pwd
 import resource
 import signal
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -117,6 +122,110 @@ async def test_a_handler_runs_in_a_warm_child_with_a_session_of_its_own(works: W
     }
     assert os.getpid() != found["pid"] == again["pid"]
     assert another["pid"] != found["pid"], "a child that has served long enough is replaced"
+
+
+def _ask(works: Workshop, task_type: str, executor: str | None = None, payload: str = "{}") -> Any:
+    """As somebody does who does not have the code of the application."""
+    row = works.conn.execute(
+        "select queues.enqueue(%s, %s::jsonb, executor => %s)", [task_type, payload, executor]
+    ).fetchone()
+    assert row
+    return row[0]
+
+
+async def test_the_declaration_of_a_handler_binds_its_isolation_whatever_the_row_says(
+    works: Workshop,
+) -> None:
+    command = {"echo": {"types": ["work."], "argv": ["echo", '{"success": true, "payload": "program"}']}}
+    async with works.working(process_pool=1, commands=command):
+        for executor in (None, "python", "process", "command"):
+            pid, _ = (await works.ended(_ask(works, "work.identity", executor)))["result"]
+            assert pid != os.getpid(), executor
+            assert (await works.ended(_ask(works, "work.program", executor)))["result"] == "program"
+        stricter = await works.ended(_ask(works, "work.here", "process"))
+        assert stricter["result"] != os.getpid(), "more isolation than declared may be asked for"
+        other = await works.ended(_ask(works, "work.here", "command"))
+        assert (other["status"], other["error"]["kind"]) == ("failed", "executor_refused")
+        assert "is declared with executor='python'" in other["last_error"]
+
+
+async def test_a_handler_that_needs_an_authority_is_not_run_for_those_who_have_none(works: Workshop) -> None:
+    async with works.working():
+        for executor in (None, "process", "command"):
+            row = await works.ended(_ask(works, "work.function", executor))
+            assert (row["status"], row["error"]["kind"]) == ("failed", "executor_refused")
+            assert "enqueue it with the executor db_function" in row["last_error"]
+
+
+def _nobody_can_run_python() -> bool:
+    if os.geteuid() != 0:
+        return False
+    try:
+        return subprocess.run([sys.executable, "-c", ""], user="nobody", check=False).returncode == 0
+    except (OSError, KeyError):
+        return False
+
+
+@pytest.mark.skipif(not _nobody_can_run_python(), reason="another account has to be able to run Python")
+async def test_a_handler_that_is_declared_so_always_has_the_account_of_runs(works: Workshop) -> None:
+    account = pwd.getpwnam("nobody")
+    with tempfile.TemporaryDirectory() as directory:
+        os.chmod(directory, 0o755)  # noqa: PTH101, S103 - the other account works there
+        os.chdir(directory)
+        async with works.working(process_user="nobody"):
+            row = await works.ended(_ask(works, "work.identity"))
+            variables = (await works.ended(hostile.variables.enqueue()))["result"]
+    assert (row["status"], row["last_error"]) == ("succeeded", None)
+    assert row["result"][1] == account.pw_uid
+    assert (variables["USER"], variables["HOME"]) == ("nobody", account.pw_dir)
+
+
+async def test_a_child_gets_the_variables_that_are_chosen_and_no_others(
+    works: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = ("DATABASE_URL", "HOLDFAST_SMTP_PASSWORD", "HOLDFAST_WEB_SECRET", "AWS_SECRET_ACCESS_KEY")
+    for name in secrets:
+        monkeypatch.setenv(name, "postgresql://secret@nowhere/some_database")
+    monkeypatch.setenv("SHOP_REGION", "eu")
+    monkeypatch.setenv("SHOP_COLOUR", "red")
+    monkeypatch.setenv("SHOPPING", "no")
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    async with works.working(process_pool=1):
+        plain = (await works.ended(hostile.variables.enqueue()))["result"]
+        lost = await works.ended(hostile.enqueue_another.enqueue())
+    async with works.working(process_pool=1, process_env="SHOP_*,AWS_SECRET_ACCESS_KEY,MODE=fast"):
+        chosen = (await works.ended(hostile.variables.enqueue()))["result"]
+    assert not plain.keys() & {*secrets, "SHOP_REGION", "SHOPPING"}
+    assert (plain["PATH"], plain["TZ"]) == (os.environ["PATH"], "Europe/Berlin")
+    assert not [name for name, value in plain.items() if "secret" in value]
+    assert "HOLDFAST_PROCESS_ENV=DATABASE_URL" in lost["last_error"]
+    assert {name: chosen.get(name) for name in ("SHOP_REGION", "SHOP_COLOUR", "SHOPPING", "MODE")} == {
+        "SHOP_REGION": "eu",
+        "SHOP_COLOUR": "red",
+        "SHOPPING": None,
+        "MODE": "fast",
+    }
+    assert "AWS_SECRET_ACCESS_KEY" in chosen
+    assert "DATABASE_URL" not in chosen
+
+
+async def test_a_fresh_task_sees_nothing_of_others_and_leaves_nothing_to_them(works: Workshop) -> None:
+    async with works.working(process_pool=1, worker_concurrency=1):
+        assert (await works.ended(hostile.plant.enqueue("a")))["result"] == ["a"]
+        assert (await works.ended(hostile.plant.enqueue("b")))["result"] == ["a", "b"], "a warm child"
+        assert (await works.ended(hostile.plant_fresh.enqueue("c")))["result"] == ["c"]
+        assert (await works.ended(hostile.plant_fresh.enqueue("d")))["result"] == ["d"]
+        assert "c" not in (await works.ended(hostile.plant.enqueue("e")))["result"]
+
+
+async def test_what_a_library_logs_in_a_child_names_worker_and_task(
+    works: Workshop, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async with works.working(process_pool=1, log_format="json") as worker:
+        task = hostile.logs.enqueue()
+        await works.ended(task)
+    line = next(json.loads(text) for text in capfd.readouterr().err.splitlines() if "from a child" in text)
+    assert (line["worker_id"], line["task_id"]) == (worker.worker_id, str(task.task_id))
 
 
 @pytest.mark.full

@@ -12,9 +12,11 @@ import pytest
 
 from holdfast.engine import Statement, fleet
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
+from holdfast.model import UnservedQueue
 from holdfast.worker.duty import Ask
 from holdfast.worker.lead import MARGIN, Candidate, Leader
 from holdfast.worker.logs import worker_log
+from holdfast.worker.unserved import Unserved
 from support.database import Database
 from support.proxy import Proxy
 from support.workshop import Workshop
@@ -301,3 +303,13 @@ async def test_a_leader_that_cannot_reach_the_database_ends_by_itself_and_leads_
         await shop.logged("leading_ended", why="its term was not prolonged")
         proxy.thaw()
         await shop.sees(lambda: len(shop.lines("leading", worker_id=worker.worker_id)) == 2)
+
+
+async def test_the_leader_names_each_queue_that_nobody_serves_once(shop: Workshop) -> None:
+    def due(*queues: str) -> list[UnservedQueue]:
+        return [UnservedQueue(queue, 5.0, "it waits", "start one") for queue in queues]
+
+    duty = Unserved(worker_log("w1"))
+    for found in (due("a"), due("a", "b"), due("b"), due("a", "b")):
+        duty.run(lambda _, found=found: found)  # a database that says this
+    assert [line["queue"] for line in shop.lines("queue_unserved")] == ["a", "b", "a"]

@@ -84,15 +84,68 @@ async def test_sigterm_ends_a_worker_in_order(shop: Workshop, directory: Path) -
     with worker(shop.db, directory, "--metrics-port", "0") as process:
         port = process.logged("metrics_served")["port"]
         process.logged("worker_started", concurrency=10)
-        assert process.logged("queues_not_served")["queues"] == ["other"]
+        assert (
+            process.logged("queue_not_served").items()
+            >= {"queue": "other", "used_by": ["other.echo"]}.items()
+        )
         task_id = enqueue(shop.db, "work.echo")
         line = process.logged("from the handler")
         assert line.items() >= {"task_id": str(task_id), "type": "work.echo", "attempt": 1}.items()
+        assert line["worker_id"].startswith(socket.gethostname()), "also where a library logs"
         await shop.ended(task_id)
         assert b"holdfast_claimed_total 1.0" in _read(f"http://127.0.0.1:{port}/metrics")
         process.send(signal.SIGTERM)
         assert process.ended() == 0
     assert process.lines("worker_stopped")
+
+
+async def test_a_worker_says_what_it_serves_and_what_waits_for_nobody(
+    shop: Workshop, directory: Path
+) -> None:
+    (directory / "mailing.py").write_text("from holdfast.comms import send_email\nfrom shop import app\n")
+    waiting = enqueue(shop.db, "reports.render")
+    arguments = ["worker", "mailing:app"]
+    with holdfast(*arguments, cwd=directory, DATABASE_URL=shop.db.dsn) as process:
+        started = process.logged("worker_started")
+        assert (started["queues"], started["prefixes"]) == (["comms", "other", "work"], [])
+        assert set(started["types"]) >= {"work.echo", "other.echo"}
+        assert set(started["executors"]) == {"python", "process", "db_function", "email", "sms"}
+        assert started["email_provider"] == "mailbox"
+        unserved = process.logged("queue_unserved")
+        assert (unserved["queue"], unserved["hint"]) == (
+            "reports",
+            "Start one: holdfast worker … --queues reports",
+        )
+        await shop.ended(enqueue(shop.db, "other.echo"))
+        process.send(signal.SIGTERM)
+        assert process.ended() == 0
+    assert not process.lines("queue_not_served")
+    assert len(process.lines("queue_unserved")) == 1, "once is enough"
+    explained = shop.conn.execute("select queues.explain(%s)", [waiting]).fetchone()
+    assert explained
+    assert "no live worker subscribes to queue reports" in explained[0]
+
+
+async def test_what_is_declared_holds_for_tasks_from_the_command_line(
+    shop: Workshop, directory: Path
+) -> None:
+    (directory / "declared.py").write_text(
+        "from holdfast import App\napp = App()\n"
+        "@app.task('billing.charge', queue='slow', max_attempts=9, lease=120, priority=2)\n"
+        "def charge() -> str: return 'charged'\n"
+    )
+    arguments = ["worker", "declared:app"]
+    with holdfast(*arguments, cwd=directory, DATABASE_URL=shop.db.dsn) as process:
+        process.logged("worker_started", queues=["slow"])
+        with holdfast("enqueue", "billing.charge", cwd=directory, DATABASE_URL=shop.db.dsn) as command:
+            assert command.ended() == 0
+        row = await shop.until("select * from queues.task_status where status = 'succeeded'")
+    assert (row["type"], row["queue"], row["max_attempts"], row["priority"]) == (
+        "billing.charge",
+        "slow",
+        9,
+        2,
+    )
 
 
 async def test_what_runs_may_end_after_an_interrupt_and_the_exit_code_is_0(

@@ -24,8 +24,10 @@ def enqueue(
         Any,
         typer.Argument(parser=document, metavar="PAYLOAD", help="JSON, @file, or - for standard input."),
     ] = "{}",
-    queue: Annotated[str | None, typer.Option(help="Else the first segment of the type.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first; 0 by default.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Else as declared, or the first segment of the type.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first; else as declared, or 0.")] = None,
     run_at: Annotated[
         datetime | None, typer.Option(parser=instant, metavar="TIME", help="Not before: 2030-01-31T08:00Z")
     ] = None,
@@ -36,7 +38,9 @@ def enqueue(
     key: Annotated[
         str | None, typer.Option(help="Idempotency key: asking again with it makes no second task.")
     ] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="How often to try; 3 by default.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option(help="How often to try; else as declared, or 3.")
+    ] = None,
     timeout: Annotated[
         timedelta | None,
         typer.Option(parser=duration, metavar="DURATION", help="How long an attempt may run."),

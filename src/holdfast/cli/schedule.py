@@ -109,9 +109,13 @@ def add(
     overlap: Annotated[
         Overlap, typer.Option(help="Whether to skip a time while the last task is unfinished.")
     ] = "allow",
-    queue: Annotated[str | None, typer.Option(help="Else the first segment of the type.")] = None,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first; 0 by default.")] = None,
-    max_attempts: Annotated[int | None, typer.Option(help="How often to try; 3 by default.")] = None,
+    queue: Annotated[
+        str | None, typer.Option(help="Else as declared, or the first segment of the type.")
+    ] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first; else as declared, or 0.")] = None,
+    max_attempts: Annotated[
+        int | None, typer.Option(help="How often to try; else as declared, or 3.")
+    ] = None,
     timeout: Annotated[
         timedelta | None,
         typer.Option(parser=duration, metavar="DURATION", help="How long an attempt may run."),

@@ -19,7 +19,15 @@ from holdfast.engine.statement import (
     text,
     texts,
 )
-from holdfast.model import ActivityCount, HealthLine, LostWorker, Provenance, QueueStatus, WorkerStatus
+from holdfast.model import (
+    ActivityCount,
+    HealthLine,
+    LostWorker,
+    Provenance,
+    QueueStatus,
+    UnservedQueue,
+    WorkerStatus,
+)
 
 
 def clock() -> Statement[datetime]:
@@ -65,6 +73,16 @@ def register_worker(
         "heartbeat": span(heartbeat),
     }
     return call("queues.register_worker", nothing, arguments)
+
+
+def register_types(types: Sequence[Mapping[str, Any]]) -> Statement[int]:
+    """Declare what holds for tasks of these types that do not say otherwise. Returns how many it changed."""
+    return call("queues.register_types", scalar, {"types": document(list(types))})
+
+
+def unserved_queues() -> Statement[list[UnservedQueue]]:
+    """The one that has waited longest comes first."""
+    return call("queues.unserved_queues", many(UnservedQueue), {}, columns_of(UnservedQueue))
 
 
 def retire_worker(worker_id: str) -> Statement[bool]:

@@ -22,7 +22,7 @@ from holdfast.executors.attempt import Application, Attempt, Attempts
 from holdfast.executors.frames import Frames, frame
 from holdfast.executors.system import IS_LINUX, PAGE
 from holdfast.failure import describe
-from holdfast.logs import configure
+from holdfast.logs import configure, name_worker
 
 CHANNEL = 3
 PROGRESS_SECONDS = 0.1
@@ -99,6 +99,7 @@ class Child:
         try:
             application: Application = origin.load(origin.Origin(**boot["origin"]))
             configure(boot["log_format"], boot["log_level"], terminal=boot["terminal"])
+            name_worker(boot["worker_id"])
         except BaseException as error:  # noqa: BLE001 - a module may raise anything when it is imported
             _flush()
             self._mouth.say({"refused": describe(error)})

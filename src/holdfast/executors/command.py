@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,13 +42,15 @@ def find_program(name: str, directory: Path | None) -> str | None:
     return shutil.which(name)
 
 
-def chosen_variables(names: tuple[str, ...]) -> dict[str, str]:
-    """Only these of ours, and a PATH. What is written as NAME=value is given so."""
+def chosen_variables(entries: Iterable[str]) -> dict[str, str]:
+    """Only these of ours, and a PATH. An entry is NAME, the beginning of names (AWS_*), or NAME=value."""
     chosen = {"PATH": SYSTEM_PATH}
-    for entry in names:
+    for entry in entries:
         name, is_given, value = entry.partition("=")
         if is_given:
             chosen[name] = value
+        elif name.endswith("*"):
+            chosen |= {found: os.environ[found] for found in os.environ if found.startswith(name[:-1])}
         elif name in os.environ:
             chosen[name] = os.environ[name]
     return chosen

@@ -24,8 +24,19 @@ class Sizes:
     memory: int
 
 
+@dataclass(eq=False, slots=True)
+class _Waiter:
+    """A run that waits for a child. A fresh one takes only a child that has run nothing yet."""
+
+    future: asyncio.Future[Child]
+    fresh: bool
+
+    def may_take(self, child: Child) -> bool:
+        return not self.future.done() and not (self.fresh and child.runs)
+
+
 class Pool:
-    """A child runs one task at a time. Whoever waits takes the first one that is free or has started."""
+    """A child runs one task at a time. Runs that wait take the first one that is free or has started."""
 
     def __init__(
         self, start: Callable[[], Awaitable[Child]], sizes: Sizes, failed: Callable[[BootFailed], None]
@@ -37,7 +48,7 @@ class Pool:
         self._busy: set[Child] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._leaving: set[asyncio.Task[None]] = set()
-        self._waiting: deque[asyncio.Future[Child]] = deque()
+        self._waiting: deque[_Waiter] = deque()
         self._numbers = itertools.count(1)
         self._loop = asyncio.get_running_loop()
         self._trimming: asyncio.TimerHandle | None = None
@@ -61,12 +72,15 @@ class Pool:
         bounds: Bounds,
         on_progress: Callable[[dict[str, Any]], object],
         stopped: Callable[[], tuple[str, float]],
+        *,
+        fresh: bool = False,
     ) -> tuple[End, bool]:
         """One run to its end, and whether it was cancelled; then `stopped` says why, and with which grace.
 
-        Nothing of the run is left when this returns. BootFailed if there was no child to be had.
+        Nothing of the run is left when this returns; of a fresh one, the child neither. BootFailed if there
+        was no child to be had.
         """
-        child = await self._take()
+        child = await self._take(fresh=fresh)
         run = Run(next(self._numbers), bounds, on_progress)
         cancelled = False
         try:
@@ -80,7 +94,7 @@ class Pool:
             return run.over.result(), cancelled
         finally:
             child.end(run)
-            self._give_back(child)
+            self._give_back(child, worn=fresh)
 
     async def close(self) -> None:
         """Nothing runs any more."""
@@ -92,18 +106,19 @@ class Pool:
         for child in [*self._idle, *self._busy]:
             self._retire(child)
         self._idle.clear()
-        for future in self._waiting:
-            future.cancel()
+        for waiter in self._waiting:
+            waiter.future.cancel()
         await asyncio.gather(*self._starting, *self._leaving, return_exceptions=True)
 
-    async def _take(self) -> Child:
-        while self._idle:
-            child = self._idle.pop()
-            if child.is_alive:
+    async def _take(self, *, fresh: bool) -> Child:
+        self._idle = [child for child in self._idle if child.is_alive]
+        for child in reversed(self._idle):
+            if not (fresh and child.runs):
+                self._idle.remove(child)
                 self._busy.add(child)
                 return child
         future: asyncio.Future[Child] = self._loop.create_future()
-        self._waiting.append(future)
+        self._waiting.append(_Waiter(future, fresh))
         self._grow()
         try:
             return await future
@@ -112,10 +127,10 @@ class Pool:
                 self._give_back(future.result())
             raise
 
-    def _give_back(self, child: Child) -> None:
-        """To whoever waits, or to rest; one that has served long enough is replaced."""
+    def _give_back(self, child: Child, *, worn: bool = False) -> None:
+        """To the next run that waits, or to rest; one that has served long enough is replaced."""
         self._busy.discard(child)
-        worn = child.runs >= self._sizes.runs or child.memory > self._sizes.memory
+        worn = worn or child.runs >= self._sizes.runs or child.memory > self._sizes.memory
         if self._closed or child.is_spoilt or worn or not child.is_alive:
             self._retire(child)
             self._grow()
@@ -123,14 +138,16 @@ class Pool:
         self._offer(child)
 
     def _offer(self, child: Child) -> None:
-        while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                self._busy.add(child)
-                future.set_result(child)
-                return
+        waiter = next((waiter for waiter in self._waiting if waiter.may_take(child)), None)
+        if waiter is not None:
+            self._waiting.remove(waiter)
+            self._busy.add(child)
+            waiter.future.set_result(child)
+            return
         child.idle_since = self._loop.time()
         self._idle.append(child)
+        if self._waiting:  # for fresh children only, which this one keeps the room of
+            self._grow()
         self._trim_later()
 
     def _trim_later(self) -> None:
@@ -146,7 +163,13 @@ class Pool:
         self._trim_later()
 
     def _grow(self) -> None:
-        waiting = sum(not future.done() for future in self._waiting)
+        self._waiting = deque(waiter for waiter in self._waiting if not waiter.future.done())
+        waiting = len(self._waiting)
+        # A run that waits while children rest needs a fresh one: those that rest make room for it.
+        crowded = waiting - len(self._starting) - (self._sizes.most - self.size)
+        for child in self._idle[: max(0, crowded)]:
+            self._idle.remove(child)
+            self._retire(child)
         # Where none can be started, that is tried for tasks only, which are told of it.
         spare = self._wanted - len(self._idle) - len(self._busy) if self._boots else 0
         missing = max(waiting, spare) - len(self._starting)
@@ -180,9 +203,9 @@ class Pool:
     def _refuse(self, error: BootFailed) -> None:
         """The first who waits is told; the next gets another try."""
         while self._waiting:
-            future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(error)
+            waiter = self._waiting.popleft()
+            if not waiter.future.done():
+                waiter.future.set_exception(error)
                 return
 
     def _retire(self, child: Child) -> None:

@@ -22,11 +22,13 @@ NO_CORE = {"core": 0}
 
 @dataclass(frozen=True, slots=True)
 class Boot:
-    """What a child is told at its start, and who it runs as."""
+    """What a child is told at its start, who it runs as, and which variables it gets."""
 
     origin: Origin
     log_format: str | None
     log_level: str
+    worker_id: str
+    environment: Mapping[str, str]
     user: str | None = None
 
     def as_message(self) -> dict[str, Any]:
@@ -35,6 +37,7 @@ class Boot:
             "origin": self.origin.as_message(),
             "log_format": self.log_format,
             "log_level": self.log_level,
+            "worker_id": self.worker_id,
             "terminal": sys.stderr is not None and sys.stderr.isatty(),
         }
 
@@ -219,7 +222,7 @@ async def start_child(
         channel = ours.socket(theirs)
         descriptors = [os.open(os.devnull, os.O_RDONLY), ours.pipe(theirs), ours.pipe(theirs), channel]
         theirs.numbers.append(descriptors[0])
-        kept = await keeper.start(_program(boot.user), descriptors)
+        kept = await keeper.start(_program(boot), descriptors)
     except NotStarted as error:
         ours.close()
         raise BootFailed(f"a child process cannot be started: {error}", {}) from error
@@ -271,16 +274,16 @@ class _Ends:
             one.close()
 
 
-def _program(user: str | None) -> Program:
+def _program(boot: Boot) -> Program:
     # As they were given to this interpreter: what runs elsewhere shall run the same way.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - multiprocessing uses it, too
     return Program(
         path=sys.executable,
         arguments=[sys.executable, *flags, "-m", "holdfast.executors.child"],
-        environment=dict(os.environ),
+        environment=boot.environment,
         directory=os.getcwd(),  # noqa: PTH109 - as it is called
         limits=NO_CORE,
-        user=user,
+        user=boot.user,
         umask=_umask(),
         no_new_privileges=False,
     )

@@ -6,7 +6,14 @@ Fields stand in the order in which they are selected. `Json` is decoded on arriv
 
 from holdfast.model.access import SCOPES, Access, AccessEvent, AccessTokenStatus, NamespaceMember, Scope
 from holdfast.model.document import Json, RawJson
-from holdfast.model.fleet import LimitStatus, LostWorker, Provenance, QueueStatus, WorkerStatus
+from holdfast.model.fleet import (
+    LimitStatus,
+    LostWorker,
+    Provenance,
+    QueueStatus,
+    UnservedQueue,
+    WorkerStatus,
+)
 from holdfast.model.health import LEVELS, Activity, ActivityCount, HealthLine, Level, TableChange
 from holdfast.model.lease import Claimed, Held, LastError, Result, ResultStatus, Swept, Verdict, VerdictWord
 from holdfast.model.outbox import (
@@ -112,6 +119,7 @@ __all__ = [
     "TaskId",
     "TaskLook",
     "TaskStatus",
+    "UnservedQueue",
     "Verdict",
     "VerdictWord",
     "Watched",

@@ -85,3 +85,13 @@ class Provenance:
     worker_id: str
     recorded_at: datetime
     environment: Json
+
+
+@dataclass(frozen=True, slots=True)
+class UnservedQueue:
+    """A queue whose due tasks no live worker serves."""
+
+    queue: str
+    seconds: float
+    message: str
+    advice: str

@@ -50,7 +50,7 @@ grant execute on function
   queues.register_worker, queues.retire_worker, queues.mark_idle, queues.keep_door, queues.leave_door, queues.ring,
   queues.lead, queues.term_left, queues.resign, queues.explain,
   queues.is_registered, queues.recover_workers, queues.prune, queues.record_killed,
-  queues.record_environment
+  queues.record_environment, queues.register_types, queues.unserved_queues
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.last_error to holdfast_worker;
@@ -72,7 +72,7 @@ grant execute on function
 to holdfast_operator;
 
 grant execute on function queues.replay to holdfast_operator;
-grant select on queues.provenance to holdfast_reader;
+grant select on queues.provenance, queues.registered_type to holdfast_reader;
 
 grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
 grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;

@@ -12,6 +12,8 @@ from holdfast.worker.logs import configure, worker_log
 from holdfast.worker.metrics import Metrics, serve
 from holdfast.worker.parts import Registered
 from holdfast.worker.signals import Signals
+from holdfast.worker.startup import check_application, check_providers, check_settings
+from holdfast.worker.subscription import subscribed
 from holdfast.worker.supervised import end_with_parent, is_supervised, tell
 from holdfast.worker.worker import Worker
 
@@ -23,6 +25,8 @@ LEFTOVER_SECONDS = 1.0
 def run(app: Registered, *, settings: Settings | None = None, **options: Any) -> int:
     """Run a worker in this process until it is signalled; answers the exit code."""
     settings = settings or Settings.load(**options)
+    check_settings(settings)
+    check_application(app, settings)
     configure(settings.log_format, settings.log_level)
     end_with_parent()
     url = resolve_database_url(settings)
@@ -47,6 +51,8 @@ def _run_to_the_end(loop: asyncio.AbstractEventLoop, worker: "asyncio.Task[int]"
 
 
 async def _run(app: Registered, url: str, settings: Settings) -> int:
+    settings = subscribed(app, settings)
+    await check_providers(settings.model_copy(update={"database_url": url}))
     metrics = Metrics()
     worker = Worker(app, url, settings, metrics=metrics, owns_process=True)
     with (

@@ -13,19 +13,24 @@ from holdfast.worker.logs import Log
 from holdfast.worker.report import Reporter
 from holdfast.worker.sending import SendingExecutor
 
+MOST_CONNECTIONS = 50
+
 
 def business_executors(
     *, url: str, worker_id: str, settings: Settings, reporter: Reporter, settled: Settled, log: Log
 ) -> Mapping[str, Executor]:
     """By the name that a task asks for. Providers are opened by the first task that needs one."""
-    functions = Functions(url, worker_id)
+    connections = settings.function_connections or min(settings.worker_concurrency, MOST_CONNECTIONS)
+    functions = Functions(url, worker_id, connections)
+    # Of their own: a message does not wait for functions that take their time.
+    sending = Functions(url, worker_id, connections)
     ours = settings.model_copy(update={"database_url": url})
     return {
         "db_function": DbFunctionExecutor(functions, reporter, settled, log),
         "email": SendingExecutor(
             open_provider=lambda: email_provider(ours),
             compose=_email,
-            functions=functions,
+            functions=sending,
             reporter=reporter,
             settled=settled,
             log=log,
@@ -33,7 +38,7 @@ def business_executors(
         "sms": SendingExecutor(
             open_provider=lambda: sms_provider(ours),
             compose=_sms,
-            functions=functions,
+            functions=sending,
             reporter=reporter,
             settled=settled,
             log=log,

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.executors.command import CommandRun, Plan, chosen_variables, find_program
+from holdfast.executors.command import CommandRun, Plan, chosen_variables
 from holdfast.executors.ending import Bounds, End
 from holdfast.executors.kept import Keeper, NotStarted
 from holdfast.executors.system import weaknesses
@@ -35,12 +35,8 @@ class CommandExecutor:
         self._log = log
 
     async def prepare(self) -> None:
-        commands = self._settings.commands
-        if commands and (missing := weaknesses()):
+        if self._settings.commands and (missing := weaknesses()):
             self._log.warning("isolation_limited", not_enforced=missing)
-        for name, command in commands.items():
-            if find_program(command.argv[0], command.directory) is None:
-                self._log.error("program_not_found", command=name, program=command.argv[0])
 
     async def run(self, job: Job, handler: Handler | None) -> str | None:
         found = command_for(job.type, self._settings.commands)

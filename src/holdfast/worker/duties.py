@@ -7,9 +7,10 @@ from holdfast.worker.prune import Retention
 from holdfast.worker.recover import Recovery
 from holdfast.worker.schedules import FireSchedules, PruneFirings
 from holdfast.worker.tidy import LaneTidying, OutboxPruning, SlotTidying
+from holdfast.worker.unserved import Unserved
 
 
-def build_duties(log: Log) -> tuple[Duty, ...]:
+def build_duties(log: Log, unserved: Unserved) -> tuple[Duty, ...]:
     return (
         Recovery(log),
         FireSchedules(log),
@@ -19,4 +20,5 @@ def build_duties(log: Log) -> tuple[Duty, ...]:
         SlotTidying(),
         LaneTidying(),
         OutboxPruning(),
+        unserved,
     )

@@ -16,6 +16,7 @@ from holdfast.worker.run_end import RunEnds
 
 def build_executors(
     *,
+    worker_id: str,
     handlers: Mapping[str, Handler],
     find_origin: Callable[[], Origin | None],
     settings: Settings,
@@ -28,6 +29,7 @@ def build_executors(
     keeper = Keeper()
     return {
         "process": ProcessExecutor(
+            worker_id=worker_id,
             keeper=keeper,
             find_origin=find_origin,
             wanted=any(handler.executor == "process" for handler in handlers.values()),

@@ -22,7 +22,7 @@ from holdfast.worker.job import Job
 from holdfast.worker.link import ARRIVAL, WORKER, is_pooled, with_defaults
 from holdfast.worker.transaction import judged
 
-MOST_CONNECTIONS = 10
+MOST_IDLE = 10
 
 _RUNNER = "internal.run_function(text,jsonb)"
 
@@ -34,13 +34,13 @@ class _Session:
 
 
 class Functions:
-    """What a worker's tasks may call in the database."""
+    """What a worker's tasks may call in the database, so many at once."""
 
-    def __init__(self, url: str, worker_id: str) -> None:
+    def __init__(self, url: str, worker_id: str, connections: int) -> None:
         self._url = with_defaults(url)
         self._worker_id = worker_id
         self._idle: list[_Session] = []
-        self._room = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._room = asyncio.Semaphore(connections)
 
     async def call(self, function: str, payload: str, limit: float | None = None) -> Envelope:
         """In a transaction that ends with it."""
@@ -89,12 +89,12 @@ class Functions:
                 await self._give_back(session)
 
     async def _give_back(self, session: _Session) -> None:
-        try:
+        with contextlib.suppress(psycopg.Error):
             await session.connection.rollback()
-        except psycopg.Error:
-            await session.connection.close()
-        else:
-            self._idle.append(session)
+            if len(self._idle) < MOST_IDLE:
+                self._idle.append(session)
+                return
+        await session.connection.close()
 
     async def _open(self) -> _Session:
         try:

@@ -2,11 +2,14 @@
 
 import contextlib
 import functools
+import os
+import pwd
 import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.executors.command import chosen_variables
 from holdfast.executors.ending import Bounds, End
 from holdfast.executors.kept import Keeper
 from holdfast.executors.origin import Origin
@@ -16,7 +19,7 @@ from holdfast.executors.system import weaknesses
 from holdfast.failure import brief
 from holdfast.handler import Handler
 from holdfast.outcome import Cancel, Snooze
-from holdfast.settings import Settings
+from holdfast.settings import WITHHELD, Settings
 from holdfast.worker.job import Job
 from holdfast.worker.logs import Log
 from holdfast.worker.report import Reporter
@@ -24,6 +27,10 @@ from holdfast.worker.run_end import RunEnds
 
 SHUTDOWN_GRACE = 1.0
 LEASE_MARGIN = 0.5
+USUAL_VARIABLES = (
+    "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
+    "PYTHON*", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "HOLDFAST_HOME",
+)  # fmt: skip
 NOT_FOUND = "no child process can import the application: it has to be a global name of a module"
 
 
@@ -35,6 +42,7 @@ class ProcessExecutor:
     def __init__(
         self,
         *,
+        worker_id: str,
         keeper: Keeper,
         find_origin: Callable[[], Origin | None],
         wanted: bool,
@@ -44,6 +52,7 @@ class ProcessExecutor:
         tell_progress: Callable[[], None],
         log: Log,
     ) -> None:
+        self._worker_id = worker_id
         self._keeper = keeper
         self._find_origin = find_origin
         self._wanted = wanted
@@ -76,6 +85,7 @@ class ProcessExecutor:
                 bounds,
                 functools.partial(self._progress, job),
                 functools.partial(stop_of, job, bounds),
+                fresh=handler.fresh,
             )
         except BootFailed as error:
             return self._reporter.retry(
@@ -100,7 +110,14 @@ class ProcessExecutor:
             if origin is None:
                 self._log.error("application_not_found", why=NOT_FOUND)
                 return None
-            boot = Boot(origin, settings.log_format, settings.log_level, settings.process_user)
+            boot = Boot(
+                origin,
+                settings.log_format,
+                settings.log_level,
+                self._worker_id,
+                variables_of(settings),
+                settings.process_user,
+            )
             start = functools.partial(start_child, self._keeper, boot, settings.output_limit, pass_on)
             self._pool = Pool(start, _sizes(settings), self._boot_failed)
         return self._pool
@@ -123,6 +140,16 @@ class ProcessExecutor:
 
     def _boot_failed(self, error: BootFailed) -> None:
         self._log.error("child_not_started", error=brief(error), stderr=error.detail.get("stderr"))
+
+
+def variables_of(settings: Settings) -> dict[str, str]:
+    """The environment of a child: what a program needs anyway, and what the settings list."""
+    chosen = chosen_variables((*USUAL_VARIABLES, *settings.process_env))
+    if settings.process_user is not None:
+        account = pwd.getpwnam(settings.process_user)
+        chosen |= {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
+    withheld = [name for name in ("DATABASE_URL",) if name in os.environ and name not in chosen]
+    return {**chosen, WITHHELD: ",".join(withheld)} if withheld else chosen
 
 
 def bounds_of(job: Job, handler: Handler, settings: Settings) -> Bounds:

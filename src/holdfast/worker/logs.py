@@ -1,5 +1,5 @@
 """The logs of a worker."""
 
-from holdfast.logs import Log, configure, current_job, is_verbose, worker_log
+from holdfast.logs import Log, configure, current_job, is_verbose, name_worker, worker_log
 
-__all__ = ["Log", "configure", "current_job", "is_verbose", "worker_log"]
+__all__ = ["Log", "configure", "current_job", "is_verbose", "name_worker", "worker_log"]

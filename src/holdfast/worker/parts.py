@@ -38,6 +38,7 @@ from holdfast.worker.settle import Settler
 from holdfast.worker.subscription import queues_of
 from holdfast.worker.threads import ThreadPool
 from holdfast.worker.transaction import JobTransaction
+from holdfast.worker.unserved import Unserved
 from holdfast.worker.watchdog import TICK_SECONDS, Watchdog
 from holdfast.worker.watched import Watched
 
@@ -88,6 +89,7 @@ class Parts:
     killed: KilledRuns
     beater: Beater
     leader: Leader
+    unserved: Unserved
     watchdog: Watchdog
     last_resort: LastResort
 
@@ -105,7 +107,8 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     runner, attempts = _runner(ground, reporter, ends, demand, watchdog)
     settler = Settler(settling, ground.worker_id, log, metrics, runner.settled)
     releaser = Releaser(settling, ground.worker_id, log, metrics)
-    leader = Leader(url=ground.url, duties=build_duties(log), log=log)
+    unserved = Unserved(log)
+    leader = Leader(url=ground.url, duties=build_duties(log, unserved), log=log)
     beater = _beater(ground, register, runner, leader, clock)
     killed = KilledRuns(settling, ground.worker_id, log)
     door = Door(ringing, queues_of(settings), log)
@@ -142,6 +145,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
         killed=killed,
         beater=beater,
         leader=leader,
+        unserved=unserved,
         watchdog=watchdog,
         last_resort=LastResort(
             url=ground.url,
@@ -192,6 +196,7 @@ def _runner(
         log=ground.log,
     )
     isolated = build_executors(
+        worker_id=ground.worker_id,
         handlers=ground.app.handlers,
         find_origin=lambda: find_origin(ground.app, ground.app.origin),
         settings=ground.settings,
@@ -201,6 +206,7 @@ def _runner(
         log=ground.log,
     )
     runner = Runner(
+        worker_id=ground.worker_id,
         handlers=ground.app.handlers,
         executors={**isolated, **business},
         attempts=attempts,

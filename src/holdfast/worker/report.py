@@ -74,6 +74,15 @@ class Reporter:
             job, "executor_not_available", f"this worker cannot run tasks of executor {job.executor}"
         )
 
+    def executor_refused(self, job: Job, handler: Handler) -> str:
+        """The task asks for what its handler's declaration rules out."""
+        return self.failed(
+            job,
+            "executor_refused",
+            f"the handler of {job.type} is declared with executor={handler.executor!r}, and the task asks "
+            f"for {job.executor!r}: enqueue it with the executor {handler.executor}",
+        )
+
     def succeeded(self, job: Job, result: str) -> str:
         """For executors that have the result as JSON."""
         return f'{self._head(job, "succeeded")},"result":{report_json(RawJson(result))}}}'

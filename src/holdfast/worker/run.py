@@ -12,9 +12,9 @@ from holdfast.context import Stopped
 from holdfast.handler import Handler
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.demand import SHARE_OF_LEASE, Demand
-from holdfast.worker.executor import Executor
+from holdfast.worker.executor import Executor, bind_executor
 from holdfast.worker.job import Job, Stop
-from holdfast.worker.logs import Log, current_job, is_verbose
+from holdfast.worker.logs import Log, current_job, is_verbose, name_worker
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.report import HandlerTimeout, Reporter, ending_of
 from holdfast.worker.settle import Settler
@@ -33,6 +33,7 @@ class Runner:
     def __init__(
         self,
         *,
+        worker_id: str,
         handlers: Mapping[str, Handler],
         executors: Mapping[str, Executor],
         attempts: Attempts,
@@ -61,6 +62,7 @@ class Runner:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
+        self._context.run(name_worker, worker_id)
         self._closing = False
         self.ends_make_room = False
 
@@ -147,6 +149,8 @@ class Runner:
 
     def _start(self, job: Job) -> None:
         handler = self._handlers.get(job.type)
+        if handler is not None and job.executor != handler.executor and not self._bind(job, handler):
+            return
         if (handler is None or job.executor != "python") and self._cannot_run(job):
             return
         now = time.monotonic()
@@ -162,6 +166,16 @@ class Runner:
             self._log.debug("task_started", **job.name)
         self._launch(job, handler)
 
+    def _bind(self, job: Job, handler: Handler) -> bool:
+        """Let the declaration of the handler decide, whatever the row says. False if that is refused."""
+        bound = bind_executor(job.executor, handler.executor)
+        if bound is None:
+            self._log.error("executor_refused", **job.name, asked=job.executor, declared=handler.executor)
+            self._end_unstarted(job, self._reporter.executor_refused(job, handler))
+            return False
+        job.executor = bound
+        return True
+
     def _cannot_run(self, job: Job) -> bool:
         """What this worker has no handler or no executor for ends here."""
         executor = self._executors.get(job.executor)
@@ -173,14 +187,19 @@ class Runner:
             written = self._reporter.no_handler(job)
         else:
             return False
+        self._end_unstarted(job, written)
+        return True
+
+    def _end_unstarted(self, job: Job, written: str) -> None:
         job.phase = "ended"
         self.settler.add(job, written)
-        return True
 
     def _launch(self, job: Job, handler: Handler | None) -> None:
         # A context of its own: what one handler sets must not be seen by the next.
         context = self._context.copy()
         if handler is None or job.executor != "python":
+            if handler is not None and job.timeout is None:
+                job.timeout = handler.timeout
             job.running = self._loop.create_task(self._run_elsewhere(job, handler), context=context)
             return
         if self._attempts.needs_loop(handler):

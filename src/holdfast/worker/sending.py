@@ -102,6 +102,7 @@ class SendingExecutor:
     async def close(self) -> None:
         if self._provider is not None:
             await self._provider.close()
+        await self._functions.close()
 
     def _connected(self, executor: str) -> Provider:
         if self._provider is None:

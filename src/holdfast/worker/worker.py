@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.engine import Statement, fleet, schedule
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, Refused, TryAgain
 from holdfast.executors.origin import find_origin
+from holdfast.handler import Handler
 from holdfast.settings import Settings
 from holdfast.worker.environment import describe_environment
 from holdfast.worker.last_resort import STUCK_EXIT_CODE
@@ -21,7 +22,7 @@ from holdfast.worker.link import CLIENT, Link
 from holdfast.worker.logs import Log, worker_log
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.parts import Ground, Registered, assemble
-from holdfast.worker.subscription import described, unserved_queues
+from holdfast.worker.subscription import describe, subscribed, unserved
 from holdfast.worker.supervised import tell
 from holdfast.worker.watched import Watched
 
@@ -54,7 +55,7 @@ class Worker:
         self.ready = asyncio.Event()
         self._app = app
         self._url = url
-        self._settings = settings
+        self._settings = settings = subscribed(app, settings)
         self._owns_process = owns_process
         self._log: Log = worker_log(self.worker_id)
         self._stopping = asyncio.Event()
@@ -112,6 +113,7 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 await link.run(self._registration)
+                await self._register_types()
                 await self._declare_schedules()
             except (DatabaseUnavailable, TryAgain) as error:
                 tell("STATUS=waiting for the database")
@@ -145,6 +147,14 @@ class Worker:
             timeout=settings.worker_timeout,
             heartbeat=settings.heartbeat,
         )
+
+    async def _register_types(self) -> None:
+        """For those who enqueue without this code. A refusal keeps no worker from its tasks."""
+        registration = fleet.register_types([_declared(handler) for handler in self._app.handlers.values()])
+        try:
+            await self._parts.claiming.run(lambda: registration)
+        except Refused as error:
+            self._log.error("types_refused", error=str(error))
 
     async def _declare_schedules(self) -> None:
         """A schedule that cannot be had keeps no worker from its tasks."""
@@ -191,8 +201,8 @@ class Worker:
             asyncio.create_task(parts.door.run(), name="door"),
             asyncio.create_task(self._record_environment(), name="record"),
         ]
-        self._log.info("worker_started", **described(self._settings))
-        self._warn_of_unserved()
+        self._log.info("worker_started", **describe(self._app, self._settings))
+        await self._warn_of_unserved()
         self.ready.set()
         try:
             await self._until_stopped()
@@ -215,13 +225,17 @@ class Worker:
         finally:
             stopping.cancel()
 
-    def _warn_of_unserved(self) -> None:
-        unserved = unserved_queues(self._app.handlers, self._settings)
-        if unserved:
-            wanted = ",".join([*described(self._settings)["queues"], *unserved])
+    async def _warn_of_unserved(self) -> None:
+        """What of the application goes elsewhere, and what waits although no worker at all serves it."""
+        served = self._settings.worker_queues
+        for queue, names in unserved(self._app, self._settings).items():
+            wanted = ",".join([*served, queue])
             self._log.warning(
-                "queues_not_served", queues=unserved, hint=f"--queues {wanted} would serve them, too"
+                "queue_not_served", queue=queue, used_by=names, hint=f"--queues {wanted} would serve it, too"
             )
+        with contextlib.suppress(HoldfastError):  # the leader looks again every minute
+            waiting = await self._parts.claiming.run(fleet.unserved_queues, seconds=LAST_WORDS_SECONDS)
+            self._parts.unserved.tell(waiting)
 
     async def _wind_down(self) -> None:
         """Claim no more, let handlers end in time, tell what they did, give back what is left."""
@@ -293,6 +307,17 @@ class Worker:
         leave_by, code = self._leave_by
         if self._owns_process and time.monotonic() > leave_by:
             self._parts.last_resort.leave(code, "it was asked to stop and could not")
+
+
+def _declared(handler: Handler) -> dict[str, Any]:
+    found = {
+        "type": handler.type,
+        "queue": handler.queue,
+        "priority": handler.priority,
+        "max_attempts": handler.max_attempts,
+        "lease": handler.lease,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 async def _done(task: "asyncio.Task[None]") -> None:

@@ -20,6 +20,19 @@ create table queues.paused_queue (
 );
 comment on table queues.paused_queue is 'Queues from which nothing is claimed until they are resumed.';
 
+-- What the workers' code declares, for those who enqueue without it: from SQL, over HTTP, on the command line.
+create table queues.task_type (
+  type text collate "C" constraint task_type_pkey primary key,
+  queue text collate "C",
+  priority integer not null,
+  max_attempts integer not null,
+  lease interval,
+  registered_at timestamptz not null,
+  registered_by text collate "C" not null
+);
+comment on table queues.task_type is 'Defaults of the types that workers have handlers for: used where a task says nothing itself.';
+comment on column queues.task_type.registered_by is 'The login (session_user) of the worker that declared it last.';
+
 create table queues.executor (
   executor text collate "C" constraint executor_pkey primary key,
   needs_process boolean not null,

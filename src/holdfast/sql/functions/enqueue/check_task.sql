@@ -22,10 +22,8 @@ begin
       hint = 'Known are: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata, concurrency_key.';
   end if;
 
-  select m.key into _odd from jsonb_each(element) m
-  where m.value = 'null' and m.key in ('payload', 'priority', 'max_attempts') limit 1;
-  if found then
-    raise exception using errcode = 'QF400', message = format('%s%s must not be null', place, _odd);
+  if element -> 'payload' = 'null' then
+    raise exception using errcode = 'QF400', message = format('%spayload must not be null', place);
   end if;
   select k into _odd from unnest(array['type', 'queue', 'executor', 'idempotency_key', 'run_at', 'concurrency_key']) k
   where jsonb_typeof(element -> k) not in ('string', 'null') limit 1;

@@ -1,13 +1,13 @@
 -- Enqueues one task in the caller's transaction and answers its id: a new one, or that of the task that already holds
--- the key with the same spec. For holdfast_client and holdfast_process. Locks: the key.
+-- the key with the same spec. What is not given is as the workers have declared it for the type (queues.register_types). For holdfast_client and holdfast_process. Locks: the key.
 create or replace function queues.enqueue(
   type text,
   payload jsonb default '{}',
   queue text default null,
-  priority integer default 0,
+  priority integer default null,
   run_at timestamptz default null,
   idempotency_key text default null,
-  max_attempts integer default 3,
+  max_attempts integer default null,
   timeout interval default null,
   lease interval default null,
   executor text default null,

@@ -20,14 +20,14 @@ declare
   -- As queues.namespace() has it, without a call.
   _namespace constant text := coalesce(namespace, (select n.namespace from queues.namespace_login n where n.login = session_user::text),
     queues.namespace_of_login(session_user::text));
+  _declared queues.task_type;
   _hash bytea;
   _holder uuid;
   _lane_id integer;
   _idle boolean;
 begin
-  if payload is null or payload = 'null' or priority is null or max_attempts is null then
-    raise exception using errcode = 'QF400', message = format('%s must not be null',
-      case when priority is null then 'priority' when max_attempts is null then 'max_attempts' else 'payload' end);
+  if payload is null or payload = 'null' then
+    raise exception using errcode = 'QF400', message = 'payload must not be null';
   end if;
   executor := case when executor is null and payload ? 'task_type' then queues.executor_for(null, payload)
     else coalesce(executor, 'python') end;
@@ -38,7 +38,11 @@ begin
     perform queues.check_task('{}', type, queue, executor, priority::text, to_json(run_at) #>> '{}', max_attempts::text,
       extract(epoch from timeout)::text, extract(epoch from lease)::text, idempotency_key, payload, metadata, concurrency_key, for_process, '', _now);
   end if;
-  queue := coalesce(queue, split_part(split_part(type, '.', 1), ':', 1));
+  select d.* into _declared from queues.task_type d where d.type = insert_task.type;
+  queue := coalesce(queue, _declared.queue, split_part(split_part(type, '.', 1), ':', 1));
+  priority := coalesce(priority, _declared.priority, 0);
+  max_attempts := coalesce(max_attempts, _declared.max_attempts, 3);
+  lease := coalesce(lease, _declared.lease);
   run_at := coalesce(run_at, _now);
   _hash := queues.spec_hash_of_text(type, executor, coalesce(_payload_text, payload::text));
 

@@ -30,9 +30,9 @@ begin
   _first_id := queues.new_task_id();
 
   -- The where clause refuses before the select list casts.
-  select array_agg(row(g.n, queues.nth_task_id(_first_id, g.n), g.type, coalesce(g.queue, split_part(split_part(g.type, '.', 1), ':', 1)),
-      g.executor, coalesce(g.priority::integer, 0), coalesce(g.run_at::timestamptz, _now), coalesce(g.max_attempts::integer, 3),
-      g.timeout::interval, g.lease::interval, g.idempotency_key,
+  select array_agg(row(g.n, queues.nth_task_id(_first_id, g.n), g.type, coalesce(g.queue, d.queue, split_part(split_part(g.type, '.', 1), ':', 1)),
+      g.executor, coalesce(g.priority::integer, d.priority, 0), coalesce(g.run_at::timestamptz, _now),
+      coalesce(g.max_attempts::integer, d.max_attempts, 3), g.timeout::interval, coalesce(g.lease::interval, d.lease), g.idempotency_key,
       queues.spec_hash_of_text(g.type, g.executor, coalesce(g.payload_text, g.payload::text)), g.payload, g.metadata, g.concurrency_key)::queues.new_task),
     bool_or(g.idempotency_key is not null),
     min(g.type) = max(g.type) and count(g.queue) = 0 and count(g.priority) = 0 and count(g.concurrency_key) = 0
@@ -52,6 +52,7 @@ begin
         jsonb_array_elements(tasks)) with ordinality
       g(type, queue, executor, priority, run_at, max_attempts, timeout, lease, idempotency_key, payload, metadata, concurrency_key, element, n)
     offset 0) g
+  left join queues.task_type d on d.type = g.type
   where queues.looks_right(g.type, g.queue, g.executor, g.priority, g.max_attempts, g.idempotency_key, g.others,
       g.payload_text, _max_bytes)
     or queues.check_task(g.element, g.type, g.queue, g.executor, g.priority, g.run_at, g.max_attempts, g.timeout, g.lease,

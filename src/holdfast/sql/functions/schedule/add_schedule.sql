@@ -13,8 +13,8 @@ create or replace function queues.add_schedule(
   jitter interval default null,
   overlap text default 'allow',
   queue text default null,
-  priority integer default 0,
-  max_attempts integer default 3,
+  priority integer default null,
+  max_attempts integer default null,
   timeout interval default null,
   lease interval default null,
   executor text default null,
@@ -34,9 +34,9 @@ begin
   end if;
   _schedule := jsonb_strip_nulls(jsonb_build_object('name', name, 'cron', cron, 'every', extract(epoch from every), 'tz', tz,
       'anchor', anchor, 'catch_up', catch_up, 'catch_up_limit', catch_up_limit, 'jitter', extract(epoch from jitter), 'overlap', overlap))
-    || jsonb_build_object('task', jsonb_build_object('type', type, 'payload', payload, 'priority', priority, 'max_attempts', max_attempts)
-      || jsonb_strip_nulls(jsonb_build_object('queue', queue, 'timeout', extract(epoch from timeout), 'lease', extract(epoch from lease),
-        'executor', executor, 'concurrency_key', concurrency_key))
+    || jsonb_build_object('task', jsonb_build_object('type', type, 'payload', payload)
+      || jsonb_strip_nulls(jsonb_build_object('queue', queue, 'priority', priority, 'max_attempts', max_attempts,
+        'timeout', extract(epoch from timeout), 'lease', extract(epoch from lease), 'executor', executor, 'concurrency_key', concurrency_key))
       || case when metadata is null then '{}' else jsonb_build_object('metadata', metadata) end);
   if has_function_privilege('queues.add_schedule_for_process(jsonb)'::regprocedure, 'execute') then
     return queues.add_schedule_for_process(_schedule);

@@ -1,0 +1,52 @@
+-- Declares the types that a worker has handlers for, with what holds for their tasks unless they say otherwise: queue, priority,
+-- max_attempts, lease. The newest declaration of a type counts. It changes no task that exists, and gives none another executor: which
+-- rights a task runs with is decided by whoever enqueues it. For holdfast_worker. Locks: the types' rows, in their order.
+create or replace function queues.register_types(types jsonb)
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_batch('types', types);
+  _now constant timestamptz := queues.clock();
+  _most constant integer := 10000;
+  _odd text;
+  _changed integer;
+begin
+  select k into _odd from jsonb_array_elements(types) e, jsonb_object_keys(e) k
+  where k <> all (array['type', 'queue', 'priority', 'max_attempts', 'lease']) limit 1;
+  if found then
+    raise exception using errcode = 'QF400', message = format('types: %s is unknown', to_json(_odd)),
+      hint = 'Known are: type, queue, priority, max_attempts, lease.';
+  end if;
+
+  -- The where clause refuses before the select list casts.
+  insert into queues.task_type as d (type, queue, priority, max_attempts, lease, registered_at, registered_by)
+  select distinct on (e.type collate "C") e.type, e.queue, coalesce(e.priority::integer, 0), coalesce(e.max_attempts::integer, 3), e.lease::interval,
+    _now, session_user
+  from (
+    select g.* from rows from (
+      jsonb_to_recordset(types) as (type text, queue text, priority text, max_attempts text, lease text),
+      jsonb_array_elements(types)) with ordinality g(type, queue, priority, max_attempts, lease, element, n)
+    offset 0) e
+  where queues.check_task(e.element, e.type, e.queue, 'python', e.priority, null, e.max_attempts, null, e.lease, null, '{}', null, null,
+    false, format('types[%s].', e.n - 1), _now)
+  order by e.type collate "C", e.n desc
+  on conflict (type) do update
+  set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, lease = excluded.lease,
+      registered_at = excluded.registered_at, registered_by = excluded.registered_by
+  where (d.queue, d.priority, d.max_attempts, d.lease) is distinct from
+    (excluded.queue, excluded.priority, excluded.max_attempts, excluded.lease);
+  get diagnostics _changed = row_count;
+
+  if (select count(*) from queues.task_type) > _most then
+    raise exception using errcode = 'QF400', message = format('more than %s types would be registered', _most),
+      hint = 'Types are kinds of work: put what differs from task to task into the payload.';
+  end if;
+  return _changed;
+end
+$$;
+
+comment on function queues.register_types(jsonb) is
+  'Declares the types that a worker has handlers for, with what holds for their tasks unless they say otherwise.';
