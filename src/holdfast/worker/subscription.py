@@ -11,6 +11,12 @@ def queues_of(settings: Settings) -> tuple[str, ...]:
     return settings.worker_queues or (() if settings.worker_type_prefixes else ("default",))
 
 
+def serves_messages(settings: Settings) -> bool:
+    """Whether this worker gets the tasks that send e-mail and text messages."""
+    prefixes = settings.worker_type_prefixes
+    return "comms" in queues_of(settings) or any("comms.send_".startswith(prefix) for prefix in prefixes)
+
+
 def described(settings: Settings) -> dict[str, Any]:
     return {
         "queues": queues_of(settings),

@@ -79,6 +79,20 @@ def body_of(answer: httpx.Response) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def id_in(answer: httpx.Response, name: str, title: str) -> str:
+    """The id of a message that was taken over. Without one, something else than the provider has answered."""
+    found = body_of(answer).get(name)
+    if isinstance(found, str) and found:
+        return found
+    kind = answer.headers.get("content-type", "no content type")[:100]
+    raise SendFailed(
+        "unexpected_answer",
+        f"{title} answered {answer.status_code} ({kind}) without the {name!r} of a message:"
+        " it may have been sent, or a proxy answered in its place",
+        outcome_unknown=True,
+    )
+
+
 def retry_after(answer: httpx.Response) -> float | None:
     """Seconds, whether they were given as such or as a date."""
     given = answer.headers.get("retry-after", "").strip()
