@@ -1,7 +1,7 @@
 """What providers report about messages after they took them over: who signed a report, and what it says.
 
-A provider that accepted a message has not delivered it yet. Whether it was delivered, bounced or complained about
-is told later, by a webhook. Free text of a report is not kept: it may hold the recipient's address.
+A provider that accepted a message has not delivered it yet. A webhook says later whether it was delivered,
+bounced or complained about. Free text of a report is not kept: it may hold the recipient's address.
 """
 
 import base64

@@ -33,7 +33,8 @@ _BODY: dict[str, Any] = {
 )
 async def record_delivery(request: Request, provider: str) -> Response:
     """For providers, by the signature of the request instead of a token. A report about a message that is not
-    known here, or that says nothing about its delivery, is accepted and ignored."""
+    known here, or that says nothing about its delivery, is accepted and ignored.
+    """
     site = site_of(request)
     reader = site.options.report_readers.get(provider)
     if reader is None:
