@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
 from holdfast.engine.statement import (
-    Bound,
     Statement,
     call,
     columns_of,
@@ -18,6 +17,7 @@ from holdfast.engine.statement import (
     many,
     only,
     scalar,
+    span,
     text,
 )
 from holdfast.model import Json
@@ -211,7 +211,7 @@ def _kickoff(message: Statement[int], function: str, policy: Mapping[str, Any]) 
         {
             "scheduled_at": instant(policy.get("scheduled_at")),
             "max_attempts": integer(policy.get("max_attempts")),
-            "retry_for": Bound("interval", policy.get("retry_for")),
+            "retry_for": span(policy.get("retry_for")),
             "when_unknown": text(policy.get("when_unknown")),
         },
     )
