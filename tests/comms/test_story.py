@@ -6,9 +6,9 @@ First one task at a time, with what every table holds after each; then with a wo
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -151,7 +151,7 @@ class TestStepByStep:
             # The handler has nudged the supervisor.
             assert _waiting(conn, post, send) == [(clock.now, channel.supervisor)]
 
-            # Supervisor, run 2: scheduled = failures, so another attempt, after the back-off; and itself again.
+            # Supervisor, run 2: scheduled = failures, so another attempt after the back-off, and itself.
             clock.advance(1)
             assert await worker.step() == channel.supervisor
             assert channel.counts(conn, send) == {
@@ -161,15 +161,13 @@ class TestStepByStep:
                 "supervised": 2,
             }
             assert channel.decisions(conn, send) == ["attempt", "attempt"]
-            retry_at = failure["retry_at"]
             assert _waiting(conn, post, send) == [
-                (retry_at, channel.sender),
-                (retry_at + timedelta(seconds=10), channel.supervisor),
+                (failure["retry_at"], channel.sender),
+                (failure["retry_at"] + timedelta(seconds=10), channel.supervisor),
             ]
-            assert await worker.step() is None
 
             # Attempt 2: the provider takes it over; the success handler, a success fact.
-            clock.set(retry_at)
+            clock.set(failure["retry_at"])
             assert await worker.step() == channel.sender
             assert channel.counts(conn, send) == {
                 "scheduled": 2,

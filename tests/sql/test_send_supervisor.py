@@ -248,7 +248,7 @@ def test_a_pause_that_is_no_number_or_shorter_leaves_the_back_off(
     assert clock.after(2) <= channel.facts(tx, "failed", send)[0]["retry_at"] <= clock.after(3)
 
 
-UNKNOWN = {"kind": "outcome_unknown", "outcome_unknown": True, "provider": "resend"}
+UNKNOWN: dict[str, Any] = {"kind": "outcome_unknown", "outcome_unknown": True, "provider": "resend"}
 
 
 def test_while_the_provider_recognises_the_key_another_attempt_is_harmless(

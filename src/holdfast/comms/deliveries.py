@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from holdfast.errors import ConfigurationError, InvalidSignature
 from holdfast.settings import Settings, variable_of
-from holdfast.webhook import check_signature, key_of
+from holdfast.webhook import PREFIX, check_signature, key_of
 
 MAX_BYTES = 64 * 1024
 _MAX_TIMESTAMP = 12  # digits
@@ -50,6 +50,8 @@ class ResendReports:
     def __init__(self, secrets: str) -> None:
         self._secrets = secrets.split(",")
         for secret in self._secrets:
+            if not secret.startswith(PREFIX):
+                raise ConfigurationError(f"it does not begin with {PREFIX}")
             key_of(secret)
 
     def read(self, headers: Mapping[str, str], body: bytes) -> Report | None:
