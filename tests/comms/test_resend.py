@@ -143,7 +143,7 @@ async def test_a_date_to_come_back_at_becomes_seconds(resend: ResendServer, prov
     assert ((await failure(provider)).retry_after or 0) > 1e9
 
 
-@pytest.mark.parametrize("status", [500, 503])
+@pytest.mark.parametrize("status", [501, 503, 505])
 async def test_a_failure_of_the_provider_is_passing(
     resend: ResendServer, provider: EmailProvider, status: int
 ) -> None:
@@ -154,8 +154,8 @@ async def test_a_failure_of_the_provider_is_passing(
     assert len(resend.delivered) == 1
 
 
-@pytest.mark.parametrize("status", [502, 504])
-async def test_a_gateway_that_gave_up_leaves_the_outcome_unknown(
+@pytest.mark.parametrize("status", [500, 502, 504, 520, 599])
+async def test_a_server_that_broke_or_a_gateway_that_gave_up_leaves_the_outcome_unknown(
     resend: ResendServer, provider: EmailProvider, status: int
 ) -> None:
     resend.faults.append(Fault(status, accepted=True))

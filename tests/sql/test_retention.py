@@ -78,7 +78,15 @@ def test_the_policies_of_a_new_installation(tx: Connection) -> None:
     assert {
         row["status"]: row["keep"].days
         for row in rows(tx, "select * from queues.retention_policy where type_prefix = ''")
-    } == {"succeeded": 7, "cancelled": 30, "failed": 90, "dead_letter": 90, "deleted": 30, "history": 90, "messages": 90}
+    } == {
+        "succeeded": 7,
+        "cancelled": 30,
+        "failed": 90,
+        "dead_letter": 90,
+        "deleted": 30,
+        "history": 90,
+        "messages": 90,
+    }
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "dead_letter", "cancelled"])
