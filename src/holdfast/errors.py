@@ -25,6 +25,7 @@ HoldfastError               1
 └── UnexpectedDatabaseError 1   PostgreSQL reported what no other class stands for
 """
 
+import re
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -208,6 +209,13 @@ BY_SQLSTATE: dict[str, type[HoldfastError]] = {
     "57P": DatabaseUnavailable,  # the server is starting, stopping or has crashed
 }
 
+_DENIED = "42501"
+_DENIED_OBJECT = re.compile(r"permission denied for (?P<kind>[a-z ]+?) (?P<name>\S+)$")
+_FUNCTION = re.compile(r'^(?:PL/pgSQL function |SQL function ")(?P<name>[^"\n(]+)', re.MULTILINE)
+_STATEMENT = re.compile(r'^SQL statement "\s*(\w+)', re.MULTILINE)
+_RIGHTS = {"function": "EXECUTE", "procedure": "EXECUTE", "schema": "USAGE", "sequence": "USAGE"}
+_VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
+
 _HINTS: dict[str, str] = {
     "22P05": r"Leave the character out, or send the value in another form, such as base64.",
     "25006": "Connect to the primary server.",
@@ -226,25 +234,45 @@ def translate(error: psycopg.Error) -> HoldfastError:
         message,
         detail=error.diag.message_detail,
         hint=error.diag.message_hint,
-        # Inside a function, a missing name is that function's own mistake: the engine itself was found.
-        inside=error.diag.context is not None,
+        context=error.diag.context,
     )
 
 
 def translate_state(
-    state: str, message: str, *, detail: str | None, hint: str | None, inside: bool
+    state: str, message: str, *, detail: str | None, hint: str | None, context: str | None
 ) -> HoldfastError:
-    """What an error of PostgreSQL means, whichever driver brought it."""
+    """What an error of PostgreSQL means, whichever driver raised it.
+
+    With a context it arose inside a function. A missing name or right is then that function's own: the engine
+    was found, and the caller was allowed to call it.
+    """
     kind = next(
         (BY_SQLSTATE[state[:n]] for n in (5, 3, 2) if state[:n] in BY_SQLSTATE), UnexpectedDatabaseError
     )
     if kind is NotInstalled:
-        return _missing(message, state) if not inside else UnexpectedDatabaseError(message, sqlstate=state)
+        return _missing(message, state) if not context else UnexpectedDatabaseError(message, sqlstate=state)
+    if state == _DENIED and context and hint is None:
+        message, hint = _denied_inside(message, context)
     if state == "22P05" and r"\u0000" in (detail or ""):
         message = r"the text holds \u0000, which PostgreSQL cannot store"
     elif kind is InvalidArgument and detail and not state.startswith("QF"):
         message = f"{message}: {detail}"
     return kind(message, hint=hint or _HINTS.get(state), sqlstate=state)
+
+
+def _denied_inside(message: str, context: str) -> tuple[str, str | None]:
+    """What a function lacks. PostgreSQL names the object; the statement in the context tells the right."""
+    found = _FUNCTION.search(context)
+    if found is None or found["name"].startswith(("queues.", "internal.")):
+        return message, None  # of the engine: the caller lacks a role
+    function, denied, statement = found["name"], _DENIED_OBJECT.match(message), _STATEMENT.search(context)
+    wanted = "what it lacks"
+    if denied:
+        verb = statement[1].upper() if statement else ""
+        right = _RIGHTS.get(denied["kind"]) or (verb if verb in _VERBS else "the right")
+        wanted = f"{right} on {denied['kind']} {denied['name']}"
+    hint = f"Grant {wanted} to the owner of {function}, or to its caller if it is not security definer."
+    return f"{message}, inside {function}", hint
 
 
 def _missing(message: str, state: str) -> HoldfastError:

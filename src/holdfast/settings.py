@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     )
     worker_queues: Names = Field(
         default=(),
-        description="Queues that the worker serves, separated by commas. With no prefixes either: its application's.",
+        description="Queues that the worker serves, separated by commas. Without queues and prefixes: those of its tasks.",
     )
     worker_type_prefixes: Names = Field(
         default=(),
@@ -294,6 +294,10 @@ class Settings(BaseSettings):
         description="From whom e-mail comes that names no sender: Shop <shop@example.com>.",
     )
     resend_api_key: SecretStr | None = Field(default=None, description="Key of the Resend account.")
+    resend_webhook_secret: SecretStr | None = Field(
+        default=None,
+        description="Signing secret of the webhook at Resend that reports deliveries: whsec_….",
+    )
     resend_url: HttpUrl = Field(default="https://api.resend.com", description="Where Resend's API is.")
     smtp_host: str | None = Field(default=None, description="Host of the mail server.")
     smtp_port: Annotated[int, Field(ge=1, le=65535)] | None = Field(
@@ -324,6 +328,10 @@ class Settings(BaseSettings):
     )
     twilio_account_sid: str | None = Field(default=None, description="Account at Twilio.")
     twilio_auth_token: SecretStr | None = Field(default=None, description="Secret of that account.")
+    twilio_status_callback: HttpUrl | None = Field(
+        default=None,
+        description="Where Twilio reports deliveries: https://…/v1/deliveries/twilio, as others reach it.",
+    )
     twilio_url: HttpUrl = Field(default="https://api.twilio.com", description="Where Twilio's API is.")
     send_timeout: Annotated[Duration, between("1s", "10m")] = Field(
         default=timedelta(seconds=30),

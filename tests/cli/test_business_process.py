@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli import app
+from support.clock import Clock
+from support.comms import CHANNELS
 from support.database import Database
 
 Holdfast = Callable[..., Any]
@@ -177,7 +179,36 @@ def test_a_send_is_drawn_and_planned(run: Holdfast, db: Database) -> None:
     )
 
     assert "kicked off" in run("show", "comms.send_email", "1")
-    assert "attempt 1 of 2" in run("plan", "comms.send_email", "1")
+    assert "attempt 1 of 10" in run("plan", "comms.send_email", "1")
+
+
+def test_a_send_for_later_says_what_comes_next_and_when(run: Holdfast, db: Database) -> None:
+    conn = db.connect()
+    clock = Clock(conn)
+    for channel in CHANNELS:
+        send = channel.kick_off(conn, scheduled_at=clock.after(86400))
+        *_, last = json.loads(run("show", f"comms.send_{channel.name}", str(send), "--json"))
+        assert (last["what"], last["at"]) == ("next: run 1 of the supervisor", "2030-02-01T12:00:00+00:00")
+        assert last["reason"].startswith("it is to be sent at 2030-02-01")
+        assert channel.status(conn, send)["next_run_at"] == clock.after(86400)
+
+
+def test_a_send_that_backs_off_says_when_its_next_attempt_is(run: Holdfast, db: Database) -> None:
+    conn = db.connect()
+    Clock(conn)
+    for channel in CHANNELS:
+        send = channel.kick_off(conn)
+        channel.supervise(conn, send)
+        channel.fail(conn, send, retry_after=60)
+        channel.supervise(conn, send)
+        steps = json.loads(run("show", f"comms.send_{channel.name}", str(send), "--json"))
+        assert [(step["what"], step["at"]) for step in steps[-2:]] == [
+            ("next: attempt 2", "2030-01-31T12:01:00+00:00"),
+            ("next: run 3 of the supervisor", "2030-01-31T12:01:10+00:00"),
+        ]
+        channel.succeed(conn, send)
+        channel.supervise(conn, send)
+        assert "next" not in run("show", f"comms.send_{channel.name}", str(send))
 
 
 def test_what_is_not_there_is_said(run: Holdfast) -> None:

@@ -77,3 +77,14 @@ def test_a_reader_may_look_but_not_clear(db: Database, holdfast: Holdfast, messa
     reader = db.dsn_as("holdfast_reader")
     assert len(answer(holdfast("mailbox", "list", "--json", url=reader))["messages"]) == 2
     assert holdfast("mailbox", "clear", url=reader).exit_code == 7
+
+
+def test_what_was_written_to_a_recipient_is_erased_with_a_reason(
+    holdfast: Holdfast, engine: Engine, messages: list[int]
+) -> None:
+    assert holdfast("messages", "erase", "ada@example.com").exit_code == 2
+    erased = holdfast("messages", "erase", "ADA@example.com", "--reason", "asked for")
+    assert erased.stdout == "Erased 1 message\n"
+    assert [one.mailbox_message_id for one in engine.list_mailbox()] == messages[1:]
+    again = answer(holdfast("messages", "erase", "ada@example.com", "--reason", "asked for", "--json"))
+    assert again == {"erased": 0}

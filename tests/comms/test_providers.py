@@ -1,11 +1,12 @@
 import asyncio
+from datetime import timedelta
 from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
 
 from holdfast.comms import providers
-from holdfast.comms.provider import Email, SendFailed, Sent
+from holdfast.comms.provider import Email, SendFailed, Sent, Sms
 from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
@@ -20,7 +21,7 @@ class Pigeon:
     """A provider as somebody else's package has it."""
 
     name = "pigeon"
-    honours_idempotency_key = False
+    key_retention = None
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -33,6 +34,12 @@ class Pigeon:
 
     async def close(self) -> None:
         self.closed = True
+
+
+async def deliver(provider: Any, message: Email | Sms) -> Sent:
+    """As a worker does it."""
+    sent: Sent = await provider.send(await provider.admit(message))
+    return sent
 
 
 @pytest.fixture
@@ -73,9 +80,9 @@ async def test_a_provider_of_another_package_is_found_by_its_entry_point(
 ) -> None:
     settings = Settings.load(email_provider="pigeon", email_sender="shop@example.com", **database)
     provider = email_provider(settings)
-    await provider.send(email(sender=None))
+    await deliver(provider, email(sender=None))
     await provider.close()
-    assert (provider.name, provider.honours_idempotency_key) == ("pigeon", False)
+    assert (provider.name, provider.key_retention) == ("pigeon", None)
     assert [(one.settings, one.sent, one.closed) for one in pigeon] == [
         (settings, [email(sender="shop@example.com")], True)
     ]
@@ -84,7 +91,7 @@ async def test_a_provider_of_another_package_is_found_by_its_entry_point(
 async def test_a_provider_of_another_package_gets_nothing_malformed(pigeon: list[Pigeon]) -> None:
     provider = email_provider(Settings.load(email_provider="pigeon"))
     with pytest.raises(SendFailed, match="subject") as caught:
-        await provider.send(email(subject="Hello\nBcc: eve@example.com"))
+        await deliver(provider, email(subject="Hello\nBcc: eve@example.com"))
     assert (caught.value.kind, caught.value.permanent) == ("malformed", True)
     assert pigeon[0].sent == []
 
@@ -127,8 +134,8 @@ async def test_the_sender_of_the_message_goes_first(resend: ResendServer, databa
             **database,
         )
     )
-    await provider.send(EMAIL)
-    await provider.send(email(sender=None, idempotency_key="email-2"))
+    await deliver(provider, EMAIL)
+    await deliver(provider, email(sender=None, idempotency_key="email-2"))
     assert [one.email["from"] for one in resend.delivered] == ["Shop <shop@example.com>", "other@example.com"]
     await provider.close()
 
@@ -138,7 +145,7 @@ async def test_no_country_may_be_texted_unless_it_is_listed(
 ) -> None:
     provider = sms_provider(Settings.load(**texting))
     with pytest.raises(SendFailed, match="HOLDFAST_SMS_COUNTRIES") as caught:
-        await provider.send(SMS)
+        await deliver(provider, SMS)
     assert (caught.value.kind, caught.value.permanent) == ("country_not_allowed", True)
     assert SMS.to not in caught.value.message
     assert twilio.requests == []
@@ -149,11 +156,11 @@ async def test_the_countries_that_are_listed_may_be_texted(
     twilio: TwilioServer, texting: dict[str, Any]
 ) -> None:
     provider = sms_provider(Settings.load(**texting, sms_countries="+43, +1212"))
-    await provider.send(sms(to="+436601234567"))
-    await provider.send(sms(to="+12125550100"))
+    await deliver(provider, sms(to="+436601234567"))
+    await deliver(provider, sms(to="+12125550100"))
     for other in ("+4915112345678", "+12135550100", "+441212555010"):
         with pytest.raises(SendFailed, match="may not be texted"):
-            await provider.send(sms(to=other))
+            await deliver(provider, sms(to=other))
     assert len(twilio.delivered) == 2
     await provider.close()
 
@@ -190,13 +197,13 @@ async def test_what_is_over_a_cap_does_not_reach_the_provider(
     admin = db.connect()
     admin.execute("update comms.send_cap set most = 1 where channel = 'email' and scope = 'recipient'")
     provider = email_provider(Settings.load(email_provider="pigeon", **database))
-    await provider.send(EMAIL)
-    await provider.send(EMAIL)
+    await deliver(provider, EMAIL)
+    await deliver(provider, EMAIL)
     with pytest.raises(
         SendFailed, match="no more than 1 messages of channel email go to one recipient"
     ) as caught:
-        await provider.send(email(idempotency_key="email-2"))
-    await provider.send(email(to="bob@example.org", idempotency_key="email-3"))
+        await deliver(provider, email(idempotency_key="email-2"))
+    await deliver(provider, email(to="bob@example.org", idempotency_key="email-3"))
     await provider.close()
     failed = caught.value
     assert (failed.kind, failed.permanent, failed.outcome_unknown) == ("cap_reached", False, False)
@@ -210,7 +217,7 @@ async def test_what_was_refused_before_is_not_counted(
     provider = sms_provider(Settings.load(**texting))
     for number in (SMS.to, "not a number"):
         with pytest.raises(SendFailed):
-            await provider.send(sms(to=number))
+            await deliver(provider, sms(to=number))
     await provider.close()
     assert rows(db.connect(), "select * from comms.send_count") == []
 
@@ -220,7 +227,7 @@ async def test_without_a_database_nothing_is_sent(pigeon: list[Pigeon]) -> None:
         Settings.load(email_provider="pigeon", database_url="postgresql://127.0.0.1:1/none")
     )
     with pytest.raises(SendFailed, match="the caps cannot be read") as caught:
-        await provider.send(EMAIL)
+        await deliver(provider, EMAIL)
     await provider.close()
     assert (caught.value.permanent, caught.value.outcome_unknown) == (False, False)
     assert pigeon[0].sent == []
@@ -228,13 +235,13 @@ async def test_without_a_database_nothing_is_sent(pigeon: list[Pigeon]) -> None:
 
 async def test_the_mailbox_keeps_what_it_is_given(db: Database, database: dict[str, str]) -> None:
     mail, texts = email_provider(Settings.load(**database)), sms_provider(Settings.load(**database))
-    first = await mail.send(email(html="<p>Hello</p>", sender=None, headers={"X-Order": "7"}))
-    again = await mail.send(email(html="<p>Hello</p>", sender=None, headers={"X-Order": "7"}))
-    text = await texts.send(SMS)
+    first = await deliver(mail, email(html="<p>Hello</p>", sender=None, headers={"X-Order": "7"}))
+    again = await deliver(mail, email(html="<p>Hello</p>", sender=None, headers={"X-Order": "7"}))
+    text = await deliver(texts, SMS)
     await mail.close()
     await texts.close()
     assert first == again
-    assert (mail.name, mail.honours_idempotency_key) == ("mailbox", True)
+    assert (mail.name, mail.key_retention) == ("mailbox", timedelta(days=1))
     kept = rows(db.connect(), "select * from comms.mailbox order by mailbox_message_id")
     assert [str(one["mailbox_message_id"]) for one in kept] == [first.message_id, text.message_id]
     assert [(one["recipient"], one["text_body"], one["headers"]) for one in kept] == [
@@ -246,7 +253,7 @@ async def test_the_mailbox_keeps_what_it_is_given(db: Database, database: dict[s
 async def test_many_messages_at_once(db: Database, database: dict[str, str]) -> None:
     provider = email_provider(Settings.load(**database))
     sent = await asyncio.gather(
-        *(provider.send(email(to=f"{n}@example.org", idempotency_key=f"k{n}")) for n in range(20))
+        *(deliver(provider, email(to=f"{n}@example.org", idempotency_key=f"k{n}")) for n in range(20))
     )
     await provider.close()
     assert len({one.message_id for one in sent}) == 20

@@ -3,6 +3,7 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -66,7 +67,7 @@ async def test_the_same_key_delivers_once(resend: ResendServer, provider: EmailP
     first, second = await provider.send(EMAIL), await provider.send(EMAIL)
     assert first == second
     assert [delivery.key for delivery in resend.delivered] == ["email-1"]
-    assert provider.honours_idempotency_key
+    assert provider.key_retention == timedelta(hours=24)
 
 
 async def test_the_same_key_for_another_message_is_permanent(
@@ -142,7 +143,7 @@ async def test_a_date_to_come_back_at_becomes_seconds(resend: ResendServer, prov
     assert ((await failure(provider)).retry_after or 0) > 1e9
 
 
-@pytest.mark.parametrize("status", [500, 503])
+@pytest.mark.parametrize("status", [501, 503, 505])
 async def test_a_failure_of_the_provider_is_passing(
     resend: ResendServer, provider: EmailProvider, status: int
 ) -> None:
@@ -153,8 +154,8 @@ async def test_a_failure_of_the_provider_is_passing(
     assert len(resend.delivered) == 1
 
 
-@pytest.mark.parametrize("status", [502, 504])
-async def test_a_gateway_that_gave_up_leaves_the_outcome_unknown(
+@pytest.mark.parametrize("status", [500, 502, 504, 520, 599])
+async def test_a_server_that_broke_or_a_gateway_that_gave_up_leaves_the_outcome_unknown(
     resend: ResendServer, provider: EmailProvider, status: int
 ) -> None:
     resend.faults.append(Fault(status, accepted=True))
@@ -205,13 +206,18 @@ async def test_a_host_that_takes_no_connection_is_passing_and_nothing_was_sent(r
         await provider.close()
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'"x"', b'{"id": 7}', b"[" * 100_000])
-async def test_success_counts_whatever_is_said_with_it(
-    resend: ResendServer, provider: EmailProvider, body: bytes, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("status", [200, 202, 204])
+@pytest.mark.parametrize(
+    "body", [b"", b"<html>", b"[1]", b'"x"', b'{"id": 7}', b'{"id": ""}', b'{"id": null}', b"[" * 100_000]
+)
+async def test_a_success_without_an_id_leaves_the_outcome_unknown(
+    resend: ResendServer, provider: EmailProvider, status: int, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resend, "explain", lambda _: body)
-    resend.faults.append(Fault(200))
-    assert (await provider.send(EMAIL)).message_id is None
+    monkeypatch.setattr(resend, "explain", lambda _: b"" if status == 204 else body)
+    resend.faults.append(Fault(status, headers={"content-type": "text/html"}))
+    failed = await failure(provider)
+    assert (failed.kind, failed.permanent, failed.outcome_unknown) == ("unexpected_answer", False, True)
+    assert f"answered {status} (text/html) without the 'id' of a message" in failed.message
 
 
 async def test_a_long_explanation_is_cut(

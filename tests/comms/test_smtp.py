@@ -81,7 +81,7 @@ async def test_a_message_that_is_sent_twice_has_the_same_message_id(plain: MailS
     await smtp.send(email(idempotency_key="email-2"))
     first, second, third = (message["Message-ID"] for message in plain.delivered)
     assert first == second != third
-    assert not smtp.honours_idempotency_key
+    assert smtp.key_retention is None
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])

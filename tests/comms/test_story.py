@@ -6,8 +6,9 @@ First one task at a time, with what every table holds after each; then with a wo
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -79,6 +80,21 @@ def _waiting(conn: Connection, post: Post, send: int) -> list[tuple[datetime, st
     return sorted((task["run_at"], task["type"]) for task in tasks)
 
 
+async def _step_or_wait(worker: Stepper, conn: Connection, post: Post, send: int, clock: Clock) -> bool:
+    """One step; if nothing is due, the clock goes on to what is next. False if there is nothing more."""
+    if await worker.step() is not None:
+        return True
+    waiting = _waiting(conn, post, send)
+    if waiting:
+        clock.set(max(clock.now, waiting[0][0]))
+    return bool(waiting)
+
+
+async def _to_the_end(worker: Stepper, conn: Connection, post: Post, send: int, clock: Clock) -> None:
+    while await _step_or_wait(worker, conn, post, send, clock):
+        pass
+
+
 class TestStepByStep:
     """The clock stands still unless the test moves it."""
 
@@ -135,7 +151,7 @@ class TestStepByStep:
             # The handler has nudged the supervisor.
             assert _waiting(conn, post, send) == [(clock.now, channel.supervisor)]
 
-            # Supervisor, run 2: scheduled = failures, so another attempt; and itself again.
+            # Supervisor, run 2: scheduled = failures, so another attempt after the back-off, and itself.
             clock.advance(1)
             assert await worker.step() == channel.supervisor
             assert channel.counts(conn, send) == {
@@ -146,12 +162,12 @@ class TestStepByStep:
             }
             assert channel.decisions(conn, send) == ["attempt", "attempt"]
             assert _waiting(conn, post, send) == [
-                (clock.now, channel.sender),
-                (clock.after(10), channel.supervisor),
+                (failure["retry_at"], channel.sender),
+                (failure["retry_at"] + timedelta(seconds=10), channel.supervisor),
             ]
 
             # Attempt 2: the provider takes it over; the success handler, a success fact.
-            clock.advance(1)
+            clock.set(failure["retry_at"])
             assert await worker.step() == channel.sender
             assert channel.counts(conn, send) == {
                 "scheduled": 2,
@@ -264,27 +280,81 @@ class TestStepByStep:
     async def test_an_answer_that_was_lost_is_repeated_under_the_same_key_or_left_to_the_policy(
         self, db: Database, conn: Connection, post: Post
     ) -> None:
-        channel = post.channel
+        clock, channel = Clock(conn), post.channel
         post.server.faults.append(Fault.cut(accepted=True))
         send = channel.kick_off(conn, when_unknown="stop")
         async with Stepper(db, **post.settings) as worker:
-            while await worker.step():
-                pass
+            await _to_the_end(worker, conn, post, send, clock)
 
         assert len(post.server.delivered) == 1
+        assert channel.facts(conn, "failed", send)[0]["outcome_unknown"] is True
+        status = channel.status(conn, send)
         expected = ("succeeded", False) if channel is EMAIL else ("failed", True)
-        unknown = channel.facts(conn, "failed", send)[0]["outcome_unknown"]
-        assert (channel.status(conn, send)["status"], unknown) == expected
+        assert (status["status"], status["outcome_unknown"]) == expected
+
+    @pytest.mark.parametrize(
+        "fault", [Fault(504, accepted=True), Fault(200, accepted=True)], ids=["504", "200"]
+    )
+    async def test_with_stop_nothing_is_delivered_twice_however_long_the_provider_wants_to_wait(
+        self, db: Database, conn: Connection, post: Post, fault: Fault
+    ) -> None:
+        clock, channel = Clock(conn), post.channel
+        post.server.faults.append(replace(fault, headers={"retry-after": "90000"}))
+        forgotten_at = clock.after(86400)
+        post.server.plan = lambda _: post.server.forget_keys() if clock.now >= forgotten_at else None
+        send = channel.kick_off(conn, when_unknown="stop")
+        async with Stepper(db, **post.settings) as worker:
+            await _to_the_end(worker, conn, post, send, clock)
+
+        assert len(post.server.delivered) == 1
+        assert channel.facts(conn, "failed", send)[0]["outcome_unknown"] is True
+        if fault.status == 504:
+            assert channel.status(conn, send)["status"] == "failed"
+            assert len(post.server.requests) == 1
+
+    async def test_a_provider_that_is_down_for_a_minute_loses_no_send(
+        self, db: Database, conn: Connection, post: Post
+    ) -> None:
+        clock, channel = Clock(conn), post.channel
+        up_again = clock.after(60)
+        post.server.plan = lambda _: Fault(503) if clock.now < up_again else None
+        sends = [channel.kick_off(conn) for _ in range(3)]
+        async with Stepper(db, **post.settings) as worker:
+            for send in sends:
+                await _to_the_end(worker, conn, post, send, clock)
+
+        assert [channel.status(conn, send)["status"] for send in sends] == ["succeeded"] * 3
+        assert len(post.server.delivered) == 3
+        assert channel.counts(conn, sends[0])["failed"] >= 4
+
+    async def test_a_provider_without_its_key_is_the_reason_of_the_failure_and_nothing_is_unknown(
+        self, db: Database, conn: Connection, post: Post
+    ) -> None:
+        clock, channel = Clock(conn), post.channel
+        secret = "resend_api_key" if channel is EMAIL else "twilio_auth_token"
+        broken = {name: value for name, value in post.settings.items() if name != secret}
+        send = channel.kick_off(conn, when_unknown="stop", max_attempts=3)
+        async with Stepper(db, **broken) as worker:
+            while channel.counts(conn, send)["failed"] < 2:
+                await _step_or_wait(worker, conn, post, send, clock)
+        async with Stepper(db, **post.settings) as worker:
+            await _to_the_end(worker, conn, post, send, clock)
+
+        failures = channel.facts(conn, "failed", send)
+        assert {row["kind"] for row in failures} == {"provider_not_configured"}
+        assert f"HOLDFAST_{secret.upper()} is not set" in failures[0]["message"]
+        assert [row["outcome_unknown"] for row in failures] == [False, False]
+        assert channel.status(conn, send)["status"] == "succeeded"
+        assert len(post.server.delivered) == 1
 
 
 async def test_a_worker_left_to_itself_brings_every_send_to_its_end_without_waiting_for_a_poll(
     db: Database, conn: Connection, post: Post
 ) -> None:
-    """The clock stands still, so no run of a supervisor becomes due by itself: only nudges make them run."""
-    Clock(conn)
     channel = post.channel
     post.server.faults += [Fault(500)] * 3
-    settings = Settings.load(worker_queues="comms", poll_interval="1m", **post.settings)
+    # Attempts that back off become due without a wake-up, so the worker has to look by itself.
+    settings = Settings.load(worker_queues="comms", poll_interval="200ms", **post.settings)
     worker = Worker(App(db.dsn), db.dsn_as("holdfast_worker"), settings)
     running = asyncio.create_task(worker.run())
     await worker.ready.wait()
@@ -301,6 +371,9 @@ async def test_a_worker_left_to_itself_brings_every_send_to_its_end_without_wait
         counts = channel.counts(conn, send)
         assert channel.decisions(conn, send)[-1] == "succeeded"
         assert counts["scheduled"] == counts["failed"] + 1
-        assert counts["supervised"] == counts["scheduled"] + 1
+        runs = channel.facts(conn, "supervised", send)
+        assert counts["scheduled"] + 1 == len([run for run in runs if run["decision"] != "wait"])
+        for run, following in pairwise(runs):  # a handler nudged it before it would have looked by itself
+            assert following["decision"] == "wait" or following["supervised_at"] < run["next_run_at"]
     failed = rows(conn, f"select count(*) as n from comms.{channel.root}_failed")
     assert failed == [{"n": 3}]

@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 
@@ -56,7 +57,25 @@ async def test_a_message_that_is_sent_twice_arrives_twice(
     await provider.send(SMS)
     await provider.send(SMS)
     assert len(twilio.delivered) == 2
-    assert not provider.honours_idempotency_key
+    assert provider.key_retention is None
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[1]", b'{"sid": null}'])
+async def test_a_success_without_an_id_leaves_the_outcome_unknown(
+    twilio: TwilioServer, provider: SmsProvider, body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(twilio, "explain", lambda _: body)
+    twilio.faults.append(Fault(201))
+    failed = await failure(provider)
+    assert (failed.kind, failed.permanent, failed.outcome_unknown) == ("unexpected_answer", False, True)
+
+
+async def test_reports_are_asked_for_where_they_can_be_taken(twilio: TwilioServer) -> None:
+    url = "https://tasks.example.com/v1/deliveries/twilio"
+    provider = Twilio(settings(twilio, twilio_status_callback=url))
+    await provider.send(SMS)
+    await provider.close()
+    assert ("StatusCallback", url) in parse_qsl(twilio.requests[0].body.decode())
 
 
 async def test_a_recipient_who_said_stop_is_permanent(provider: SmsProvider) -> None:
@@ -77,7 +96,7 @@ async def test_a_wrong_token_is_permanent_and_shown_nowhere(twilio: TwilioServer
     await provider.close()
 
 
-@pytest.mark.parametrize(("status", "code"), [(429, "20429"), (400, "21611"), (500, "20500"), (503, "20503")])
+@pytest.mark.parametrize(("status", "code"), [(429, "20429"), (400, "21611"), (503, "20503")])
 async def test_what_passes_is_passing(
     twilio: TwilioServer, provider: SmsProvider, status: int, code: str
 ) -> None:
@@ -86,7 +105,10 @@ async def test_what_passes_is_passing(
     assert (failed.permanent, failed.outcome_unknown, failed.retry_after) == (False, False, 3.0)
 
 
-@pytest.mark.parametrize("fault", [Fault.cut(accepted=True), Fault(504, "20504", accepted=True)])
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.cut(accepted=True), Fault(500, "20500", accepted=True), Fault(504, "20504", accepted=True)],
+)
 async def test_a_request_without_an_answer_leaves_the_outcome_unknown(
     twilio: TwilioServer, provider: SmsProvider, fault: Fault
 ) -> None:

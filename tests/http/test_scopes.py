@@ -33,7 +33,7 @@ def task_id(web: Web) -> UUID:
 
 def _ask(client: httpx.Client, endpoint: str, task_id: UUID, ticket: str | None = None) -> httpx.Response:
     method, path = endpoint.split(" ")
-    path = path.format(task_id=task_id, queue="scopes", token_id=999_999)
+    path = path.format(task_id=task_id, queue="scopes", token_id=999_999, provider="resend")
     params = {"timeout": "0"} if path.endswith("/wait") else {}
     if ticket:
         params["ticket"] = ticket

@@ -386,15 +386,15 @@ PROCESSES = [
     Bug(
         "a supervisor schedules an attempt while one is outstanding",
         "sql/functions/comms/decide_send.sql",
-        "(6, scheduled > failures, 'wait'",
-        "(6, scheduled > failures + 1, 'wait'",
+        "(3, scheduled > failures, 'wait'",
+        "(3, scheduled > failures + 1, 'wait'",
         "tests/sql/test_send_supervisor.py",
     ),
     Bug(
         "a supervisor never gives up",
         "sql/functions/comms/decide_send.sql",
-        "(5, run > most_runs, 'gave_up'",
-        "(5, false, 'gave_up'",
+        "(2, scheduled > failures and waits >= most_waits, 'gave_up'",
+        "(2, false, 'gave_up'",
         "tests/sql/test_send_supervisor.py",
     ),
     Bug(
@@ -435,9 +435,51 @@ PROCESSES = [
     Bug(
         "a message is sent again although nobody knows whether it was sent",
         "worker/sending.py",
-        "    return provider.honours_idempotency_key and before.age < KEY_LIFE",
+        "    return provider.key_retention is not None and before.age < provider.key_retention * SAFE_SHARE",
         "    return True",
         "tests/worker/test_sending.py",
+    ),
+    Bug(
+        "a nudge cancels the back-off of a send",
+        "sql/functions/comms/decide_send.sql",
+        "case d.decision when 'attempt' then greatest(now, retry_at) end",
+        "case d.decision when 'attempt' then now end",
+        "tests/sql/test_send_supervisor.py",
+    ),
+    Bug(
+        "an unknown outcome is recorded as known because the provider has idempotency keys",
+        "worker/sending.py",
+        '        described["key_seconds"] = (provider.key_retention * SAFE_SHARE).total_seconds()',
+        '        described["outcome_unknown"] = False',
+        "tests/worker/test_sending.py",
+    ),
+    Bug(
+        "with stop an attempt is made after the provider has forgotten the key",
+        "sql/functions/comms/decide_send.sql",
+        "(7, when_unknown = 'stop' and may_be_delivered and greatest(now, retry_at) > repeatable_until",
+        "(7, false",
+        "tests/sql/test_send_supervisor.py",
+    ),
+    Bug(
+        "waits for earlier attempts count against the one that is outstanding",
+        "sql/functions/comms/count_send_email_task_waits.sql",
+        "and s.decision = 'wait' and s.run > coalesce((",
+        "and s.decision = 'wait' and 0 <= coalesce((",
+        "tests/sql/test_send_supervisor.py",
+    ),
+    Bug(
+        "a delivery report is taken from anybody",
+        "comms/deliveries.py",
+        "        check_signature(signed, body, self._secrets)\n",
+        "",
+        "tests/http/test_deliveries.py",
+    ),
+    Bug(
+        "the content of a message can be deleted without a record",
+        "sql/functions/comms/refuse_loss.sql",
+        " and exists (select from comms.message_erased e where e.message_id = old.message_id) then",
+        " then",
+        "tests/sql/test_comms_facts.py",
     ),
 ]
 

@@ -90,7 +90,7 @@ MAY_EXECUTE = {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
         *("cancel", "retry", "replay", "delete_task", "restore_task", "reschedule", "pause", "resume"),
-        *("sweep", "recover_workers", "clear_mailbox"),
+        *("sweep", "recover_workers", "clear_mailbox", "erase_messages", "record_delivery"),
         *("prune", "set_retention", "drop_retention"),
         *("sweep", "recover_workers"),
         *("set_limit", "drop_limit"),

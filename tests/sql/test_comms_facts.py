@@ -8,11 +8,12 @@ import pytest
 from support.comms import CHANNELS, Channel
 from support.engine import Connection, refused, rows, value
 
-TABLES = ["message", "email_message", "sms_message"] + [
+TABLES = ["message", "message_erased"] + [
     f"{channel.root}{fact}"
     for channel in CHANNELS
-    for fact in ("", "_scheduled", "_failed", "_succeeded", "_supervised")
+    for fact in ("", "_scheduled", "_failed", "_succeeded", "_reported", "_supervised")
 ]
+CONTENTS = ["email_message", "sms_message"]
 CHANGES = ["update comms.{0} set {1} = {1}", "delete from comms.{0}", "truncate comms.{0} cascade"]
 
 
@@ -42,6 +43,26 @@ def test_no_row_can_be_changed_while_triggers_are_off(tx: Connection, table: str
     with refused(tx, "QF412", "append-only"):
         _change(tx, CHANGES[1], table)
     tx.execute("set local session_replication_role = origin")
+
+
+@pytest.mark.parametrize("table", CONTENTS)
+@pytest.mark.parametrize("change", [CHANGES[0], CHANGES[2]], ids=lambda change: change.split()[0])
+def test_the_content_of_a_message_cannot_be_changed(tx: Connection, table: str, change: str) -> None:
+    tx.execute("set local session_replication_role = replica")
+
+    with refused(tx, "QF412", f"{change.split(maxsplit=1)[0]} is refused"):
+        _change(tx, change, table)
+    tx.execute("set local session_replication_role = origin")
+
+
+def test_the_content_of_a_message_goes_only_with_the_fact_of_its_erasure(
+    tx: Connection, channel: Channel
+) -> None:
+    message_id = channel.create(tx)
+    tx.execute("set local role holdfast_owner")
+
+    with refused(tx, "QF412", "delete is refused"):
+        tx.execute(f"delete from comms.{channel.name}_message where message_id = %s".encode(), [message_id])
 
 
 def test_a_function_of_the_owner_is_stopped_too(tx: Connection, channel: Channel) -> None:

@@ -1,5 +1,6 @@
 """Messages and kickoffs: what is taken down, and what is refused before anybody tries to send it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -113,6 +114,42 @@ def test_a_body_that_is_too_long_is_refused(tx: Connection) -> None:
 
 
 @pytest.mark.parametrize(
+    ("headers", "part"),
+    [
+        ({f"X-{n}": "v" for n in range(51)}, "50 fields"),
+        ({f"X-{n}": "v" * 900 for n in range(40)}, "32768 bytes in all"),
+        ({f"X-{n}": "v" * 900 for n in range(60_000)}, "32768 bytes in all"),
+    ],
+    ids=["many", "long", "both"],
+)
+def test_headers_are_bounded_in_number_and_size(tx: Connection, headers: dict[str, str], part: str) -> None:
+    with refused(tx, "QF413", part):
+        value(
+            tx,
+            "select comms.create_email_message('ada@example.org', 'Hi', 't', headers => %s)",
+            [json.dumps(headers)],
+        )
+    assert rows(tx, "select from comms.message") == []
+
+
+@pytest.mark.parametrize(
+    ("field", "most", "code"),
+    [("subject", 500, "QF413"), ("sender", 1000, "QF400"), ("reply_to", 1000, "QF400")],
+)
+def test_every_field_is_bounded(tx: Connection, field: str, most: int, code: str) -> None:
+    EMAIL.create(tx, **{field: "x" * most})
+    with refused(tx, code, field):
+        EMAIL.create(tx, **{field: "x" * (most + 1)})
+
+
+def test_fifty_headers_are_taken(tx: Connection) -> None:
+    headers = json.dumps({f"X-{n}": "v" * 500 for n in range(50)})
+    assert value(
+        tx, "select comms.create_email_message('ada@example.org', 'Hi', 't', headers => %s)", [headers]
+    )
+
+
+@pytest.mark.parametrize(
     "recipient",
     [
         *(None, "", "015112345678", "0049151", "+", "+0151", "+12", "+1234567890123456"),
@@ -142,6 +179,9 @@ def test_a_text_of_the_greatest_length_is_taken(tx: Connection) -> None:
         ({"max_attempts": None}, "max_attempts"),
         ({"when_unknown": "perhaps"}, "when_unknown"),
         ({"when_unknown": None}, "when_unknown"),
+        ({"retry_for": None}, "retry_for"),
+        ({"retry_for": "-1 second"}, "retry_for"),
+        ({"retry_for": "32 days"}, "retry_for"),
         ({"scheduled_at": "infinity"}, "scheduled_at"),
         ({"scheduled_at": "1960-01-01 00:00Z"}, "scheduled_at"),
     ],

@@ -32,7 +32,7 @@ from support.invariant import assert_invariant
 from support.sessions import at_once
 
 DAY = 86400
-STATUSES = ["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history"]
+STATUSES = ["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages"]
 OF_TASKS = ["task", "task_key", "ready", "lease", "outcome", "deletion", "error", "act"]
 
 
@@ -78,7 +78,15 @@ def test_the_policies_of_a_new_installation(tx: Connection) -> None:
     assert {
         row["status"]: row["keep"].days
         for row in rows(tx, "select * from queues.retention_policy where type_prefix = ''")
-    } == {"succeeded": 7, "cancelled": 30, "failed": 90, "dead_letter": 90, "deleted": 30, "history": 90}
+    } == {
+        "succeeded": 7,
+        "cancelled": 30,
+        "failed": 90,
+        "dead_letter": 90,
+        "deleted": 30,
+        "history": 90,
+        "messages": 90,
+    }
 
 
 @pytest.mark.parametrize("outcome", ["succeeded", "failed", "dead_letter", "cancelled"])
@@ -127,7 +135,7 @@ def test_without_a_policy_everything_is_kept(tx: Connection, clock: Clock) -> No
     finished(tx)
     clock.advance(1000 * DAY)
 
-    assert [prune(tx, status) for status in STATUSES] == [{"pruned": 0, "examined": 0, "next": None}] * 6
+    assert [prune(tx, status) for status in STATUSES] == [{"pruned": 0, "examined": 0, "next": None}] * 7
 
 
 @pytest.mark.parametrize("state", ["pending", "scheduled", "running", "retrying"])
@@ -242,7 +250,7 @@ def test_a_dry_run_counts_and_removes_nothing(tx: Connection, clock: Clock) -> N
     clock.advance(1000 * DAY)
     before = counts(tx)
 
-    assert [prune(tx, status, dry_run=True)["pruned"] for status in STATUSES] == [1, 1, 0, 0, 0, 1]
+    assert [prune(tx, status, dry_run=True)["pruned"] for status in STATUSES] == [1, 1, 0, 0, 0, 1, 0]
     assert counts(tx) == before
 
 

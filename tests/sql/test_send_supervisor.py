@@ -91,8 +91,95 @@ def test_after_the_last_attempt_it_ends(tx: Connection, channel: Channel, max_at
     assert "the provider is down" in told["reason"]
 
 
-def test_one_retry_is_usual(tx: Connection, channel: Channel) -> None:
-    assert channel.status(tx, channel.kick_off(tx))["max_attempts"] == 2
+def test_ten_attempts_within_two_days_are_usual(tx: Connection, channel: Channel) -> None:
+    status = channel.status(tx, channel.kick_off(tx))
+    assert (status["max_attempts"], status["retry_for"]) == (10, timedelta(days=2))
+
+
+def _delays(tx: Connection, channel: Channel, clock: Clock, **terms: Any) -> list[float]:
+    """Fails every attempt at its time: how long after each failure the next attempt was due."""
+    send = channel.kick_off(tx, **terms)
+    found = []
+    while channel.supervise(tx, send)["decision"] == "attempt":
+        *_, attempt = channel.facts(tx, "scheduled", send)
+        found.append((attempt["run_at"] - clock.now).total_seconds())
+        clock.set(attempt["run_at"])
+        channel.fail(tx, send)
+    return found
+
+
+def test_attempts_are_put_off_for_longer_and_longer_with_jitter(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    first, *delays = _delays(tx, channel, clock)
+
+    assert first == 0
+    for delay, least in zip(delays, [2, 4, 8, 16, 32, 64, 128, 256, 300], strict=True):
+        assert least <= delay <= least * 1.5
+    assert delays != [2, 4, 8, 16, 32, 64, 128, 256, 300]
+
+
+def test_the_usual_terms_survive_a_provider_that_is_down_for_minutes(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    assert sum(_delays(tx, channel, clock)) > 600
+
+
+def test_a_nudge_does_not_shorten_the_back_off(tx: Connection, channel: Channel, clock: Clock) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send)
+    (failure,) = channel.facts(tx, "failed", send)
+    supervised = channel.tasks(tx, send, channel.supervisor)[-1]
+    assert (supervised["status"], supervised["run_at"]) == ("pending", clock.now)
+
+    assert channel.supervise(tx, send)["decision"] == "attempt"
+
+    (attempt,) = (task for task in channel.tasks(tx, send, channel.sender) if task["status"] == "scheduled")
+    assert attempt["run_at"] == failure["retry_at"] > clock.now
+
+
+def test_a_failure_that_is_told_twice_keeps_its_jitter_and_nudges_once(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, 1)
+    (before,) = channel.facts(tx, "failed", send)
+    channel.supervise(tx, send)
+    waiting = channel.facts(tx, "supervised", send)[-1]
+
+    channel.fail(tx, send, 1)
+
+    assert channel.facts(tx, "failed", send) == [before]
+    (task,) = (t for t in channel.tasks(tx, send) if t["task_id"] == waiting["next_task_id"])
+    assert task["run_at"] == waiting["next_run_at"]
+
+
+def test_no_attempt_is_made_after_the_retry_window(tx: Connection, channel: Channel, clock: Clock) -> None:
+    send = channel.kick_off(tx, retry_for="1 minute")
+    channel.supervise(tx, send)
+    channel.fail(tx, send, retry_after=59)
+    assert channel.supervise(tx, send)["decision"] == "attempt"
+    clock.advance(59)
+    channel.fail(tx, send, retry_after=2)
+
+    told = channel.supervise(tx, send)
+
+    assert told["decision"] == "failed"
+    assert "retry_for ends at" in told["reason"]
+    assert "the provider is down" in told["reason"]
+
+
+def test_the_retry_window_begins_with_the_first_failure(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx, retry_for="1 minute")
+    channel.supervise(tx, send)
+    clock.advance(3600)  # no worker was there
+    channel.fail(tx, send)
+
+    assert channel.supervise(tx, send)["decision"] == "attempt"
 
 
 def test_after_a_success_it_ends_and_nothing_more_is_enqueued(tx: Connection, channel: Channel) -> None:
@@ -141,21 +228,101 @@ def test_a_provider_that_asks_for_a_pause_gets_it(tx: Connection, channel: Chann
     assert channel.facts(tx, "supervised", send)[-1]["next_run_at"] == clock.after(100)
 
 
-def test_a_pause_is_no_longer_than_a_day(tx: Connection, channel: Channel, clock: Clock) -> None:
+def test_a_pause_past_the_retry_window_ends_the_send(tx: Connection, channel: Channel, clock: Clock) -> None:
     send = channel.kick_off(tx)
     channel.supervise(tx, send)
     channel.fail(tx, send, retry_after=1e9)
 
-    assert channel.facts(tx, "failed", send)[0]["retry_at"] == clock.after(86400)
+    assert channel.facts(tx, "failed", send)[0]["retry_at"] == clock.after(31 * 86400)
+    assert channel.supervise(tx, send)["decision"] == "failed"
 
 
-@pytest.mark.parametrize("retry_after", ["soon", None, {"s": 1}])
-def test_a_pause_that_is_no_number_is_none(tx: Connection, channel: Channel, retry_after: Any) -> None:
+@pytest.mark.parametrize("retry_after", ["soon", None, {"s": 1}, -5, 0.1])
+def test_a_pause_that_is_no_number_or_shorter_leaves_the_back_off(
+    tx: Connection, channel: Channel, clock: Clock, retry_after: Any
+) -> None:
     send = channel.kick_off(tx)
     channel.supervise(tx, send)
     channel.fail(tx, send, retry_after=retry_after)
 
-    assert channel.facts(tx, "failed", send)[0]["retry_at"] is None
+    assert clock.after(2) <= channel.facts(tx, "failed", send)[0]["retry_at"] <= clock.after(3)
+
+
+UNKNOWN: dict[str, Any] = {"kind": "outcome_unknown", "outcome_unknown": True, "provider": "resend"}
+
+
+def test_while_the_provider_recognises_the_key_another_attempt_is_harmless(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx, when_unknown="stop")
+    channel.supervise(tx, send)
+    clock.advance(10)
+    channel.fail(tx, send, **UNKNOWN, key_seconds=3600)
+
+    (failure,) = channel.facts(tx, "failed", send)
+    assert (failure["outcome_unknown"], failure["repeatable_until"]) == (True, clock.after(3590))
+    assert channel.supervise(tx, send)["decision"] == "attempt"
+    told = run(tx, channel.handler("before"), {f"{channel.root}_id": send, "attempt": 2})
+    assert told["payload"]["only_provider"] == "resend"
+
+
+def test_an_attempt_that_would_come_after_the_key_is_forgotten_is_not_made_with_stop(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx, when_unknown="stop")
+    channel.supervise(tx, send)
+    channel.fail(tx, send, **UNKNOWN, key_seconds=82080, retry_after=90000)
+
+    told = channel.supervise(tx, send)
+
+    assert (told["decision"], channel.counts(tx, send)["scheduled"]) == ("failed", 1)
+    assert "could deliver it twice" in told["reason"]
+    assert channel.status(tx, send)["outcome_unknown"] is True
+
+
+def test_an_attempt_that_waits_in_the_queue_until_the_key_is_forgotten_is_not_made_with_stop(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx, when_unknown="stop")
+    channel.supervise(tx, send)
+    channel.fail(tx, send, **UNKNOWN, key_seconds=3600)
+    assert channel.supervise(tx, send)["decision"] == "attempt"
+    clock.advance(3601)
+
+    told = run(tx, channel.handler("before"), {f"{channel.root}_id": send, "attempt": 2})
+
+    assert "may have been delivered" in told["validation_failure_message"]
+
+
+def test_an_unknown_outcome_before_the_last_failure_still_counts_with_stop(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    send = channel.kick_off(tx, when_unknown="stop")
+    channel.supervise(tx, send)
+    channel.fail(tx, send, **UNKNOWN, key_seconds=3600)
+    channel.supervise(tx, send)
+    channel.fail(tx, send, kind="unreachable", retry_after=7200)
+
+    assert channel.supervise(tx, send)["decision"] == "failed"
+
+
+def test_twenty_attempts_of_half_a_minute_each_are_made(
+    tx: Connection, channel: Channel, clock: Clock
+) -> None:
+    """The supervisor looks several times while each of them runs."""
+    send = channel.kick_off(tx, max_attempts=20)
+    for attempt in range(1, 21):
+        assert channel.supervise(tx, send)["decision"] == "attempt"
+        ends_at = channel.facts(tx, "scheduled", send)[-1]["run_at"] + timedelta(seconds=30)
+        while (looks_at := channel.facts(tx, "supervised", send)[-1]["next_run_at"]) < ends_at:
+            clock.set(looks_at)
+            assert channel.supervise(tx, send)["decision"] == "wait"
+        clock.set(ends_at)
+        channel.fail(tx, send, attempt)
+
+    told = channel.supervise(tx, send)
+    assert told["reason"].startswith("20 of 20 attempts have failed")
+    assert channel.counts(tx, send)["supervised"] > 60
 
 
 def test_for_tomorrow_the_supervisor_is_enqueued_for_tomorrow(
@@ -195,18 +362,18 @@ def test_it_looks_at_half_of_what_remains_and_then_less_and_less_often(
     assert waits == [10, 5, 5, 5, 5, 5, 7.5, 11.25, 16.875, 25.3125, 37.96875, 56.953125]
 
 
-def test_after_thirty_runs_it_gives_up(tx: Connection, channel: Channel) -> None:
+def test_after_thirty_waits_for_one_attempt_it_gives_up(tx: Connection, channel: Channel) -> None:
     send = channel.kick_off(tx)
 
-    decisions = [channel.supervise(tx, send)["decision"] for _ in range(32)]
+    decisions = [channel.supervise(tx, send)["decision"] for _ in range(33)]
 
-    assert decisions == ["attempt", *["wait"] * 29, "gave_up", "none"]
+    assert decisions == ["attempt", *["wait"] * 30, "gave_up", "none"]
     assert channel.status(tx, send)["status"] == "gave_up"
 
 
 def test_what_was_given_up_is_not_sent_any_more(tx: Connection, channel: Channel) -> None:
     send = channel.kick_off(tx)
-    for _ in range(31):
+    for _ in range(32):
         channel.supervise(tx, send)
 
     told = run(tx, channel.handler("before"), {f"{channel.root}_id": send, "attempt": 1})
@@ -273,7 +440,7 @@ def test_a_handler_makes_the_waiting_supervisor_run_at_once(
 
 def test_a_handler_that_comes_after_the_end_nudges_nobody(tx: Connection, channel: Channel) -> None:
     send = channel.kick_off(tx)
-    for _ in range(31):
+    for _ in range(32):
         channel.supervise(tx, send)
 
     assert channel.succeed(tx, send) == {"success": True}

@@ -52,6 +52,25 @@ def test_a_retry_after_the_last_attempt(tx: Connection) -> None:
     assert told["payload"]["error"]["kind"] == "outcome_unknown"
 
 
+def test_a_last_attempt_that_sent_nothing_is_told_with_its_cause(tx: Connection) -> None:
+    task_id = _ask(tx)
+    error = {
+        "kind": "provider_not_configured",
+        "message": "HOLDFAST_RESEND_API_KEY is not set",
+        "sent": False,
+    }
+    finish(tx, held(claim_one(tx, queues=["mail"]), status="retry", error=error))
+
+    (told,) = _told(tx)
+    assert told["payload"]["error"] == {
+        "kind": "provider_not_configured",
+        "message": "HOLDFAST_RESEND_API_KEY is not set",
+        "permanent": False,
+        "outcome_unknown": False,
+        "task_id": str(task_id),
+    }
+
+
 def test_of_a_batch_only_those_that_are_meant(tx: Connection) -> None:
     ids = [_ask(tx), _ask(tx, max_attempts=2), _ask(tx, {"task_type": "email"}), enqueue(tx, "mail.other")]
     tasks = [claim_one(tx, queues=["mail"]) for _ in ids]

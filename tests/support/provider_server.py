@@ -57,6 +57,9 @@ class ProviderServer:
         """What the API does when nothing goes wrong. One request at a time."""
         raise NotImplementedError
 
+    def forget_keys(self) -> None:
+        """As an API with idempotency keys does after a while."""
+
     def explain(self, fault: Fault) -> bytes:
         """The body of an answer that says what went wrong."""
         raise NotImplementedError

@@ -26,6 +26,9 @@ class ResendServer(ProviderServer):
         self.delivered: list[Delivery] = []
         self._by_key: dict[str, tuple[bytes, str]] = {}
 
+    def forget_keys(self) -> None:
+        self._by_key.clear()
+
     def explain(self, fault: Fault) -> bytes:
         return _problem(fault.status or 500, fault.code or "application_error", "told to fail").body
 

@@ -100,6 +100,28 @@ def test_a_name_that_is_missing_inside_a_function_is_not_a_missing_installation(
     assert type(error) is errors.UnexpectedDatabaseError
 
 
+def test_a_right_that_a_function_lacks_is_named_with_the_function(tx: psycopg.Connection[Any]) -> None:
+    tx.execute("create role lacking; create schema lacking; grant usage on schema lacking to public")
+    tx.execute("create table lacking.orders (id int)")
+    tx.execute(
+        """create function lacking.take_order() returns void language plpgsql security definer
+           set search_path = pg_catalog, pg_temp as $$ begin insert into lacking.orders values (1); end $$"""
+    )
+    tx.execute("alter function lacking.take_order owner to lacking")
+    error = raised_by(tx, "select lacking.take_order()")
+    assert type(error) is errors.NotAllowed
+    assert error.message == "permission denied for table orders, inside lacking.take_order"
+    assert error.hint == (
+        "Grant INSERT on table orders to the owner of lacking.take_order,"
+        " or to its caller if it is not security definer."
+    )
+
+
+def test_a_function_of_the_engine_that_is_refused_needs_a_role(tx: psycopg.Connection[Any]) -> None:
+    error = raised_by(tx, "set local role holdfast_reader; select queues.pause('x')")
+    assert (error.hint or "").startswith("Grant it a role: ")
+
+
 def test_a_server_that_is_not_there_is_unavailable() -> None:
     with pytest.raises(psycopg.Error) as caught:
         psycopg.connect("host=/nonexistent dbname=x")

@@ -169,6 +169,19 @@ async def test_what_a_function_itself_does_not_find_is_its_own_error(shop: Works
     assert error["kind"] == "function_failed"
 
 
+async def test_a_right_that_a_function_lacks_is_explained_as_its_own(shop: Workshop) -> None:
+    shop.conn.execute("create table app.orders (id int)")
+    make_function(shop.conn, "run", "insert into app.orders values (1);" + FINE)
+    async with shop.working():
+        task = call(shop, max_attempts=1)
+        await shop.ended(task)
+        (error,) = await shop.errors(task)
+
+    assert error["message"].startswith("app.run: permission denied for table orders, inside app.run. ")
+    assert "INSERT on table orders to the owner of app.run" in error["message"]
+    assert "holdfast_client" not in error["message"]
+
+
 async def test_a_payload_that_names_no_function_fails_the_task(shop: Workshop) -> None:
     async with shop.working():
         for payload in ({"task_type": "db_function"}, {"db_function": 7}, {"db_function": ""}, [1]):

@@ -1,6 +1,7 @@
 """Executors email and sms: before-handler, provider, then a handler with the outcome in its transaction."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -141,6 +142,7 @@ async def test_the_error_handler_gets_the_payload_as_it_came_and_what_went_wrong
             "permanent": False,
             "outcome_unknown": False,
             "retry_after": 90,
+            "key_seconds": None,
             "task_id": str(task),
             "provider": "post_office",
         },
@@ -196,8 +198,8 @@ async def test_a_before_handler_that_answers_neither_a_payload_nor_a_refusal_has
     assert post_office.calls == []
     assert {error["kind"] for error in errors} == {"before_handler_failed"}
     told = [error["message"] for error in errors]
-    assert told[:2] == ["app.prepare: answered no object as the payload for the provider"] * 2
-    assert all(message.startswith("app.prepare: answered ") for message in told)
+    assert told[:2] == ["app.prepare: returned no object as the payload for the provider"] * 2
+    assert all(message.startswith(("app.prepare: answered ", "app.prepare: returned ")) for message in told)
     assert entries(shop.conn) == ["failed before_handler_failed"] * 6
 
 
@@ -261,15 +263,16 @@ async def test_a_provider_that_does_not_answer_in_time_leaves_an_unknown_outcome
     assert entries(shop.conn) == ["failed timeout"]
 
 
-async def test_where_the_key_is_honoured_no_outcome_is_unknown(
+async def test_where_the_key_is_recognised_the_outcome_is_unknown_and_may_be_repeated_for_a_time(
     shop: Workshop, post_office: PostOffice
 ) -> None:
-    post_office.honours_idempotency_key = True
+    post_office.key_retention = timedelta(hours=24)
     post_office.replies.append(SendFailed("outcome_unknown", "cut", outcome_unknown=True))
     async with shop.working():
         row = await shop.ended(send(shop))
 
-    assert row["error"]["detail"]["outcome_unknown"] is False
+    detail = row["error"]["detail"]
+    assert (detail["outcome_unknown"], detail["key_seconds"]) == (True, 0.95 * 86400)
 
 
 async def test_settings_that_a_provider_cannot_use_leave_the_task_to_another_worker(
@@ -282,13 +285,89 @@ async def test_settings_that_a_provider_cannot_use_leave_the_task_to_another_wor
     async with shop.working():
         task = send(shop)
         row = await shop.becomes(task, "retrying")
-    assert row["error"]["kind"] == "executor_not_available"
+    assert row["error"]["kind"] == "provider_not_configured"
     monkeypatch.setattr(business, "email_provider", lambda _: post_office)
     shop.conn.execute("select queues.reschedule(%s, queues.clock())", [task])
     async with shop.working():
         row = await shop.ended(task)
 
     assert (row["status"], len(post_office.calls)) == ("succeeded", 1)
+
+
+class TestBeforeTheProvider:
+    """What fails before the provider is called was not sent: its cause is told, and no outcome is unknown."""
+
+    async def test_a_provider_that_stays_unusable_is_told_to_the_error_handler(
+        self, shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(settings: Any) -> Any:
+            raise ConfigurationError("HOLDFAST_RESEND_API_KEY is not set")
+
+        handled(shop, "failed")
+        monkeypatch.setattr(business, "email_provider", refuse)
+        async with shop.working():
+            row = await shop.ended(send(shop, max_attempts=1))
+
+        error = _told(shop)
+        assert (row["status"], error["kind"]) == ("failed", "provider_not_configured")
+        assert error["message"] == "HOLDFAST_RESEND_API_KEY is not set"
+        assert (error["permanent"], error["outcome_unknown"]) == (False, False)
+
+    @pytest.mark.parametrize(
+        ("refusal", "kind"),
+        [
+            (SendFailed("cap_reached", "too many", retry_after=60), "cap_reached"),
+            (TimeoutError(), "timeout"),
+            (ZeroDivisionError("oops"), "preparation_failed"),
+        ],
+        ids=["a cap", "a time-out", "a mistake"],
+    )
+    async def test_what_the_guard_refuses_was_not_sent(
+        self, shop: Workshop, post_office: PostOffice, refusal: BaseException, kind: str
+    ) -> None:
+        handled(shop, "failed")
+        post_office.refusal = refusal
+        async with shop.working():
+            await shop.ended(send(shop, max_attempts=1))
+
+        error = _told(shop)
+        assert (error["kind"], error["outcome_unknown"], post_office.calls) == (kind, False, [])
+
+    async def test_a_worker_that_serves_messages_does_not_start_without_its_provider(
+        self, shop: Workshop, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.undo()
+        for subscription in (
+            {"worker_queues": "comms"},
+            {"worker_queues": "", "worker_type_prefixes": "comms."},
+        ):
+            with pytest.raises(ConfigurationError, match="HOLDFAST_RESEND_API_KEY is not set"):
+                shop.worker(email_provider="resend", **subscription)
+        shop.worker(email_provider="resend", worker_queues="work")
+
+    async def test_another_provider_does_not_repeat_what_may_have_been_delivered(
+        self, shop: Workshop, post_office: PostOffice
+    ) -> None:
+        handled(shop, "failed")
+        async with shop.working():
+            await shop.ended(send(shop, message={**MESSAGE, "only_provider": "resend"}))
+
+        error = _told(shop)
+        assert (error["kind"], error["permanent"], post_office.calls) == ("provider_changed", True, [])
+
+
+def _told(shop: Workshop) -> Any:
+    kept = shop.conn.execute("select entry::jsonb -> 'error' from app.ledger").fetchone()
+    assert kept
+    return kept[0]
+
+
+async def test_the_address_is_in_no_error_and_no_result(shop: Workshop, post_office: PostOffice) -> None:
+    post_office.replies.append(SendFailed("rejected", "550 <ADA@example.com> no such user", permanent=True))
+    async with shop.working():
+        row = await shop.ended(send(shop))
+
+    assert row["last_error"] == "550 <…> no such user"
 
 
 class TestWithoutHandlers:
@@ -411,7 +490,7 @@ class TestAfterADeath:
     async def test_with_a_key_it_is_sent_again_under_the_same_key(
         self, shop: Workshop, post_office: PostOffice
     ) -> None:
-        post_office.honours_idempotency_key = True
+        post_office.key_retention = timedelta(hours=24)
         task = await _die_while_it_is_sent(shop, post_office)
         async with shop.working():
             row = await shop.ended(task)
@@ -423,7 +502,7 @@ class TestAfterADeath:
     async def test_with_a_key_that_the_provider_has_forgotten_the_outcome_is_unknown(
         self, shop: Workshop, post_office: PostOffice
     ) -> None:
-        post_office.honours_idempotency_key = True
+        post_office.key_retention = timedelta(hours=24)
         task = await _die_while_it_is_sent(shop, post_office)
         shop.conn.execute("update queues.test_clock set shifted_by = interval '1 day'")
         async with shop.working():

@@ -28,6 +28,7 @@ class Kept(StrEnum):
     CANCELLED = "cancelled"
     DELETED = "deleted"
     HISTORY = "history"
+    MESSAGES = "messages"
 
 
 def keep(given: str) -> timedelta | str:
@@ -35,7 +36,7 @@ def keep(given: str) -> timedelta | str:
 
 
 StatusArgument = Annotated[
-    Kept, typer.Argument(metavar="STATUS", help="How tasks ended, or deleted; or history.")
+    Kept, typer.Argument(metavar="STATUS", help="How tasks ended, or deleted; or history, or messages.")
 ]
 PrefixOption = Annotated[
     str, typer.Option("--type", metavar="PREFIX", help="Only types that begin so: billing.")

@@ -180,5 +180,5 @@ def _from_foreign(error: BaseException, state: str) -> HoldfastError:
         message,
         detail=getattr(diag, "message_detail", None) or getattr(error, "detail", None),
         hint=getattr(diag, "message_hint", None) or getattr(error, "hint", None),
-        inside=bool(getattr(diag, "context", None) or getattr(error, "context", None)),
+        context=getattr(diag, "context", None) or getattr(error, "context", None),
     )

@@ -140,9 +140,11 @@ def check_bodies(text: str | None, html: str | None) -> None:
         raise InvalidArgument("the message is empty: give text, html or both")
     for field, body in (("text", text), ("html", html)):
         if body is not None:
-            _check_body(field, body)
-            if len(body.encode()) > MOST_BODY_BYTES:
+            if len(body) > MOST_BODY_BYTES:
                 raise TooLarge(f"{field} is longer than {MOST_BODY_BYTES} bytes")
+            _check_body(field, body)
+    if sum(len(body.encode()) for body in (text, html) if body is not None) > MOST_BODY_BYTES:
+        raise TooLarge(f"text and html are longer than {MOST_BODY_BYTES} bytes together")
 
 
 def check_number(field: str, given: str) -> None:

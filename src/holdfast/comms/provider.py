@@ -1,11 +1,12 @@
 """What a provider of e-mail or text messages has to do, and how it says that it could not.
 
-A provider sends one message and answers at once. It neither retries nor waits: that is decided by whoever
-called it, from what `SendFailed` says.
+A provider sends one message and returns at once. It neither retries nor waits: the caller decides that from
+what `SendFailed` says.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Protocol
 
 
@@ -43,13 +44,13 @@ class Sent:
 
 
 class SendFailed(Exception):
-    """The message was not sent, or nobody knows whether it was.
+    """The message was not sent, or it is unknown whether it was.
 
     `kind` is a short word for programs, the message is for people and holds no secret. `permanent` says that
     another attempt with the same message would fail as well. `retry_after` is how many seconds the provider
-    asks to be left alone. `outcome_unknown` says that the request had gone out when the connection was lost:
-    the provider may have sent the message. Repeat that only under the same idempotency key, and only where
-    the provider honours it.
+    asks the caller to wait. `outcome_unknown` says that the provider had the request and did not clearly
+    refuse it: it may have sent the message. Another attempt may then deliver it twice, unless it is made
+    under the same idempotency key while the provider still recognises it.
     """
 
     def __init__(
@@ -77,8 +78,8 @@ class EmailProvider(Protocol):
         """As in the settings."""
 
     @property
-    def honours_idempotency_key(self) -> bool:
-        """Whether a message that is sent again under its key is still delivered once."""
+    def key_retention(self) -> timedelta | None:
+        """For how long a message that is sent again under its key is delivered once; None without keys."""
 
     async def send(self, email: Email) -> Sent:
         """Raises SendFailed, and nothing else that is about the message or the provider."""
@@ -94,7 +95,7 @@ class SmsProvider(Protocol):
     def name(self) -> str: ...
 
     @property
-    def honours_idempotency_key(self) -> bool: ...
+    def key_retention(self) -> timedelta | None: ...
 
     async def send(self, sms: Sms) -> Sent: ...
 

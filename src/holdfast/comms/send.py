@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypedDict, Unpack, cast
 
 from holdfast.client import Client
@@ -34,6 +34,7 @@ class Policy(TypedDict, total=False):
 
     scheduled_at: datetime | None
     max_attempts: int | None
+    retry_for: timedelta | float | None
     when_unknown: Literal["retry", "stop"] | None
 
 
@@ -194,7 +195,13 @@ def _rendered(content: EmailContent | SmsContent, app: Connects | None) -> Rende
 
 
 def _policy(content: EmailContent | SmsContent) -> dict[str, Any]:
-    return {name: content.get(name) for name in ("scheduled_at", "max_attempts", "when_unknown")}
+    given = {
+        name: content.get(name) for name in ("scheduled_at", "max_attempts", "retry_for", "when_unknown")
+    }
+    seconds = given["retry_for"]
+    if isinstance(seconds, int | float):
+        given["retry_for"] = timedelta(seconds=seconds)
+    return given
 
 
 def _run(statement: Statement[int], tx: Any, app: Connects | None, method: str) -> int:

@@ -17,6 +17,7 @@ from holdfast.engine.statement import (
     many,
     only,
     scalar,
+    span,
     text,
 )
 from holdfast.model import Json
@@ -56,10 +57,10 @@ class MailboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class SendStatus:
-    """Where the send of one message stands."""
+    """Where the send of one message stands. Without a recipient, the message was erased."""
 
     send_id: int
-    recipient: str
+    recipient: str | None
     status: str
     reason: str | None
     attempts: int
@@ -69,7 +70,11 @@ class SendStatus:
     provider_message_id: str | None
     scheduled_at: datetime
     created_at: datetime
+    next_run_at: datetime | None
     succeeded_at: datetime | None
+    outcome_unknown: bool
+    delivery: str | None
+    delivery_reported_at: datetime | None
 
 
 def reserve_send(channel: str, recipient: str, idempotency_key: str) -> Statement[Reservation]:
@@ -136,6 +141,29 @@ def clear_mailbox() -> Statement[int]:
     return call("comms.clear_mailbox", scalar, {})
 
 
+def erase_messages(recipient: str, reason: str, max_messages: int | None = None) -> Statement[int]:
+    """Returns how many messages were erased. Call it again until there are none."""
+    arguments = {
+        "recipient": text(recipient),
+        "reason": text(reason),
+        "max_messages": integer(max_messages),
+    }
+    return call("comms.erase_messages", scalar, arguments)
+
+
+def record_delivery(
+    provider: str, provider_message_id: str, report: str, reason: str | None = None
+) -> Statement[bool]:
+    """Returns whether the provider's id belongs to a send."""
+    arguments = {
+        "provider": text(provider),
+        "provider_message_id": text(provider_message_id),
+        "report": text(report),
+        "reason": text(reason),
+    }
+    return call("comms.record_delivery", scalar, arguments)
+
+
 def send_email(
     *,
     recipient: str,
@@ -176,13 +204,14 @@ def send_status(channel: str, send_id: int) -> Statement[SendStatus | None]:
 
 
 def _kickoff(message: Statement[int], function: str, policy: Mapping[str, Any]) -> Statement[int]:
-    """How often and when: scheduled_at, max_attempts, when_unknown."""
+    """How often and when: scheduled_at, max_attempts, retry_for, when_unknown."""
     started = call(
         function,
         scalar,
         {
             "scheduled_at": instant(policy.get("scheduled_at")),
             "max_attempts": integer(policy.get("max_attempts")),
+            "retry_for": span(policy.get("retry_for")),
             "when_unknown": text(policy.get("when_unknown")),
         },
     )

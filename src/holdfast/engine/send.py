@@ -13,12 +13,13 @@ class SendSummary:
 
     channel: str
     send_id: int
-    recipient: str
+    recipient: str | None
     subject: str | None
     status: str
     reason: str | None
     attempts: int
     max_attempts: int
+    delivery: str | None
     created_at: datetime
 
 
@@ -37,11 +38,11 @@ def list_sends(limit: int = 100) -> Statement[list[SendSummary]]:
     """The newest first."""
     sql = f"""select {columns_of(SendSummary)} from (
       (select 'email' as channel, e.send_email_task_id as send_id, e.recipient, e.subject, e.status, e.reason,
-         e.attempts, e.max_attempts, e.created_at
+         e.attempts, e.max_attempts, e.delivery, e.created_at
        from comms.send_email_status e order by e.send_email_task_id desc limit $1::integer)
       union all
       (select 'sms', s.send_sms_task_id, s.recipient, null, s.status, s.reason, s.attempts, s.max_attempts,
-         s.created_at
+         s.delivery, s.created_at
        from comms.send_sms_status s order by s.send_sms_task_id desc limit $2::integer)) answer
       order by answer.created_at desc limit $3::integer"""  # noqa: S608 - our names only
     return Statement(sql, (limit, limit, limit), many(SendSummary))

@@ -8,6 +8,7 @@ from fastapi import FastAPI
 from holdfast import __version__
 from holdfast.app import App
 from holdfast.client import Address
+from holdfast.comms.deliveries import report_readers
 from holdfast.http import api, probes
 from holdfast.http.guard import LOCAL_HOSTS, Guard
 from holdfast.http.openapi import describe
@@ -45,6 +46,7 @@ def create_app(
         secrets=settings.web_secrets,
         url=settings.web_url,
         max_waits=settings.web_max_waits,
+        report_readers=report_readers(settings),
     )
     return assemble(Site(Address(lambda: elsewhere or app.database_url), options, app.tasks))
 

@@ -10,6 +10,7 @@ import structlog
 from fastapi import Request
 
 from holdfast.client import Address
+from holdfast.comms.deliveries import ReportReader
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller
 from holdfast.http.database import Database, Work
@@ -36,6 +37,7 @@ class Options:
     max_waits_per_caller: int = 1000
     secure_cookies: bool | None = None
     samples: bool = True
+    report_readers: Mapping[str, ReportReader] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-Prunable = Literal["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history"]
+Prunable = Literal["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages"]
 """What retention has policies for: how a task ended, or that it was deleted; and what else is remembered."""
 
 

@@ -90,7 +90,7 @@ grant execute on function
   comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure
 to holdfast_worker;
 grant execute on function comms.reserve_send, comms.keep_message to holdfast_worker;
-grant execute on function comms.clear_mailbox to holdfast_operator;
+grant execute on function comms.clear_mailbox, comms.erase_messages, comms.record_delivery to holdfast_operator;
 grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
 grant select on comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
 grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader;

@@ -1,6 +1,7 @@
 """The executors of business processes: functions in the database, e-mail and text messages."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from holdfast.comms.provider import Email, SendFailed, Sms
@@ -12,38 +13,39 @@ from holdfast.worker.functions import Functions
 from holdfast.worker.logs import Log
 from holdfast.worker.report import Reporter
 from holdfast.worker.sending import SendingExecutor
+from holdfast.worker.subscription import serves_messages
 
-MOST_CONNECTIONS = 50
+MAX_CONNECTIONS = 50
 
 
 def business_executors(
     *, url: str, worker_id: str, settings: Settings, reporter: Reporter, settled: Settled, log: Log
 ) -> Mapping[str, Executor]:
-    """By the name that a task asks for. Providers are opened by the first task that needs one."""
-    connections = settings.function_connections or min(settings.worker_concurrency, MOST_CONNECTIONS)
+    """By the name that a task asks for.
+
+    A worker that serves the queue of messages needs providers that can be used: it raises ConfigurationError
+    before it has claimed anything. Any other opens one for the first task that needs it.
+    """
+    connections = settings.function_connections or min(settings.worker_concurrency, MAX_CONNECTIONS)
     functions = Functions(url, worker_id, connections)
-    # Of their own: a message does not wait for functions that take their time.
+    # A pool of its own, so that a message does not wait for functions that take long.
     sending = Functions(url, worker_id, connections)
     ours = settings.model_copy(update={"database_url": url})
-    return {
-        "db_function": DbFunctionExecutor(functions, reporter, settled, log),
-        "email": SendingExecutor(
-            open_provider=lambda: email_provider(ours),
-            compose=_email,
+    email, sms = (
+        SendingExecutor(
+            open_provider=partial(open_provider, ours),
+            compose=compose,
             functions=sending,
             reporter=reporter,
             settled=settled,
             log=log,
-        ),
-        "sms": SendingExecutor(
-            open_provider=lambda: sms_provider(ours),
-            compose=_sms,
-            functions=sending,
-            reporter=reporter,
-            settled=settled,
-            log=log,
-        ),
-    }
+        )
+        for open_provider, compose in ((email_provider, _email), (sms_provider, _sms))
+    )
+    if serves_messages(settings):
+        for executor in (email, sms):
+            executor.connected()
+    return {"db_function": DbFunctionExecutor(functions, reporter, settled, log), "email": email, "sms": sms}
 
 
 def _email(content: dict[str, Any], key: str) -> Email:

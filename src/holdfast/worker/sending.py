@@ -1,12 +1,15 @@
 """Tasks that hand a message to a provider, between handlers in the database.
 
 Before-handler, provider, then success-handler or error-handler; the outcome of the task is recorded in the
-transaction of the last one. A worker that dies in between leaves an attempt of which nobody knows whether it
-was sent: it is repeated only under an idempotency key that the provider honours.
+transaction of the last one. What fails before the provider is called was certainly not sent. A worker that
+dies after that leaves an attempt whose outcome is unknown: it is repeated only while the provider recognises
+its idempotency key.
 """
 
 import asyncio
 import json
+import re
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -25,21 +28,24 @@ from holdfast.worker.logs import Log
 from holdfast.worker.report import Reporter
 from holdfast.worker.transaction import CommitUnknown
 
-KEY_LIFE = timedelta(hours=23)  # providers keep a key for a day
+SAFE_SHARE = 0.95  # of the time for which a provider recognises a key; the rest covers delays
 PAUSES_SECONDS = (0.1, 0.5, 2.0)  # between attempts to record what is known
 
 
 class Provider(Protocol):
+    """A provider behind its guard. Nothing is sent before `send`."""
+
     @property
     def name(self) -> str: ...
     @property
-    def honours_idempotency_key(self) -> bool: ...
+    def key_retention(self) -> timedelta | None: ...
+    async def admit(self, message: Any) -> Any: ...
     async def send(self, message: Any) -> Sent: ...
     async def close(self) -> None: ...
 
 
 Compose = Callable[[dict[str, Any], str], Any]
-"""A message from what the before-handler answered and the key; SendFailed if it is none."""
+"""A message from what the before-handler returned and the key; SendFailed if it is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,46 +90,56 @@ class SendingExecutor:
         if plan is None:
             return self._reporter.failed(job, "invalid_payload", "the payload is not an object of handlers")
         try:
-            provider = self._connected(job.executor)
-            if job.attempt > 1:
-                before = await self._functions.last_error(job)
-                known = _known(before)
-                if known is not None:
-                    return await self._record(job, plan, known)
-                if not _may_repeat(provider, before):
-                    return await self._record(job, plan, _unknown(job))
-            return await self._attempt(job, plan, provider)
-        except (ConfigurationError, ImportError) as error:
-            self._log.error("executor_not_available", **job.name, executor=job.executor, error=str(error))
-            return self._reporter.retry(job, "executor_not_available", str(error), sent=False)
-        except HoldfastError as error:  # nothing has gone outside yet: what comes later has its own report
-            return self._reporter.retry(job, "database_error", str(error), sent=False)
+            provider = self.connected()
+            before = await self._functions.last_error(job) if job.attempt > 1 else None
+            known = _known(job, provider, before)
+            message = None if known else await self._admitted(job, plan, provider)
+        except SendFailed as error:
+            return await self._record(job, plan, {"error": _described(job, error)})
+        except Exception as error:  # noqa: BLE001 - whatever it was, the provider was not called
+            return await self._not_sent(job, plan, error)
+        if known is not None:
+            return await self._record(job, plan, known)
+        return await self._sent(job, plan, provider, message)
 
     async def close(self) -> None:
         if self._provider is not None:
             await self._provider.close()
         await self._functions.close()
 
-    def _connected(self, executor: str) -> Provider:
+    def connected(self) -> Provider:
+        """Raises ConfigurationError if the settings do not make a provider."""
         if self._provider is None:
             self._provider = self._open_provider()
-            self._log.info("provider_chosen", executor=executor, provider=self._provider.name)
+            self._log.info("provider_chosen", provider=self._provider.name)
         return self._provider
 
-    async def _attempt(self, job: Job, plan: Plan, provider: Provider) -> str | None:
-        try:
-            content = await self._prepared(job, plan)
-            message = self._compose(content, _key(job, content))
-        except SendFailed as error:
-            return await self._record(job, plan, _failure(job, provider, error))
-        except FunctionFailed as error:
-            if isinstance(error, FunctionNotFound) or job.attempt >= job.max_attempts:
-                failed = SendFailed(
-                    "before_handler_failed", error.told, permanent=isinstance(error, FunctionNotFound)
-                )
-                return await self._record(job, plan, _failure(job, provider, failed))
-            return self._reporter.retry(job, kind_of(error), told("", error), sent=False, **detail_of(error))
-        return await self._sent(job, plan, provider, message)
+    async def _admitted(self, job: Job, plan: Plan, provider: Provider) -> Any:
+        """The message as the provider gets it, checked and counted."""
+        content = await self._prepared(job, plan)
+        if "only_provider" in content and content["only_provider"] != provider.name:
+            raise SendFailed(
+                "provider_changed",
+                f"an earlier attempt may have been delivered by {content['only_provider']}, and"
+                f" {provider.name} does not know its idempotency key",
+                permanent=True,
+            )
+        message = self._compose(content, _key(job, content))
+        async with asyncio.timeout(job.timeout):
+            return await provider.admit(message)
+
+    async def _not_sent(self, job: Job, plan: Plan, error: Exception) -> str | None:
+        """Something broke before the provider was called. Another worker or a later attempt may succeed."""
+        kind, message = _cause(error)
+        detail = error.detail if isinstance(error, FunctionFailed) else {}
+        if kind == "preparation_failed":
+            self._log.exception("preparation_failed", **job.name)
+        else:
+            self._log.warning("message_not_sent", **job.name, kind=kind, error=message)
+        if job.attempt < job.max_attempts and not isinstance(error, FunctionNotFound):
+            return self._reporter.retry(job, kind, message, sent=False, **detail)
+        failed = SendFailed("before_handler_failed" if isinstance(error, FunctionFailed) else kind, message)
+        return await self._record(job, plan, {"error": _described(job, failed)})
 
     async def _prepared(self, job: Job, plan: Plan) -> dict[str, Any]:
         """What the provider shall get. Without a before-handler, the payload itself has it."""
@@ -136,28 +152,34 @@ class SendingExecutor:
             )
         content = None if envelope.payload is None else json.loads(envelope.payload)
         if not isinstance(content, dict):
-            raise FunctionFailed(plan.before, "answered no object as the payload for the provider")
+            raise FunctionFailed(plan.before, "returned no object as the payload for the provider")
         return content
 
     async def _sent(self, job: Job, plan: Plan, provider: Provider, message: Any) -> str | None:
+        if time.monotonic() >= job.lease_ends:  # this process stood still: another worker may have the task
+            return self._reporter.retry(
+                job, "lease_expired", "the lease ended before it was sent", sent=False
+            )
         job.outside = True
         try:
             async with asyncio.timeout(job.timeout):
                 sent = await provider.send(message)
         except SendFailed as error:
-            return await self._record(job, plan, _failure(job, provider, error))
+            failed = error
         except TimeoutError:
-            late = SendFailed("timeout", "there was no answer in time", outcome_unknown=True)
-            return await self._record(job, plan, _failure(job, provider, late))
+            failed = SendFailed("timeout", "the provider did not answer in time", outcome_unknown=True)
         except asyncio.CancelledError:
             if job.stop is None:
                 raise
             return self._reporter.retry(job, "outcome_unknown", "its worker ended while it was sent", delay=0)
         except Exception as error:  # noqa: BLE001 - a provider that breaks its word has to be survived
             self._log.exception("provider_failed", **job.name, provider=provider.name)
-            broken = SendFailed("provider_failed", f"{type(error).__name__}: {error}", outcome_unknown=True)
-            return await self._record(job, plan, _failure(job, provider, broken))
-        return await self._record(job, plan, {"sent": _plain(asdict(sent))})
+            failed = SendFailed("provider_failed", f"{type(error).__name__}: {error}", outcome_unknown=True)
+        else:
+            told = json.dumps(asdict(sent), default=str)
+            return await self._record(job, plan, {"sent": _plain(json.loads(without(message.to, told)))})
+        failed.message = without(message.to, failed.message)
+        return await self._record(job, plan, _failure(job, provider, failed))
 
     async def _record(self, job: Job, plan: Plan, known: dict[str, Any]) -> str | None:
         try:
@@ -197,15 +219,17 @@ class SendingExecutor:
         raise AssertionError("the last attempt returns")
 
     def _unhandled(self, job: Job, known: dict[str, Any]) -> str:
-        """Nobody waits for the outcome in the database: the queue itself tries again where that may help."""
+        """No handler in the database waits for the outcome: the queue itself retries where that may help."""
         if "sent" in known:
             return self._reporter.succeeded(job, json.dumps(known["sent"]))
         error = known["error"]
         told_error = {name: error[name] for name in ("permanent", "outcome_unknown", "retry_after")}
-        if error["permanent"] or error["outcome_unknown"]:
+        if error["permanent"] or (error["outcome_unknown"] and error["key_seconds"] is None):
             return self._reporter.failed(job, error["kind"], error["message"], **told_error)
+        if not error["outcome_unknown"]:
+            told_error["sent"] = False
         return self._reporter.retry(
-            job, error["kind"], error["message"], delay=error["retry_after"], sent=False, **told_error
+            job, error["kind"], error["message"], delay=error["retry_after"], **told_error
         )
 
     def _report(self, job: Job, envelope: Envelope, known: dict[str, Any]) -> str:
@@ -239,32 +263,46 @@ def _key(job: Job, content: dict[str, Any]) -> str:
     return given if isinstance(given, str) and given else f"holdfast-{job.task_id}"
 
 
-def _known(before: LastError | None) -> dict[str, Any] | None:
-    """What an attempt before this one found out and could not record."""
+def _known(job: Job, provider: Provider, before: LastError | None) -> dict[str, Any] | None:
+    """What is known from the attempt before this one, and only has to be recorded; None: it may be sent."""
     detail = before.detail if before is not None and not before.recovered else None
     known = detail.get("known") if isinstance(detail, dict) else None
-    return known if isinstance(known, dict) and ("sent" in known or "error" in known) else None
+    if isinstance(known, dict) and ("sent" in known or "error" in known):
+        return known
+    if _may_repeat(provider, before):
+        return None
+    message = "its worker ended before it could record whether the message was sent"
+    return {"error": _described(job, SendFailed("outcome_unknown", message, outcome_unknown=True))}
 
 
 def _may_repeat(provider: Provider, before: LastError | None) -> bool:
-    """Whether nothing was sent yet for sure, or sending it again is harmless."""
+    """Whether certainly nothing was sent yet, or sending it again cannot deliver it twice."""
     if before is None:
         return True
     surely_not = isinstance(before.detail, dict) and before.detail.get("sent") is False
     if surely_not or before.kind == "executor_not_available":
         return True
-    return provider.honours_idempotency_key and before.age < KEY_LIFE
+    return provider.key_retention is not None and before.age < provider.key_retention * SAFE_SHARE
 
 
-def _unknown(job: Job) -> dict[str, Any]:
-    message = "its worker ended before it could tell whether the message was sent"
-    return {"error": _described(job, SendFailed("outcome_unknown", message, outcome_unknown=True))}
+def _cause(error: Exception) -> tuple[str, str]:
+    match error:
+        case ConfigurationError() | ImportError():
+            return "provider_not_configured", str(error)
+        case FunctionFailed():
+            return kind_of(error), error.told
+        case HoldfastError():
+            return "database_error", str(error)
+        case TimeoutError():
+            return "timeout", "the time limit was passed before the provider was called"
+    return "preparation_failed", f"{type(error).__name__}: {error}"
 
 
 def _failure(job: Job, provider: Provider, error: SendFailed) -> dict[str, Any]:
-    """Where the provider honours the key, another attempt under it is harmless: the outcome will be known."""
+    """With how long another attempt under the same key cannot deliver twice, counted from its first use."""
     described = _described(job, error)
-    described["outcome_unknown"] = error.outcome_unknown and not provider.honours_idempotency_key
+    if error.outcome_unknown and provider.key_retention is not None:
+        described["key_seconds"] = (provider.key_retention * SAFE_SHARE).total_seconds()
     return {"error": {**described, "provider": provider.name}}
 
 
@@ -275,9 +313,15 @@ def _described(job: Job, error: SendFailed) -> dict[str, Any]:
         "permanent": error.permanent,
         "outcome_unknown": error.outcome_unknown,
         "retry_after": error.retry_after,
+        "key_seconds": None,
         "task_id": job.task_id,
     }
     return dict(_plain(found))
+
+
+def without(recipient: str, text: str) -> str:
+    """What a provider said, without the address: facts and errors are kept for longer than messages."""
+    return re.sub(re.escape(recipient.lstrip("+")), "…", text, flags=re.IGNORECASE)
 
 
 def _plain(value: Any) -> Any:

@@ -77,8 +77,12 @@ def serves(settings: Settings, handler: Handler) -> bool:
 
 
 def serves_messages(settings: Settings) -> bool:
-    """Whether tasks that send messages come to this worker as a matter of course."""
-    return _covers(settings, "comms.send", "comms")
+    """Whether this worker gets the tasks that send e-mail and text messages."""
+    sends = "comms.send_"
+    prefixes = settings.worker_type_prefixes
+    return "comms" in queues_of(settings) or any(
+        sends.startswith(prefix) or prefix.startswith(sends) for prefix in prefixes
+    )
 
 
 def sends_messages(settings: Settings, modules: Mapping[str, object]) -> bool:

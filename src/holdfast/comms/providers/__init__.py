@@ -5,7 +5,6 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from holdfast.comms.provider import EmailProvider, SmsProvider
 from holdfast.comms.providers.guard import GuardedEmail, GuardedSms
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings, variable_of
@@ -18,12 +17,12 @@ _OUR_EMAIL = {"mailbox": "mailbox:EmailMailbox", "resend": "resend:Resend", "smt
 _OUR_SMS = {"mailbox": "mailbox:SmsMailbox", "twilio": "twilio:Twilio"}
 
 
-def email_provider(settings: Settings) -> EmailProvider:
+def email_provider(settings: Settings) -> GuardedEmail:
     """Opens no connection yet. `settings.database_url` has to be the database of the worker that asks."""
     return GuardedEmail(_find("email_provider", settings, _OUR_EMAIL, EMAIL_GROUP)(settings), settings)
 
 
-def sms_provider(settings: Settings) -> SmsProvider:
+def sms_provider(settings: Settings) -> GuardedSms:
     return GuardedSms(_find("sms_provider", settings, _OUR_SMS, SMS_GROUP)(settings), settings)
 
 

@@ -14,19 +14,24 @@ MAILBOX = "mailbox"
 
 
 class GuardedEmail:
+    """`admit` refuses before the provider is called, `send` calls it: what fails in `admit` was not sent."""
+
     def __init__(self, provider: EmailProvider, settings: Settings) -> None:
         self.name = provider.name
-        self.honours_idempotency_key = provider.honours_idempotency_key
+        self.key_retention = provider.key_retention
         self._provider = provider
         self._caps = Caps("email", settings)
         self._sender = settings.email_sender
         _check_setting("email_sender", self._sender, parse_mailbox)
 
-    async def send(self, email: Email) -> Sent:
+    async def admit(self, email: Email) -> Email:
         whole = replace(email, sender=email.sender or self._sender)
         _refuse_malformed(check_email, whole)
         await self._caps.reserve(whole.to, whole.idempotency_key)
-        return await self._provider.send(whole)
+        return whole
+
+    async def send(self, admitted: Email) -> Sent:
+        return await self._provider.send(admitted)
 
     async def close(self) -> None:
         await self._provider.close()
@@ -36,19 +41,22 @@ class GuardedEmail:
 class GuardedSms:
     def __init__(self, provider: SmsProvider, settings: Settings) -> None:
         self.name = provider.name
-        self.honours_idempotency_key = provider.honours_idempotency_key
+        self.key_retention = provider.key_retention
         self._provider = provider
         self._caps = Caps("sms", settings)
         self._sender = settings.sms_sender
         self._countries = settings.sms_countries
         _check_setting("sms_sender", self._sender, check_sms_sender)
 
-    async def send(self, sms: Sms) -> Sent:
+    async def admit(self, sms: Sms) -> Sms:
         whole = replace(sms, sender=sms.sender or self._sender)
         _refuse_malformed(check_sms, whole)
         self._refuse_country(whole.to)
         await self._caps.reserve(whole.to, whole.idempotency_key)
-        return await self._provider.send(whole)
+        return whole
+
+    async def send(self, admitted: Sms) -> Sent:
+        return await self._provider.send(admitted)
 
     async def close(self) -> None:
         await self._provider.close()

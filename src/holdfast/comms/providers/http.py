@@ -15,8 +15,9 @@ from holdfast.settings import Settings
 MOST_WORDS = 500
 
 _TOO_MANY = 429
-# Somebody on the way gave up waiting for the answer: the request may have been carried out all the same.
-_UNKNOWN = {502, 504}
+# These say that the request was not carried out. After any other 5xx it may have been: a gateway gave up
+# waiting for the answer, or something broke after the message was accepted.
+_NOT_CARRIED_OUT = {501, 503, 505}
 _PASSING = {408, 425, _TOO_MANY}
 
 
@@ -55,7 +56,7 @@ class Api:
         """What an answer other than success means; `passing` is what the code itself says of it."""
         message = f"{self._title} answered {answer.status_code} {code}".rstrip() + f": {words[:MOST_WORDS]}"
         status = answer.status_code
-        if status in _UNKNOWN:
+        if status >= httpx.codes.INTERNAL_SERVER_ERROR and status not in _NOT_CARRIED_OUT:
             return SendFailed(
                 "outcome_unknown", message, outcome_unknown=True, retry_after=retry_after(answer)
             )
@@ -77,6 +78,20 @@ def body_of(answer: httpx.Response) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def id_in(answer: httpx.Response, name: str, title: str) -> str:
+    """The id of a message that was taken over. Without one, something else than the provider has answered."""
+    found = body_of(answer).get(name)
+    if isinstance(found, str) and found:
+        return found
+    kind = answer.headers.get("content-type", "no content type")[:100]
+    raise SendFailed(
+        "unexpected_answer",
+        f"{title} answered {answer.status_code} ({kind}) without the {name!r} of a message:"
+        " it may have been sent, or a proxy answered in its place",
+        outcome_unknown=True,
+    )
 
 
 def retry_after(answer: httpx.Response) -> float | None:

@@ -1,5 +1,7 @@
 """The provider for development: it sends nothing, and keeps messages in the database for people to read."""
 
+from datetime import timedelta
+
 from holdfast.comms.provider import Email, SendFailed, Sent, Sms
 from holdfast.comms.providers.caps import link_to
 from holdfast.engine import Statement
@@ -10,7 +12,7 @@ from holdfast.settings import Settings
 
 class _Mailbox:
     name = "mailbox"
-    honours_idempotency_key = True
+    key_retention = timedelta(days=1)
 
     def __init__(self, settings: Settings) -> None:
         self._link = link_to(settings)

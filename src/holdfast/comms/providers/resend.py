@@ -1,10 +1,11 @@
-"""E-mail through Resend's HTTP API, which sends a message once per idempotency key and day."""
+"""E-mail through Resend's HTTP API, which sends a message once per idempotency key for 24 hours."""
 
+from datetime import timedelta
 from typing import Any
 
 from holdfast.comms.checks import parse_mailbox
 from holdfast.comms.provider import Email, Sent
-from holdfast.comms.providers.http import Api, body_of
+from holdfast.comms.providers.http import Api, body_of, id_in
 from holdfast.comms.providers.required import required, required_sender
 from holdfast.settings import Settings
 
@@ -14,7 +15,7 @@ _CONCURRENT = "concurrent_idempotent_requests"
 
 class Resend:
     name = "resend"
-    honours_idempotency_key = True
+    key_retention = timedelta(hours=24)
 
     def __init__(self, settings: Settings) -> None:
         key = required(settings, "resend_api_key", self.name).get_secret_value()
@@ -29,8 +30,7 @@ class Resend:
         )
         body = body_of(answer)
         if answer.is_success:
-            found = body.get("id")
-            return Sent(self.name, found if isinstance(found, str) else None, {"status": answer.status_code})
+            return Sent(self.name, id_in(answer, "id", "Resend"), {"status": answer.status_code})
         code = str(body.get("name", ""))
         passing = True if code == _CONCURRENT else None
         raise self._api.failure(answer, code, str(body.get("message", "no explanation")), passing=passing)

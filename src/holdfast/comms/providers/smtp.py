@@ -29,7 +29,7 @@ class Smtp:
     """A connection per message: nothing that goes wrong with one message is left to the next."""
 
     name = "smtp"
-    honours_idempotency_key = False
+    key_retention = None
 
     def __init__(self, settings: Settings) -> None:
         self._host: str = required(settings, "smtp_host", self.name)

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from holdfast.comms.provider import Sent, Sms
-from holdfast.comms.providers.http import Api, body_of
+from holdfast.comms.providers.http import Api, body_of, id_in
 from holdfast.comms.providers.required import required, required_sender
 from holdfast.settings import Settings
 
@@ -17,21 +17,21 @@ _PASSING = {"14107", "21611", "30001", "30022"}
 
 class Twilio:
     name = "twilio"
-    honours_idempotency_key = False
+    key_retention = None
 
     def __init__(self, settings: Settings) -> None:
         account = required(settings, "twilio_account_sid", self.name)
         token = required(settings, "twilio_auth_token", self.name).get_secret_value()
         self._path = f"/2010-04-01/Accounts/{account}/Messages.json"
+        self._callback = settings.twilio_status_callback
         self._api = Api("Twilio", settings, settings.twilio_url, httpx.BasicAuth(account, token))
 
     async def send(self, sms: Sms) -> Sent:
-        answer = await self._api.post(self._path, data=_written(sms))
+        answer = await self._api.post(self._path, data=_written(sms, self._callback))
         body = body_of(answer)
         if answer.is_success:
-            found = body.get("sid")
             detail: dict[str, Any] = {name: body[name] for name in ("status", "num_segments") if name in body}
-            return Sent(self.name, found if isinstance(found, str) else None, detail)
+            return Sent(self.name, id_in(answer, "sid", "Twilio"), detail)
         code = str(body.get("code", ""))
         passing = True if code in _PASSING else None
         raise self._api.failure(answer, code, str(body.get("message", "no explanation")), passing=passing)
@@ -40,7 +40,8 @@ class Twilio:
         await self._api.close()
 
 
-def _written(sms: Sms) -> dict[str, str]:
+def _written(sms: Sms, callback: str | None) -> dict[str, str]:
     sender = required_sender(sms.sender, "sms_sender")
     origin = "MessagingServiceSid" if _SERVICE.fullmatch(sender) else "From"
-    return {"To": sms.to, origin: sender, "Body": sms.text}
+    fields = {"To": sms.to, origin: sender, "Body": sms.text}
+    return fields | {"StatusCallback": callback} if callback else fields

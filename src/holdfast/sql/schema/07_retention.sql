@@ -1,6 +1,6 @@
 create table queues.retention (
   status text collate "C" not null constraint known_to_retention check (
-    status in ('succeeded', 'failed', 'dead_letter', 'cancelled', 'deleted', 'history')),
+    status in ('succeeded', 'failed', 'dead_letter', 'cancelled', 'deleted', 'history', 'messages')),
   type_prefix text collate "C" not null,
   keep interval constraint kept_for_a_while check (keep >= interval '1 minute'),
   changed_at timestamptz,
@@ -15,4 +15,5 @@ insert into queues.retention (status, type_prefix, keep) values
   ('failed', '', '90 days'),
   ('dead_letter', '', '90 days'),
   ('deleted', '', '30 days'),
-  ('history', '', '90 days');
+  ('history', '', '90 days'),
+  ('messages', '', '90 days');

@@ -1,5 +1,6 @@
 -- E-mail and text messages: what shall be sent, and what happened. Everything here is written once and never changed:
--- a trigger of functions/process/refuse_change.sql stops updates and deletes, also of the functions of the owner.
+-- a trigger of functions/process/refuse_change.sql stops updates and deletes, also of the functions of the owner. Only what a message says and to
+-- whom can be removed, with the fact of its erasure: all other tables hold ids, and no address and no text of a message.
 
 create table comms.message (
   message_id bigint generated always as identity constraint message_pkey primary key,
@@ -26,7 +27,8 @@ create table comms.email_message (
   constraint has_a_body check (text_body is not null or html_body is not null),
   constraint email_of_message foreign key (message_id, channel) references comms.message (message_id, channel)
 );
-comment on table comms.email_message is 'An e-mail, as it is handed to the provider. Append-only.';
+create index emails_by_recipient on comms.email_message (lower(recipient));
+comment on table comms.email_message is 'The content of an e-mail, as it is handed to the provider. Never changed; removed by an erasure.';
 
 create table comms.sms_message (
   message_id bigint constraint sms_message_pkey primary key,
@@ -36,16 +38,27 @@ create table comms.sms_message (
   sender text,
   constraint sms_of_message foreign key (message_id, channel) references comms.message (message_id, channel)
 );
-comment on table comms.sms_message is 'A text message, as it is handed to the provider. Append-only.';
+create index sms_by_recipient on comms.sms_message (recipient);
+comment on table comms.sms_message is 'The content of a text message, as it is handed to the provider. Never changed; removed by an erasure.';
+
+create table comms.message_erased (
+  message_id bigint constraint one_erasure_per_message primary key constraint erased_message references comms.message,
+  erased_at timestamptz not null,
+  erased_by text collate "C" not null,
+  reason text not null
+);
+comment on table comms.message_erased is 'A fact: the content of this message was removed. Append-only.';
+comment on column comms.message_erased.erased_by is 'The login that erased it, and for whom; retention for what was too old.';
 
 create table comms.send_email_task (
   send_email_task_id bigint generated always as identity constraint send_email_task_pkey primary key,
-  message_id bigint not null constraint email_to_send references comms.email_message,
+  message_id bigint not null constraint email_to_send references comms.message,
   created_at timestamptz not null,
   created_by text collate "C" not null,
   namespace text collate "C" not null,
   scheduled_at timestamptz not null,
   max_attempts integer not null constraint email_attempts_within_bounds check (max_attempts between 1 and 20),
+  retry_for interval not null constraint email_window_within_bounds check (retry_for between interval '0' and interval '31 days'),
   when_unknown text collate "C" not null constraint email_policy_is_known check (when_unknown in ('retry', 'stop')),
   send_key uuid not null constraint one_key_per_email unique
 );
@@ -53,7 +66,8 @@ create index sends_of_email on comms.send_email_task (message_id);
 create index emails_by_namespace on comms.send_email_task (namespace, send_email_task_id);
 comment on table comms.send_email_task is 'One logical send of one e-mail: the root of the process. Append-only.';
 comment on column comms.send_email_task.scheduled_at is 'Not before then.';
-comment on column comms.send_email_task.when_unknown is 'What follows an attempt of which nobody knows whether it was sent: retry or stop.';
+comment on column comms.send_email_task.retry_for is 'No attempt is scheduled for later than this after the first failure.';
+comment on column comms.send_email_task.when_unknown is 'What follows an attempt that may have been delivered: retry, or stop where another attempt could deliver it twice.';
 comment on column comms.send_email_task.send_key is 'The idempotency key at the provider, the same for all attempts.';
 
 create table comms.send_email_task_scheduled (
@@ -75,7 +89,8 @@ create table comms.send_email_task_failed (
   message text not null,
   permanent boolean not null,
   outcome_unknown boolean not null,
-  retry_at timestamptz,
+  repeatable_until timestamptz,
+  retry_at timestamptz not null,
   detail jsonb,
   constraint one_failure_per_email_attempt primary key (send_email_task_id, attempt),
   constraint email_attempt_that_failed foreign key (send_email_task_id, attempt)
@@ -83,8 +98,9 @@ create table comms.send_email_task_failed (
 );
 comment on table comms.send_email_task_failed is 'A fact: this attempt has failed. Append-only.';
 comment on column comms.send_email_task_failed.permanent is 'Another attempt would fail as well.';
-comment on column comms.send_email_task_failed.outcome_unknown is 'The provider may have sent it, and another attempt may send it twice.';
-comment on column comms.send_email_task_failed.retry_at is 'The provider asks to be left alone until then.';
+comment on column comms.send_email_task_failed.outcome_unknown is 'The provider may have sent it.';
+comment on column comms.send_email_task_failed.repeatable_until is 'Until then the provider recognises the idempotency key, and another attempt cannot deliver twice; null if it has no such keys.';
+comment on column comms.send_email_task_failed.retry_at is 'The earliest time of the next attempt: the back-off with its jitter, or the pause that the provider asked for.';
 
 create table comms.send_email_task_succeeded (
   send_email_task_id bigint constraint one_success_per_email primary key,
@@ -96,7 +112,18 @@ create table comms.send_email_task_succeeded (
   constraint email_attempt_that_succeeded foreign key (send_email_task_id, attempt)
     references comms.send_email_task_scheduled (send_email_task_id, attempt)
 );
+create index email_by_provider_message on comms.send_email_task_succeeded (provider_message_id);
 comment on table comms.send_email_task_succeeded is 'A fact: the provider has taken the e-mail over. At most one per send. Append-only.';
+
+create table comms.send_email_task_reported (
+  send_email_task_id bigint not null constraint email_reported references comms.send_email_task_succeeded,
+  report text collate "C" not null constraint known_email_report check (report in ('delivered', 'bounced', 'complained')),
+  reported_at timestamptz not null,
+  reason text,
+  constraint one_email_report_of_each_kind primary key (send_email_task_id, report)
+);
+comment on table comms.send_email_task_reported is 'A fact: what the provider reported about the e-mail after it had taken it over. Append-only.';
+comment on column comms.send_email_task_reported.reported_at is 'When the first report of this kind came.';
 
 create table comms.send_email_task_supervised (
   send_email_task_id bigint not null constraint email_supervised references comms.send_email_task,
@@ -117,12 +144,13 @@ comment on column comms.send_email_task_supervised.next_task_id is 'The task in 
 
 create table comms.send_sms_task (
   send_sms_task_id bigint generated always as identity constraint send_sms_task_pkey primary key,
-  message_id bigint not null constraint sms_to_send references comms.sms_message,
+  message_id bigint not null constraint sms_to_send references comms.message,
   created_at timestamptz not null,
   created_by text collate "C" not null,
   namespace text collate "C" not null,
   scheduled_at timestamptz not null,
   max_attempts integer not null constraint sms_attempts_within_bounds check (max_attempts between 1 and 20),
+  retry_for interval not null constraint sms_window_within_bounds check (retry_for between interval '0' and interval '31 days'),
   when_unknown text collate "C" not null constraint sms_policy_is_known check (when_unknown in ('retry', 'stop')),
   send_key uuid not null constraint one_key_per_sms unique
 );
@@ -130,7 +158,8 @@ create index sends_of_sms on comms.send_sms_task (message_id);
 create index sms_by_namespace on comms.send_sms_task (namespace, send_sms_task_id);
 comment on table comms.send_sms_task is 'One logical send of one text message: the root of the process. Append-only.';
 comment on column comms.send_sms_task.scheduled_at is 'Not before then.';
-comment on column comms.send_sms_task.when_unknown is 'What follows an attempt of which nobody knows whether it was sent: retry or stop.';
+comment on column comms.send_sms_task.retry_for is 'No attempt is scheduled for later than this after the first failure.';
+comment on column comms.send_sms_task.when_unknown is 'What follows an attempt that may have been delivered: retry, or stop where another attempt could deliver it twice.';
 comment on column comms.send_sms_task.send_key is 'The idempotency key at the provider, the same for all attempts.';
 
 create table comms.send_sms_task_scheduled (
@@ -152,7 +181,8 @@ create table comms.send_sms_task_failed (
   message text not null,
   permanent boolean not null,
   outcome_unknown boolean not null,
-  retry_at timestamptz,
+  repeatable_until timestamptz,
+  retry_at timestamptz not null,
   detail jsonb,
   constraint one_failure_per_sms_attempt primary key (send_sms_task_id, attempt),
   constraint sms_attempt_that_failed foreign key (send_sms_task_id, attempt)
@@ -160,8 +190,9 @@ create table comms.send_sms_task_failed (
 );
 comment on table comms.send_sms_task_failed is 'A fact: this attempt has failed. Append-only.';
 comment on column comms.send_sms_task_failed.permanent is 'Another attempt would fail as well.';
-comment on column comms.send_sms_task_failed.outcome_unknown is 'The provider may have sent it, and another attempt may send it twice.';
-comment on column comms.send_sms_task_failed.retry_at is 'The provider asks to be left alone until then.';
+comment on column comms.send_sms_task_failed.outcome_unknown is 'The provider may have sent it.';
+comment on column comms.send_sms_task_failed.repeatable_until is 'Until then the provider recognises the idempotency key, and another attempt cannot deliver twice; null if it has no such keys.';
+comment on column comms.send_sms_task_failed.retry_at is 'The earliest time of the next attempt: the back-off with its jitter, or the pause that the provider asked for.';
 
 create table comms.send_sms_task_succeeded (
   send_sms_task_id bigint constraint one_success_per_sms primary key,
@@ -173,7 +204,18 @@ create table comms.send_sms_task_succeeded (
   constraint sms_attempt_that_succeeded foreign key (send_sms_task_id, attempt)
     references comms.send_sms_task_scheduled (send_sms_task_id, attempt)
 );
+create index sms_by_provider_message on comms.send_sms_task_succeeded (provider_message_id);
 comment on table comms.send_sms_task_succeeded is 'A fact: the provider has taken the text message over. At most one per send. Append-only.';
+
+create table comms.send_sms_task_reported (
+  send_sms_task_id bigint not null constraint sms_reported references comms.send_sms_task_succeeded,
+  report text collate "C" not null constraint known_sms_report check (report in ('delivered', 'bounced', 'complained')),
+  reported_at timestamptz not null,
+  reason text,
+  constraint one_sms_report_of_each_kind primary key (send_sms_task_id, report)
+);
+comment on table comms.send_sms_task_reported is 'A fact: what the provider reported about the text message after it had taken it over. Append-only.';
+comment on column comms.send_sms_task_reported.reported_at is 'When the first report of this kind came.';
 
 create table comms.send_sms_task_supervised (
   send_sms_task_id bigint not null constraint sms_supervised references comms.send_sms_task,

@@ -5,11 +5,13 @@ select t.send_email_task_id, t.message_id, m.recipient, m.subject,
     when last.next_task_id is null and last.run is not null then last.decision
     when last.decision in ('attempt', 'wait') then 'sending'
     else 'scheduled' end as status,
-  last.reason, coalesce(a.scheduled, 0) as attempts, coalesce(f.failures, 0) as failures, t.max_attempts, t.when_unknown,
+  case when last.run is null and t.scheduled_at > queues.clock() then 'it is to be sent at ' || t.scheduled_at else last.reason end as reason,
+  coalesce(a.scheduled, 0) as attempts, coalesce(f.failures, 0) as failures, t.max_attempts, t.retry_for, t.when_unknown,
   s.provider, s.provider_message_id, t.scheduled_at, t.created_at, t.created_by, t.namespace, coalesce(last.run, 0) as runs,
-  last.next_run_at, s.succeeded_at
+  coalesce(last.next_run_at, case when last.run is null then t.scheduled_at end) as next_run_at, s.succeeded_at,
+  s.send_email_task_id is null and coalesce(f.unknown, false) as outcome_unknown, d.report as delivery, d.reported_at as delivery_reported_at
 from comms.send_email_task t
-join comms.email_message m on m.message_id = t.message_id
+left join comms.email_message m on m.message_id = t.message_id
 left join comms.send_email_task_succeeded s on s.send_email_task_id = t.send_email_task_id
 left join lateral (
   select r.run, r.decision, r.reason, r.next_run_at, r.next_task_id from comms.send_email_task_supervised r
@@ -18,8 +20,12 @@ left join lateral (
   select pg_catalog.count(*)::integer as scheduled from comms.send_email_task_scheduled a
   where a.send_email_task_id = t.send_email_task_id) a on true
 left join lateral (
-  select pg_catalog.count(*)::integer as failures from comms.send_email_task_failed f
+  select pg_catalog.count(*)::integer as failures, pg_catalog.bool_or(f.outcome_unknown) as unknown from comms.send_email_task_failed f
   where f.send_email_task_id = t.send_email_task_id) f on true
+left join lateral (
+  select r.report, r.reported_at from comms.send_email_task_reported r
+  where r.send_email_task_id = t.send_email_task_id
+  order by pg_catalog.array_position(array['complained', 'bounced', 'delivered'], r.report) limit 1) d on true
 where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
 
 comment on view comms.send_email_status is 'Where every send of an e-mail stands, derived from its facts.';

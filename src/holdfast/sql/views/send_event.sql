@@ -18,6 +18,9 @@ from (
   select 'email', f.send_email_task_id, 'attempt_succeeded', f.succeeded_at, f.attempt, f.provider, null, t.namespace
   from comms.send_email_task_succeeded f join comms.send_email_task t on t.send_email_task_id = f.send_email_task_id
   union all
+  select 'email', f.send_email_task_id, 'reported_' || f.report, f.reported_at, null, f.reason, null, t.namespace
+  from comms.send_email_task_reported f join comms.send_email_task t on t.send_email_task_id = f.send_email_task_id
+  union all
   select 'sms', t.send_sms_task_id, 'asked', t.created_at, null, null, null, t.namespace
   from comms.send_sms_task t
   union all
@@ -31,7 +34,10 @@ from (
   from comms.send_sms_task_failed f join comms.send_sms_task t on t.send_sms_task_id = f.send_sms_task_id
   union all
   select 'sms', f.send_sms_task_id, 'attempt_succeeded', f.succeeded_at, f.attempt, f.provider, null, t.namespace
-  from comms.send_sms_task_succeeded f join comms.send_sms_task t on t.send_sms_task_id = f.send_sms_task_id) e
+  from comms.send_sms_task_succeeded f join comms.send_sms_task t on t.send_sms_task_id = f.send_sms_task_id
+  union all
+  select 'sms', f.send_sms_task_id, 'reported_' || f.report, f.reported_at, null, f.reason, null, t.namespace
+  from comms.send_sms_task_reported f join comms.send_sms_task t on t.send_sms_task_id = f.send_sms_task_id) e
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
 comment on view comms.send_event is 'The facts of every send on one time line: what was asked, decided, tried, and how it went.';

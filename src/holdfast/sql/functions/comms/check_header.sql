@@ -5,7 +5,7 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if name !~ '^[A-Za-z0-9-]{1,100}$' then
+  if name !~ '^[A-Za-z][A-Za-z0-9-]{0,75}$' then
     raise exception using errcode = 'QF400', message = format('headers: %s is not the name of a header', to_json(left(name, 100)));
   elsif lower(name) in ('to', 'cc', 'bcc', 'from', 'sender', 'reply-to', 'subject', 'date', 'message-id', 'mime-version',
     'content-type', 'content-transfer-encoding', 'content-disposition', 'received', 'return-path', 'dkim-signature')
@@ -14,7 +14,7 @@ begin
   elsif jsonb_typeof(value) <> 'string' then
     raise exception using errcode = 'QF400', message = format('headers: %s must be a string', name);
   end if;
-  perform comms.check_line('headers: ' || name, value #>> '{}', 998);
+  perform comms.check_line('headers: ' || name, value #>> '{}', 900);
 end
 $$;
 

@@ -1,8 +1,9 @@
--- Refuses a send that cannot be started: of a message that does not exist or of another namespace, or on terms that make no sense.
+-- Refuses a send that cannot be started: of a message that does not exist, was erased or is of another namespace, or on terms that make no sense.
+-- Locks: the content of the message, shared, so that it is not erased meanwhile.
 create or replace function comms.check_kickoff(
-  message_id bigint, channel text, scheduled_at timestamptz, max_attempts integer, when_unknown text)
+  message_id bigint, channel text, scheduled_at timestamptz, max_attempts integer, when_unknown text, retry_for interval)
 returns void
-language plpgsql stable
+language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
@@ -11,6 +12,8 @@ begin
     raise exception using errcode = 'QF400', message = 'max_attempts must be between 1 and 20';
   elsif when_unknown is null or when_unknown not in ('retry', 'stop') then
     raise exception using errcode = 'QF400', message = format('when_unknown %s is neither retry nor stop', coalesce(to_json(when_unknown)::text, 'null'));
+  elsif retry_for is null or retry_for not between interval '0' and interval '31 days' then
+    raise exception using errcode = 'QF400', message = 'retry_for must be between 0 and 31 days';
   end if;
   if scheduled_at is not null then
     perform queues.parse_time('scheduled_at', to_jsonb(scheduled_at) #>> '{}', queues.clock());
@@ -19,6 +22,13 @@ begin
   where m.message_id = check_kickoff.message_id and m.channel = check_kickoff.channel
     and (m.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_worker', 'member')
       or pg_has_role(session_user, 'holdfast_operator', 'member'));
+  if found then
+    if channel = 'email' then
+      perform from comms.email_message c where c.message_id = check_kickoff.message_id for key share;
+    else
+      perform from comms.sms_message c where c.message_id = check_kickoff.message_id for key share;
+    end if;
+  end if;
   if not found then
     raise exception using errcode = 'QF404', message = format('there is no %s message %s', channel, coalesce(message_id::text, 'null')),
       hint = format('Write one with comms.create_%s_message; a message of another namespace reads as if it did not exist.', channel);
@@ -26,5 +36,5 @@ begin
 end
 $$;
 
-comment on function comms.check_kickoff(bigint, text, timestamptz, integer, text) is
+comment on function comms.check_kickoff(bigint, text, timestamptz, integer, text, interval) is
   'Refuses a send that cannot be started.';

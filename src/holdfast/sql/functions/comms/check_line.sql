@@ -5,10 +5,11 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if value ~ '[\x01-\x1f\x7f]' then
-    raise exception using errcode = 'QF400', message = format('%s must not hold line breaks or control characters', field);
-  elsif octet_length(value) not between 1 and most then
+  -- The length first, so that nothing long is searched.
+  if octet_length(value) not between 1 and most then
     raise exception using errcode = 'QF400', message = format('%s must be between 1 and %s bytes long', field, most);
+  elsif value ~ '[\x01-\x1f\x7f]' then
+    raise exception using errcode = 'QF400', message = format('%s must not hold line breaks or control characters', field);
   end if;
 end
 $$;

@@ -1,4 +1,5 @@
--- Writes an e-mail down, in the caller's transaction, and answers its id; comms.kickoff_send_email_task sends it.
+-- Writes an e-mail down, in the caller's transaction, and returns its id; comms.kickoff_send_email_task sends it. Every part is bounded, so
+-- that what a client stores and what a worker loads for one message is about a mebibyte.
 -- For holdfast_client and holdfast_process. Locks: nothing.
 create or replace function comms.create_email_message(
   recipient text,
@@ -14,18 +15,26 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   _most_bytes constant integer := 1048576;
+  _most_headers constant integer := 50;
+  _most_header_bytes constant integer := 32768;
   _id bigint;
 begin
   perform comms.check_address('recipient', coalesce(recipient, ''));
-  perform comms.check_line('subject', coalesce(subject, ''), 998);
-  perform comms.check_line('sender', sender, 500);
-  perform comms.check_line('reply_to', reply_to, 500);
-  if text_body is null and html_body is null then
+  perform comms.check_line('subject', coalesce(subject, ''), 2000);
+  perform comms.check_line('sender', sender, 1000);
+  perform comms.check_line('reply_to', reply_to, 1000);
+  if char_length(subject) > 500 then
+    raise exception using errcode = 'QF413', message = format('subject has %s characters; it takes up to 500', char_length(subject));
+  elsif text_body is null and html_body is null then
     raise exception using errcode = 'QF400', message = 'an e-mail needs a text_body, an html_body or both';
   elsif coalesce(octet_length(text_body), 0) + coalesce(octet_length(html_body), 0) > _most_bytes then
     raise exception using errcode = 'QF413', message = format('an e-mail takes up to %s bytes of text_body and html_body', _most_bytes);
   elsif jsonb_typeof(headers) is distinct from 'object' then
     raise exception using errcode = 'QF400', message = 'headers must be an object';
+  elsif octet_length(headers::text) > _most_header_bytes then
+    raise exception using errcode = 'QF413', message = format('headers takes up to %s bytes in all', _most_header_bytes);
+  elsif (select count(*) from jsonb_object_keys(headers)) > _most_headers then
+    raise exception using errcode = 'QF413', message = format('headers takes up to %s fields', _most_headers);
   end if;
   perform comms.check_header(h.name, h.value) from jsonb_each(headers) h(name, value);
 
@@ -38,4 +47,4 @@ end
 $$;
 
 comment on function comms.create_email_message(text, text, text, text, text, text, jsonb) is
-  'Writes an e-mail down, in the caller''s transaction, and answers its id.';
+  'Writes an e-mail down, in the caller''s transaction, and returns its id.';

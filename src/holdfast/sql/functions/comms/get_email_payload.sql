@@ -1,4 +1,5 @@
--- The before-handler of an e-mail: what the provider shall send, or why nothing shall be sent. For holdfast_worker. Locks: nothing.
+-- The before-handler of an e-mail: what the provider shall send, or why nothing shall be sent. It is asked again before every call of the
+-- provider, because an attempt may wait in the queue until another one could deliver twice. For holdfast_worker. Locks: nothing.
 create or replace function comms.get_email_payload(payload jsonb)
 returns jsonb
 language plpgsql stable security definer
@@ -6,28 +7,38 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   _send comms.send_email_task;
+  _content comms.email_message;
   _attempt integer;
+  _unknown record;
+  _refusal text;
 begin
   select t.* into _send from comms.send_email_task t
   where t.send_email_task_id = comms.id_of(payload, 'send_email_task_id');
-  if not found then
-    return jsonb_build_object('success', false, 'validation_failure_message',
-      format('there is no send_email_task %s', coalesce(payload ->> 'send_email_task_id', 'null')));
-  elsif comms.has_send_email_task_succeeded(_send.send_email_task_id) or comms.has_send_email_task_ended(_send.send_email_task_id) then
-    return jsonb_build_object('success', false, 'validation_failure_message',
-      format('send_email_task %s has ended', _send.send_email_task_id));
-  end if;
+  select m.* into _content from comms.email_message m where m.message_id = _send.message_id;
   _attempt := comms.attempt_of(
     jsonb_build_object('original_payload', payload), comms.count_send_email_task_scheduled(_send.send_email_task_id));
-  if _attempt is null or comms.has_email_attempt_failed(_send.send_email_task_id, _attempt) then
-    return jsonb_build_object('success', false, 'validation_failure_message', format('attempt %s of send_email_task %s %s',
-      coalesce(_attempt::text, payload ->> 'attempt', 'null'), _send.send_email_task_id,
-      case when _attempt is null then 'was never scheduled' else 'has failed already' end));
+  _unknown := comms.unknown_send_email_task_outcome(_send.send_email_task_id);
+  _refusal := case
+    when _send.send_email_task_id is null then format('there is no send_email_task %s', coalesce(payload ->> 'send_email_task_id', 'null'))
+    when comms.has_send_email_task_succeeded(_send.send_email_task_id) or comms.has_send_email_task_ended(_send.send_email_task_id)
+      then format('send_email_task %s has ended', _send.send_email_task_id)
+    when _attempt is null
+      then format('attempt %s of send_email_task %s was never scheduled', coalesce(payload ->> 'attempt', 'null'), _send.send_email_task_id)
+    when comms.has_email_attempt_failed(_send.send_email_task_id, _attempt)
+      then format('attempt %s of send_email_task %s has failed already', _attempt, _send.send_email_task_id)
+    when _send.when_unknown = 'stop' and _unknown.may_be_delivered and queues.clock() > coalesce(_unknown.repeatable_until, '-infinity')
+      then format('send_email_task %s may have been delivered, the provider recognised its idempotency key until %s, and when_unknown is stop',
+        _send.send_email_task_id, _unknown.repeatable_until)
+    when _content.message_id is null then format('message %s was erased', _send.message_id)
+    end;
+  if _refusal is not null then
+    return jsonb_build_object('success', false, 'validation_failure_message', _refusal);
   end if;
-  return jsonb_build_object('success', true, 'payload', (
-    select jsonb_build_object('to', m.recipient, 'subject', m.subject, 'text', m.text_body, 'html', m.html_body,
-      'sender', m.sender, 'reply_to', m.reply_to, 'headers', m.headers, 'idempotency_key', _send.send_key)
-    from comms.email_message m where m.message_id = _send.message_id));
+  return jsonb_build_object('success', true, 'payload', jsonb_build_object(
+    'to', _content.recipient, 'subject', _content.subject, 'text', _content.text_body, 'html', _content.html_body,
+    'sender', _content.sender, 'reply_to', _content.reply_to, 'headers', _content.headers, 'idempotency_key', _send.send_key)
+    -- Another provider does not know the key.
+    || case when _send.when_unknown = 'stop' and _unknown.may_be_delivered then jsonb_build_object('only_provider', _unknown.provider) else '{}' end);
 end
 $$;
 

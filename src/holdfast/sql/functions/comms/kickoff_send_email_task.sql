@@ -1,10 +1,11 @@
--- Starts to send an e-mail, in the caller's transaction: the root of the process, and its supervisor for the time of the send. Answers the
--- id of the send. For holdfast_client, with its own messages, and holdfast_process. Locks: nothing.
+-- Starts to send an e-mail, in the caller's transaction: the root of the process, and its supervisor for the time of the send. Returns the
+-- id of the send. For holdfast_client, with its own messages, and holdfast_process. Locks: the content of the message, shared.
 create or replace function comms.kickoff_send_email_task(
   message_id bigint,
   scheduled_at timestamptz default null,
-  max_attempts integer default 2,
-  when_unknown text default 'retry')
+  max_attempts integer default 10,
+  when_unknown text default 'retry',
+  retry_for interval default '2 days')
 returns bigint
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -13,10 +14,10 @@ declare
   _now constant timestamptz := queues.clock();
   _id bigint;
 begin
-  perform comms.check_kickoff(message_id, 'email', scheduled_at, max_attempts, when_unknown);
+  perform comms.check_kickoff(message_id, 'email', scheduled_at, max_attempts, when_unknown, retry_for);
   scheduled_at := coalesce(scheduled_at, _now);
-  insert into comms.send_email_task (message_id, created_at, created_by, namespace, scheduled_at, max_attempts, when_unknown, send_key)
-  values (message_id, _now, session_user, queues.namespace(), scheduled_at, max_attempts, when_unknown, gen_random_uuid())
+  insert into comms.send_email_task (message_id, created_at, created_by, namespace, scheduled_at, max_attempts, retry_for, when_unknown, send_key)
+  values (message_id, _now, session_user, queues.namespace(), scheduled_at, max_attempts, retry_for, when_unknown, gen_random_uuid())
   returning send_email_task_id into _id;
   perform queues.enqueue('comms.send_email_supervisor', run_at => scheduled_at, max_attempts => 25, payload => jsonb_build_object(
     'task_type', 'db_function', 'db_function', 'comms.send_email_supervisor', 'send_email_task_id', _id));
@@ -24,5 +25,5 @@ begin
 end
 $$;
 
-comment on function comms.kickoff_send_email_task(bigint, timestamptz, integer, text) is
-  'Starts to send an e-mail, in the caller''s transaction, and answers the id of the send.';
+comment on function comms.kickoff_send_email_task(bigint, timestamptz, integer, text, interval) is
+  'Starts to send an e-mail, in the caller''s transaction, and returns the id of the send.';

@@ -1,5 +1,5 @@
--- The error-handler of an e-mail: records the fact and nudges the supervisor. Repeating it changes nothing. For holdfast_worker.
--- Locks: the row of comms.send_email_task, then the ready row of the supervisor.
+-- The error-handler of an e-mail: records the fact, with the time of the next attempt, and nudges the supervisor to schedule it. Repeating it
+-- changes nothing. For holdfast_worker. Locks: the row of comms.send_email_task, then the ready row of the supervisor.
 create or replace function comms.record_email_failure(payload jsonb)
 returns jsonb
 language plpgsql volatile security definer
@@ -20,15 +20,17 @@ begin
       format('attempt %s of send_email_task %s is recorded as succeeded', _attempt, _id));
   end if;
   insert into comms.send_email_task_failed (
-    send_email_task_id, attempt, failed_at, kind, message, permanent, outcome_unknown, retry_at, detail)
+    send_email_task_id, attempt, failed_at, kind, message, permanent, outcome_unknown, repeatable_until, retry_at, detail)
   values (_id, _attempt, _now, coalesce(_error ->> 'kind', 'unknown'), coalesce(_error ->> 'message', 'no message'),
     coalesce(_error -> 'permanent' = 'true', false), coalesce(_error -> 'outcome_unknown' = 'true', false),
-    comms.retry_at(_error, _now), _error)
+    comms.repeatable_until(_error, comms.first_send_email_task_scheduled(_id)), comms.retry_at(_error, _attempt, _now), _error)
   on conflict on constraint one_failure_per_email_attempt do nothing;
-  perform queues.nudge(comms.waiting_send_email_supervisor(_id));
+  if found then
+    perform queues.nudge(comms.waiting_send_email_supervisor(_id));
+  end if;
   return jsonb_build_object('success', true);
 end
 $$;
 
 comment on function comms.record_email_failure(jsonb) is
-  'The error-handler of an e-mail: records the fact and nudges the supervisor.';
+  'The error-handler of an e-mail: records the fact, with the time of the next attempt, and nudges the supervisor.';

@@ -1,14 +1,14 @@
--- How the attempt before this one ended: the last error of a task that the worker holds, or null. What may have happened outside the database
--- has to be known before it is done again. For holdfast_worker. Locks: nothing.
+-- How the attempt before this one ended: the last error of a task that the worker holds, or null, and how long ago the first attempt was claimed
+-- that went wrong. What may have happened outside the database has to be known before it is done again. For holdfast_worker. Locks: nothing.
 create or replace function queues.last_error(worker_id text, task_id uuid, token bigint)
 returns table (kind text, recovered boolean, detail jsonb, age interval)
 language sql stable security definer rows 1
 set search_path = pg_catalog, pg_temp
 as $$
-  select e.kind, e.recovered, e.detail, queues.clock() - e.claimed_at
+  select e.kind, e.recovered, e.detail, queues.clock() - (select min(f.claimed_at) from queues.error f where f.task_id = l.task_id)
   from queues.lease l
   cross join lateral (
-    select e.kind, e.recovered, e.detail, e.claimed_at from queues.error e
+    select e.kind, e.recovered, e.detail from queues.error e
     where e.task_id = l.task_id order by e.error_id desc limit 1) e
   where l.task_id = last_error.task_id and l.token = last_error.token and l.worker_id = last_error.worker_id
 $$;

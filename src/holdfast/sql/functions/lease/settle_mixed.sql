@@ -9,6 +9,7 @@ as $$
 declare
   _parked uuid[];
   _dead uuid[];
+  _unsent uuid[];
 begin
   with given as materialized (
     select r.n::integer as n, r.task_id, r.token, r.status, queues.storable(r.result) as result,
@@ -56,14 +57,18 @@ begin
     from settled s where s.status = 'snooze')
   select array_agg(s.task_id order by s.n), array_agg(s.n order by s.n),
     array_agg(s.task_id) filter (where s.ending is null and s.deleted),
-    array_agg(s.task_id) filter (where s.ending = 'dead_letter')
-  into accepted, places, _parked, _dead from settled s;
+    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' is distinct from 'false'),
+    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' = 'false')
+  into accepted, places, _parked, _dead, _unsent from settled s;
 
   if _parked is not null then
     perform queues.park(_parked);
   end if;
   if _dead is not null then
     perform queues.tell_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end', false, true, now);
+  end if;
+  if _unsent is not null then  -- the worker knows that the provider was not called
+    perform queues.tell_error_handlers(_unsent, null, null, false, false, now);
   end if;
 end
 $$;

@@ -23,7 +23,8 @@ begin
   for _table in
     select c.relname from pg_catalog.pg_class c
     where c.relnamespace = 'comms'::pg_catalog.regnamespace and c.relkind = 'r'
-      and (c.relname in ('message', 'email_message', 'sms_message') or c.relname ~ '^send_(email|sms)_task(_scheduled|_failed|_succeeded|_supervised)?$')
+      and (c.relname in ('message', 'message_erased')
+        or c.relname ~ '^send_(email|sms)_task(_scheduled|_failed|_succeeded|_reported|_supervised)?$')
       and not exists (select from pg_catalog.pg_trigger t where t.tgrelid = c.oid and t.tgname = 'append_only')
   loop
     execute pg_catalog.format(

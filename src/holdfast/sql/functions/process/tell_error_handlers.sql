@@ -1,6 +1,7 @@
 -- Has the error-handlers of tasks called that ended without a word of their worker: the supervisor that waits for such a task has to hear of
 -- it. Each becomes a task of its own, which runs the handler and is tried until it is heard. For e-mail and text messages only: who
--- enqueued them had the authority to name a function. Behind sweep, finish and cancel; nobody else may call it. Locks: nothing.
+-- enqueued them had the authority to name a function. Without a kind, it is that of the task's last error, with its message.
+-- Behind sweep, finish and cancel; nobody else may call it. Locks: nothing.
 create or replace function queues.tell_error_handlers(
   task_ids uuid[], kind text, message text, permanent boolean, outcome_unknown boolean, now timestamptz)
 returns void
@@ -14,12 +15,17 @@ declare
   _payload jsonb;
 begin
   for _ended in
-    select t.task_id, t.type, t.queue, t.priority, t.payload, t.enqueued_by, t.namespace, t.metadata from queues.task t
+    select t.task_id, t.type, t.queue, t.priority, t.payload, t.enqueued_by, t.namespace, t.metadata, e.kind, e.message
+    from queues.task t
+    left join lateral (
+      select e.kind, e.message from queues.error e where e.task_id = t.task_id and tell_error_handlers.kind is null
+      order by e.error_id desc limit 1) e on true
     where t.task_id = any (task_ids) and t.executor in ('email', 'sms') and jsonb_typeof(t.payload -> 'error_handler') = 'string'
   loop
     _task_id := queues.new_task_id();
     _payload := jsonb_build_object('task_type', 'db_function', 'db_function', _ended.payload -> 'error_handler',
-      'original_payload', _ended.payload, 'error', jsonb_build_object('kind', kind, 'message', message, 'permanent', permanent,
+      'original_payload', _ended.payload, 'error', jsonb_build_object('kind', coalesce(kind, _ended.kind),
+        'message', coalesce(message, _ended.message), 'permanent', permanent,
         'outcome_unknown', outcome_unknown, 'task_id', _ended.task_id));
     -- Not by enqueue, whose limits a payload may pass that has another one within: what sweeps must not fail.
     insert into queues.task (

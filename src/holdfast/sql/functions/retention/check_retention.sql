@@ -5,9 +5,9 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if status is null or status not in ('succeeded', 'failed', 'dead_letter', 'cancelled', 'deleted', 'history') then
+  if status is null or status not in ('succeeded', 'failed', 'dead_letter', 'cancelled', 'deleted', 'history', 'messages') then
     raise exception using errcode = 'QF400', message = format('retention has no status %s', coalesce(to_json(status)::text, 'null')),
-      hint = 'It has: succeeded, failed, dead_letter, cancelled, deleted, history.';
+      hint = 'It has: succeeded, failed, dead_letter, cancelled, deleted, history, messages.';
   end if;
 end
 $$;

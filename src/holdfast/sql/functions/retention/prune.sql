@@ -1,7 +1,7 @@
 -- Removes tasks that ended with this status, or were soft-deleted (deleted), and that the policy no longer keeps, with everything that belongs to
--- them; or what else is remembered (history). Looks at a bounded number of rows, the oldest first, past the given one, and says where to go on: null
--- at the end. Never removes what waits or runs. A dry run only counts. Any number may call it at once. For holdfast_worker and holdfast_operator.
--- Locks: outcomes, then deletions, then keys, never waiting for one.
+-- them; or what else is remembered (history), or the content of messages (messages). Looks at a bounded number of rows, the oldest first, past
+-- the given one, and says where to go on: null at the end. Never removes what waits or runs. A dry run only counts. Any number may call it at once. For holdfast_worker and holdfast_operator.
+-- Locks: outcomes, then deletions, then keys, or contents of messages, never waiting for one.
 create or replace function queues.prune(
   status text, max_tasks integer default 1000, past uuid default null, dry_run boolean default false)
 returns table (pruned integer, examined integer, next uuid)
@@ -26,6 +26,10 @@ begin
   if status = 'history' then
     examined := queues.prune_history(max_tasks, dry_run, _now);
     pruned := examined;
+    return next;
+    return;
+  elsif status = 'messages' then
+    select m.pruned, m.examined, m.next into pruned, examined, next from comms.prune_messages(max_tasks, past, dry_run, _now) m;
     return next;
     return;
   end if;

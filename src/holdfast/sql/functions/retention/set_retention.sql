@@ -1,5 +1,6 @@
 -- Says how long tasks are kept that ended with this status, or were soft-deleted (deleted), and whose types begin so; null is for ever. Of several
--- prefixes that fit, the longest decides. History is what is remembered of queues and lost workers; it has no types.
+-- prefixes that fit, the longest decides. History is what is remembered of queues and lost workers, messages is the content of e-mail and text
+-- messages; these have no types.
 -- For holdfast_operator. Locks: the policy's row.
 create or replace function queues.set_retention(status text, keep interval, type_prefix text default '')
 returns void
@@ -9,8 +10,8 @@ as $$
 #variable_conflict use_column
 begin
   perform queues.check_retention(status);
-  if type_prefix is null or length(type_prefix) > 200 or status = 'history' and type_prefix <> '' then
-    raise exception using errcode = 'QF400', message = case when status = 'history' then 'history has no types, and so no type_prefix'
+  if type_prefix is null or length(type_prefix) > 200 or status in ('history', 'messages') and type_prefix <> '' then
+    raise exception using errcode = 'QF400', message = case when status in ('history', 'messages') then format('%s has no types, and so no type_prefix', status)
       else 'type_prefix must be text of at most 200 characters' end;
   elsif keep not between interval '1 minute' and interval '1000 years' then
     raise exception using errcode = 'QF400', message = 'keep must be at least 1 minute',

@@ -1,0 +1,13 @@
+-- A fact: how many runs of the supervisor have waited for the attempt that was scheduled last.
+create or replace function comms.count_send_sms_task_waits(send_sms_task_id bigint)
+returns integer
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select count(*)::integer from comms.send_sms_task_supervised s
+  where s.send_sms_task_id = count_send_sms_task_waits.send_sms_task_id and s.decision = 'wait' and s.run > coalesce((
+    select max(a.run) from comms.send_sms_task_supervised a
+    where a.send_sms_task_id = count_send_sms_task_waits.send_sms_task_id and a.decision = 'attempt'), 0)
+$$;
+
+comment on function comms.count_send_sms_task_waits(bigint) is 'how many runs of the supervisor have waited for the last attempt.';

@@ -1,0 +1,39 @@
+-- Removes what was written to a recipient: the content of messages, up to so many of each channel, copies in the mailbox and counts for caps.
+-- Returns how many messages that were, so that the caller repeats it until there are none. The facts of a send stay, without the address and the
+-- text; a send that has not ended yet fails. Records login and reason. For holdfast_operator. Locks: the contents by message_id, then the rest.
+create or replace function comms.erase_messages(recipient text, reason text, max_messages integer default 1000)
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _emails bigint[];
+  _texts bigint[];
+  _copies integer;
+begin
+  if coalesce(recipient, '') = '' then
+    raise exception using errcode = 'QF400', message = 'recipient must not be empty', hint = 'Give an e-mail address, or a number such as +4915112345678.';
+  elsif coalesce(btrim(reason), '') = '' then
+    raise exception using errcode = 'QF400', message = 'reason must not be empty', hint = 'It is recorded: say why, and do not repeat the address.';
+  elsif max_messages is null or max_messages not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_messages must be between 1 and 10000';
+  end if;
+  _emails := array(
+    select c.message_id from comms.email_message c where lower(c.recipient) = lower(erase_messages.recipient)
+    order by c.message_id limit max_messages for update);
+  _texts := array(
+    select c.message_id from comms.sms_message c where c.recipient = erase_messages.recipient
+    order by c.message_id limit max_messages for update);
+  delete from comms.mailbox_message m where m.mailbox_message_id in (
+    select old.mailbox_message_id from comms.mailbox_message old where lower(old.recipient) = lower(erase_messages.recipient)
+    order by old.mailbox_message_id limit max_messages for update);
+  get diagnostics _copies = row_count;
+  delete from comms.send_count k where k.scope = 'recipient' and k.subject = lower(erase_messages.recipient);
+  return _copies + comms.remove_content(_emails || _texts, queues.actor(), left(reason, 2000), queues.clock());
+end
+$$;
+
+comment on function comms.erase_messages(text, text, integer) is
+  'Removes what was written to a recipient: the content of messages, copies in the mailbox and counts for caps; records login and reason.';

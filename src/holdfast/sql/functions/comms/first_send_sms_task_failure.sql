@@ -1,0 +1,11 @@
+-- A fact: when the first attempt failed, or null.
+create or replace function comms.first_send_sms_task_failure(send_sms_task_id bigint)
+returns timestamptz
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select f.failed_at from comms.send_sms_task_failed f
+  where f.send_sms_task_id = first_send_sms_task_failure.send_sms_task_id order by f.attempt limit 1
+$$;
+
+comment on function comms.first_send_sms_task_failure(bigint) is 'when the first attempt failed, or null.';

@@ -1,0 +1,13 @@
+-- Until when another attempt of a send cannot deliver twice, or null if it could at once. The key of a send may have been used since its first
+-- attempt was scheduled; the provider recognises it for as long as the error says.
+create or replace function comms.repeatable_until(error jsonb, first_scheduled_at timestamptz)
+returns timestamptz
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select first_scheduled_at + interval '1 second' * case when jsonb_typeof(error -> 'key_seconds') = 'number'
+    and error -> 'outcome_unknown' = 'true' then least(366 * 86400, greatest(0, (error ->> 'key_seconds')::numeric)) end
+$$;
+
+comment on function comms.repeatable_until(jsonb, timestamptz) is
+  'Until when another attempt of a send cannot deliver twice, or null if it could at once.';
