@@ -54,6 +54,7 @@ begin
   end if;
   insert into comms.send_sms_task_supervised (send_sms_task_id, run, supervised_at, decision, reason, next_run_at, next_task_id)
   values (_id, _run, _now, _decision, _reason, _next_run_at, _next_task_id);
+  perform queues.note_supervision('comms.send_sms', _id, _next_task_id, _next_run_at, _decision, _reason);
   return jsonb_build_object('success', true, 'payload', jsonb_build_object(
     'run', _run, 'decision', _decision, 'reason', _reason, 'next_run_at', _next_run_at));
 end
