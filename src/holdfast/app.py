@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.client import Address, Client, Progress, with_trace
+from holdfast.client.process import ProcessHandle
 from holdfast.engine import Statement
 from holdfast.engine.outbox import emit
 from holdfast.errors import InvalidArgument, InvalidHandler
@@ -246,6 +247,10 @@ class App:
 
         given = self.settings.model_dump(exclude_unset=True)
         return run(self, settings=Settings.load(**given | options))
+
+    def process(self, process: str, process_id: int) -> ProcessHandle:
+        """The business process that a kickoff has begun: `app.process("shipping", 7)`."""
+        return ProcessHandle(process, process_id, self)
 
     def connect(self) -> Client:
         """The connections of this process. A fork gets its own: sharing one would mix up their answers."""

@@ -18,6 +18,7 @@ from holdfast.engine import lease as _lease
 from holdfast.engine import limit as _limit
 from holdfast.engine import mail as _mail
 from holdfast.engine import outbox as _outbox
+from holdfast.engine import process as _process
 from holdfast.engine import retention as _retention
 from holdfast.engine import schedule as _schedule
 from holdfast.engine import task as _task
@@ -199,6 +200,16 @@ class Engine:
     send_sms = _method(_mail.send_sms)
     send_status = _method(_mail.send_status)
 
+    registered_processes = _method(_process.registered_processes)
+    process_status = _method(_process.process_status)
+    process_looks = _method(_process.process_looks)
+    watch_processes = _method(_process.watch_processes)
+    cancel_process = _method(_process.cancel_process)
+    record_process_files = _method(_process.record_process_files)
+    find_orphans = _method(_process.find_orphans)
+    processes_to_repair = _method(_process.processes_to_repair)
+    prune_processes = _method(_process.prune_processes)
+
     create_token = _method(_access.create_token)
     revoke_token = _method(_access.revoke_token)
     check_token = _method(_access.check_token)
@@ -354,6 +365,16 @@ class AsyncEngine:
     limit_status = _async_method(_limit.limit_status)
     tidy_slots = _async_method(_limit.tidy_slots)
     tidy_lanes = _async_method(_limit.tidy_lanes)
+
+    registered_processes = _async_method(_process.registered_processes)
+    process_status = _async_method(_process.process_status)
+    process_looks = _async_method(_process.process_looks)
+    watch_processes = _async_method(_process.watch_processes)
+    cancel_process = _async_method(_process.cancel_process)
+    record_process_files = _async_method(_process.record_process_files)
+    find_orphans = _async_method(_process.find_orphans)
+    processes_to_repair = _async_method(_process.processes_to_repair)
+    prune_processes = _async_method(_process.prune_processes)
 
     create_token = _async_method(_access.create_token)
     revoke_token = _async_method(_access.revoke_token)

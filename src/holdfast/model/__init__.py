@@ -17,6 +17,7 @@ from holdfast.model.outbox import (
     Subscription,
     TailedEvent,
 )
+from holdfast.model.process import ProcessLook, ProcessStatus, RegisteredProcess, wait_key
 from holdfast.model.retention import Prunable, Pruned, RetentionPolicy
 from holdfast.model.schedule import (
     CATCH_UPS,
@@ -85,11 +86,14 @@ __all__ = [
     "NewTask",
     "OutboxStatus",
     "Overlap",
+    "ProcessLook",
+    "ProcessStatus",
     "Provenance",
     "Prunable",
     "Pruned",
     "QueueStatus",
     "RawJson",
+    "RegisteredProcess",
     "Result",
     "ResultStatus",
     "RetentionPolicy",
@@ -115,4 +119,5 @@ __all__ = [
     "VerdictWord",
     "Watched",
     "WorkerStatus",
+    "wait_key",
 ]
