@@ -85,7 +85,7 @@ async def page() -> Response:
 
 @web.post("/logins")
 async def begin_login(email: Annotated[str, Form()], tx: Transaction) -> dict[str, str]:
-    """The code goes out if this transaction is committed, and not otherwise. The page waits at `wait` for it."""
+    """The code goes out if this transaction is committed, and the page waits for that at `wait`."""
     code = f"{secrets.randbelow(1_000_000):06}"
     login_id = uuid4()
     try:

@@ -34,8 +34,8 @@ def loans(tx: Connection) -> Connection:
                 language sql {PINNED} as 'select reason'""".encode()
         )
         tx.execute(
-            f"""create function loans.loans_history(loans_task_id bigint) returns table (at timestamptz, what text,
-                reason text, task_id uuid) language sql {PINNED}
+            f"""create function loans.loans_history(loans_task_id bigint) returns table (
+                at timestamptz, what text, reason text, task_id uuid) language sql {PINNED}
                 as 'select null::timestamptz, null::text, null::text, null::uuid'""".encode()
         )
         tx.execute("revoke execute on all functions in schema loans from public")
@@ -128,7 +128,8 @@ def test_what_is_noted_must_be_a_task_of_its_supervisor_and_cannot_be_taken_back
     _register(loans, "loans_owner")
     task = value(
         loans,
-        """select queues.enqueue('loans.x', '{"task_type": "db_function", "db_function": "loans.loans_supervisor"}')""",
+        """select queues.enqueue(
+             'loans.x', '{"task_type": "db_function", "db_function": "loans.loans_supervisor"}')""",
     )
     other = value(
         loans,

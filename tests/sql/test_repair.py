@@ -1,4 +1,4 @@
-"""A process that has lost its supervisor is found, named by health and repaired; one that was cancelled is not."""
+"""A process without a supervisor is found, named by health and repaired; one that was cancelled is not."""
 
 from typing import Any
 
