@@ -45,7 +45,8 @@ TRIGGERS = """
 # Unique ones that hold at every moment, over columns that are never null.
 INDEXES = """
   select i.table, i.condition, i.columns from (
-    select c.relname::text as table, pg_catalog.pg_get_expr(i.indpred, i.indrelid) as condition, i.indnkeyatts,
+    select c.relname::text as table, i.indnkeyatts,
+      pg_catalog.pg_get_expr(i.indpred, i.indrelid) as condition,
       array(
         select a.attname::text from pg_catalog.unnest(i.indkey::int2[]) with ordinality k(number, place)
         join pg_catalog.pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.number and a.attnotnull

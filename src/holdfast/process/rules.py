@@ -242,7 +242,7 @@ class Schema:
     def _check_right(self, row: Row) -> Iterator[Finding]:
         kind, name, grantee = row["kind"], row["signature"], row["grantee"]
         what = f"{row['privilege']} ({row['columns']})" if row["columns"] else row["privilege"]
-        on = {"column": "", "view": ""}.get(kind, f"{kind} ")
+        on = "" if kind in ("table", "column", "view") else f"{kind} "
         fix = f"revoke {'all' if kind in ('table', 'sequence') else what} on {on}{name} from {grantee}"
         if kind in ("table", "sequence", "column"):
             yield self._finding(name, "nobody touches tables", fix)
@@ -271,7 +271,12 @@ class Schema:
         if row["grantee"] == "PUBLIC":
             yield self._finding(row["signature"], "PUBLIC may execute nothing", fix)
         elif row["grantee"] == _WORKER:
-            if not self.process.shares_schema and not (function["takes_jsonb"] and function["definer"]):
+            if function["takes_jsonb"] and not function["definer"]:
+                fix = f"alter function {row['signature']} security definer"
+                yield self._finding(
+                    row["signature"], "functions that a worker calls are security definer", fix
+                )
+            elif not self.process.shares_schema and not function["takes_jsonb"]:
                 yield self._finding(row["signature"], "workers call nothing but handlers", fix)
         elif function["takes_jsonb"] and function["definer"]:
             yield self._finding(row["signature"], "nobody but workers calls supervisors and handlers", fix)
