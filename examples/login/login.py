@@ -2,6 +2,7 @@
 
 Run it so, in this directory:
 
+    export HOLDFAST_WEB_SECRET=$(openssl rand -hex 32) HOLDFAST_WEB_URL=http://127.0.0.1:8000/holdfast
     holdfast worker login:tasks
     uvicorn login:web
     holdfast mailbox list                  # unless HOLDFAST_EMAIL_PROVIDER says otherwise
@@ -25,6 +26,7 @@ from sqlalchemy.types import DateTime
 
 from holdfast import App, comms
 from holdfast.errors import InvalidArgument
+from holdfast.http import create_app
 from holdfast.settings import Settings
 
 HERE = Path(__file__).parent
@@ -32,6 +34,7 @@ VALID = timedelta(minutes=10)
 MOST_GUESSES = 5
 
 tasks = App(settings=Settings.load(templates=HERE / "templates"))
+house = create_app(tasks)
 
 
 class Base(DeclarativeBase):
@@ -46,7 +49,6 @@ class Login(Base):
     email: Mapped[str]
     code_hash: Mapped[str]
     guesses: Mapped[int] = mapped_column(default=0)
-    send_id: Mapped[int]
     created_at: Mapped[datetime] = mapped_column(DateTime(timezone=True), server_default=func.now())
     session_hash: Mapped[str | None] = mapped_column(unique=True)
 
@@ -57,12 +59,15 @@ async def lifespan(web: FastAPI) -> AsyncIterator[None]:
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.create_all)
     web.state.sessions = async_sessionmaker(engine)
-    yield
+    # A server runs the lifespan of the outer application only.
+    async with house.router.lifespan_context(house):
+        yield
     await engine.dispose()
     tasks.close()
 
 
 web = FastAPI(lifespan=lifespan)
+web.mount("/holdfast", house)
 
 
 async def open_transaction(request: Request) -> AsyncIterator[AsyncSession]:
@@ -79,8 +84,8 @@ async def page() -> Response:
 
 
 @web.post("/logins")
-async def begin_login(email: Annotated[str, Form()], tx: Transaction) -> UUID:
-    """The code goes out if this transaction is committed, and not otherwise."""
+async def begin_login(email: Annotated[str, Form()], tx: Transaction) -> dict[str, str]:
+    """The code goes out if this transaction is committed, and the page waits for that at `wait`."""
     code = f"{secrets.randbelow(1_000_000):06}"
     login_id = uuid4()
     try:
@@ -93,22 +98,8 @@ async def begin_login(email: Annotated[str, Form()], tx: Transaction) -> UUID:
         )
     except InvalidArgument as error:
         raise HTTPException(422, error.message) from error
-    tx.add(Login(id=login_id, email=email, code_hash=_hash(f"{login_id}{code}"), send_id=mail.send_id))
-    return login_id
-
-
-@web.get("/logins/{login_id}/mail")
-async def wait_for_mail(login_id: UUID, request: Request) -> str:
-    """Answers when the provider has taken the mail over, or when there is no hope."""
-    async with request.app.state.sessions() as session:
-        login = await session.get(Login, login_id)
-    if login is None:
-        raise HTTPException(404)
-    try:
-        status = await comms.find_email(login.send_id, app=tasks).await_end(timeout=25)
-    except TimeoutError:
-        return "waiting"
-    return "sent" if status.status == "succeeded" else "failed"
+    tx.add(Login(id=login_id, email=email, code_hash=_hash(f"{login_id}{code}")))
+    return {"login": str(login_id), "wait": mail.wait_url(ttl=VALID)}
 
 
 @web.post("/logins/{login_id}/code")

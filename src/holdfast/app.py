@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType, MappingProxyType
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.client import Address, Client, Progress, with_trace
+from holdfast.client.process import ProcessHandle
 from holdfast.engine import Statement
 from holdfast.engine.outbox import emit
 from holdfast.errors import InvalidArgument, InvalidHandler
@@ -247,7 +248,14 @@ class App:
         from holdfast.worker import run  # noqa: PLC0415 - whoever only enqueues need not load it
 
         given = self.settings.model_dump(exclude_unset=True)
-        return run(self, settings=Settings.load(**given | options))
+        elsewhere = options.get("database_url")
+        # What the handlers themselves ask the app for is in the same database.
+        with self.at(elsewhere) if elsewhere else nullcontext():
+            return run(self, settings=Settings.load(**given | options))
+
+    def process(self, process: str, process_id: int) -> ProcessHandle:
+        """The business process that a kickoff has begun: `app.process("shipping", 7)`."""
+        return ProcessHandle(process, process_id, self)
 
     def connect(self) -> Client:
         """The connections of this process. A fork gets its own: sharing one would mix up their answers."""

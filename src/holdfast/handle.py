@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.client import Client
+from holdfast.client.span import WAIT_TTL, seconds
 from holdfast.engine.documents import load_json
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound
 from holdfast.handler import Handler
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-
-WAIT_TTL = timedelta(minutes=15)
 
 
 class Home(Protocol):
@@ -125,16 +124,6 @@ def check_moment(
             raise InvalidArgument("give run_at or delay")
         return None
     return seconds("delay", delay)
-
-
-def seconds(name: str, given: object) -> timedelta:
-    try:
-        span = given if isinstance(given, timedelta) else timedelta(seconds=given)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidArgument(f"{name} takes seconds or a timedelta, not {given!r}") from None
-    if span < timedelta(0):
-        raise InvalidArgument(f"{name} must not be negative, and {given!r} is")
-    return span
 
 
 def _failed(end: TaskEnd, errors: list[TaskError]) -> TaskFailed:

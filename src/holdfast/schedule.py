@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
+from holdfast.client.span import seconds
 from holdfast.errors import InvalidArgument, InvalidHandler
-from holdfast.handle import seconds
 from holdfast.model import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, NewTask, Overlap
 from holdfast.recurrence import Cron, Every
 from holdfast.task import Task

@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     )
     worker_queues: Names = Field(
         default=(),
-        description="Queues that the worker serves, separated by commas. Without queues and prefixes: those of its tasks.",
+        description="Queues that the worker serves, separated by commas. By default those of its tasks.",
     )
     worker_type_prefixes: Names = Field(
         default=(),

@@ -9,8 +9,9 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from holdfast.client import Progress, with_trace
+from holdfast.client.span import seconds
 from holdfast.errors import InvalidArgument
-from holdfast.handle import Handle, Home, check_moment, seconds
+from holdfast.handle import Handle, Home, check_moment
 from holdfast.handler import Handler
 from holdfast.model import Enqueued, NewTask, RawJson
 

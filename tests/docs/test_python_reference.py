@@ -7,6 +7,7 @@ import pytest
 
 import holdfast
 from holdfast import comms
+from holdfast.client.process import ProcessHandle
 from holdfast.comms.send import EmailContent, SmsContent
 from support.documents import DOCS, rows, sections
 
@@ -61,6 +62,11 @@ def test_every_option_of_enqueue_is_described() -> None:
 def test_every_member_of_a_handle_is_described() -> None:
     listed = described("Handle")
     assert members(holdfast.Handle) - {f"a{name}" for name in listed} == listed
+
+
+def test_every_member_of_a_process_handle_is_described() -> None:
+    listed = described("ProcessHandle")
+    assert members(ProcessHandle) - {f"a{name}" for name in listed} == listed
 
 
 def test_every_name_of_comms_is_described() -> None:

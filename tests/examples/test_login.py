@@ -1,5 +1,6 @@
 """examples/login: log in with a mailed code."""
 
+import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -7,7 +8,7 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from httpx import ASGITransport, AsyncClient
@@ -25,6 +26,8 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "login"
 def login(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The example, imported anew for this test's database."""
     monkeypatch.setenv("DATABASE_URL", db.dsn)
+    monkeypatch.setenv("HOLDFAST_WEB_SECRET", "s" * 32)
+    monkeypatch.setenv("HOLDFAST_WEB_URL", "http://127.0.0.1/holdfast")
     monkeypatch.syspath_prepend(EXAMPLE)
     yield import_module("login")
     sys.modules.pop("login").tasks.close()
@@ -32,15 +35,22 @@ def login(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 @asynccontextmanager
 async def visitor(login: Any) -> AsyncIterator[AsyncClient]:
-    client = AsyncClient(transport=ASGITransport(login.web), base_url="http://shop")
+    client = AsyncClient(transport=ASGITransport(login.web), base_url="http://127.0.0.1", timeout=60)
     async with login.lifespan(login.web), client:
         yield client
 
 
-async def ask(client: AsyncClient, email: str = "ada@example.com") -> str:
+async def ask(client: AsyncClient, email: str = "ada@example.com") -> tuple[str, str]:
+    """The login, and where to wait for its mail."""
     asked = await client.post("/logins", data={"email": email})
     assert asked.status_code == 200, asked.text
-    return str(asked.json())
+    return asked.json()["login"], asked.json()["wait"]
+
+
+async def mailed(client: AsyncClient, wait: str) -> str:
+    answer = await client.get(wait, params={**parse_qs(urlsplit(wait).query), "timeout": "60"})
+    assert answer.status_code == 200, answer.text
+    return str(answer.json()["status"])
 
 
 def mailed_code(db: Database) -> str:
@@ -61,8 +71,8 @@ async def test_somebody_logs_in_with_the_mailed_code(db: Database, login: Any) -
         async with visitor(login) as client:
             assert "Send me a code" in (await client.get("/")).text
             assert (await client.get("/me")).status_code == 401
-            begun = await ask(client)
-            assert (await client.get(f"/logins/{begun}/mail")).json() == "sent"
+            begun, wait = await ask(client)
+            assert await mailed(client, wait) == "succeeded"
             code = mailed_code(db)
             wrong = await client.post(f"/logins/{begun}/code", data={"code": other(code)})
             assert (wrong.status_code, wrong.json()) == (403, {"detail": "that is not the code"})
@@ -85,8 +95,8 @@ async def test_a_provider_that_fails_at_first_is_asked_again(
         login.tasks, db.dsn, worker_queues="comms", email_sender="Shop <shop@example.com>", **options
     ):
         async with visitor(login) as client:
-            begun = await ask(client)
-            assert (await client.get(f"/logins/{begun}/mail")).json() == "sent"
+            _, wait = await ask(client)
+            assert await mailed(client, wait) == "succeeded"
     assert [one.email["to"] for one in resend.delivered] == [["ada@example.com"]]
     assert len(resend.requests) == 2
 
@@ -97,8 +107,8 @@ async def test_a_mail_that_nobody_takes_is_told(db: Database, login: Any, resend
         login.tasks, db.dsn, worker_queues="comms", email_sender="shop@elsewhere.example", **options
     ):
         async with visitor(login) as client:
-            begun = await ask(client)
-            assert (await client.get(f"/logins/{begun}/mail")).json() == "failed"
+            _, wait = await ask(client)
+            assert await mailed(client, wait) == "failed"
     assert resend.delivered == []
 
 
@@ -123,7 +133,7 @@ async def test_a_login_that_fails_sends_no_mail(
 
 async def test_a_code_is_good_for_a_few_guesses(db: Database, login: Any) -> None:
     async with visitor(login) as client:
-        begun = await ask(client)
+        begun, _ = await ask(client)
         [mail] = rows(db.connect(), "select text_body from comms.email_message")
         [code] = re.findall(r"\b\d{6}\b", mail["text_body"])
         answers = [
@@ -139,7 +149,7 @@ async def test_a_code_is_good_for_a_few_guesses(db: Database, login: Any) -> Non
 @pytest.mark.full
 async def test_a_code_is_good_for_some_minutes(db: Database, login: Any) -> None:
     async with visitor(login) as client:
-        begun = await ask(client)
+        begun, _ = await ask(client)
         connection = db.connect()
         connection.execute("update login set created_at = created_at - interval '11 minutes'")
         [mail] = rows(connection, "select text_body from comms.email_message")
@@ -148,6 +158,9 @@ async def test_a_code_is_good_for_some_minutes(db: Database, login: Any) -> None
     assert late.json() == {"detail": "ask for a new code"}
 
 
-async def test_nobody_waits_for_a_login_that_is_not_there(login: Any) -> None:
+async def test_more_logins_than_slots_each_hear_of_their_mail(db: Database, login: Any) -> None:
     async with visitor(login) as client:
-        assert (await client.get(f"/logins/{uuid4()}/mail")).status_code == 404
+        waits = [(await ask(client, f"user{n}@example.com"))[1] for n in range(25)]
+        hearing = [asyncio.create_task(mailed(client, wait)) for wait in waits]
+        with working(login.tasks, db.dsn, worker_queues="comms", worker_concurrency=2):
+            assert await asyncio.gather(*hearing) == ["succeeded"] * 25

@@ -376,13 +376,55 @@ RIGHTS = [
     Bug(
         "a ticket is good for every task",
         "ticket.py",
-        '    note = f"holdfast wait\\n{task_id}\\n{expires}".encode()',
+        '    note = f"holdfast wait\\n{_path(subject)}\\n{expires}".encode()',
         '    note = f"holdfast wait\\n{expires}".encode()',
         "tests/http/test_wait.py",
     ),
 ]
 
 PROCESSES = [
+    Bug(
+        "a process that has lost its supervisor is not found",
+        "sql/functions/process/find_orphans.sql",
+        "when waiting.attempt is null and held.attempt is null then 'orphaned'",
+        "when false then 'orphaned'",
+        "tests/sql/test_repair.py",
+    ),
+    Bug(
+        "a repair does not look whether the supervisor has come back",
+        "sql/functions/comms/repair_send_email.sql",
+        "\n      or queues.is_supervised('comms.send_email', _id);",
+        ";",
+        "tests/sql/test_repair.py",
+    ),
+    Bug(
+        "a repair that does not help is repeated at once",
+        "sql/functions/process/orphans.sql",
+        "and (i.repaired_at is null or",
+        "and (true or",
+        "tests/sql/test_repair.py",
+    ),
+    Bug(
+        "the end of a process is told to nobody",
+        "sql/functions/process/note_supervision.sql",
+        "perform queues.tell_process_waiters(process, process_id);",
+        "null;",
+        "tests/sql/test_repair.py",
+    ),
+    Bug(
+        "a process is registered by anybody",
+        "sql/functions/process/own_process.sql",
+        "if not pg_has_role(_caller, owner, 'member') then",
+        "if false then",
+        "tests/sql/test_register_process.py",
+    ),
+    Bug(
+        "a supervisor is not told that its attempt was cancelled",
+        "sql/functions/process/tell_error_handlers.sql",
+        "where i.awaited_task_id = any (task_ids) and i.ended_at is null",
+        "where false",
+        "tests/cli/test_generated_process.py",
+    ),
     Bug(
         "a supervisor schedules an attempt while one is outstanding",
         "sql/functions/comms/decide_send.sql",

@@ -25,6 +25,7 @@ _CLIENT = {
     *("enqueue_reusing", "find_run", "keep_run"),
     *("cancel", "reschedule", "explain", "list_tasks", "search_tasks", "watch", "watch_many"),
     *("may_read_all", "namespace", "clock", "status_of"),
+    *("watch_processes", "process_status_of", "cancel_send_email_task", "cancel_send_sms_task"),
     *("add_schedule", "add_schedule_for_client", "declare_schedules"),
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
@@ -34,10 +35,12 @@ _HANDLERS = {
     *("send_email_supervisor", "get_email_payload", "record_email_success", "record_email_failure"),
     "last_error",
     *("send_sms_supervisor", "get_sms_payload", "record_sms_success", "record_sms_failure"),
+    *("repair_send_email", "repair_send_sms", "find_orphans", "processes_to_repair", "prune_processes"),
 }
 _READER = {
     *("send_email_history", "send_sms_history"),
     *("health", "count_activity"),
+    *("watch_processes", "process_status_of"),
     *("explain", "list_tasks", "search_tasks", "list_activity", "tail_events", "watch", "watch_many"),
     *("may_read_all", "namespace", "clock", "status_of", "tokens_at"),
 }
@@ -49,7 +52,9 @@ MAY_EXECUTE = {
     "holdfast_client": _CLIENT,
     "holdfast_process": _CLIENT
     | {"enqueue_for_process", "enqueue_one_for_process", "add_schedule_for_process"}
-    | {"nudge", "next_check", "refuse_change"},
+    | {"nudge", "next_check", "refuse_change"}
+    | {"register_process", "record_process_files", "note_supervision", "ending_of"}
+    | {"orphans", "is_supervised"},
     "holdfast_worker": _HANDLERS
     | {
         *("reserve_send", "keep_message"),
@@ -91,13 +96,14 @@ MAY_EXECUTE = {
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
         *("cancel", "retry", "replay", "delete_task", "restore_task", "reschedule", "pause", "resume"),
         *("sweep", "recover_workers", "clear_mailbox", "erase_messages", "record_delivery"),
-        *("prune", "set_retention", "drop_retention"),
+        *("prune", "set_retention", "drop_retention", "prune_processes"),
+        *("cancel_send_email_task", "cancel_send_sms_task"),
         *("sweep", "recover_workers"),
         *("set_limit", "drop_limit"),
     },
     "holdfast_reader": _READER,
 }
-_SENDS = ("send_email_status", "send_sms_status", "send_event")
+_SENDS = ("send_email_status", "send_sms_status", "send_event", "process_status", "registered_process")
 _SCHEDULES = ("schedule_status", "schedule_event", "namespace_member")
 _EVENTS = ("event_status", "delivery_status")
 _VIEWS = {
@@ -134,13 +140,14 @@ INVOKERS = {
         "status_of",
     ),
     *("next_check", "refuse_change"),
-    "tokens_at",
+    *("tokens_at", "process_status_of"),
 }
 # Without a path of their own, so that the planner can put them into the query that calls them.
 INLINED = {
     *("clock", "new_task_id", "nth_task_id", "looks_right", "text_of_plain", "spec_hash"),
     *("spec_hash_of_text", "error_message", "status_of", "matches", "wants", "engine_event_types"),
     "namespace_of_login",
+    "process_status_of",
 }
 CLOCKS = {"clock", "new_task_id"}
 

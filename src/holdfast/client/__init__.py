@@ -15,11 +15,11 @@ from holdfast.client.connection import Address, Link, Pool
 from holdfast.client.gather import Gatherer
 from holdfast.client.trace import with_trace
 from holdfast.client.transaction import arun_in, run_in
-from holdfast.client.wait import Listener, Portal, wait_for_end
+from holdfast.client.wait import Listener, Portal, wait_for_end, wait_for_process
 from holdfast.engine import AsyncEngine, Engine, Statement
 from holdfast.engine.enqueue import ask, enqueue_many
 from holdfast.errors import Refused, translate
-from holdfast.model import Enqueued, NewTask, TaskEnd
+from holdfast.model import Enqueued, NewTask, ProcessStatus, TaskEnd
 
 __all__ = ["Address", "Client", "Progress", "Tasks", "with_trace"]
 
@@ -139,6 +139,10 @@ class Client:
     async def await_end(self, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
         here = self._here()
         return await wait_for_end(here.link, here.listener, task_id, timeout)
+
+    async def await_process(self, process: str, process_id: int, timeout: float | None) -> ProcessStatus:  # noqa: ASYNC109 - as for a task's result
+        here = self._here()
+        return await wait_for_process(here.link, here.listener, process, process_id, timeout)
 
     def run_async(self, work: Coroutine[Any, Any, T]) -> T:
         """For those who have no event loop."""

@@ -14,7 +14,7 @@ import psycopg
 from holdfast.client.connection import Address, Link, open_async
 from holdfast.engine import AsyncEngine
 from holdfast.errors import HoldfastError, TaskNotFound
-from holdfast.model import Status, TaskEnd
+from holdfast.model import ProcessStatus, Status, TaskEnd, wait_key
 
 T = TypeVar("T")
 
@@ -39,7 +39,10 @@ class Listener:
 
     @asynccontextmanager
     async def told_of(self, task_id: UUID) -> AsyncIterator[asyncio.Event]:
-        """An event that is set when the task has ended, or when that may have been missed."""
+        """An event that is set when the task has ended, or when that may have been missed.
+
+        A process is named by its wait_key.
+        """
         told = asyncio.Event()
         self._waiting.setdefault(str(task_id), set()).add(told)
         try:
@@ -117,14 +120,46 @@ async def wait_for_end(link: Link, listener: Listener, task_id: UUID, timeout: f
                 raise _not_found(task_id) from error
             if status in ENDED:
                 break
-            await _wait(told, task_id, status, deadline)
+            await _wait(told, f"task {task_id}", status, deadline)
     end = await link.run(lambda engine: engine.task_end(task_id), repeatable=True)
     if end is None:
         raise _not_found(task_id)
     return end
 
 
-async def _wait(told: asyncio.Event, task_id: UUID, status: str, deadline: float | None) -> None:
+async def wait_for_process(
+    link: Link,
+    listener: Listener,
+    process: str,
+    process_id: int,
+    timeout: float | None,  # noqa: ASYNC109 - as for a task's result
+) -> ProcessStatus:
+    deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
+    key = wait_key(process, process_id)
+
+    async def watch(engine: AsyncEngine) -> ProcessStatus | None:
+        await engine.watch_processes([key], _INTEREST)
+        return await engine.process_status(process, process_id)
+
+    async with listener.told_of(key) as told:
+        while True:
+            told.clear()
+            found = await link.run(watch, repeatable=True)
+            if found is None:
+                raise process_not_found(process, process_id)
+            if found.ended:
+                return found
+            await _wait(told, f"{process} {process_id}", found.status, deadline)
+
+
+def process_not_found(process: str, process_id: int) -> TaskNotFound:
+    return TaskNotFound(
+        f"there is no {process} {process_id}",
+        hint="If it was kicked off in a transaction, commit that first.",
+    )
+
+
+async def _wait(told: asyncio.Event, name: str, status: str, deadline: float | None) -> None:
     now = asyncio.get_running_loop().time()
     look = now + POLL_SECONDS * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load
     try:
@@ -132,7 +167,7 @@ async def _wait(told: asyncio.Event, task_id: UUID, status: str, deadline: float
             await told.wait()
     except TimeoutError:
         if deadline is not None and deadline <= look:
-            raise TimeoutError(f"task {task_id} has not ended in time: it is {status}") from None
+            raise TimeoutError(f"{name} has not ended in time: it is {status}") from None
 
 
 def _not_found(task_id: UUID) -> TaskNotFound:

@@ -1,11 +1,12 @@
 """What applications call: write a message down and start to send it, in their own transaction."""
 
-import asyncio
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypedDict, Unpack, cast
 
 from holdfast.client import Client
+from holdfast.client.process import ProcessHandle
+from holdfast.client.span import WAIT_TTL
 from holdfast.client.transaction import arun_in, run_in
 from holdfast.comms.checks import (
     check_address,
@@ -23,10 +24,6 @@ from holdfast.engine import mail as statements
 from holdfast.engine.mail import SendStatus
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.settings import Settings
-
-FIRST_LOOK_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 1.0
-ENDED = ("succeeded", "failed", "gave_up")
 
 
 class Policy(TypedDict, total=False):
@@ -86,21 +83,36 @@ class Sending:
         return self._found(found)
 
     def wait(self, timeout: float | None = None) -> SendStatus:
-        """Until the message is sent, or until it is given up. Raises TimeoutError after so many seconds."""
+        """Until the message is sent, given up or cancelled. Raises TimeoutError after that many seconds."""
         return self._client().run_async(self.await_end(timeout))
 
     async def await_end(self, timeout: float | None = None) -> SendStatus:  # noqa: ASYNC109 - as for a task's result
-        pause = FIRST_LOOK_SECONDS
-        async with asyncio.timeout(timeout):
-            while (status := await self.astatus()).status not in ENDED:
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
-        return status
+        await self._process.await_end(timeout)
+        return await self.astatus()
+
+    def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
+        """An address at which a front end may wait for this send, and for no other, until the ttl is over."""
+        return self._process.wait_url(ttl)
+
+    def cancel(self, reason: str | None = None) -> str:
+        """Attempt nothing more. Returns `cancelled`, or the decision that it had already ended with."""
+        return self._process.cancel(reason)
+
+    async def acancel(self, reason: str | None = None) -> str:
+        return await self._process.acancel(reason)
+
+    @property
+    def _process(self) -> ProcessHandle:
+        return ProcessHandle(f"comms.send_{self.channel}", self.send_id, self._home)
 
     def _client(self) -> Client:
+        return self._home.connect()
+
+    @property
+    def _home(self) -> Connects:
         if self._app is None:
             raise InvalidArgument(f"{self!r} knows no database", hint="Give app=… when it is made.")
-        return self._app.connect()
+        return self._app
 
     def _found(self, status: SendStatus | None) -> SendStatus:
         if status is None:

@@ -40,13 +40,6 @@ async def pulse() -> str:
     return "still here"
 
 
-@tasks.task("demo.login")
-async def login(send_id: int) -> str:
-    """Ends when the mail with the code is on its way: the page waits for it."""
-    status = await comms.find_email(send_id, app=tasks).await_end(timeout=60)
-    return status.status
-
-
 def begin() -> None:
     """Something to look at from the first moment: tasks, a mail, and an event that is sent on."""
     client = tasks.connect()

@@ -43,7 +43,6 @@ async def begin_login(request: Request) -> Response:
         )
     except InvalidArgument as error:
         return JSONResponse({"detail": error.message}, 422)
-    handle = await demo.login.aenqueue(send_id=mail.send_id)
     _logins[login_id] = {
         "email": email,
         "code": code,
@@ -52,7 +51,7 @@ async def begin_login(request: Request) -> Response:
     }
     while len(_logins) > MOST_LOGINS:
         _logins.popitem(last=False)
-    return JSONResponse({"login": login_id, "wait": _place(handle)})
+    return JSONResponse({"login": login_id, "wait": _place(mail)})
 
 
 @pages.post("/logins/{login_id}")
@@ -84,7 +83,7 @@ async def run(request: Request, name: str) -> Response:
     return JSONResponse({"task_id": str(handle.task_id), "wait": _place(handle)})
 
 
-def _place(handle: Handle[Any]) -> str:
+def _place(begun: Handle[Any] | comms.Sending) -> str:
     """Where to wait for it. The page and the place are on one server, by whichever name it was reached."""
-    address = urlsplit(handle.wait_url(ttl=VALID_SECONDS))
+    address = urlsplit(begun.wait_url(ttl=VALID_SECONDS))
     return f"{address.path}?{address.query}"

@@ -19,6 +19,7 @@ from holdfast.engine import limit as _limit
 from holdfast.engine import mail as _mail
 from holdfast.engine import namespace as _namespace
 from holdfast.engine import outbox as _outbox
+from holdfast.engine import process as _process
 from holdfast.engine import retention as _retention
 from holdfast.engine import schedule as _schedule
 from holdfast.engine import task as _task
@@ -208,6 +209,15 @@ class Engine:
     add_to_namespace = _method(_namespace.add_to_namespace)
     remove_from_namespace = _method(_namespace.remove_from_namespace)
     namespace_members = _method(_namespace.namespace_members)
+    registered_processes = _method(_process.registered_processes)
+    process_status = _method(_process.process_status)
+    process_looks = _method(_process.process_looks)
+    watch_processes = _method(_process.watch_processes)
+    cancel_process = _method(_process.cancel_process)
+    record_process_files = _method(_process.record_process_files)
+    find_orphans = _method(_process.find_orphans)
+    processes_to_repair = _method(_process.processes_to_repair)
+    prune_processes = _method(_process.prune_processes)
 
     create_token = _method(_access.create_token)
     revoke_token = _method(_access.revoke_token)
@@ -373,6 +383,15 @@ class AsyncEngine:
     add_to_namespace = _async_method(_namespace.add_to_namespace)
     remove_from_namespace = _async_method(_namespace.remove_from_namespace)
     namespace_members = _async_method(_namespace.namespace_members)
+    registered_processes = _async_method(_process.registered_processes)
+    process_status = _async_method(_process.process_status)
+    process_looks = _async_method(_process.process_looks)
+    watch_processes = _async_method(_process.watch_processes)
+    cancel_process = _async_method(_process.cancel_process)
+    record_process_files = _async_method(_process.record_process_files)
+    find_orphans = _async_method(_process.find_orphans)
+    processes_to_repair = _async_method(_process.processes_to_repair)
+    prune_processes = _async_method(_process.prune_processes)
 
     create_token = _async_method(_access.create_token)
     revoke_token = _async_method(_access.revoke_token)

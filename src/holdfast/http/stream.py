@@ -19,7 +19,7 @@ from holdfast.http.problem import Problem
 from holdfast.http.send import begin, disconnected, send_piece
 from holdfast.http.wait import LOOK_SECONDS, Ask, described, found
 from holdfast.http.waits import Seat, Waits, Watched
-from holdfast.model import TaskEvent
+from holdfast.model import TaskEvent, TaskLook
 
 KEEP_ALIVE_SECONDS = 15.0
 LONGEST_SECONDS = 3600.0
@@ -64,10 +64,10 @@ class EventStream(Response):
         gone = asyncio.create_task(disconnected(receive))
         ask = self._ask
         try:
-            async with self._waits.seat(ask.task_id, ask.caller, ask.most, live=True) as seat:
+            async with self._waits.seat(ask.key, ask.caller, ask.most, live=ask.live) as seat:
                 gone.add_done_callback(lambda _: seat.news.set())
                 await seat.first_look(LOOK_SECONDS)
-                found(seat, ask.task_id)
+                found(seat, ask.subject)
                 await self._tell(seat, gone, send)
         except Problem as problem:
             problem.headers |= ask.headers
@@ -105,10 +105,11 @@ class EventStream(Response):
         look = watched.look
         if look is None:
             return
-        progress = "0" if look.progress_json is None else _hash(look.progress_json)
+        written = look.progress_json if isinstance(look, TaskLook) else None
+        progress = "0" if written is None else _hash(written)
         if progress not in ("0", self._place.progress):
             self._place = replace(self._place, progress=progress)
-            yield self._frame("progress", look.progress_json or "null")
+            yield self._frame("progress", written or "null")
         if look.ended:
             self._place = replace(self._place, end=True)
             yield self._frame("end", described(look, hidden=self._ask.hidden).decode())

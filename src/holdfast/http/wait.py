@@ -1,4 +1,4 @@
-"""Waiting on one connection: until the task ends, or the time given is over."""
+"""Waiting on one connection: until the task or process ends, or the time given is over."""
 
 import asyncio
 import json
@@ -12,8 +12,9 @@ from holdfast.engine.documents import load_json
 from holdfast.http.hidden import hide
 from holdfast.http.problem import Problem
 from holdfast.http.send import disconnected, send_bounded
-from holdfast.http.waits import Seat, Waits
-from holdfast.model import TaskLook
+from holdfast.http.waits import Look, Seat, Waits
+from holdfast.model import ProcessLook, wait_key
+from holdfast.ticket import Subject
 
 LOOK_SECONDS = 10.0
 
@@ -22,13 +23,22 @@ LOOK_SECONDS = 10.0
 class Ask:
     """Who waits, for what, for how long, and how much of it may be shown."""
 
-    task_id: UUID
+    subject: Subject
     caller: str
     most: int
     hidden: bool
     next: str
     seconds: float
     by_ticket: bool
+
+    @property
+    def key(self) -> UUID:
+        return self.subject if isinstance(self.subject, UUID) else wait_key(*self.subject)
+
+    @property
+    def live(self) -> bool:
+        """Whether there is more to follow than the end."""
+        return isinstance(self.subject, UUID)
 
     @property
     def headers(self) -> dict[str, str]:
@@ -59,12 +69,12 @@ class LongPoll(Response):
         finally:
             gone.cancel()
 
-    async def _look(self, gone: asyncio.Task[None]) -> TaskLook:
+    async def _look(self, gone: asyncio.Task[None]) -> Look:
         ask = self._ask
-        async with self._waits.seat(ask.task_id, ask.caller, ask.most) as seat:
+        async with self._waits.seat(ask.key, ask.caller, ask.most) as seat:
             gone.add_done_callback(lambda _: seat.news.set())
             await self._until_end(seat, gone)
-            return found(seat, ask.task_id)
+            return found(seat, ask.subject)
 
     async def _until_end(self, seat: Seat, gone: asyncio.Task[None]) -> None:
         loop = asyncio.get_running_loop()
@@ -74,18 +84,23 @@ class LongPoll(Response):
             await seat.next(deadline - loop.time())
 
 
-def found(seat: Seat, task_id: UUID) -> TaskLook:
+def found(seat: Seat, subject: Subject) -> Look:
     if not seat.watched.looked:
         raise Problem(
             503, "the database cannot be used just now", code="unavailable", headers={"Retry-After": "1"}
         )
     if seat.watched.look is None:
-        raise Problem(404, f"there is no task {task_id}")
+        named = f"task {subject}" if isinstance(subject, UUID) else f"{subject[0]} {subject[1]}"
+        raise Problem(404, f"there is no {named}")
     return seat.watched.look
 
 
-def described(look: TaskLook, *, hidden: bool, going_on: str | None = None) -> bytes:
+def described(look: Look, *, hidden: bool, going_on: str | None = None) -> bytes:
     """As JSON. The result is put in as it was written, unless only its shape may be shown."""
+    if isinstance(look, ProcessLook):
+        ended_at = look.ended_at.isoformat() if look.ended_at else None
+        told = {"process": look.process, "process_id": look.process_id, "status": look.status}
+        return json.dumps({**told, "ended_at": ended_at, "next": None if look.ended else going_on}).encode()
     result = json.dumps(hide(load_json(look.result_json))) if hidden else look.result_json or "null"
     fields = {
         "task_id": str(look.task_id),

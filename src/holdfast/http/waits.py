@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -21,7 +20,9 @@ from holdfast.engine import AsyncEngine
 from holdfast.errors import HoldfastError
 from holdfast.http.database import Database
 from holdfast.http.problem import Problem
-from holdfast.model import TaskEvent, TaskLook
+from holdfast.model import ProcessLook, TaskEvent, TaskLook
+
+Look = TaskLook | ProcessLook
 
 MOST_AT_ONCE = 200
 INTEREST = timedelta(minutes=2)
@@ -35,7 +36,7 @@ log = structlog.get_logger("holdfast.http")
 
 @dataclass(slots=True, eq=False)
 class Seat:
-    """Somebody who waits for a task: for its end, or, if live, for whatever happens to it."""
+    """Somebody who waits for a task or a process: for its end, or, if live, for whatever happens to it."""
 
     watched: "Watched"
     live: bool
@@ -59,12 +60,12 @@ class Seat:
 
 @dataclass(slots=True, eq=False)
 class Watched:
-    """A task that somebody waits for, and what is known of it."""
+    """A task that somebody waits for, or a process by its wait_key, and what is known of it."""
 
     task_id: UUID
     seats: set[Seat] = field(default_factory=set)
     looked: bool = False
-    look: TaskLook | None = None
+    look: Look | None = None
     events: tuple[TaskEvent, ...] = ()
     look_again: float = 0.0
     seen: int = 0
@@ -191,9 +192,12 @@ class Waits:
         self._looks += 1
         number = self._looks
 
-        async def work(engine: AsyncEngine) -> tuple[dict[UUID, TaskLook], list[TaskEvent]]:
+        async def work(engine: AsyncEngine) -> tuple[dict[UUID, Look], list[TaskEvent]]:
             await engine.watch_many(asked, INTEREST)
-            looks = {look.task_id: look for look in await engine.task_looks(asked)}
+            looks: dict[UUID, Look] = {look.task_id: look for look in await engine.task_looks(asked)}
+            if others := [key for key in asked if key not in looks]:
+                await engine.watch_processes(others, INTEREST)
+                looks |= {look.wait_key: look for look in await engine.process_looks(others)}
             moved = [w.task_id for w in batch if w.live and _has_moved(w.look, looks.get(w.task_id))]
             return looks, await engine.events_of(moved) if moved else []
 
@@ -204,7 +208,7 @@ class Waits:
                 watched.number = number
                 self._learn(watched, looks.get(watched.task_id), events, now)
 
-    def _learn(self, watched: Watched, look: TaskLook | None, events: list[TaskEvent], now: float) -> None:
+    def _learn(self, watched: Watched, look: Look | None, events: list[TaskEvent], now: float) -> None:
         news = not watched.looked or _has_changed(watched.look, look)
         told = tuple(event for event in events if event.task_id == watched.task_id)
         if told:
@@ -252,16 +256,16 @@ class Waits:
             self._look_at((task_id,))
 
 
-def _has_moved(before: TaskLook | None, now: TaskLook | None) -> bool:
+def _has_moved(before: Look | None, now: Look | None) -> bool:
     """Whether its events may be others than before."""
-    return now is not None and (before is None or _life(before) != _life(now))
+    return now is not None and (before is None or before.life != now.life)
 
 
-def _has_changed(before: TaskLook | None, now: TaskLook | None) -> bool:
+def _has_changed(before: Look | None, now: Look | None) -> bool:
     if before is None or now is None:
         return before is not now
-    return _life(before) != _life(now) or before.progress_json != now.progress_json
+    return before.life != now.life or _progress(before) != _progress(now)
 
 
-def _life(look: TaskLook) -> tuple[Any, ...]:
-    return look.status, look.attempt, look.updated_at, look.started_at
+def _progress(look: Look) -> str | None:
+    return look.progress_json if isinstance(look, TaskLook) else None

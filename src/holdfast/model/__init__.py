@@ -24,6 +24,7 @@ from holdfast.model.outbox import (
     Subscription,
     TailedEvent,
 )
+from holdfast.model.process import ProcessLook, ProcessStatus, RegisteredProcess, wait_key
 from holdfast.model.retention import Prunable, Pruned, RetentionPolicy
 from holdfast.model.schedule import (
     CATCH_UPS,
@@ -93,11 +94,14 @@ __all__ = [
     "NewTask",
     "OutboxStatus",
     "Overlap",
+    "ProcessLook",
+    "ProcessStatus",
     "Provenance",
     "Prunable",
     "Pruned",
     "QueueStatus",
     "RawJson",
+    "RegisteredProcess",
     "Result",
     "ResultStatus",
     "RetentionPolicy",
@@ -124,4 +128,5 @@ __all__ = [
     "VerdictWord",
     "Watched",
     "WorkerStatus",
+    "wait_key",
 ]

@@ -149,6 +149,11 @@ class TaskLook:
     def ended(self) -> bool:
         return self.finished_at is not None
 
+    @property
+    def life(self) -> tuple[object, ...]:
+        """Changes whenever there is news, but for progress."""
+        return self.status, self.attempt, self.updated_at, self.started_at
+
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:

@@ -1,4 +1,4 @@
-"""One process: what happened, and what its supervisor would do now."""
+"""One process: what happened, what its supervisor would do now, and what ends it."""
 
 import json
 from dataclasses import dataclass
@@ -9,8 +9,10 @@ from uuid import UUID
 import psycopg
 from psycopg.sql import SQL, Identifier
 
+from holdfast.engine import Engine
 from holdfast.errors import TaskNotFound, translate
-from holdfast.process.check import Process
+from holdfast.model import ProcessStatus
+from holdfast.process.rules import Process
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +24,7 @@ class Step:
 
 
 def history(connection: psycopg.Connection[Any], process: Process, process_id: int) -> list[Step]:
-    """What happened, in order, by the process's own function for it."""
+    """What happened, in order, by the process's own function for it; then what comes next."""
     function = Identifier(process.schema, f"{process.stem}_history")
     query = SQL("select at, what, reason, task_id from {}(%s)").format(function)
     try:
@@ -31,7 +33,24 @@ def history(connection: psycopg.Connection[Any], process: Process, process_id: i
         raise translate(error) from error
     if not found:
         raise TaskNotFound(f"there is no {process.root} {process_id}")
-    return [Step(*row) for row in found]
+    engine = Engine(connection)
+    status = engine.process_status(str(process), process_id)
+    return [*(Step(*row) for row in found), *(_to_come(engine, status) if status else [])]
+
+
+def _to_come(engine: Engine, status: ProcessStatus) -> list[Step]:
+    """The errors of the supervisor's task since it last ran, and when it runs next."""
+    if status.task_id is None:
+        return []
+    failed = [
+        Step(error.occurred_at, "supervisor failed", error.message, status.task_id)
+        for error in engine.task_errors(status.task_id)
+    ]
+    task = engine.task_status(status.task_id)
+    if task is None or task.deleted_at is not None or task.finished_at is not None:
+        how = "gone" if task is None else "deleted" if task.deleted_at is not None else task.status
+        return [*failed, Step(status.updated_at, "no supervisor", f"its task is {how}", status.task_id)]
+    return [*failed, Step(task.run_at, "next run", None, status.task_id)]
 
 
 def plan(connection: psycopg.Connection[Any], process: Process, process_id: int) -> dict[str, Any]:
@@ -49,3 +68,12 @@ def plan(connection: psycopg.Connection[Any], process: Process, process_id: int)
     if not answer.get("success"):
         raise TaskNotFound(answer.get("validation_failure_message") or str(answer))
     return dict(answer["payload"])
+
+
+def cancel(connection: psycopg.Connection[Any], process: Process, process_id: int, reason: str | None) -> str:
+    """End it by the function that it has registered for that."""
+    engine = Engine(connection)
+    for one in engine.registered_processes():
+        if one.process == str(process):
+            return engine.cancel_process(one.cancel, process_id, reason)
+    raise TaskNotFound(f"the process {process} is not registered", hint="See holdfast process check.")

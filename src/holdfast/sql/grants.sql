@@ -42,7 +42,8 @@ to holdfast_client;
 grant execute on function queues.enqueue_reusing, queues.find_run, queues.keep_run to holdfast_client;
 grant execute on function queues.enqueue_for_token to holdfast_client;
 grant execute on function
-  queues.enqueue_for_process, queues.enqueue_one_for_process, queues.nudge, queues.next_check, queues.refuse_change
+  queues.enqueue_for_process, queues.enqueue_one_for_process, queues.nudge, queues.next_check, queues.refuse_change,
+  queues.register_process, queues.record_process_files, queues.note_supervision, queues.ending_of, queues.orphans, queues.is_supervised
 to holdfast_process;
 
 grant execute on function
@@ -53,6 +54,10 @@ grant execute on function
   queues.record_environment, queues.register_types, queues.unserved_queues
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
+grant execute on function queues.find_orphans, queues.processes_to_repair to holdfast_worker;
+grant execute on function queues.prune_processes to holdfast_worker, holdfast_operator;
+grant execute on function queues.watch_processes, queues.process_status_of to holdfast_client, holdfast_reader;
+grant select on queues.process_status, queues.registered_process to holdfast_client, holdfast_reader;
 grant execute on function queues.last_error to holdfast_worker;
 
 grant execute on function queues.add_schedule, queues.add_schedule_for_client, queues.declare_schedules to holdfast_client;
@@ -85,9 +90,11 @@ grant select on queues.task_status, queues.task_event, queues.task_error to hold
 grant execute on function
   comms.create_email_message, comms.kickoff_send_email_task, comms.create_sms_message, comms.kickoff_send_sms_task
 to holdfast_client;
+grant execute on function comms.cancel_send_email_task, comms.cancel_send_sms_task to holdfast_client, holdfast_operator;
 grant execute on function
   comms.send_email_supervisor, comms.get_email_payload, comms.record_email_success, comms.record_email_failure,
-  comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure
+  comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure,
+  comms.repair_send_email, comms.repair_send_sms
 to holdfast_worker;
 grant execute on function comms.reserve_send, comms.keep_message to holdfast_worker;
 grant execute on function comms.clear_mailbox, comms.erase_messages, comms.record_delivery to holdfast_operator;
@@ -126,3 +133,15 @@ grant execute on function queues.watch_many, queues.search_tasks to holdfast_cli
 grant execute on function queues.list_activity to holdfast_reader;
 grant select on queues.access_token_status, queues.access_event to holdfast_operator;
 grant select on comms.send_event to holdfast_reader, holdfast_client;
+
+-- What has to be granted before it can be registered: the processes of our own.
+do $$
+declare
+  _stem text;
+begin
+  foreach _stem in array array['send_email', 'send_sms'] loop
+    perform queues.register_process('comms.' || _stem, _stem || '_task', pg_catalog.format('comms.%s_supervisor', _stem),
+      'comms.repair_' || _stem, pg_catalog.format('comms.cancel_%s_task', _stem), pg_catalog.format('comms.%s_history', _stem));
+  end loop;
+end
+$$;

@@ -5,6 +5,7 @@ from holdfast.worker.logs import Log
 from holdfast.worker.measure import Measure
 from holdfast.worker.prune import Retention
 from holdfast.worker.recover import Recovery
+from holdfast.worker.repair import ProcessPruning, ProcessRepair
 from holdfast.worker.schedules import FireSchedules, PruneFirings
 from holdfast.worker.tidy import LaneTidying, OutboxPruning, SlotTidying
 from holdfast.worker.unserved import Unserved
@@ -21,4 +22,6 @@ def build_duties(log: Log, unserved: Unserved) -> tuple[Duty, ...]:
         LaneTidying(),
         OutboxPruning(),
         unserved,
+        ProcessRepair(log),
+        ProcessPruning(),
     )

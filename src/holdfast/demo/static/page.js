@@ -15,8 +15,8 @@ ask.addEventListener("submit", async (event) => {
   ask.hidden = true;
   tell.hidden = false;
   at("#news").textContent = "Sending …";
-  const sent = await holdfast.wait(answer.wait).catch((error) => error.status);
-  at("#news").textContent = sent === "succeeded" ? "The code is on its way." : "The mail could not be sent.";
+  const sent = await holdfast.wait(answer.wait).catch((error) => error);
+  at("#news").textContent = sent.status === "succeeded" ? "The code is on its way." : "The mail could not be sent.";
 });
 
 tell.addEventListener("submit", async (event) => {

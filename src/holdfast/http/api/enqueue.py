@@ -8,8 +8,8 @@ from uuid import UUID
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import TypeAdapter
 
+from holdfast.client.span import WAIT_TTL
 from holdfast.errors import HoldfastError
-from holdfast.handle import WAIT_TTL
 from holdfast.http import body
 from holdfast.http.api import shapes
 from holdfast.http.api.answers import described, json_body, problems

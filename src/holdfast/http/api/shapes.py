@@ -207,6 +207,21 @@ class Waiting(BaseModel):
     ] = None
 
 
+class WaitingForProcess(BaseModel):
+    """How a process ended, or where it stands after the time given."""
+
+    process: Annotated[str, Field(examples=["comms.send_email"])]
+    process_id: Annotated[int, Field(examples=[17])]
+    status: Annotated[
+        str, Field(description="scheduled, running, or the decision that ended it.", examples=["succeeded"])
+    ]
+    ended_at: datetime | None = None
+    next: Annotated[
+        str | None,
+        Field(description="Where to go on waiting, if it has not ended.", examples=["/v1/processes/…/wait"]),
+    ] = None
+
+
 class Queue(BaseModel):
     queue: Annotated[str, Field(examples=["billing"])]
     due: int

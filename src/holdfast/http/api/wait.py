@@ -1,10 +1,10 @@
-"""GET /v1/tasks/{id}/wait and /stream: for those with a ticket, and for those who may read."""
+"""GET …/wait and …/stream of tasks and of processes: with a ticket, or for those who may read."""
 
 import time
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Query, Request, Response
 
 from holdfast.http.api import shapes
 from holdfast.http.api.answers import problems
@@ -13,7 +13,7 @@ from holdfast.http.problem import Problem
 from holdfast.http.site import site_of
 from holdfast.http.stream import LONGEST_SECONDS, EventStream, parse_place
 from holdfast.http.wait import Ask, LongPoll
-from holdfast.ticket import expiry
+from holdfast.ticket import Subject, expiry
 
 router = APIRouter(tags=["waiting"])
 
@@ -21,9 +21,16 @@ MOST_PER_TICKET = 16
 LONGEST_WAIT = 300
 
 TicketParameter = Annotated[
-    str | None, Query(max_length=200, description="A ticket for this task, instead of an access token.")
+    str | None, Query(max_length=200, description="A ticket for just this, instead of an access token.")
 ]
 Timeout = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds until the answer is 202.")]
+ProcessName = Annotated[
+    str,
+    Path(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$", examples=["comms.send_email"]),
+]
+ProcessId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The id that its kickoff returned.")]
+LastEventId = Annotated[str | None, Header(description="Where the stream before broke off.")]
+After = Annotated[str | None, Query(max_length=100, description="The same, for who cannot set headers.")]
 _WITH_TICKET: dict[str, Any] = {"security": [{"access token": []}, {"ticket": []}]}
 
 
@@ -69,10 +76,8 @@ async def stream_task(
     credentials: Credentials,
     *,
     ticket: TicketParameter = None,
-    last_event_id: Annotated[str | None, Header(description="Where the stream before broke off.")] = None,
-    after: Annotated[
-        str | None, Query(max_length=100, description="The same, for who cannot set headers.")
-    ] = None,
+    last_event_id: LastEventId = None,
+    after: After = None,
 ) -> Response:
     """Events: `status` for each step of its life, `progress`, and at last `end`, with the result."""
     longest = LONGEST_SECONDS if ticket is not None else LONGEST_WAIT  # then it has to show its token again
@@ -80,24 +85,81 @@ async def stream_task(
     return EventStream(site_of(request).room.waits, ask, parse_place(last_event_id or after))
 
 
+@router.get(
+    "/processes/{process}/{process_id}/wait",
+    response_model=shapes.WaitingForProcess,
+    summary="Wait until a process ends",
+    responses={
+        202: {
+            "model": shapes.WaitingForProcess,
+            "description": "It has not ended in time; `next` is where to go on",
+        },
+        **problems(404, 429),
+    },
+    openapi_extra=_WITH_TICKET,
+)
+async def wait_for_process(
+    request: Request,
+    process: ProcessName,
+    process_id: ProcessId,
+    credentials: Credentials,
+    *,
+    timeout: Timeout = 30,  # noqa: ASYNC109 - how long the caller wants to wait
+    ticket: TicketParameter = None,
+) -> Response:
+    """Holds the connection until the process has ended, or for `timeout` seconds."""
+    ask = await _ask(request, (process, process_id), credentials, ticket, timeout)
+    return LongPoll(site_of(request).room.waits, ask)
+
+
+@router.get(
+    "/processes/{process}/{process_id}/stream",
+    summary="Be told when a process ends",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Server-sent events: end",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        204: {"description": "Last-Event-ID is the end: there is nothing to come"},
+        **problems(404, 429),
+    },
+    openapi_extra=_WITH_TICKET,
+)
+async def stream_process(
+    request: Request,
+    process: ProcessName,
+    process_id: ProcessId,
+    credentials: Credentials,
+    *,
+    ticket: TicketParameter = None,
+    last_event_id: LastEventId = None,
+    after: After = None,
+) -> Response:
+    """One event, `end`, with how the process ended."""
+    longest = LONGEST_SECONDS if ticket is not None else LONGEST_WAIT
+    ask = await _ask(request, (process, process_id), credentials, ticket, longest)
+    return EventStream(site_of(request).room.waits, ask, parse_place(last_event_id or after))
+
+
 async def _ask(
-    request: Request, task_id: UUID, credentials: Credentials, ticket: str | None, seconds: float
+    request: Request, subject: Subject, credentials: Credentials, ticket: str | None, seconds: float
 ) -> Ask:
     site, here = site_of(request), request.scope.get("root_path", "") + request.scope["path"]
     if ticket is not None:
         now = time.time()
-        expires = expiry(site.options.secrets, task_id, ticket, now)
+        expires = expiry(site.options.secrets, subject, ticket, now)
         if expires is None:
             raise Problem(
                 401,
-                "this ticket is not good for this task, or not any more",
+                "this ticket is not good for this, or not any more",
                 code="ticket_not_good",
                 headers={"WWW-Authenticate": 'Bearer realm="holdfast"', "Access-Control-Allow-Origin": "*"},
             )
         going_on = f"{here}?ticket={ticket}"
         return Ask(
-            task_id, f"ticket {task_id}", MOST_PER_TICKET, False, going_on, min(seconds, expires - now), True
+            subject, f"ticket {subject}", MOST_PER_TICKET, False, going_on, min(seconds, expires - now), True
         )
     caller = permitted(await identify(site, credentials), "read")
     most = site.options.max_waits_per_caller
-    return Ask(task_id, f"token {caller.token_id}", most, True, here, seconds, False)
+    return Ask(subject, f"token {caller.token_id}", most, True, here, seconds, False)

@@ -1,4 +1,5 @@
 // Wait for a task in a browser: const result = await holdfast.wait(url, { onProgress, onStatus, signal }).
+// For a process, the end is what comes back, however it ended: { process, process_id, status }.
 // One connection, opened again by itself when it breaks, from where it broke off.
 "use strict";
 (() => {
@@ -60,6 +61,7 @@
             if (kind === "progress") onProgress?.(data);
             else if (kind === "status") onStatus?.(data);
             else if (kind === "end") {
+              if (data.process) return data;
               if (data.status === "succeeded") return data.result;
               throw new TaskError(data.status, `the task ended: ${data.status}`);
             }

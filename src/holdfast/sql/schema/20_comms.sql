@@ -130,13 +130,13 @@ create table comms.send_email_task_supervised (
   run integer not null constraint email_run_counts_from_one check (run >= 1),
   supervised_at timestamptz not null,
   decision text collate "C" not null constraint known_email_decision check (
-    decision in ('sleep', 'attempt', 'wait', 'succeeded', 'failed', 'gave_up')),
+    decision in ('sleep', 'attempt', 'wait', 'succeeded', 'failed', 'gave_up', 'cancelled')),
   reason text not null,
   next_run_at timestamptz,
   next_task_id uuid,
   constraint one_decision_per_email_run primary key (send_email_task_id, run),
   constraint email_goes_on_or_ends check (
-    (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up')) and (next_run_at is null) = (next_task_id is null))
+    (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up', 'cancelled')) and (next_run_at is null) = (next_task_id is null))
 );
 create unique index one_end_per_email on comms.send_email_task_supervised (send_email_task_id) where next_task_id is null;
 comment on table comms.send_email_task_supervised is 'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';
@@ -222,13 +222,13 @@ create table comms.send_sms_task_supervised (
   run integer not null constraint sms_run_counts_from_one check (run >= 1),
   supervised_at timestamptz not null,
   decision text collate "C" not null constraint known_sms_decision check (
-    decision in ('sleep', 'attempt', 'wait', 'succeeded', 'failed', 'gave_up')),
+    decision in ('sleep', 'attempt', 'wait', 'succeeded', 'failed', 'gave_up', 'cancelled')),
   reason text not null,
   next_run_at timestamptz,
   next_task_id uuid,
   constraint one_decision_per_sms_run primary key (send_sms_task_id, run),
   constraint sms_goes_on_or_ends check (
-    (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up')) and (next_run_at is null) = (next_task_id is null))
+    (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up', 'cancelled')) and (next_run_at is null) = (next_task_id is null))
 );
 create unique index one_end_per_sms on comms.send_sms_task_supervised (send_sms_task_id) where next_task_id is null;
 comment on table comms.send_sms_task_supervised is 'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';

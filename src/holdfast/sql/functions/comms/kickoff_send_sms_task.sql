@@ -19,8 +19,9 @@ begin
   insert into comms.send_sms_task (message_id, created_at, created_by, namespace, scheduled_at, max_attempts, retry_for, when_unknown, send_key)
   values (message_id, _now, session_user, queues.namespace(), scheduled_at, max_attempts, retry_for, when_unknown, gen_random_uuid())
   returning send_sms_task_id into _id;
-  perform queues.enqueue('comms.send_sms_supervisor', run_at => scheduled_at, max_attempts => 25, payload => jsonb_build_object(
-    'task_type', 'db_function', 'db_function', 'comms.send_sms_supervisor', 'send_sms_task_id', _id));
+  perform queues.note_supervision('comms.send_sms', _id, queues.enqueue(
+    'comms.send_sms_supervisor', run_at => scheduled_at, max_attempts => 25, payload => jsonb_build_object(
+      'task_type', 'db_function', 'db_function', 'comms.send_sms_supervisor', 'send_sms_task_id', _id)), scheduled_at);
   return _id;
 end
 $$;

@@ -1,7 +1,8 @@
 -- Has the error-handlers of tasks called that ended without a word of their worker: the supervisor that waits for such a task has to hear of
 -- it. Each becomes a task of its own, which runs the handler and is tried until it is heard. For e-mail and text messages only: who
 -- enqueued them had the authority to name a function. Without a kind, it is that of the task's last error, with its message.
--- Behind sweep, finish and cancel; nobody else may call it. Locks: nothing.
+-- A supervisor that said which task it waits for is nudged, and looks for itself. Behind sweep,
+-- finish and cancel; nobody else may call it. Locks: ready rows of supervisors, never waiting for one.
 create or replace function queues.tell_error_handlers(
   task_ids uuid[], kind text, message text, permanent boolean, outcome_unknown boolean, now timestamptz)
 returns void
@@ -36,6 +37,8 @@ begin
     values (_task_id, now, queues.lane_for(_ended.queue, _ended.type, _ended.priority, null), 0);
     perform queues.wake_for(_task_id);
   end loop;
+  perform queues.nudge_waiting(array(
+    select i.task_id from queues.process_instance i where i.awaited_task_id = any (task_ids) and i.ended_at is null), now);
 end
 $$;
 

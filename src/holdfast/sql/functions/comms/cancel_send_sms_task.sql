@@ -1,0 +1,38 @@
+-- Ends a send of a text message that has not ended: nothing more is attempted, and its supervisor does nothing any more. Answers the decision it ended with:
+-- cancelled, or how it had already ended. What a provider has got already cannot be taken back; if it says so later, that is recorded.
+-- For holdfast_client (sends of its namespace) and holdfast_operator. Locks: the row of comms.send_sms_task, then the ready row of the supervisor.
+create or replace function comms.cancel_send_sms_task(send_sms_task_id bigint, reason text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _send constant comms.send_sms_task := comms.lock_send_sms_task(jsonb_build_object('send_sms_task_id', send_sms_task_id));
+  _reason constant text := format('cancelled by %s', queues.actor()) || coalesce(': ' || left(reason, 2000), '');
+  _waiting uuid;
+  _ended text;
+begin
+  if _send.send_sms_task_id is null
+    or _send.namespace <> queues.namespace() and not pg_has_role(session_user, 'holdfast_operator', 'member')
+  then
+    raise exception using errcode = 'QF404', message = format('there is no send_sms_task %s', coalesce(send_sms_task_id::text, 'null')),
+      hint = 'A send of another namespace reads as if it did not exist.';
+  end if;
+  select s.decision into _ended from comms.send_sms_task_supervised s
+  where s.send_sms_task_id = _send.send_sms_task_id and s.next_task_id is null;
+  if found then
+    return _ended;
+  end if;
+  _waiting := comms.waiting_send_sms_supervisor(_send.send_sms_task_id);
+  insert into comms.send_sms_task_supervised (send_sms_task_id, run, supervised_at, decision, reason)
+  values (_send.send_sms_task_id, comms.count_send_sms_task_runs(_send.send_sms_task_id) + 1, queues.clock(), 'cancelled', _reason);
+  perform queues.nudge(_waiting);
+  perform queues.note_supervision('comms.send_sms', _send.send_sms_task_id, null, decision => 'cancelled', reason => _reason);
+  return 'cancelled';
+end
+$$;
+
+comment on function comms.cancel_send_sms_task(bigint, text) is
+  'Ends a send of a text message that has not ended, and answers the decision it ended with.';

@@ -1,0 +1,34 @@
+-- Business processes that do not get on: without a supervisor, or with one that fails. Counts to 1,000 per process and kind of trouble.
+create or replace function queues.health_of_processes(now timestamptz)
+returns setof queues.health_line
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  return query
+  select t.check_name, queues.level_of(t.seconds, 0, t.red), t.process, t.seconds,
+    format('%s of process %s %s, the first for %s: %s%s', case when t.instances = 1000 then '1000 or more' else t.instances::text end, t.process,
+      t.problem, queues.in_words(t.seconds), t.process_id, coalesce(' (' || left(t.message, 200) || ')', '')),
+    format('%s holdfast process show %s %s says more. To end it: holdfast process cancel %s %s', t.advice, t.process, t.process_id, t.process, t.process_id)
+  from (
+    select w.check_name, w.red, w.problem, w.advice, p.process, found.instances, found.process_id,
+      extract(epoch from now - found.since)::double precision as seconds, (
+        select e.message from queues.error e where e.task_id = found.task_id order by e.error_id desc limit 1) as message
+    from queues.process p
+    cross join (values
+      ('orphaned_process', 'orphaned', 60, 'without a supervisor task', 'The leader enqueues it again; if it stays, look for duty_failed in its log.'),
+      ('failing_supervisor', 'failing', 600, 'with a supervisor that fails', 'It is tried again; mend the function or its grants.'))
+      w(check_name, trouble, red, problem, advice)
+    cross join lateral (
+      select count(*) as instances, min(i.troubled_at) as since, (array_agg(i.process_id order by i.troubled_at))[1] as process_id,
+        (array_agg(i.task_id order by i.troubled_at))[1] as task_id
+      from (
+        select i.process_id, i.troubled_at, i.task_id from queues.process_instance i
+        where i.process = p.process and i.trouble is not null and i.trouble = w.trouble limit 1000) i) found
+    where found.instances > 0) t
+  order by t.seconds desc limit 100;
+end
+$$;
+
+comment on function queues.health_of_processes(timestamptz) is 'Business processes that do not get on: without a supervisor, or with one that fails.';

@@ -1,0 +1,14 @@
+-- Instances of a process that were found without a supervisor and are due for repair: at once, and after each repair that did not help twice as
+-- long, up to an hour. For the repair function of the process. For holdfast_process. Locks: nothing.
+create or replace function queues.orphans(process text, max_processes integer default 100)
+returns setof bigint
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select i.process_id from queues.process_instance i
+  where i.process = orphans.process and i.trouble = 'orphaned'
+    and (i.repaired_at is null or i.repaired_at + interval '15 seconds' * least(240, 2 ^ least(i.repairs, 8)) <= queues.clock())
+  order by i.process_id limit least(max_processes, 1000)
+$$;
+
+comment on function queues.orphans(text, integer) is 'Instances of a process that were found without a supervisor and are due for repair.';

@@ -1,0 +1,27 @@
+-- Forgets where processes stood that ended before the time that the policy for history says, at most so many per call, and answers how many.
+-- The facts in their own schemas stay. For holdfast_worker and holdfast_operator. Locks: what it removes, never waiting for it.
+create or replace function queues.prune_processes(max_processes integer default 1000)
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_to_lose();
+  _cutoff constant timestamptz := queues.clock() - (select r.keep from queues.retention r where r.status = 'history' and r.type_prefix = '');
+  _removed integer;
+begin
+  if max_processes is null or max_processes not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_processes must be between 1 and 10000';
+  end if;
+  delete from queues.process_instance i
+  where (i.process, i.process_id) in (
+    select old.process, old.process_id from queues.process_instance old
+    where old.ended_at < _cutoff order by old.ended_at limit max_processes for update skip locked);
+  get diagnostics _removed = row_count;
+  return _removed;
+end
+$$;
+
+comment on function queues.prune_processes(integer) is
+  'Forgets where processes stood that ended before the time that the policy for history says.';

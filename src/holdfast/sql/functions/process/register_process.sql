@@ -1,0 +1,49 @@
+-- Registers a business process, or changes what is registered: the leader then repairs it, health names what is wrong with it, and people can wait
+-- for it. Its functions and its root table must belong to one role, which is a member of holdfast_process and no superuser; the caller must be that
+-- role, or a member of it. For holdfast_process. Locks: the row of the process.
+create or replace function queues.register_process(
+  process text, root_table text, supervisor text, repair text, cancel text, history text, kind text default 'attempts')
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_variable
+declare
+  _schema constant text := split_part(process, '.', 1);
+  _owner oid;
+begin
+  if process is null or process !~ '^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$' then
+    raise exception using errcode = 'QF400', message = format('%s cannot be the name of a process', coalesce(to_json(left(process, 130))::text, 'null')),
+      hint = 'Give the name of its schema, or schema.name if a schema has several.';
+  elsif kind is null or kind not in ('attempts', 'decision') then
+    raise exception using errcode = 'QF400', message = 'kind is neither attempts nor decision';
+  end if;
+  select c.relowner into _owner from pg_class c join pg_namespace n on n.oid = c.relnamespace
+  where n.nspname = _schema and c.relname = root_table and c.relkind in ('r', 'p');
+  if not found then
+    raise exception using errcode = 'QF400', message = format('there is no table %s.%s for the process %s', _schema, coalesce(root_table, 'null'), process);
+  end if;
+  perform queues.own_process(process, _owner);
+  if (select r.rolsuper from pg_roles r where r.oid = _owner)
+    or _owner <> 'holdfast_owner'::regrole and not pg_has_role(_owner, 'holdfast_process', 'member')
+  then
+    raise exception using errcode = 'QF403', message = format('the owner %s of %s is a superuser, or not a member of holdfast_process', _owner::regrole, process);
+  end if;
+  if exists (
+    select from (values (supervisor, '3802'::oidvector), (repair, '3802'), (cancel, '20 25'), (history, '20')) f(name, arguments)
+    where split_part(f.name, '.', 1) is distinct from _schema or queues.process_function(f.name, f.arguments) <> _owner)
+  then
+    raise exception using errcode = 'QF403', message = format('the functions of %s must be in the schema %s and belong to %s', process, _schema, _owner::regrole);
+  end if;
+  insert into queues.process as p (process, kind, schema_name, root_table, supervisor, repair, cancel, history, registered_at, registered_by)
+  values (process, kind, _schema, root_table, supervisor, repair, cancel, history, queues.clock(), session_user)
+  on conflict on constraint process_pkey do update
+  set kind = excluded.kind, root_table = excluded.root_table, supervisor = excluded.supervisor, repair = excluded.repair, cancel = excluded.cancel,
+    history = excluded.history, registered_at = excluded.registered_at, registered_by = excluded.registered_by
+  where (p.kind, p.root_table, p.supervisor, p.repair, p.cancel, p.history)
+    is distinct from (excluded.kind, excluded.root_table, excluded.supervisor, excluded.repair, excluded.cancel, excluded.history);
+end
+$$;
+
+comment on function queues.register_process(text, text, text, text, text, text, text) is
+  'Registers a business process, or changes what is registered, on behalf of its owner.';

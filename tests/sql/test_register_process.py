@@ -1,0 +1,157 @@
+"""Who may register a process, and what is refused."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from support.engine import Connection, refused, rows, value
+
+FUNCTIONS = {
+    "supervisor": "loans.loans_supervisor",
+    "repair": "loans.repair_loans",
+    "cancel": "loans.cancel_loans_task",
+    "history": "loans.loans_history",
+}
+PINNED = "security definer set search_path = pg_catalog, pg_temp"
+
+
+@pytest.fixture
+def loans(tx: Connection) -> Connection:
+    """The objects of a process that belongs to a role of its own."""
+    tx.execute("create role loans_owner in role holdfast_process")
+    tx.execute("create role thief in role holdfast_process")
+    tx.execute("create schema loans authorization loans_owner")
+    with _as(tx, "loans_owner"):
+        tx.execute("create table loans.loans_task (loans_task_id bigint primary key)")
+        for name in ("loans_supervisor", "repair_loans"):
+            tx.execute(
+                f"""create function loans.{name}(payload jsonb) returns jsonb language sql {PINNED}
+                    as 'select payload'""".encode()
+            )
+        tx.execute(
+            f"""create function loans.cancel_loans_task(loans_task_id bigint, reason text) returns text
+                language sql {PINNED} as 'select reason'""".encode()
+        )
+        tx.execute(
+            f"""create function loans.loans_history(loans_task_id bigint) returns table (
+                at timestamptz, what text, reason text, task_id uuid) language sql {PINNED}
+                as 'select null::timestamptz, null::text, null::text, null::uuid'""".encode()
+        )
+        tx.execute("revoke execute on all functions in schema loans from public")
+    return tx
+
+
+@contextmanager
+def _as(tx: Connection, role: str) -> Iterator[None]:
+    tx.execute(f"set local role {role}".encode())
+    try:
+        yield
+    finally:
+        if tx.info.transaction_status.name != "INERROR":
+            tx.execute("reset role")
+
+
+def _register(tx: Connection, role: str, process: str = "loans", **given: str) -> None:
+    arguments = {"root_table": "loans_task", **FUNCTIONS, **given}
+    named = ", ".join(f"{name} => %s" for name in arguments)
+    tx.execute(f"set local role {role}".encode())
+    tx.execute(f"select queues.register_process(%s, {named})", [process, *arguments.values()])
+    tx.execute("reset role")
+
+
+def test_its_owner_registers_it_and_may_do_so_again(loans: Connection) -> None:
+    _register(loans, "loans_owner")
+    _register(loans, "loans_owner", kind="decision")
+
+    (row,) = rows(loans, "select * from queues.registered_process where process = 'loans'")
+    assert (row["kind"], row["schema_name"], row["root_table"]) == ("decision", "loans", "loans_task")
+    assert {name: row[name] for name in FUNCTIONS} == FUNCTIONS
+
+
+def test_ours_are_registered(tx: Connection) -> None:
+    found = rows(
+        tx, "select process, repair, cancel from queues.registered_process where schema_name = 'comms'"
+    )
+    assert found == [
+        {
+            "process": f"comms.send_{channel}",
+            "repair": f"comms.repair_send_{channel}",
+            "cancel": f"comms.cancel_send_{channel}_task",
+        }
+        for channel in ("email", "sms")
+    ]
+
+
+def test_another_process_owner_may_not(loans: Connection) -> None:
+    with refused(loans, "QF403", "thief may not register the process loans", "loans_owner"):
+        _register(loans, "thief")
+
+
+def test_a_name_of_another_schema_cannot_be_taken(loans: Connection) -> None:
+    with refused(loans, "QF400", "there is no table comms.loans_task"):
+        _register(loans, "loans_owner", "comms.loans")
+    with refused(loans, "QF403", "must be in the schema loans"):
+        _register(loans, "loans_owner", supervisor="comms.send_email_supervisor")
+
+
+def test_a_function_of_another_owner_is_refused(loans: Connection) -> None:
+    loans.execute("alter function loans.repair_loans(jsonb) owner to thief")
+    with refused(loans, "QF403", "must be in the schema loans and belong to loans_owner"):
+        _register(loans, "loans_owner")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "grant execute on function loans.repair_loans(jsonb) to public",
+        "alter function loans.repair_loans(jsonb) security invoker",
+        "alter function loans.repair_loans(jsonb) reset search_path",
+        "drop function loans.repair_loans(jsonb)",
+    ],
+)
+def test_a_function_that_breaks_the_rules_is_refused(loans: Connection, change: str) -> None:
+    loans.execute(change.encode())
+    with refused(loans, "QF400", "there is no function loans.repair_loans(jsonb)"):
+        _register(loans, "loans_owner")
+
+
+def test_an_owner_without_the_authority_is_refused(loans: Connection) -> None:
+    loans.execute("revoke holdfast_process from loans_owner")
+    loans.execute("grant execute on function queues.register_process to loans_owner")
+    loans.execute("grant usage on schema queues to loans_owner")
+    with refused(loans, "QF403", "not a member of holdfast_process"):
+        _register(loans, "loans_owner")
+
+
+def test_what_is_noted_must_be_a_task_of_its_supervisor_and_cannot_be_taken_back(loans: Connection) -> None:
+    _register(loans, "loans_owner")
+    task = value(
+        loans,
+        """select queues.enqueue(
+             'loans.x', '{"task_type": "db_function", "db_function": "loans.loans_supervisor"}')""",
+    )
+    other = value(
+        loans,
+        """select queues.enqueue('loans.x', '{"task_type": "db_function", "db_function": "loans.other"}')""",
+    )
+    with refused(loans, "QF400", "does not run loans.loans_supervisor"):
+        loans.execute("select queues.note_supervision('loans', 1, %s)", [other])
+    with refused(loans, "QF404", "there is no process nothing"):
+        loans.execute("select queues.note_supervision('nothing', 1, %s)", [task])
+    loans.execute("select queues.note_supervision('loans', 1, %s)", [task])
+    loans.execute("select queues.note_supervision('loans', 1, null, decision => 'failed')")
+    with refused(loans, "QF412", "loans 1 has ended"):
+        loans.execute("select queues.note_supervision('loans', 1, %s)", [task])
+
+
+def test_digests_are_recorded_by_the_owner_only(loans: Connection) -> None:
+    _register(loans, "loans_owner")
+    with _as(loans, "loans_owner"):
+        loans.execute("""select queues.record_process_files('loans', '{"1_tables.sql": "ab"}')""")
+    assert value(loans, "select files from queues.registered_process where process = 'loans'") == {
+        "1_tables.sql": "ab"
+    }
+    with refused(loans, "QF403", "thief may not"):
+        loans.execute("set local role thief")
+        loans.execute("select queues.record_process_files('loans', '{}')")
