@@ -16,6 +16,9 @@ Row = dict[str, Any]
 _JSON = {"payload", "metadata", "tasks", "held", "results", "killed", "after", "schedules", "schedule"}
 TABLES = (
     "lane",
+    "lane_hoarder",
+    "task_limit",
+    "slot",
     "paused_queue",
     "task",
     "task_key",

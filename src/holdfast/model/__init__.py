@@ -8,7 +8,17 @@ from holdfast.model.access import SCOPES, Access, AccessEvent, AccessTokenStatus
 from holdfast.model.document import Json, RawJson
 from holdfast.model.fleet import LimitStatus, LostWorker, Provenance, QueueStatus, WorkerStatus
 from holdfast.model.health import LEVELS, Activity, ActivityCount, HealthLine, Level, TableChange
-from holdfast.model.lease import Claimed, Held, LastError, Result, ResultStatus, Swept, Verdict, VerdictWord
+from holdfast.model.lease import (
+    Claimed,
+    Held,
+    LastError,
+    NextDue,
+    Result,
+    ResultStatus,
+    Swept,
+    Verdict,
+    VerdictWord,
+)
 from holdfast.model.outbox import (
     ClaimedEvent,
     DeliveryStatus,
@@ -83,6 +93,7 @@ __all__ = [
     "LostWorker",
     "NewSchedule",
     "NewTask",
+    "NextDue",
     "OutboxStatus",
     "Overlap",
     "Provenance",

@@ -20,11 +20,13 @@ Echo = Callable[[str], None]
 _ATTEMPTS = 20
 _LONGEST_PAUSE_SECONDS = 2.0
 
-# Roles belong to all databases of a server, and the advisory lock to one: the migration of another database
-# may create the same role, or change the same row of the catalog, at the same time.
+# Roles belong to all databases of a server, and the lock to one: the migration of another database may create
+# the same role, or change the same row of the catalog, at the same time. And where nothing is installed yet,
+# there is nothing to lock: of two that install, one finds the roles or schemas of the other.
 _LOST_RACES = {
     "23505",  # unique_violation
     "42710",  # duplicate_object
+    "42P06",  # duplicate_schema
     "40001",  # serialization_failure
     "40P01",  # deadlock_detected
     "55P03",  # lock_not_available
@@ -128,7 +130,7 @@ def _persist(dsn: str, work: Callable[[psycopg.Connection[Any]], Migration], say
 
 def _connect(dsn: str) -> psycopg.Connection[Any]:
     connection = psycopg.connect(dsn, client_encoding="utf-8", application_name="holdfast migrate")
-    # The wait for the advisory lock has to see what its last holder has committed.
+    # The wait for another migration has to see what its last holder has committed.
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     connection.read_only = False
     return connection

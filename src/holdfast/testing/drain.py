@@ -185,8 +185,8 @@ class Drain:
         """Whether something may be due now."""
         if end is None:
             return False
-        now, wait = self._clock.now(), self._worker.next_due(None, self._prefixes)
-        # What is due and was not claimed is locked by somebody, and will not be had by waiting here.
+        now, wait = self._clock.now(), self._worker.next_due(None, self._prefixes).due
+        # What is due and was not claimed is held by somebody, and will not be had by waiting here.
         if wait is not None and timedelta(0) < wait <= end - now:
             self._clock.set(now + wait)
             return True

@@ -22,11 +22,11 @@ begin
   _ids := array(
     select _id where _id is not null
     union
-    select k.task_id from (select distinct l.type from queues.lane l) known
+    select k.task_id from queues.known_types('') known(type)
     join queues.task_key k on k.type = known.type and k.idempotency_key = words
     union
     select found.task_id
-    from (select distinct l.type from queues.lane l where starts_with(l.type, words)) known
+    from queues.known_types(words) known(type)
     cross join lateral (
       select t.task_id from queues.task t where t.type = known.type and (_all or t.enqueued_by = session_user)
       order by t.task_id desc limit max_tasks) found
