@@ -436,7 +436,7 @@ def test_temporary_tables_and_their_triggers_catch_no_function_of_a_worker(castl
         "select queues.lead('w1')",
         "select queues.mark_idle('w1', true)",
         "select queues.next_due()",
-        "select queues.leave_door(queues.keep_door('{trap}'))",
+        "select queues.leave_door('w1', queues.keep_door('w1', '{trap}'))",
         "select queues.ring('{trap}')",
         "select queues.retire_worker('w1')",
     ):

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.clock import Clock
@@ -26,7 +27,7 @@ from support.engine import (
     value,
 )
 from support.invariant import assert_invariant
-from support.sessions import at_once, in_background, wait_until_blocked
+from support.sessions import at_once
 
 MAIL = ["mail"]
 
@@ -273,7 +274,9 @@ def test_a_task_that_waits_for_a_slot_says_so(tx: Connection, clock: Clock) -> N
     (keyed,) = fill(tx, 2, "mail.keyed", concurrency_key="k")[1:]
     answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
     take(tx)
-    assert "of its concurrency key at most 1" in answer(tx, "queues.explain", {"task_id": keyed})
+    assert 'of concurrency key "k" of type mail.keyed at most 1' in answer(
+        tx, "queues.explain", {"task_id": keyed}
+    )
 
 
 def test_stale_slots_are_removed_and_live_ones_stay(tx: Connection) -> None:
@@ -346,12 +349,17 @@ def test_the_simplest_worker_keeps_to_limits_too(tx: Connection) -> None:
     assert rows(tx, "select * from queues.dequeue_next_available_task()") == []
 
 
-def lanes(conn: Connection) -> list[str | None]:
-    found = rows(conn, "select concurrency_key from queues.lane where queue = 'mail' order by lane_id")
+def lanes(conn: Connection, queue: str = "mail") -> list[str | None]:
+    """The keys of those lanes that may be enqueued to."""
+    found = rows(
+        conn,
+        "select concurrency_key from queues.lane where queue = %s and leaving is null order by lane_id",
+        [queue],
+    )
     return [row["concurrency_key"] for row in found]
 
 
-def use_once(conn: Connection, *keys: str) -> None:
+def use_once(conn: Connection, *keys: str | None) -> None:
     """Each key has had a task, and has none any more."""
     for key in keys:
         enqueue(conn, "mail.keyed", concurrency_key=key)
@@ -359,56 +367,144 @@ def use_once(conn: Connection, *keys: str) -> None:
         end(conn, task)
 
 
-def test_lanes_of_keys_that_nobody_uses_are_removed_and_others_stay(tx: Connection) -> None:
-    use_once(tx, "first", "idle")
-    enqueue(tx, "mail.keyed", concurrency_key="running")
+def tidy(conn: Connection) -> int:
+    """As the leader does: until there is nothing left to do. Return how many lanes are gone."""
+    before = value(conn, "select count(*) from queues.lane")
+    while answer(conn, "queues.tidy_lanes", {}):
+        pass
+    after: int = value(conn, "select count(*) from queues.lane")
+    return int(before) - after
+
+
+def test_idle_lanes_of_every_kind_are_removed_and_others_stay(tx: Connection, clock: Clock) -> None:
+    use_once(tx, "idle", None)
+    enqueue(tx, "mail.keyed", concurrency_key="running", lease=timedelta(days=1))
     take(tx)
     enqueue(tx, "mail.keyed", concurrency_key="waiting", run_at="2090-01-01T00:00:00+00:00")
+    enqueue(tx, "mail.keyed", priority=7, run_at="2090-01-01T00:00:00+00:00")
 
-    assert answer(tx, "queues.tidy_lanes", {}) == 1
-    assert lanes(tx) == ["first", "running", "waiting"], "the first of a type says that there was one"
-    assert answer(tx, "queues.tidy_lanes", {}) == 0
+    assert tidy(tx) == 0, "one that was made just now may be wanted again at once"
+    clock.advance(6)
+    assert tidy(tx) == 1
+    clock.advance(60)
+    assert tidy(tx) == 1
+    assert lanes(tx) == ["running", "waiting", None]
+    assert tidy(tx) == 0
 
 
-def test_a_key_whose_lane_was_removed_gets_another(tx: Connection) -> None:
-    use_once(tx, "first")
+def test_a_clock_that_was_set_back_does_not_keep_lanes(tx: Connection, clock: Clock) -> None:
+    use_once(tx, "customer", None)
+    clock.advance(-3600)
+
+    assert tidy(tx) == 2
+
+
+def test_a_key_whose_lane_was_removed_gets_another(tx: Connection, clock: Clock) -> None:
     deleted = enqueue(tx, "mail.keyed", concurrency_key="customer")
     act(tx, "delete_task", deleted)
-    assert answer(tx, "queues.tidy_lanes", {}) == 1
+    clock.advance(6)
+    assert tidy(tx) == 1
 
     act(tx, "restore_task", deleted)
     fill(tx, 1, "mail.keyed", concurrency_key="customer")
 
-    assert lanes(tx) == ["first", "customer"]
+    assert lanes(tx) == ["customer"]
     assert [task["task_id"] for task in take(tx)] == [deleted]
 
 
-def test_a_lane_that_somebody_is_about_to_use_is_left_alone(db: Database) -> None:
+@pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
+@pytest.mark.parametrize("key", ["customer", None])
+def test_a_lane_that_somebody_has_found_stays_until_its_task_is_there(
+    db: Database, key: str | None, many: bool
+) -> None:
     client, worker = db.connect(autocommit=False), db.connect()
-    use_once(worker, "first", "customer")
-    task = enqueue(client, "mail.keyed", concurrency_key="customer")
+    use_once(worker, key)
+    Clock(worker).advance(61)
+    ask(client, key, many=many)
 
-    assert answer(worker, "queues.tidy_lanes", {}) == 0
+    assert tidy(worker) == 0
     client.commit()
-    assert answer(worker, "queues.tidy_lanes", {}) == 0
-    assert [taken["task_id"] for taken in take(worker)] == [task]
+    assert tidy(worker) == 0
+    assert len(take(worker)) == 1
+    assert_invariant(worker)
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
-def test_a_lane_that_is_being_removed_is_waited_for_and_made_anew(db: Database, many: bool) -> None:
-    client, tidy, worker = db.connect(), db.connect(autocommit=False), db.connect()
-    use_once(worker, "first", "customer")
-    assert answer(tidy, "queues.tidy_lanes", {}) == 1
+@pytest.mark.parametrize("key", ["customer", None])
+def test_a_lane_that_is_about_to_go_is_not_used_any_more(db: Database, key: str | None, many: bool) -> None:
+    client, worker = db.connect(), db.connect()
+    use_once(worker, key)
+    Clock(worker).advance(61)
+    assert answer(worker, "queues.tidy_lanes", {}) == 1, "found idle"
 
-    def ask() -> Any:
-        if many:
-            return fill(client, 1, "mail.keyed", concurrency_key="customer")[0]
-        return enqueue(client, "mail.keyed", concurrency_key="customer")
+    ask(client, key, many=many)
 
-    with in_background(ask) as asked:
-        wait_until_blocked(worker, client)
-        tidy.commit()
-    assert [taken["task_id"] for taken in take(worker)] == [asked.result()]
+    assert tidy(worker) == 1
+    assert len(take(worker)) == 1
+    assert_invariant(worker)
+
+
+def test_only_those_who_may_use_a_lane_are_waited_for(db: Database) -> None:
+    """A transaction that is open for hours and has nothing to do with lanes keeps none of them."""
+    client, other, worker = db.connect(autocommit=False), db.connect(autocommit=False), db.connect()
+    use_once(worker, "customer", "neighbour")
+    Clock(worker).advance(61)
+    other.execute("create table elsewhere ()")
+    ask(client, "neighbour")
+
+    assert tidy(worker) == 0, "who has read one lane may have read any"
+    client.commit()
+    assert tidy(worker) == 1
+    assert_invariant(worker)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("key", ["customer", None])
+def test_a_snapshot_from_before_a_lane_went_cannot_put_a_task_there(
+    db: Database, level: str, key: str | None
+) -> None:
+    client, worker = db.connect(autocommit=False), db.connect()
+    use_once(worker, key)
+    client.execute(f"set transaction isolation level {level}".encode())
+    client.execute("select")
+    Clock(worker).advance(61)
+    assert tidy(worker) == 1
+
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        ask(client, key)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_an_old_snapshot_holds_the_lane_that_it_uses(db: Database, level: str) -> None:
+    client, worker = db.connect(autocommit=False), db.connect()
+    use_once(worker, "customer")
+    client.execute(f"set transaction isolation level {level}".encode())
+    client.execute("select")
+    Clock(worker).advance(61)
+    ask(client, "customer")
+
+    assert tidy(worker) == 0
+    client.commit()
+    assert tidy(worker) == 0
+    assert len(take(worker)) == 1
+
+
+def ask(conn: Connection, key: str | None, *, many: bool = False) -> None:
+    if many:
+        fill(conn, 1, "mail.keyed", concurrency_key=key)
+    else:
+        enqueue(conn, "mail.keyed", concurrency_key=key)
+
+
+def test_nobody_locks_a_lane_to_enqueue(db: Database) -> None:
+    """Rows that many lock at once cost more than the tasks."""
+    client, admin = db.connect(autocommit=False), db.connect()
+    use_once(admin, "customer", None)
+    for key in ("customer", None):
+        ask(client, key)
+        ask(client, key, many=True)
+
+    assert value(admin, "select bool_and(xmax = '0'::xid) from queues.lane")
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
@@ -419,9 +515,20 @@ def test_lanes_are_not_tidied_by_an_old_snapshot(db: Database, level: str) -> No
             answer(late, "queues.tidy_lanes", {})
 
 
-def test_so_many_lanes_are_tidied_at_once(tx: Connection) -> None:
+def test_a_call_takes_a_bounded_number_of_lanes_a_step_further(tx: Connection, clock: Clock) -> None:
     use_once(tx, *"abcde")
+    clock.advance(6)
     assert answer(tx, "queues.tidy_lanes", {"max_lanes": 3}) == 3
     for wrong in (0, 10_001, None):
         with refused(tx, "QF400", "max_lanes must be between"):
             answer(tx, "queues.tidy_lanes", {"max_lanes": wrong})
+
+
+def test_there_is_no_end_to_the_numbers_of_lanes(tx: Connection) -> None:
+    tx.execute("alter table queues.lane alter column lane_id restart with 9000000000000000000")
+    enqueue(tx, "mail.keyed", concurrency_key="customer")
+    (task,) = take(tx)
+    cursor = {str(task["lane_id"]): {"run_at": str(task["run_at"]), "task_id": str(task["task_id"])}}
+    assert task["lane_id"] >= 9 * 10**18
+    assert take(tx, after=cursor) == []
+    assert end(tx, task) == "accepted"

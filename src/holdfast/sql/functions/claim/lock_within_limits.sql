@@ -29,7 +29,7 @@ begin
     perform queues.enter_running(_lanes, due);
   end if;
   if before <> '{}' then
-    select jsonb_object_agg(jsonb_build_array(b.subject, b.name, b.concurrency_key), b.count) into _before from (
+    select jsonb_object_agg(jsonb_build_array(b.subject, b.name, b.concurrency_key)::text, b.count) into _before from (
       select g.subject, g.name, g.concurrency_key, count(*) from queues.ready r
       join queues.gates_of(array(select p.lane_id from queues.ready p where p.ctid = any (before)), due) g on g.lane_id = r.lane_id
       where r.ctid = any (before) group by g.subject, g.name, g.concurrency_key) b;
