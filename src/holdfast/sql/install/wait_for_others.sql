@@ -6,8 +6,9 @@ declare
   _holder text;
 begin
   if not exists (
-    select from pg_catalog.pg_class c join pg_catalog.pg_roles r on r.oid = c.relowner
-    where c.oid = pg_catalog.to_regclass('queues.installation') and r.rolname = 'holdfast_owner')
+    select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = 'queues' and c.relname = 'installation'
+      and c.relowner = 'holdfast_owner'::pg_catalog.regrole and n.nspowner = c.relowner)
   then
     return;
   end if;
