@@ -15,7 +15,7 @@ create table queues.lane (
   fillfactor = 70,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 create index lane_of_task on queues.lane (queue, type, priority, concurrency_key, lane_id);
-create index lane_of_type on queues.lane (type, lane_id);
+create index lane_of_type on queues.lane (type, concurrency_key, lane_id);
 create index lanes_of_login on queues.lane (made_by, (concurrency_key is null));
 comment on table queues.lane is 'One row per queue, type, priority and concurrency key in use: what a claim looks through.';
 comment on column queues.lane.leaving is
