@@ -149,6 +149,69 @@ def test_a_limit_can_be_changed_and_dropped(tx: Connection) -> None:
     assert len(take(tx)) == 6
 
 
+@pytest.mark.parametrize("way", ["drop", "change", "one more"])
+def test_what_runs_of_a_key_counts_when_the_limit_of_its_queue_changes(tx: Connection, way: str) -> None:
+    set_limit(tx, "queue", "mail", per_key=1)
+    fill(tx, 3, concurrency_key="customer")
+    (running,) = take(tx)
+    if way == "drop":
+        answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    elif way == "change":
+        set_limit(tx, "queue", "mail", max_running=10)
+    else:
+        set_limit(tx, "type", "mail.send", per_key=1)
+        answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    assert take(tx) == []
+    end(tx, running)
+    assert len(take(tx)) == 1
+
+
+def test_a_claim_that_is_under_way_when_a_limit_is_set_counts(db: Database) -> None:
+    late, admin = db.connect(autocommit=False), db.connect()
+    fill(admin, 4)
+    assert len(take(late, 2)) == 2
+    set_limit(admin, "queue", "mail", max_running=3)
+    late.commit()
+    assert len(take(admin)) == 1
+
+
+def test_a_claim_that_is_under_way_for_long_when_a_limit_is_set_counts_once_slots_are_tidied(
+    db: Database,
+) -> None:
+    late, admin = db.connect(autocommit=False), db.connect()
+    clock = Clock(admin)
+    fill(admin, 4, lease=3600)
+    assert len(take(late, 2)) == 2
+    set_limit(admin, "queue", "mail", max_running=3)
+    clock.advance(60)
+    late.commit()
+    assert answer(admin, "queues.tidy_slots", {}) == 0
+    assert len(take(admin)) == 1
+
+
+@pytest.mark.parametrize("change", ["set", "drop"])
+def test_a_limit_that_is_being_claimed_under_is_waited_for_and_the_session_named(
+    db: Database, change: str
+) -> None:
+    slow, admin = db.connect(autocommit=False), db.connect()
+    set_limit(admin, "queue", "mail", max_running=3)
+    fill(admin, 2)
+    take(slow, 1)
+    call(admin, "queues.register_worker", {"worker_id": "w1", "queues": MAIL})
+    waiting = value(admin, "select task_id from queues.ready")
+    session = f"session {slow.info.backend_pid} of login {slow.info.user}"
+
+    with pytest.raises(psycopg.Error, match=session) as caught:
+        if change == "set":
+            set_limit(admin, "queue", "mail", max_running=1)
+        else:
+            answer(admin, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    assert caught.value.sqlstate == "QF503"
+    assert session in answer(admin, "queues.explain", {"task_id": waiting})
+    slow.rollback()
+    set_limit(admin, "queue", "mail", max_running=1)
+
+
 def test_a_rate_is_a_bucket_that_fills_evenly(tx: Connection, clock: Clock) -> None:
     set_limit(tx, "queue", "mail", rate=60, per=timedelta(minutes=1))
     fill(tx, 200)
@@ -159,6 +222,72 @@ def test_a_rate_is_a_bucket_that_fills_evenly(tx: Connection, clock: Clock) -> N
     assert len(take(tx)) == 6
     clock.advance(3600)
     assert len(take(tx)) == 60
+
+
+def may_start(conn: Connection) -> int:
+    left: int = value(conn, "select may_start from queues.limit_status where rate is not null")
+    return left
+
+
+def test_a_claim_that_looks_again_without_its_cursor_is_charged_once(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", rate=6, per=timedelta(days=1))
+    expected = fill(tx, 5)
+    assert [task["task_id"] for task in take(tx, 20, after={})] == expected
+    assert may_start(tx) == 1
+
+
+def test_a_rate_is_charged_for_what_is_claimed_and_not_for_what_was_looked_at(tx: Connection) -> None:
+    """Ten claims of one task each, where there is always an older one without a limit."""
+    set_limit(tx, "queue", "mail", rate=5, per=timedelta(days=1))
+    free = enqueue_many(tx, [{"type": "other.work"}] * 10)
+    limited = fill(tx, 5)
+    queues = ["mail", "other"]
+    first = [claim_one(tx, queues=queues)["task_id"] for _ in range(10)]
+    assert first == [row["task_id"] for row in free]
+    assert may_start(tx) == 5
+    assert [task["task_id"] for task in claim(tx, max_tasks=20, queues=queues, after={})] == limited
+    assert may_start(tx) == 0
+
+
+def test_a_few_limited_tasks_among_many_free_ones_all_start(tx: Connection) -> None:
+    set_limit(tx, "type", "mail.send", rate=20, per=timedelta(days=1))
+    enqueue_many(tx, [{"type": "mail.send" if n % 21 == 20 else "mail.free"} for n in range(420)])
+    started: list[str] = []
+    cursor: dict[str, Any] = {}
+    while taken := take(tx, 37, after=cursor):
+        started += [task["type"] for task in taken]
+        for task in taken:
+            cursor[str(task["lane_id"])] = {"run_at": str(task["run_at"]), "task_id": str(task["task_id"])}
+    assert (len(started), started.count("mail.send")) == (420, 20)
+    assert may_start(tx) == 0
+
+
+def test_what_one_claim_takes_at_a_higher_priority_counts_for_the_lower_ones(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", rate=5, per=timedelta(days=1))
+    urgent = fill(tx, 3, priority=5)
+    fill(tx, 2, "mail.free", priority=1)
+    last = fill(tx, 4)
+    taken = [task["task_id"] for task in take(tx, 20, after={})]
+    assert (taken[:3], len(taken), [task in last for task in taken].count(True)) == (urgent, 5, 0)
+    assert may_start(tx) == 0
+
+
+def test_a_rate_is_not_charged_for_a_task_that_somebody_holds(db: Database) -> None:
+    worker, person = db.connect(), db.connect(autocommit=False)
+    set_limit(worker, "queue", "mail", rate=2, per=timedelta(days=1))
+    held_back, *others = fill(worker, 3)
+    act(person, "cancel", held_back)
+    assert [task["task_id"] for task in take(worker)] == others, "the next ones are taken instead"
+    assert may_start(worker) == 0
+    person.rollback()
+    assert take(worker) == []
+
+
+def test_a_task_that_somebody_holds_does_not_keep_the_others_of_its_key(db: Database) -> None:
+    worker, person = db.connect(), db.connect(autocommit=False)
+    first, second = fill(worker, 2, concurrency_key="customer")
+    act(person, "cancel", first)
+    assert [task["task_id"] for task in take(worker)] == [second]
 
 
 def test_a_clock_that_was_set_back_does_not_fill_the_bucket(tx: Connection, clock: Clock) -> None:
@@ -179,6 +308,23 @@ def test_tasks_of_one_key_run_one_at_a_time_unless_a_limit_says_otherwise(tx: Co
     assert take(tx) == []
     set_limit(tx, "type", "mail.send", per_key=2)
     assert len(take(tx)) == 2
+
+
+def test_a_key_counts_per_type_over_all_queues_and_priorities(tx: Connection) -> None:
+    for given in ({}, {"queue": "other"}, {"priority": 7}):
+        enqueue(tx, "mail.send", concurrency_key="customer-7", **given)
+    enqueue(tx, "mail.bounce", concurrency_key="customer-7")
+    taken = claim(tx, max_tasks=10, queues=["mail", "other"])
+    assert sorted(task["type"] for task in taken) == ["mail.bounce", "mail.send"]
+
+
+def test_a_type_and_a_key_that_read_alike_are_not_confused(tx: Connection) -> None:
+    enqueue(tx, "svc:nextjs", concurrency_key="7")
+    enqueue(tx, "svc", concurrency_key="nextjs:7")
+    set_limit(tx, "queue", "type", per_key=1)
+    enqueue(tx, "type:svc", queue="type", concurrency_key="x")
+    enqueue(tx, "svc:x", queue="svc", concurrency_key="x")
+    assert len(claim(tx, max_tasks=10, queues=["svc", "type"])) == 4
 
 
 def test_a_key_is_limited_over_all_types_of_a_queue(tx: Connection) -> None:
@@ -277,6 +423,80 @@ def test_a_task_that_waits_for_a_slot_says_so(tx: Connection, clock: Clock) -> N
     assert 'of concurrency key "k" of type mail.keyed at most 1' in answer(
         tx, "queues.explain", {"task_id": keyed}
     )
+
+
+def test_what_holds_back_a_queue_is_told(tx: Connection, clock: Clock) -> None:
+    def told() -> list[tuple[Any, ...]]:
+        found = rows(tx, "select kind, name, lanes, words from queues.explain_held('mail', queues.clock())")
+        return sorted((row["kind"], row["name"], row["lanes"], row["words"]) for row in found)
+
+    assert told() == []
+    for key in ("a", "b"):
+        fill(tx, 2, concurrency_key=key)
+    fill(tx, 2, "mail.solo", concurrency_key="c")
+    set_limit(tx, "type", "mail.bulk", max_running=1)
+    fill(tx, 2, "mail.bulk")
+    set_limit(tx, "type", "mail.slow", rate=1, per=timedelta(minutes=1))
+    fill(tx, 2, "mail.slow")
+    take(tx)
+
+    assert told() == [
+        ("max_running", "mail.bulk", 1, "of type mail.bulk at most 1 may run at once, and that many run now"),
+        (
+            "per_key",
+            "mail.send",
+            2,
+            '2 concurrency keys of type mail.send, such as "a", run as many tasks at once as they may (1)',
+        ),
+        (
+            "per_key",
+            "mail.solo",
+            1,
+            'of concurrency key "c" of type mail.solo at most 1 may run at once, and that many run now',
+        ),
+        (
+            "rate",
+            "mail.slow",
+            1,
+            "type mail.slow has used up its rate, which lets the next task start in 60 s",
+        ),
+    ]
+
+
+def test_health_does_not_ask_for_workers_where_limits_hold_everything_back(
+    tx: Connection, clock: Clock
+) -> None:
+    call(tx, "queues.register_worker", {"worker_id": "w1", "queues": MAIL, "timeout": "1 day"})
+    fill(tx, 2, concurrency_key="customer", lease=3600)
+    take(tx)
+    clock.advance(120)
+
+    def advice() -> str:
+        found = "select advice from queues.health() where check_name = 'oldest_due' and subject = 'mail'"
+        return str(value(tx, found))
+
+    assert 'of concurrency key "customer" of type mail.send at most 1 may run' in advice()
+    enqueue(tx, "mail.send", run_at=clock.now - timedelta(seconds=1))
+    assert "Run more workers" in advice()
+
+
+def test_health_names_a_session_that_stays_in_a_claim_under_a_limit(db: Database) -> None:
+    slow, admin = db.connect(autocommit=False), db.connect()
+    fill(admin, 2, concurrency_key="customer")
+    take(slow, 1)
+    answer(admin, "queues.measure", {})  # its times are hidden, and told by what the leader has measured
+    Clock(admin).advance(30)
+
+    (line,) = rows(admin, "select * from queues.health() where check_name = 'held_limit'")
+
+    assert (line["subject"], line["level"]) == (str(slow.info.backend_pid), "amber")
+
+
+def test_health_counts_lanes(tx: Connection) -> None:
+    use_once(tx, "a", "b")
+    fill(tx, 1, priority=3)
+    (line,) = rows(tx, "select * from queues.health() where check_name = 'lanes'")
+    assert (line["value"], line["level"]) == (3, "green")
 
 
 def test_stale_slots_are_removed_and_live_ones_stay(tx: Connection) -> None:
