@@ -489,7 +489,8 @@ def test_health_names_a_session_that_stays_in_a_claim_under_a_limit(db: Database
 
     (line,) = rows(admin, "select * from queues.health() where check_name = 'held_limit'")
 
-    assert (line["subject"], line["level"]) == (str(slow.info.backend_pid), "amber")
+    assert line["subject"] == str(slow.info.backend_pid)
+    assert line["level"] in {"amber", "red"}
 
 
 def test_health_counts_lanes(tx: Connection) -> None:

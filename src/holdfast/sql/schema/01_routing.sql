@@ -25,9 +25,10 @@ comment on column queues.lane.made_by is 'The login whose task needed it first.'
 -- Logins that use as many lanes as one may: while a login is here, each further lane is counted, and not one in 64.
 create table queues.lane_hoarder (
   login text collate "C" not null,
+  keyed boolean not null,
   noticed_at timestamptz not null
 );
-comment on table queues.lane_hoarder is 'Logins that use as many lanes as one login may.';
+comment on table queues.lane_hoarder is 'Logins that use as many lanes as one login may, with or without concurrency keys.';
 
 create table queues.paused_queue (
   queue text collate "C" constraint paused_queue_pkey primary key,

@@ -55,7 +55,7 @@ begin
     limit max_lanes for update skip locked));
   get diagnostics _steps = row_count;
 
-  delete from queues.lane_hoarder h where not queues.hoards_lanes(h.login);
+  delete from queues.lane_hoarder h where not queues.hoards_lanes(h.login, h.keyed);
   return _moved + _steps;
 end
 $$;

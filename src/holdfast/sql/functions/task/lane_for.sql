@@ -13,7 +13,7 @@ begin
     insert into queues.lane (made_at, priority, queue, type, concurrency_key, made_by)
     values (queues.clock(), priority, queue, type, concurrency_key, session_user) returning lane_id into _lane_id;
     if bounded then
-      perform queues.check_lanes(1, session_user);
+      perform queues.check_lanes(session_user, 1, concurrency_key is not null);
     end if;
   end if;
   return _lane_id;
