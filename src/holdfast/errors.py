@@ -12,6 +12,7 @@ HoldfastError               1
 │   ├── InvalidArgument     2   an argument is missing, malformed or out of bounds
 │   │   ├── TooLarge        2   a payload or a batch is over its limit
 │   │   └── NotPortable     2   text or JSON that PostgreSQL, Python or JavaScript cannot hold
+│   ├── QuotaExceeded       1   a login uses as much as one login may
 │   ├── KeyConflict         1   an idempotency key already stands for something else
 │   ├── IllegalMove         1   the task cannot go from its status to that one
 │   ├── TaskNotFound        4   no such task, function or subscription, or it belongs to another login
@@ -124,6 +125,10 @@ class NotPortable(InvalidArgument):
     """Text or JSON that PostgreSQL, Python or JavaScript cannot hold."""
 
 
+class QuotaExceeded(Refused):
+    """A login uses as much as one login may."""
+
+
 class KeyConflict(Refused):
     """An idempotency key already stands for something else."""
 
@@ -189,6 +194,7 @@ BY_SQLSTATE: dict[str, type[HoldfastError]] = {
     "QF412": IllegalMove,
     "QF413": TooLarge,
     "QF422": NotPortable,
+    "QF429": QuotaExceeded,
     "QF503": TryAgain,
     "08": DatabaseUnavailable,  # connection exceptions
     "22": InvalidArgument,  # a value that its type cannot hold

@@ -39,7 +39,7 @@ def migrating_behind(
             holder.rollback()
 
 
-def test_ten_at_once_install_once_and_none_of_them_notices(blank: Database) -> None:
+def test_ten_at_once_install_once_and_the_others_find_it_done(blank: Database) -> None:
     # With a snapshot from before the wait, the second would not see what the first has installed.
     isolation = f"alter database {blank.name} set default_transaction_isolation = 'repeatable read'"
     blank.connect().execute(isolation.encode())
@@ -53,7 +53,7 @@ def test_ten_at_once_install_once_and_none_of_them_notices(blank: Database) -> N
     with ThreadPoolExecutor(10) as pool:
         done = list(pool.map(run, range(10)))
     assert sorted(done) == ["install", *["nothing"] * 9]
-    assert lines == ["creating tables", "replaying functions and views"]
+    assert lines.count("replaying functions and views") == 1
 
 
 def test_two_databases_of_one_server_at_once_share_their_roles(new_database: Callable[[], Database]) -> None:
@@ -128,7 +128,8 @@ def test_a_lock_that_is_never_had_is_given_up(
     assert fingerprint(blank.connect()) == before
 
 
-def test_the_wait_for_another_migration_is_as_long_as_it_takes(blank: Database) -> None:
+def test_another_migration_is_waited_for_and_named(blank: Database) -> None:
+    migrate(blank.dsn)
     admin = blank.connect()
     admin.execute("create role hasty superuser login")
     admin.execute("alter role hasty set lock_timeout = '100ms'")
@@ -139,6 +140,33 @@ def test_the_wait_for_another_migration_is_as_long_as_it_takes(blank: Database) 
     lines: list[str] = []
     hasty, longer = make_conninfo(blank.dsn, user="hasty"), timedelta(seconds=0.6)
     with migrating_behind(other, blank, hasty, lines, longer) as migration:
+        while not lines:
+            assert not migration.done(), migration.result()
         other.commit()
-        assert migration.result().action == "install"
-    assert lines == ["creating tables", "replaying functions and views"]
+        assert migration.result().action == "nothing"
+    holder = f"session {other.info.backend_pid} of login {other.info.user}"
+    assert lines[0] == f"another migration of this database is running ({holder}): trying again (1 of 20)"
+
+
+def test_a_migration_that_never_ends_is_given_up(blank: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    migrate(blank.dsn)
+    other = blank.connect(autocommit=False)
+    other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
+    monkeypatch.setattr("holdfast.schema.migration._ATTEMPTS", 1)
+    with pytest.raises(TryAgain, match=r"another migration of this database is running \(session \d+ of"):
+        migrate(blank.dsn, force=True)
+
+
+def test_a_login_without_any_role_cannot_hold_up_a_migration(blank: Database) -> None:
+    migrate(blank.dsn)
+    blank.connect().execute("create role stranger login")
+    stranger = blank.connect("stranger", autocommit=False)
+    for mode in ("access share", "share update exclusive"):
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            stranger.execute(f"lock table queues.installation in {mode} mode".encode())
+        stranger.rollback()
+    stranger.execute("select pg_advisory_lock(hashtextextended('holdfast migrate', 0))")
+
+    lines: list[str] = []
+    assert migrate(blank.dsn, force=True, echo=lines.append).action == "replay"
+    assert lines == ["replaying functions and views"]

@@ -8,12 +8,14 @@ import psycopg
 import pytest
 from psycopg.errors import InsufficientPrivilege
 
+from support.clock import Clock
 from support.database import Database
 from support.engine import (
     Connection,
     Row,
     act,
     call,
+    change_setting,
     claim,
     claim_one,
     end,
@@ -28,6 +30,7 @@ from support.engine import (
     status,
     value,
 )
+from support.fleet import Fleet
 
 ROLES = [
     *("holdfast_client", "holdfast_process", "holdfast_worker"),
@@ -452,7 +455,7 @@ def test_temporary_tables_and_their_triggers_catch_no_function_of_a_worker(castl
         "select queues.lead('w1')",
         "select queues.mark_idle('w1', true)",
         "select queues.next_due()",
-        "select queues.leave_door(queues.keep_door('{trap}'))",
+        "select queues.leave_door('w1', queues.keep_door('w1', '{trap}'))",
         "select queues.ring('{trap}')",
         "select queues.retire_worker('w1')",
     ):
@@ -550,3 +553,153 @@ def test_odd_names_go_through_as_they_are(castle: Database, name: str) -> None:
 
     assert (task["type"], task["payload"]) == (task_type, {"name": name})
     assert end(worker, task) == "accepted"
+
+
+@pytest.fixture
+def besieged(db: Database) -> Database:
+    """A database with a client, and a login that has no role at all."""
+    admin = db.connect()
+    if not rows(admin, "select from pg_roles where rolname = 'stranger'"):
+        admin.execute("create role stranger login")
+    return db
+
+
+def _take_every_advisory_lock(stranger: Connection) -> None:
+    """All that an older release used, and any other: nothing waits for one."""
+    for name in ("limit type:siege.work", "limit queue:siege", "door siege", "migrate"):
+        stranger.execute("select pg_advisory_lock(hashtextextended(%s, 0))", [f"holdfast {name}"])
+
+
+def test_no_function_of_ours_takes_an_advisory_lock(castle: Database) -> None:
+    found = rows(
+        castle.connect(),
+        """select p.oid::regprocedure::text as name from pg_proc p
+           where p.pronamespace in ('queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
+             and p.prosrc ~ 'advisory'""",
+    )
+    assert found == []
+
+
+def test_a_login_without_a_role_cannot_stop_or_slow_limited_work(besieged: Database) -> None:
+    _take_every_advisory_lock(besieged.connect("stranger"))
+    operator, client = besieged.connect("holdfast_operator"), besieged.connect("holdfast_client")
+    worker = besieged.connect("holdfast_worker")
+    call(operator, "queues.set_limit", {"subject": "type", "name": "siege.work", "max_running": 2})
+    enqueue_many(client, [{"type": "siege.work"}] * 3 + [{"type": "siege.keyed", "concurrency_key": "k"}] * 2)
+
+    taken = claim(worker, max_tasks=10, queues=["siege"])
+
+    assert sorted(task["type"] for task in taken) == ["siege.keyed", "siege.work", "siege.work"]
+    assert call(operator, "queues.drop_limit", {"subject": "type", "name": "siege.work"}) == [
+        {"drop_limit": True}
+    ]
+
+
+def test_a_login_without_a_role_cannot_keep_workers_from_being_woken(besieged: Database) -> None:
+    _take_every_advisory_lock(besieged.connect("stranger"))
+    fleet = Fleet(besieged)
+    fleet.register(queues=["siege"])
+
+    enqueue(besieged.connect("holdfast_client"), "siege.work")
+
+    assert fleet.heard() == ["siege"]
+
+
+@pytest.mark.parametrize("login", ["stranger", "holdfast_client", "holdfast_operator", "holdfast_reader"])
+def test_nobody_locks_a_row_that_work_waits_for(besieged: Database, login: str) -> None:
+    attacker = besieged.connect(login)
+    for table in ("limit_lock", "door", "task_limit", "lane", "slot", "installation"):
+        for attempt in (
+            f"select from queues.{table} for update",
+            f"do $$ begin lock table queues.{table} in access share mode; end $$",
+        ):
+            assert isinstance(_error(attacker, attempt), InsufficientPrivilege)
+
+
+def _lanes(admin: Connection) -> int:
+    found: int = value(admin, "select count(*) from queues.lane")
+    return found
+
+
+def _tidy(db: Database) -> int:
+    """As the leader does, some minutes later. Return how many lanes are left."""
+    admin = db.connect()
+    Clock(admin).advance(600)
+    while value(db.connect("holdfast_worker"), "select queues.tidy_lanes()"):
+        pass
+    return _lanes(admin)
+
+
+@pytest.mark.parametrize("field", ["type", "priority", "concurrency_key", "queue"])
+def test_what_many_lanes_cost_ends_with_their_tasks(besieged: Database, field: str) -> None:
+    mallory, worker = besieged.connect("holdfast_client"), besieged.connect("holdfast_worker")
+    many = {
+        "type": [f"siege.t{n}" for n in range(150)],
+        "priority": list(range(-75, 75)),
+        "concurrency_key": [f"k{n}" for n in range(150)],
+        "queue": [f"siege{n}" for n in range(150)],
+    }[field]
+    enqueue_many(mallory, [{"type": "siege.work", field: each} for each in many])
+    taken = claim(worker, max_tasks=1000, type_prefixes=["siege."])
+    assert (len(taken), _lanes(besieged.connect())) == (150, 150)
+    finish(worker, held(*taken, status="succeeded"))
+
+    assert _tidy(besieged) == 0
+    enqueue(mallory, "siege.work")
+    assert len(claim(worker, max_tasks=5, queues=["siege"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "setting"), [("type", "max_lanes"), ("concurrency_key", "max_keyed_lanes")]
+)
+@pytest.mark.parametrize("many", [True, False])
+def test_a_login_cannot_make_lanes_without_bound(
+    besieged: Database, field: str, setting: str, many: bool
+) -> None:
+    admin, mallory = besieged.connect(), besieged.connect("holdfast_client")
+    change_setting(admin, setting, 200)
+    later = "2090-01-01T00:00:00+00:00"
+
+    def ask(n: int) -> None:
+        given = {"type": "siege.work", field: f"siege.t{n}", "run_at": later}
+        if many:
+            enqueue_many(mallory, [{**given, field: f"siege.t{n}x{m}"} for m in range(70)])
+        else:
+            enqueue(mallory, **given)
+
+    with pytest.raises(psycopg.Error) as caught:
+        for n in range(10_000):
+            ask(n)
+
+    assert caught.value.sqlstate == "QF429"
+    assert setting in str(caught.value.diag.message_hint)
+    assert _lanes(admin) < 200 + 70 * 64
+    other = besieged.connect("holdfast_process")
+    enqueue(other, "siege.other", concurrency_key="mine")  # bounds are each login's own
+    enqueue(mallory, "siege.t0x0" if many else "siege.t0", **({} if field == "type" else {"queue": "siege"}))
+    admin.execute("delete from queues.ready where run_at > queues.clock() + interval '1 day'")
+    _tidy(besieged)
+    ask(20_000)
+
+
+def test_a_claim_looks_at_no_lane_of_another_queue(besieged: Database) -> None:
+    """Neither by queues nor by prefixes: what others have there costs it nothing."""
+    mallory, worker = besieged.connect("holdfast_client"), besieged.connect("holdfast_worker")
+    enqueue(mallory, "calm.work")
+    admin = besieged.connect()
+
+    def pages(query: str) -> int:
+        plan = value(admin, f"explain (analyze, buffers, costs off, format json) {query}")[0]["Plan"]
+        return int(plan["Shared Hit Blocks"]) + int(plan["Shared Read Blocks"])
+
+    queries = [
+        "select * from queues.claim('w', 1, array['calm'])",
+        "select * from queues.claim('w', 1, null, array['calm.'])",
+        "select * from queues.next_due(array['calm'], array['calm.'])",
+    ]
+    claim(worker, queues=["calm"])
+    before = [pages(query) for query in queries for _ in range(2)][1::2]
+    enqueue_many(mallory, [{"type": f"siege.t{n}", "run_at": "2090-01-01T00:00:00Z"} for n in range(1500)])
+    admin.execute("analyze queues.lane")
+    after = [pages(query) for query in queries for _ in range(2)][1::2]
+    assert [now < once + 20 for once, now in zip(before, after, strict=True)] == [True] * 3, (before, after)

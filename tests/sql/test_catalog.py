@@ -145,6 +145,7 @@ INVOKERS = {
 # Without a path of their own, so that the planner can put them into the query that calls them.
 INLINED = {
     *("clock", "new_task_id", "nth_task_id", "looks_right", "text_of_plain", "spec_hash"),
+    *("lanes_of", "limit_lock_of"),
     *("spec_hash_of_text", "error_message", "status_of", "matches", "wants", "engine_event_types"),
     "namespace_of_login",
     "process_status_of",

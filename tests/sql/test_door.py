@@ -1,6 +1,5 @@
 """The door of a queue: while somebody keeps it, those who enqueue wake nobody, and whoever keeps it rings."""
 
-import psycopg
 import pytest
 
 from support.clock import Clock
@@ -21,8 +20,8 @@ def doorkeeper(db: Database) -> Connection:
     return db.connect("holdfast_worker")
 
 
-def keep(session: Connection, *queues: str | None) -> list[str]:
-    kept: list[str] = answer(session, "queues.keep_door", {"queues": list(queues)})
+def keep(session: Connection, *queues: str | None, worker_id: str = "keeper") -> list[str]:
+    kept: list[str] = answer(session, "queues.keep_door", {"worker_id": worker_id, "queues": list(queues)})
     return sorted(kept)
 
 
@@ -54,36 +53,49 @@ def test_a_door_is_kept_by_one(db: Database, doorkeeper: Connection) -> None:
     other = db.connect("holdfast_worker")
     keep(doorkeeper, "a", "b")
 
-    assert keep(other, "b", "c", "c", None) == ["c"]
+    assert keep(other, "b", "c", "c", None, worker_id="other") == ["c"]
+    assert keep(doorkeeper, "a", "b") == ["a", "b"]
 
 
 def test_a_door_is_free_when_its_keeper_leaves(fleet: Fleet, doorkeeper: Connection) -> None:
     kept = keep(doorkeeper, "default", "other")
-    answer(doorkeeper, "queues.leave_door", {"queues": kept})
+    answer(doorkeeper, "queues.leave_door", {"worker_id": "other", "queues": kept})
+    assert keep(fleet.admin, "default", worker_id="other") == []
+    answer(doorkeeper, "queues.leave_door", {"worker_id": "keeper", "queues": kept})
 
     enqueue(fleet.admin)
 
     assert fleet.heard() == ["default"]
-    assert keep(fleet.admin, "default", "other") == ["default", "other"]
+    assert keep(fleet.admin, "default", "other", worker_id="other") == ["default", "other"]
 
 
-def test_a_door_is_free_when_its_keeper_dies(fleet: Fleet, doorkeeper: Connection) -> None:
+def test_a_door_is_free_when_its_keeper_is_silent(fleet: Fleet, doorkeeper: Connection) -> None:
+    clock = Clock(fleet.admin)
     keep(doorkeeper, "default")
-    fleet.admin.execute("select pg_terminate_backend(%s, 10000)", [doorkeeper.info.backend_pid])
+    clock.advance(0.4)
+    assert keep(fleet.admin, "default", worker_id="other") == []
+    keep(doorkeeper, "default")
+    clock.advance(0.4)
+    assert keep(fleet.admin, "default", worker_id="other") == [], "it said in time that it goes on"
+    clock.advance(0.2)
 
     enqueue(fleet.admin)
 
     assert fleet.heard() == ["default"]
+    assert keep(fleet.admin, "default", worker_id="other") == ["default"]
 
 
-def test_a_keeper_that_says_nothing_is_put_out(doorkeeper: Connection) -> None:
+def test_a_door_is_not_kept_for_ever_when_the_clock_is_set_back(fleet: Fleet, doorkeeper: Connection) -> None:
     keep(doorkeeper, "default")
+    Clock(fleet.admin).advance(-3600)
 
-    with pytest.raises(psycopg.OperationalError, match="closed the connection"):
-        list(doorkeeper.notifies(timeout=60))
+    enqueue(fleet.admin)
+
+    assert fleet.heard() == ["default"]
+    assert keep(fleet.admin, "default", worker_id="other") == ["default"]
 
 
-def test_who_enqueues_holds_the_door_for_no_longer_than_a_look(db: Database, fleet: Fleet) -> None:
+def test_who_enqueues_does_not_keep_anybody_from_the_door(db: Database, fleet: Fleet) -> None:
     client = db.connect("holdfast_client", autocommit=False)
     enqueue(client)
     enqueue_many(client, [{"type": "default.work"}])

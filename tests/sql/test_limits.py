@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.clock import Clock
@@ -26,7 +27,7 @@ from support.engine import (
     value,
 )
 from support.invariant import assert_invariant
-from support.sessions import at_once, in_background, wait_until_blocked
+from support.sessions import at_once
 
 MAIL = ["mail"]
 
@@ -148,6 +149,69 @@ def test_a_limit_can_be_changed_and_dropped(tx: Connection) -> None:
     assert len(take(tx)) == 6
 
 
+@pytest.mark.parametrize("way", ["drop", "change", "one more"])
+def test_what_runs_of_a_key_counts_when_the_limit_of_its_queue_changes(tx: Connection, way: str) -> None:
+    set_limit(tx, "queue", "mail", per_key=1)
+    fill(tx, 3, concurrency_key="customer")
+    (running,) = take(tx)
+    if way == "drop":
+        answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    elif way == "change":
+        set_limit(tx, "queue", "mail", max_running=10)
+    else:
+        set_limit(tx, "type", "mail.send", per_key=1)
+        answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    assert take(tx) == []
+    end(tx, running)
+    assert len(take(tx)) == 1
+
+
+def test_a_claim_that_is_under_way_when_a_limit_is_set_counts(db: Database) -> None:
+    late, admin = db.connect(autocommit=False), db.connect()
+    fill(admin, 4)
+    assert len(take(late, 2)) == 2
+    set_limit(admin, "queue", "mail", max_running=3)
+    late.commit()
+    assert len(take(admin)) == 1
+
+
+def test_a_claim_that_is_under_way_for_long_when_a_limit_is_set_counts_once_slots_are_tidied(
+    db: Database,
+) -> None:
+    late, admin = db.connect(autocommit=False), db.connect()
+    clock = Clock(admin)
+    fill(admin, 4, lease=3600)
+    assert len(take(late, 2)) == 2
+    set_limit(admin, "queue", "mail", max_running=3)
+    clock.advance(60)
+    late.commit()
+    assert answer(admin, "queues.tidy_slots", {}) == 0
+    assert len(take(admin)) == 1
+
+
+@pytest.mark.parametrize("change", ["set", "drop"])
+def test_a_limit_that_is_being_claimed_under_is_waited_for_and_the_session_named(
+    db: Database, change: str
+) -> None:
+    slow, admin = db.connect(autocommit=False), db.connect()
+    set_limit(admin, "queue", "mail", max_running=3)
+    fill(admin, 2)
+    take(slow, 1)
+    call(admin, "queues.register_worker", {"worker_id": "w1", "queues": MAIL})
+    waiting = value(admin, "select task_id from queues.ready")
+    session = f"session {slow.info.backend_pid} of login {slow.info.user}"
+
+    with pytest.raises(psycopg.Error, match=session) as caught:
+        if change == "set":
+            set_limit(admin, "queue", "mail", max_running=1)
+        else:
+            answer(admin, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    assert caught.value.sqlstate == "QF503"
+    assert session in answer(admin, "queues.explain", {"task_id": waiting})
+    slow.rollback()
+    set_limit(admin, "queue", "mail", max_running=1)
+
+
 def test_a_rate_is_a_bucket_that_fills_evenly(tx: Connection, clock: Clock) -> None:
     set_limit(tx, "queue", "mail", rate=60, per=timedelta(minutes=1))
     fill(tx, 200)
@@ -158,6 +222,72 @@ def test_a_rate_is_a_bucket_that_fills_evenly(tx: Connection, clock: Clock) -> N
     assert len(take(tx)) == 6
     clock.advance(3600)
     assert len(take(tx)) == 60
+
+
+def may_start(conn: Connection) -> int:
+    left: int = value(conn, "select may_start from queues.limit_status where rate is not null")
+    return left
+
+
+def test_a_claim_that_looks_again_without_its_cursor_is_charged_once(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", rate=6, per=timedelta(days=1))
+    expected = fill(tx, 5)
+    assert [task["task_id"] for task in take(tx, 20, after={})] == expected
+    assert may_start(tx) == 1
+
+
+def test_a_rate_is_charged_for_what_is_claimed_and_not_for_what_was_looked_at(tx: Connection) -> None:
+    """Ten claims of one task each, where there is always an older one without a limit."""
+    set_limit(tx, "queue", "mail", rate=5, per=timedelta(days=1))
+    free = enqueue_many(tx, [{"type": "other.work"}] * 10)
+    limited = fill(tx, 5)
+    queues = ["mail", "other"]
+    first = [claim_one(tx, queues=queues)["task_id"] for _ in range(10)]
+    assert first == [row["task_id"] for row in free]
+    assert may_start(tx) == 5
+    assert [task["task_id"] for task in claim(tx, max_tasks=20, queues=queues, after={})] == limited
+    assert may_start(tx) == 0
+
+
+def test_a_few_limited_tasks_among_many_free_ones_all_start(tx: Connection) -> None:
+    set_limit(tx, "type", "mail.send", rate=20, per=timedelta(days=1))
+    enqueue_many(tx, [{"type": "mail.send" if n % 21 == 20 else "mail.free"} for n in range(420)])
+    started: list[str] = []
+    cursor: dict[str, Any] = {}
+    while taken := take(tx, 37, after=cursor):
+        started += [task["type"] for task in taken]
+        for task in taken:
+            cursor[str(task["lane_id"])] = {"run_at": str(task["run_at"]), "task_id": str(task["task_id"])}
+    assert (len(started), started.count("mail.send")) == (420, 20)
+    assert may_start(tx) == 0
+
+
+def test_what_one_claim_takes_at_a_higher_priority_counts_for_the_lower_ones(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", rate=5, per=timedelta(days=1))
+    urgent = fill(tx, 3, priority=5)
+    fill(tx, 2, "mail.free", priority=1)
+    last = fill(tx, 4)
+    taken = [task["task_id"] for task in take(tx, 20, after={})]
+    assert (taken[:3], len(taken), [task in last for task in taken].count(True)) == (urgent, 5, 0)
+    assert may_start(tx) == 0
+
+
+def test_a_rate_is_not_charged_for_a_task_that_somebody_holds(db: Database) -> None:
+    worker, person = db.connect(), db.connect(autocommit=False)
+    set_limit(worker, "queue", "mail", rate=2, per=timedelta(days=1))
+    held_back, *others = fill(worker, 3)
+    act(person, "cancel", held_back)
+    assert [task["task_id"] for task in take(worker)] == others, "the next ones are taken instead"
+    assert may_start(worker) == 0
+    person.rollback()
+    assert take(worker) == []
+
+
+def test_a_task_that_somebody_holds_does_not_keep_the_others_of_its_key(db: Database) -> None:
+    worker, person = db.connect(), db.connect(autocommit=False)
+    first, second = fill(worker, 2, concurrency_key="customer")
+    act(person, "cancel", first)
+    assert [task["task_id"] for task in take(worker)] == [second]
 
 
 def test_a_clock_that_was_set_back_does_not_fill_the_bucket(tx: Connection, clock: Clock) -> None:
@@ -178,6 +308,23 @@ def test_tasks_of_one_key_run_one_at_a_time_unless_a_limit_says_otherwise(tx: Co
     assert take(tx) == []
     set_limit(tx, "type", "mail.send", per_key=2)
     assert len(take(tx)) == 2
+
+
+def test_a_key_counts_per_type_over_all_queues_and_priorities(tx: Connection) -> None:
+    for given in ({}, {"queue": "other"}, {"priority": 7}):
+        enqueue(tx, "mail.send", concurrency_key="customer-7", **given)
+    enqueue(tx, "mail.bounce", concurrency_key="customer-7")
+    taken = claim(tx, max_tasks=10, queues=["mail", "other"])
+    assert sorted(task["type"] for task in taken) == ["mail.bounce", "mail.send"]
+
+
+def test_a_type_and_a_key_that_read_alike_are_not_confused(tx: Connection) -> None:
+    enqueue(tx, "svc:nextjs", concurrency_key="7")
+    enqueue(tx, "svc", concurrency_key="nextjs:7")
+    set_limit(tx, "queue", "type", per_key=1)
+    enqueue(tx, "type:svc", queue="type", concurrency_key="x")
+    enqueue(tx, "svc:x", queue="svc", concurrency_key="x")
+    assert len(claim(tx, max_tasks=10, queues=["svc", "type"])) == 4
 
 
 def test_a_key_is_limited_over_all_types_of_a_queue(tx: Connection) -> None:
@@ -273,7 +420,84 @@ def test_a_task_that_waits_for_a_slot_says_so(tx: Connection, clock: Clock) -> N
     (keyed,) = fill(tx, 2, "mail.keyed", concurrency_key="k")[1:]
     answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
     take(tx)
-    assert "of its concurrency key at most 1" in answer(tx, "queues.explain", {"task_id": keyed})
+    assert 'of concurrency key "k" of type mail.keyed at most 1' in answer(
+        tx, "queues.explain", {"task_id": keyed}
+    )
+
+
+def test_what_holds_back_a_queue_is_told(tx: Connection, clock: Clock) -> None:
+    def told() -> list[tuple[Any, ...]]:
+        found = rows(tx, "select kind, name, lanes, words from queues.explain_held('mail', queues.clock())")
+        return sorted((row["kind"], row["name"], row["lanes"], row["words"]) for row in found)
+
+    assert told() == []
+    for key in ("a", "b"):
+        fill(tx, 2, concurrency_key=key)
+    fill(tx, 2, "mail.solo", concurrency_key="c")
+    set_limit(tx, "type", "mail.bulk", max_running=1)
+    fill(tx, 2, "mail.bulk")
+    set_limit(tx, "type", "mail.slow", rate=1, per=timedelta(minutes=1))
+    fill(tx, 2, "mail.slow")
+    take(tx)
+
+    assert told() == [
+        ("max_running", "mail.bulk", 1, "of type mail.bulk at most 1 may run at once, and that many run now"),
+        (
+            "per_key",
+            "mail.send",
+            2,
+            '2 concurrency keys of type mail.send, such as "a", run as many tasks at once as they may (1)',
+        ),
+        (
+            "per_key",
+            "mail.solo",
+            1,
+            'of concurrency key "c" of type mail.solo at most 1 may run at once, and that many run now',
+        ),
+        (
+            "rate",
+            "mail.slow",
+            1,
+            "type mail.slow has used up its rate, which lets the next task start in 60 s",
+        ),
+    ]
+
+
+def test_health_does_not_ask_for_workers_where_limits_hold_everything_back(
+    tx: Connection, clock: Clock
+) -> None:
+    call(tx, "queues.register_worker", {"worker_id": "w1", "queues": MAIL, "timeout": "1 day"})
+    fill(tx, 2, concurrency_key="customer", lease=3600)
+    take(tx)
+    clock.advance(120)
+
+    def advice() -> str:
+        found = "select advice from queues.health() where check_name = 'oldest_due' and subject = 'mail'"
+        return str(value(tx, found))
+
+    assert 'of concurrency key "customer" of type mail.send at most 1 may run' in advice()
+    enqueue(tx, "mail.send", run_at=clock.now - timedelta(seconds=1))
+    assert "Run more workers" in advice()
+
+
+def test_health_names_a_session_that_stays_in_a_claim_under_a_limit(db: Database) -> None:
+    slow, admin = db.connect(autocommit=False), db.connect()
+    fill(admin, 2, concurrency_key="customer")
+    take(slow, 1)
+    answer(admin, "queues.measure", {})  # its times are hidden, and told by what the leader has measured
+    Clock(admin).advance(30)
+
+    (line,) = rows(admin, "select * from queues.health() where check_name = 'held_limit'")
+
+    assert line["subject"] == str(slow.info.backend_pid)
+    assert line["level"] in {"amber", "red"}
+
+
+def test_health_counts_lanes(tx: Connection) -> None:
+    use_once(tx, "a", "b")
+    fill(tx, 1, priority=3)
+    (line,) = rows(tx, "select * from queues.health() where check_name = 'lanes'")
+    assert (line["value"], line["level"]) == (3, "green")
 
 
 def test_stale_slots_are_removed_and_live_ones_stay(tx: Connection) -> None:
@@ -346,12 +570,17 @@ def test_the_simplest_worker_keeps_to_limits_too(tx: Connection) -> None:
     assert rows(tx, "select * from queues.dequeue_next_available_task()") == []
 
 
-def lanes(conn: Connection) -> list[str | None]:
-    found = rows(conn, "select concurrency_key from queues.lane where queue = 'mail' order by lane_id")
+def lanes(conn: Connection, queue: str = "mail") -> list[str | None]:
+    """The keys of those lanes that may be enqueued to."""
+    found = rows(
+        conn,
+        "select concurrency_key from queues.lane where queue = %s and leaving is null order by lane_id",
+        [queue],
+    )
     return [row["concurrency_key"] for row in found]
 
 
-def use_once(conn: Connection, *keys: str) -> None:
+def use_once(conn: Connection, *keys: str | None) -> None:
     """Each key has had a task, and has none any more."""
     for key in keys:
         enqueue(conn, "mail.keyed", concurrency_key=key)
@@ -359,56 +588,144 @@ def use_once(conn: Connection, *keys: str) -> None:
         end(conn, task)
 
 
-def test_lanes_of_keys_that_nobody_uses_are_removed_and_others_stay(tx: Connection) -> None:
-    use_once(tx, "first", "idle")
-    enqueue(tx, "mail.keyed", concurrency_key="running")
+def tidy(conn: Connection) -> int:
+    """As the leader does: until there is nothing left to do. Return how many lanes are gone."""
+    before = value(conn, "select count(*) from queues.lane")
+    while answer(conn, "queues.tidy_lanes", {}):
+        pass
+    after: int = value(conn, "select count(*) from queues.lane")
+    return int(before) - after
+
+
+def test_idle_lanes_of_every_kind_are_removed_and_others_stay(tx: Connection, clock: Clock) -> None:
+    use_once(tx, "idle", None)
+    enqueue(tx, "mail.keyed", concurrency_key="running", lease=timedelta(days=1))
     take(tx)
     enqueue(tx, "mail.keyed", concurrency_key="waiting", run_at="2090-01-01T00:00:00+00:00")
+    enqueue(tx, "mail.keyed", priority=7, run_at="2090-01-01T00:00:00+00:00")
 
-    assert answer(tx, "queues.tidy_lanes", {}) == 1
-    assert lanes(tx) == ["first", "running", "waiting"], "the first of a type says that there was one"
-    assert answer(tx, "queues.tidy_lanes", {}) == 0
+    assert tidy(tx) == 0, "one that was made just now may be wanted again at once"
+    clock.advance(6)
+    assert tidy(tx) == 1
+    clock.advance(60)
+    assert tidy(tx) == 1
+    assert lanes(tx) == ["running", "waiting", None]
+    assert tidy(tx) == 0
 
 
-def test_a_key_whose_lane_was_removed_gets_another(tx: Connection) -> None:
-    use_once(tx, "first")
+def test_a_clock_that_was_set_back_does_not_keep_lanes(tx: Connection, clock: Clock) -> None:
+    use_once(tx, "customer", None)
+    clock.advance(-3600)
+
+    assert tidy(tx) == 2
+
+
+def test_a_key_whose_lane_was_removed_gets_another(tx: Connection, clock: Clock) -> None:
     deleted = enqueue(tx, "mail.keyed", concurrency_key="customer")
     act(tx, "delete_task", deleted)
-    assert answer(tx, "queues.tidy_lanes", {}) == 1
+    clock.advance(6)
+    assert tidy(tx) == 1
 
     act(tx, "restore_task", deleted)
     fill(tx, 1, "mail.keyed", concurrency_key="customer")
 
-    assert lanes(tx) == ["first", "customer"]
+    assert lanes(tx) == ["customer"]
     assert [task["task_id"] for task in take(tx)] == [deleted]
 
 
-def test_a_lane_that_somebody_is_about_to_use_is_left_alone(db: Database) -> None:
+@pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
+@pytest.mark.parametrize("key", ["customer", None])
+def test_a_lane_that_somebody_has_found_stays_until_its_task_is_there(
+    db: Database, key: str | None, many: bool
+) -> None:
     client, worker = db.connect(autocommit=False), db.connect()
-    use_once(worker, "first", "customer")
-    task = enqueue(client, "mail.keyed", concurrency_key="customer")
+    use_once(worker, key)
+    Clock(worker).advance(61)
+    ask(client, key, many=many)
 
-    assert answer(worker, "queues.tidy_lanes", {}) == 0
+    assert tidy(worker) == 0
     client.commit()
-    assert answer(worker, "queues.tidy_lanes", {}) == 0
-    assert [taken["task_id"] for taken in take(worker)] == [task]
+    assert tidy(worker) == 0
+    assert len(take(worker)) == 1
+    assert_invariant(worker)
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
-def test_a_lane_that_is_being_removed_is_waited_for_and_made_anew(db: Database, many: bool) -> None:
-    client, tidy, worker = db.connect(), db.connect(autocommit=False), db.connect()
-    use_once(worker, "first", "customer")
-    assert answer(tidy, "queues.tidy_lanes", {}) == 1
+@pytest.mark.parametrize("key", ["customer", None])
+def test_a_lane_that_is_about_to_go_is_not_used_any_more(db: Database, key: str | None, many: bool) -> None:
+    client, worker = db.connect(), db.connect()
+    use_once(worker, key)
+    Clock(worker).advance(61)
+    assert answer(worker, "queues.tidy_lanes", {}) == 1, "found idle"
 
-    def ask() -> Any:
-        if many:
-            return fill(client, 1, "mail.keyed", concurrency_key="customer")[0]
-        return enqueue(client, "mail.keyed", concurrency_key="customer")
+    ask(client, key, many=many)
 
-    with in_background(ask) as asked:
-        wait_until_blocked(worker, client)
-        tidy.commit()
-    assert [taken["task_id"] for taken in take(worker)] == [asked.result()]
+    assert tidy(worker) == 1
+    assert len(take(worker)) == 1
+    assert_invariant(worker)
+
+
+def test_only_those_who_may_use_a_lane_are_waited_for(db: Database) -> None:
+    """A transaction that is open for hours and has nothing to do with lanes keeps none of them."""
+    client, other, worker = db.connect(autocommit=False), db.connect(autocommit=False), db.connect()
+    use_once(worker, "customer", "neighbour")
+    Clock(worker).advance(61)
+    other.execute("create table elsewhere ()")
+    ask(client, "neighbour")
+
+    assert tidy(worker) == 0, "who has read one lane may have read any"
+    client.commit()
+    assert tidy(worker) == 1
+    assert_invariant(worker)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+@pytest.mark.parametrize("key", ["customer", None])
+def test_a_snapshot_from_before_a_lane_went_cannot_put_a_task_there(
+    db: Database, level: str, key: str | None
+) -> None:
+    client, worker = db.connect(autocommit=False), db.connect()
+    use_once(worker, key)
+    client.execute(f"set transaction isolation level {level}".encode())
+    client.execute("select")
+    Clock(worker).advance(61)
+    assert tidy(worker) == 1
+
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        ask(client, key)
+
+
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_an_old_snapshot_holds_the_lane_that_it_uses(db: Database, level: str) -> None:
+    client, worker = db.connect(autocommit=False), db.connect()
+    use_once(worker, "customer")
+    client.execute(f"set transaction isolation level {level}".encode())
+    client.execute("select")
+    Clock(worker).advance(61)
+    ask(client, "customer")
+
+    assert tidy(worker) == 0
+    client.commit()
+    assert tidy(worker) == 0
+    assert len(take(worker)) == 1
+
+
+def ask(conn: Connection, key: str | None, *, many: bool = False) -> None:
+    if many:
+        fill(conn, 1, "mail.keyed", concurrency_key=key)
+    else:
+        enqueue(conn, "mail.keyed", concurrency_key=key)
+
+
+def test_nobody_locks_a_lane_to_enqueue(db: Database) -> None:
+    """Rows that many lock at once cost more than the tasks."""
+    client, admin = db.connect(autocommit=False), db.connect()
+    use_once(admin, "customer", None)
+    for key in ("customer", None):
+        ask(client, key)
+        ask(client, key, many=True)
+
+    assert value(admin, "select bool_and(xmax = '0'::xid) from queues.lane")
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
@@ -419,9 +736,20 @@ def test_lanes_are_not_tidied_by_an_old_snapshot(db: Database, level: str) -> No
             answer(late, "queues.tidy_lanes", {})
 
 
-def test_so_many_lanes_are_tidied_at_once(tx: Connection) -> None:
+def test_a_call_takes_a_bounded_number_of_lanes_a_step_further(tx: Connection, clock: Clock) -> None:
     use_once(tx, *"abcde")
+    clock.advance(6)
     assert answer(tx, "queues.tidy_lanes", {"max_lanes": 3}) == 3
     for wrong in (0, 10_001, None):
         with refused(tx, "QF400", "max_lanes must be between"):
             answer(tx, "queues.tidy_lanes", {"max_lanes": wrong})
+
+
+def test_there_is_no_end_to_the_numbers_of_lanes(tx: Connection) -> None:
+    tx.execute("alter table queues.lane alter column lane_id restart with 9000000000000000000")
+    enqueue(tx, "mail.keyed", concurrency_key="customer")
+    (task,) = take(tx)
+    cursor = {str(task["lane_id"]): {"run_at": str(task["run_at"]), "task_id": str(task["task_id"])}}
+    assert task["lane_id"] >= 9 * 10**18
+    assert take(tx, after=cursor) == []
+    assert end(tx, task) == "accepted"

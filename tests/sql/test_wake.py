@@ -7,8 +7,10 @@ import pytest
 from support.clock import Clock
 from support.database import Database
 from support.engine import (
+    Row,
     act,
     answer,
+    call,
     claim,
     claim_one,
     end,
@@ -168,3 +170,53 @@ def test_a_wake_up_holds_nothing_but_the_name_of_the_queue(fleet: Fleet) -> None
     enqueue(fleet.admin, "q" * 200, payload={"secret": "x" * 9000})
 
     assert fleet.heard() == ["q" * 200]
+
+
+@pytest.fixture
+def behind(fleet: Fleet) -> Row:
+    """What a busy worker runs; another task of its key waits in another queue, which an idle worker serves."""
+    fleet.register("idle", queues=["other"])
+    fleet.register("busy", idle=False)
+    enqueue(fleet.admin, concurrency_key="customer")
+    task = claim_one(fleet.admin, "busy")
+    enqueue(fleet.admin, concurrency_key="customer", queue="other", priority=7)
+    assert fleet.heard() == ["other"]
+    return task
+
+
+@pytest.mark.parametrize("way", ["succeeded", "retry", "cancel", "lease_expired"])
+def test_the_end_of_a_task_wakes_those_who_wait_for_its_slot(fleet: Fleet, behind: Row, way: str) -> None:
+    if way == "cancel":
+        act(fleet.admin, "cancel", behind["task_id"])
+    elif way == "lease_expired":
+        Clock(fleet.admin).advance(31)
+        sweep(fleet.admin)
+    else:
+        end(fleet.admin, behind, way, worker_id="busy")
+
+    assert fleet.heard() == ["other"]
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_a_worker_that_is_idle_looks_for_what_waits_for_its_slot_by_itself(
+    fleet: Fleet, behind: Row, serves: bool
+) -> None:
+    fleet.register("busy", queues=["default", "other"] if serves else ["default"])
+
+    end(fleet.admin, behind, worker_id="busy")
+
+    assert fleet.heard() == ([] if serves else ["other"])
+
+
+@pytest.mark.parametrize("subject", ["queue", "type"])
+def test_the_end_of_a_limited_task_wakes_idle_workers_of_its_queue(fleet: Fleet, subject: str) -> None:
+    name = {"queue": "default", "type": "default.work"}[subject]
+    call(fleet.admin, "queues.set_limit", {"subject": subject, "name": name, "max_running": 1})
+    for _ in range(2):
+        enqueue(fleet.admin)
+    task = claim_one(fleet.admin)
+    fleet.register("idle")
+
+    end(fleet.admin, task)
+
+    assert fleet.heard() == ["default"]

@@ -27,6 +27,9 @@ _JSON = {
 }
 TABLES = (
     "lane",
+    "lane_hoarder",
+    "task_limit",
+    "slot",
     "paused_queue",
     "task",
     "task_key",

@@ -6,9 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.model import NextDue
 from holdfast.worker.claim import Claimer
 from holdfast.worker.demand import Cursor, Demand
 from holdfast.worker.job import Job
+from holdfast.worker.listen import Listener
 from support.workshop import Workshop
 
 
@@ -25,15 +27,15 @@ async def test_what_is_enqueued_while_a_worker_falls_idle_is_found_without_a_wak
 ) -> None:
     shop.task("work.echo")(_echo)
     client = shop.db.connect(autocommit=False)
-    looked = Claimer.seconds_until_due
+    looked = Claimer.next_due
 
-    async def commit_after_the_look(claimer: Claimer) -> float | None:
+    async def commit_after_the_look(claimer: Claimer) -> NextDue:
         due = await looked(claimer)
         if shop.conn.execute("select from queues.worker where idle").fetchone() is not None:
             client.commit()
         return due
 
-    monkeypatch.setattr(Claimer, "seconds_until_due", commit_after_the_look)
+    monkeypatch.setattr(Claimer, "next_due", commit_after_the_look)
     # Before anybody is idle, so that nobody is told.
     handle = shop.app.tasks["work.echo"].enqueue(text="just so", tx=client)
     async with shop.working(poll_interval="1h"):
@@ -172,6 +174,83 @@ async def test_nothing_is_claimed_while_results_cannot_be_told(shop: Workshop) -
         assert worker.metrics.batches["claim"].count == claims
         shop.conn.execute(f"grant {finish} to holdfast_worker")
         assert (await shop.ended(first, second))["status"] == "succeeded"
+
+
+@pytest.fixture
+def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long workers have rested for, or were ready to."""
+    rests: list[float] = []
+    wait = Listener.wait
+
+    async def note(listener: Listener, seconds: float) -> None:
+        rests.append(seconds)
+        await wait(listener, seconds)
+
+    monkeypatch.setattr(Listener, "wait", note)
+    return rests
+
+
+@pytest.mark.parametrize("key", ["customer", None])
+async def test_a_worker_rests_while_a_limit_holds_back_what_is_due(
+    shop: Workshop, rests: list[float], key: str | None
+) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.wait")
+    async def wait() -> None:
+        await gate.wait()
+
+    shop.conn.execute("select queues.set_limit('type', 'work.wait', max_running => 1, per_key => 1)")
+    handles = [await wait.aenqueue(concurrency_key=key) for _ in range(2)]
+    async with shop.working(poll_interval="1h"):
+        await shop.sees(lambda: any(seconds > 1000 for seconds in rests))
+        gate.set()
+        await shop.ended(*handles)
+    assert len([seconds for seconds in rests if seconds < 0.1]) < 10
+
+
+async def test_a_worker_looks_again_when_a_rate_lets_the_next_one_start(
+    shop: Workshop, rests: list[float]
+) -> None:
+    shop.task("work.echo")(_echo)
+    shop.conn.execute("select queues.set_limit('queue', 'work', rate => 1, per => interval '2 seconds')")
+    handles = [await shop.app.tasks["work.echo"].aenqueue(text="soon") for _ in range(2)]
+    async with shop.working(poll_interval="1h"):
+        await shop.ended(*handles)
+    assert len([seconds for seconds in rests if seconds < 0.1]) < 10
+
+
+async def test_a_worker_that_waits_for_a_slot_is_woken_when_another_worker_frees_one(
+    shop: Workshop, rests: list[float]
+) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.wait")
+    async def wait() -> None:
+        await gate.wait()
+
+    handles = [await wait.aenqueue(concurrency_key="customer", queue="narrow")]
+    async with shop.working(poll_interval="1h", worker_concurrency=1, worker_queues="narrow"):
+        await shop.until("select from queues.lease")
+        handles.append(await wait.aenqueue(concurrency_key="customer"))
+        async with shop.working(poll_interval="1h"):
+            await shop.until("select from queues.worker where idle")
+            await shop.sees(lambda: [seconds > 1 for seconds in rests][-2:] == [False, True])
+            gate.set()
+            await shop.ended(*handles)
+
+
+async def test_what_somebody_else_has_locked_is_looked_for_less_and_less_often(
+    shop: Workshop, rests: list[float]
+) -> None:
+    shop.task("work.echo")(_echo)
+    handle = await shop.app.tasks["work.echo"].aenqueue(text="late")
+    other = shop.db.connect(autocommit=False)
+    other.execute("select from queues.ready for update")
+    async with shop.working(poll_interval="1h"):
+        await shop.sees(lambda: any(seconds > 0.3 for seconds in rests))
+        other.rollback()
+        await shop.ended(handle)
 
 
 def test_as_much_is_held_in_advance_as_starts_in_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:

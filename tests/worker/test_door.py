@@ -8,8 +8,8 @@ from holdfast.worker.worker import Worker
 from support.workshop import Workshop
 
 WITHIN_SECONDS = 60.0
-KEPT = "select where queues.is_kept('work')"
-FREE = "select where not queues.is_kept('work')"
+KEPT = "select where queues.is_kept('work', queues.clock())"
+FREE = "select where not queues.is_kept('work', queues.clock())"
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +52,12 @@ async def test_a_keeper_whose_connection_was_cut_costs_nobody_a_task(shop: Works
         await crowd(shop, worker)
         await shop.until(KEPT)
         shop.conn.execute(
-            "select pg_terminate_backend(l.pid) from pg_locks l join pg_database d on d.oid = l.database"
-            " where l.locktype = 'advisory' and l.mode = 'ExclusiveLock' and d.datname = current_database()"
+            "select pg_terminate_backend(a.pid) from pg_stat_activity a"
+            " where a.datname = current_database() and a.query ~ 'queues.(ring|keep_door)'"
+            " and a.pid <> pg_backend_pid()"
         )
         await shop.logged("door_not_kept")
+        await shop.until(FREE)
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
 
 

@@ -105,13 +105,13 @@ def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:
     return call("queues.mark_idle", scalar, {"worker_id": text(worker_id), "idle": boolean(idle)})
 
 
-def keep_door(queues: Sequence[str]) -> Statement[list[str]]:
-    """Answers those whose doors this session keeps now: who enqueues there wakes nobody."""
-    return call("queues.keep_door", scalar, {"queues": texts(queues)})
+def keep_door(worker_id: str, queues: Sequence[str]) -> Statement[list[str]]:
+    """Return those whose doors this worker keeps for half a second: who enqueues there wakes nobody."""
+    return call("queues.keep_door", scalar, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
-def leave_door(queues: Sequence[str]) -> Statement[None]:
-    return call("queues.leave_door", nothing, {"queues": texts(queues)})
+def leave_door(worker_id: str, queues: Sequence[str]) -> Statement[None]:
+    return call("queues.leave_door", nothing, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
 def ring(queues: Sequence[str]) -> Statement[bool]:

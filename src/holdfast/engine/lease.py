@@ -30,7 +30,7 @@ from holdfast.engine.statement import (
     texts,
     uuid,
 )
-from holdfast.model import Claimed, Held, LastError, RawJson, Result, Swept, Verdict
+from holdfast.model import Claimed, Held, LastError, NextDue, RawJson, Result, Swept, Verdict
 
 
 def claim(
@@ -83,11 +83,10 @@ def claim_work(
     return call("queues.claim", lambda rows: rows, arguments, _WORK)
 
 
-def next_due(
-    queues: Sequence[str] | None, type_prefixes: Sequence[str] | None
-) -> Statement[timedelta | None]:
-    """How long until the next task is due; None if none waits."""
-    return call("queues.next_due", scalar, {"queues": texts(queues), "type_prefixes": texts(type_prefixes)})
+def next_due(queues: Sequence[str] | None, type_prefixes: Sequence[str] | None) -> Statement[NextDue]:
+    """How long until a claim may find something."""
+    arguments = {"queues": texts(queues), "type_prefixes": texts(type_prefixes)}
+    return call("queues.next_due", only(NextDue), arguments, columns_of(NextDue))
 
 
 def settle_work(

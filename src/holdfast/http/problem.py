@@ -22,6 +22,7 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int], ...] = (
     (errors.NotPortable, 422),
     (errors.PayloadError, 422),
     (errors.InvalidArgument, 400),
+    (errors.QuotaExceeded, 429),
     (errors.KeyConflict, 409),
     (errors.IllegalMove, 412),
     (errors.TaskNotFound, 404),

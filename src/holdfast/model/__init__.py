@@ -15,7 +15,17 @@ from holdfast.model.fleet import (
     WorkerStatus,
 )
 from holdfast.model.health import LEVELS, Activity, ActivityCount, HealthLine, Level, TableChange
-from holdfast.model.lease import Claimed, Held, LastError, Result, ResultStatus, Swept, Verdict, VerdictWord
+from holdfast.model.lease import (
+    Claimed,
+    Held,
+    LastError,
+    NextDue,
+    Result,
+    ResultStatus,
+    Swept,
+    Verdict,
+    VerdictWord,
+)
 from holdfast.model.outbox import (
     ClaimedEvent,
     DeliveryStatus,
@@ -92,6 +102,7 @@ __all__ = [
     "NamespaceMember",
     "NewSchedule",
     "NewTask",
+    "NextDue",
     "OutboxStatus",
     "Overlap",
     "ProcessLook",

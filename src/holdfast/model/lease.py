@@ -40,6 +40,14 @@ class Claimed:
 
 
 @dataclass(frozen=True, slots=True)
+class NextDue:
+    """How long until a claim may find something, and whether a due task waits for one that runs to end."""
+
+    due: timedelta | None
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Held:
     """What a worker says it holds, for a heartbeat or a release."""
 

@@ -20,11 +20,15 @@ Echo = Callable[[str], None]
 _ATTEMPTS = 20
 _LONGEST_PAUSE_SECONDS = 2.0
 
-# Roles belong to all databases of a server, and the advisory lock to one: the migration of another database
-# may create the same role, or change the same row of the catalog, at the same time.
-_LOST_RACES = {
+# Roles belong to all databases of a server, and the lock to one: the migration of another database may create
+# the same role, or change the same row of the catalog, at the same time. And where nothing is installed yet,
+# there is nothing to lock: of two that install, one finds the roles or schemas of the other.
+_MADE_BY_ANOTHER = {
     "23505",  # unique_violation
     "42710",  # duplicate_object
+    "42P06",  # duplicate_schema
+}
+_LOST_RACES = _MADE_BY_ANOTHER | {
     "40001",  # serialization_failure
     "40P01",  # deadlock_detected
     "55P03",  # lock_not_available
@@ -120,7 +124,7 @@ def _persist(dsn: str, work: Callable[[psycopg.Connection[Any]], Migration], say
         except psycopg.Error as error:
             if attempt == _ATTEMPTS or not _lost_race(error):
                 raise _explain(error) from error
-            say(f"{error.diag.message_primary}: trying again ({attempt} of {_ATTEMPTS})")
+            say(f"{_reason(error)}: trying again ({attempt} of {_ATTEMPTS})")
         longest = min(_LONGEST_PAUSE_SECONDS, 0.1 * 2**attempt)
         time.sleep(random.uniform(0, longest))  # noqa: S311 - jitter is not a secret
     raise AssertionError("the last attempt returns or raises")
@@ -128,7 +132,7 @@ def _persist(dsn: str, work: Callable[[psycopg.Connection[Any]], Migration], say
 
 def _connect(dsn: str) -> psycopg.Connection[Any]:
     connection = psycopg.connect(dsn, client_encoding="utf-8", application_name="holdfast migrate")
-    # The wait for the advisory lock has to see what its last holder has committed.
+    # The wait for another migration has to see what its last holder has committed.
     connection.isolation_level = IsolationLevel.READ_COMMITTED
     connection.read_only = False
     return connection
@@ -136,6 +140,12 @@ def _connect(dsn: str) -> psycopg.Connection[Any]:
 
 def _lost_race(error: psycopg.Error) -> bool:
     return error.sqlstate in _LOST_RACES or "tuple concurrently" in str(error)
+
+
+def _reason(error: psycopg.Error) -> str:
+    if error.sqlstate in _MADE_BY_ANOTHER:
+        return "another migration has just made the same roles or schemas"
+    return error.diag.message_primary or str(error)
 
 
 def _explain(error: psycopg.Error) -> Exception:

@@ -16,10 +16,11 @@ class Steps:
         """Wait, refuse what must be refused, and leave in holdfast.action what is to do."""
         return [
             Piece("settings", self._settings()),
-            self.sources.read("install/wait_for_others.sql"),
+            self.sources.read("install/begin.sql"),
             self.sources.read("roles.sql"),
             self.sources.read("schemas.sql"),
             Piece("owner", "set local role holdfast_owner;\n"),
+            self.sources.read("install/wait_for_others.sql"),
             self.sources.read("install/decide.sql"),
         ]
 

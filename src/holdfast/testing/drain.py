@@ -197,7 +197,7 @@ class Drain:
             return False
         self._fire_schedules()
         now = self._clock.now()
-        task, firing = self._worker.next_due(None, self._prefixes), self._worker.next_firing()
+        task, firing = self._worker.next_due(None, self._prefixes).due, self._worker.next_firing()
         # A task that is due and was not claimed is locked by another session: waiting here does not help.
         waits = [wait for wait in (task, firing) if wait is not None and timedelta(0) < wait <= end - now]
         if waits:

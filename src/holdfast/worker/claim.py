@@ -8,6 +8,7 @@ from collections.abc import Callable
 from holdfast.engine import Statement, fleet
 from holdfast.engine import lease as statements
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
+from holdfast.model import NextDue
 from holdfast.settings import Settings
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.demand import Cursor, Demand
@@ -68,10 +69,9 @@ class Claimer:
         """Answers whether the worker is registered."""
         return await self.link.run(lambda: fleet.mark_idle(self._worker_id, idle))
 
-    async def seconds_until_due(self) -> float | None:
-        """None if nothing waits."""
-        due = await self.link.run(lambda: statements.next_due(self._queues, self._prefixes))
-        return None if due is None else max(0.0, due.total_seconds())
+    async def next_due(self) -> NextDue:
+        """How long until a claim may find something."""
+        return await self.link.run(lambda: statements.next_due(self._queues, self._prefixes))
 
 
 class ClaimLoop:
@@ -102,6 +102,7 @@ class ClaimLoop:
         self._idle = False
         self._said_at = 0.0
         self._look_again = False
+        self._in_vain = 0
 
     def say_again(self) -> None:
         """Whoever registers is not idle until it says so."""
@@ -131,6 +132,7 @@ class ClaimLoop:
         self._listener.woken.clear()
         jobs = await self._claimer.claim(wanted)
         if jobs:
+            self._in_vain = 0
             self._runner.take(jobs)
         if len(jobs) == wanted:
             if self._idle:
@@ -153,6 +155,14 @@ class ClaimLoop:
         self._idle, self._said_at = idle, time.monotonic()
         self._look_again = idle
 
+    def _until(self, due: float) -> float:
+        """What is due and was not claimed somebody has locked: for a moment, or for as long as they like."""
+        if due > 0:
+            self._in_vain = 0
+            return due + 0.001
+        self._in_vain += 1
+        return BUSY_SECONDS * float(2 ** min(10, self._in_vain - 1))
+
     async def _hold(self, seconds: float) -> None:
         self._listener.woken.clear()
         await self._listener.wait(seconds)
@@ -160,11 +170,10 @@ class ClaimLoop:
     async def _rest(self) -> None:
         """Until woken, until the next task is due, or until it is time to look anyway."""
         longest = self._poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-        due = await self._claimer.seconds_until_due()
-        # Due and not to be had: a limit may keep it until something that runs has ended.
-        self._runner.ends_make_room = due is not None and due <= 0
-        if due is not None:
-            longest = min(longest, due + 0.001 if due > 0 else BUSY_SECONDS)
+        found = await self._claimer.next_due()
+        self._runner.ends_make_room = found.held
+        if found.due is not None:
+            longest = min(longest, self._until(found.due.total_seconds()))
         if self._look_again:
             # Who enqueued just before we said that we are idle told nobody, and may commit just after.
             longest, self._look_again = min(longest, LOOK_AGAIN_SECONDS), False

@@ -17,17 +17,19 @@ KNOCKS, WITHIN_SECONDS = 30, 0.1
 LOOK_SECONDS = 0.01
 QUIET_LOOKS = 20
 LAST_LOOK_SECONDS = 0.2
+KEEP_SECONDS = 0.2  # less than half of what keep_door gives
 REST_SECONDS = 1.0
 
 
 class Door:
     """Kept from the moment that wake-ups come fast until nothing has come for a while.
 
-    On a connection of its own, so that the server lets go of the door when we are stuck.
+    The door is a row that expires by itself, so that nobody waits for us when we are stuck.
     """
 
-    def __init__(self, link: Link, queues: Sequence[str], log: Log) -> None:
+    def __init__(self, link: Link, worker_id: str, queues: Sequence[str], log: Log) -> None:
         self._link = link
+        self._worker_id = worker_id
         self._queues = queues
         self._log = log
         self._knocks: deque[float] = deque(maxlen=KNOCKS)
@@ -54,15 +56,19 @@ class Door:
 
     async def _keep(self) -> None:
         await self._link.connection()
-        if self._link.pooled:  # the door would be kept by whoever has the session next
+        if self._link.pooled:  # each look would cost a round trip through the pooler
             return
-        kept = await self._link.run(lambda: fleet.keep_door(self._queues))
+        kept = await self._link.run(lambda: fleet.keep_door(self._worker_id, self._queues))
+        since = time.monotonic()
         quiet = 0 if kept else QUIET_LOOKS
         while quiet < QUIET_LOOKS:
             await asyncio.sleep(LOOK_SECONDS)
+            if time.monotonic() - since > KEEP_SECONDS:
+                since = time.monotonic()
+                await self._link.run(lambda: fleet.keep_door(self._worker_id, kept))
             quiet = 0 if await self._ring(kept) else quiet + 1
         # Left first, looked then: who came just before woke nobody, and may commit just after.
-        await self._link.run(lambda: fleet.leave_door(kept))
+        await self._link.run(lambda: fleet.leave_door(self._worker_id, kept))
         await self._ring(kept)
         await asyncio.sleep(LAST_LOOK_SECONDS)
         await self._ring(kept)

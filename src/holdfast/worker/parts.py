@@ -111,7 +111,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     leader = Leader(url=ground.url, duties=build_duties(log, unserved), log=log)
     beater = _beater(ground, register, runner, leader, clock)
     killed = KilledRuns(settling, ground.worker_id, log)
-    door = Door(ringing, queues_of(settings), log)
+    door = Door(ringing, ground.worker_id, queues_of(settings), log)
     listener = Listener(listening, log, concerns=concerns(settings), knock=door.knock)
     claim_loop = ClaimLoop(
         Claimer(claiming, ground.worker_id, settings, clock, metrics),

@@ -13,10 +13,10 @@ class SlotTidying:
 
 
 class LaneTidying:
-    """Lanes of concurrency keys that nobody uses any more: every claim would look at each."""
+    """Lanes that nobody uses any more: every claim would look at each. They go in three steps."""
 
     name = "lanes"
-    interval = 60.0
+    interval = 5.0
 
     def run(self, ask: Ask) -> float | None:
         return 0.0 if ask(limit.tidy_lanes()) else None

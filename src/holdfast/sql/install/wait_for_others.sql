@@ -1,19 +1,27 @@
--- One migration of this database at a time. The wait is as long as it takes, whatever the login's timeouts are: they are
--- taken off by a statement of their own, because that of a statement runs from its beginning.
+-- One migration of this database at a time. The lock is on a table that only the owner and superusers may lock, so that nobody else can
+-- stop a migration. The wait has a bound and names the other side; migrate tries again. Where nothing is installed yet, there is nothing
+-- to lock: of two that install, one finds the roles or schemas of the other and tries again.
 do $$
+declare
+  _holder text;
 begin
-  perform pg_catalog.set_config(s.name, '0', true)
-  from pg_catalog.pg_settings s
-  where s.name in ('lock_timeout', 'statement_timeout', 'transaction_timeout', 'idle_in_transaction_session_timeout');
-end
-$$;
-
-do $$
-begin
-  if pg_catalog.current_setting('server_version_num')::integer < 140000 then
-    raise exception using message = pg_catalog.format(
-      'PostgreSQL 14 or later is needed, and this is %s.', pg_catalog.current_setting('server_version'));
+  if not exists (
+    select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = 'queues' and c.relname = 'installation'
+      and c.relowner = 'holdfast_owner'::pg_catalog.regrole and n.nspowner = c.relowner)
+  then
+    return;
   end if;
-  perform pg_catalog.pg_advisory_xact_lock(pg_catalog.hashtextextended('holdfast migrate', 0));
+  perform pg_catalog.set_config('lock_timeout', '5s', true);
+  begin
+    lock table queues.installation in share update exclusive mode;
+  exception when lock_not_available then
+    select pg_catalog.string_agg(pg_catalog.format('session %s of login %s', a.pid, a.usename), ', ') into _holder
+    from pg_catalog.pg_locks l join pg_catalog.pg_stat_activity a on a.pid = l.pid
+    where l.relation = 'queues.installation'::pg_catalog.regclass and l.granted and l.mode = 'ShareUpdateExclusiveLock';
+    raise exception using errcode = '55P03', message = pg_catalog.format(
+      'another migration of this database is running (%s)', coalesce(_holder, 'it has just ended'));
+  end;
+  perform pg_catalog.set_config('lock_timeout', '0', true);
 end
 $$;

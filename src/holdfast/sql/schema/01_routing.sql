@@ -1,16 +1,34 @@
 -- A lane is one queue, type, priority and concurrency key in use. Claims look at one index range per lane, so that neither
 -- other queues, nor other types, nor tasks scheduled at another priority, nor those of a key that has enough cost them anything.
 -- There is no unique key on purpose: two transactions that use a new type at the same time each make a lane
--- instead of waiting for one another (or deadlocking); both lanes are read from then on.
+-- instead of waiting for one another (or deadlocking); both lanes are read from then on. Idle lanes are removed by tidy_lanes.
 create table queues.lane (
-  lane_id integer generated always as identity constraint lane_pkey primary key,
+  lane_id bigint generated always as identity constraint lane_pkey primary key,
+  made_at timestamptz not null,
+  leaving bigint,
+  priority integer not null,
   queue text collate "C" not null,
   type text collate "C" not null,
-  priority integer not null,
-  concurrency_key text collate "C"
-);
+  concurrency_key text collate "C",
+  made_by text collate "C" not null
+) with (
+  fillfactor = 70,
+  autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 create index lane_of_task on queues.lane (queue, type, priority, concurrency_key, lane_id);
+create index lane_of_type on queues.lane (type, concurrency_key, lane_id);
+create index lanes_of_login on queues.lane (made_by, (concurrency_key is null));
 comment on table queues.lane is 'One row per queue, type, priority and concurrency key in use: what a claim looks through.';
+comment on column queues.lane.leaving is
+  'Null while tasks may be enqueued here. 0 once the lane was found idle; then the transaction id below which those that may still use it began.';
+comment on column queues.lane.made_by is 'The login whose task needed it first.';
+
+-- Logins that use as many lanes as one may: while a login is here, each further lane is counted, and not one in 64.
+create table queues.lane_hoarder (
+  login text collate "C" not null,
+  keyed boolean not null,
+  noticed_at timestamptz not null
+);
+comment on table queues.lane_hoarder is 'Logins that use as many lanes as one login may, with or without concurrency keys.';
 
 create table queues.paused_queue (
   queue text collate "C" constraint paused_queue_pkey primary key,
@@ -61,4 +79,6 @@ insert into queues.setting (name, value, description) values
   ('max_payload_bytes', 262144, 'largest payload, as text, that enqueue takes'),
   ('max_result_bytes', 1048576, 'largest result, as text, that finish keeps'),
   ('max_batch', 50000, 'most elements in one call of enqueue_many, heartbeat, finish or release'),
+  ('max_lanes', 2000, 'most combinations of queue, type and priority that one login may have tasks in at once'),
+  ('max_keyed_lanes', 100000, 'most combinations of queue, type, priority and concurrency key that one login may have tasks in at once'),
   ('worker_timeout_seconds', 60, 'how long a worker that does not say so may be silent before it counts as dead');

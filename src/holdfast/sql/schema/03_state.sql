@@ -3,7 +3,7 @@
 create table queues.ready (
   task_id uuid constraint ready_pkey primary key,
   run_at timestamptz not null,
-  lane_id integer not null,
+  lane_id bigint not null,
   attempt integer not null
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 create index ready_to_claim on queues.ready (lane_id, run_at, task_id);
@@ -18,7 +18,7 @@ create table queues.lease (
   lease_until timestamptz not null,
   run_at timestamptz not null,
   started_at timestamptz,
-  lane_id integer not null,
+  lane_id bigint not null,
   attempt integer not null,
   lease_ms integer not null,
   deleted boolean not null,

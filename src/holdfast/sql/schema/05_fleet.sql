@@ -51,3 +51,11 @@ create table queues.installation (
 );
 comment on table queues.installation is 'The versions of the schema that this database has had.';
 comment on column queues.installation.digest is 'SHA-256 of the SQL that was applied last: another one is to be replayed.';
+
+-- Which worker finds what comes and tells the others. Unlogged: after a crash those who enqueue wake workers again.
+create unlogged table queues.door (
+  queue text collate "C" constraint door_pkey primary key,
+  worker_id text not null,
+  kept_until timestamptz not null
+) with (fillfactor = 50);
+comment on table queues.door is 'Queues for which one worker looks for all: those who enqueue wake nobody until then.';

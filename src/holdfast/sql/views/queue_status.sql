@@ -1,4 +1,4 @@
--- What waits and what runs, per queue.
+-- What waits and what runs, per queue that has tasks, is paused or limited, or is served by a live worker.
 create or replace view queues.queue_status with (security_barrier) as
 select q.queue,
   coalesce(waiting.due, 0) as due, coalesce(waiting.scheduled, 0) as scheduled, coalesce(held.running, 0) as running,
@@ -8,7 +8,12 @@ select q.queue,
        select from queues.lane l, pg_catalog.unnest(w.type_prefixes) prefix
        where l.queue = q.queue and pg_catalog.starts_with(l.type, prefix)))
      and w.last_heartbeat > queues.clock() - w.timeout) as live_workers
-from (select l.queue from queues.lane l union select p.queue from queues.paused_queue p) q
+from (
+  select l.queue from queues.lane l
+  union select p.queue from queues.paused_queue p
+  union select t.name from queues.task_limit t where t.subject = 'queue'
+  union select served.queue from queues.worker w cross join pg_catalog.unnest(w.queues) served(queue)
+    where w.last_heartbeat > queues.clock() - w.timeout) q(queue)
 left join lateral (
   select pg_catalog.count(*) filter (where r.run_at <= now.now) as due,
     pg_catalog.count(*) filter (where r.run_at > now.now) as scheduled,
@@ -20,4 +25,4 @@ left join lateral (
   from queues.lane l join queues.lease le on le.lane_id = l.lane_id where l.queue = q.queue) held on true
 left join queues.paused_queue p on p.queue = q.queue;
 
-comment on view queues.queue_status is 'What waits and what runs, per queue.';
+comment on view queues.queue_status is 'What waits and what runs, per queue that has tasks, is paused or limited, or is served by a live worker.';

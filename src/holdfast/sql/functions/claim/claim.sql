@@ -15,7 +15,7 @@ create or replace function queues.claim(
   after jsonb default null)
 returns table (
   task_id uuid, token bigint, type text, executor text, payload jsonb, attempt integer, max_attempts integer,
-  lease_until timestamptz, timeout interval, metadata jsonb, run_at timestamptz, lane_id integer)
+  lease_until timestamptz, timeout interval, metadata jsonb, run_at timestamptz, lane_id bigint)
 language plpgsql volatile security definer rows 100
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -29,12 +29,14 @@ declare
   -- A claim lost in a crash loses nothing: the tasks are still ready.
   _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
+  _queues constant text[] := coalesce(queues, case when type_prefixes is null then array['default'] end);
+  _types constant text[] := queues.types_in_use(type_prefixes);
   _wanted integer := max_tasks;
   _unbroken boolean;
   _limits boolean;
   _rank record;
   _picked tid[] := '{}';
-  _limited integer[] := '{}';
+  _limited bigint[] := '{}';
   _token bigint;
 begin
   select exists (select from queues.unbroken), exists (select from queues.task_limit) into _unbroken, _limits;
@@ -47,14 +49,12 @@ begin
       array_agg(coalesce((claim.after -> l.lane_id::text ->> 'task_id')::uuid, '00000000-0000-0000-0000-000000000000'))
         filter (where not limits.apply) as task_ids,
       array_agg(l.lane_id) filter (where limits.apply) as limited
-    from queues.lane l
+    from queues.lanes_of(_queues, _types) l
     cross join lateral (
       select l.concurrency_key is not null or _limits and exists (
         select from queues.task_limit t
         where t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type) as apply) limits
-    where (l.queue = any (coalesce(claim.queues, case when claim.type_prefixes is null then array['default'] end))
-        or exists (select from unnest(claim.type_prefixes) prefix where starts_with(l.type, prefix)))
-      and not exists (select from queues.paused_queue p where p.queue = l.queue)
+    where not exists (select from queues.paused_queue p where p.queue = l.queue)
     group by l.priority order by l.priority desc
   loop
     if _rank.limited is null then
@@ -68,6 +68,7 @@ begin
     exit when _wanted = 0;
   end loop;
 
+  -- Nothing is charged before this: whatever was looked at and not taken costs no limit anything.
   if _wanted > 0 and after is not null then
     return query select c.* from queues.claim(worker_id, max_tasks, queues, type_prefixes, lease) c;
     return;
@@ -78,6 +79,7 @@ begin
   _token := nextval('queues.token');
   if _limited <> '{}' then
     perform queues.take_slots(_picked, _limited, _token, _now);
+    perform queues.spend_rate(_picked, _limited, _now);
   end if;
   return query
   with gone as (

@@ -1,13 +1,13 @@
--- Lets one claim at a time count what runs under these limits; says whether it is ours until the transaction ends. Never waits long:
--- a claim that does not get it finds nothing there and comes again soon. Behind lock_within_limits.
-create or replace function queues.hold_limits(covers text[])
-returns boolean
+-- Lets one claim at a time count what runs under a limit: returns those of these rows of queues.limit_lock that are ours until the
+-- transaction ends. Never waits long: a claim that does not get one finds nothing there and comes again soon. Behind lock_within_limits.
+create or replace function queues.hold_limits(locks integer[])
+returns integer[]
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 declare
-  _cover text;
-  _tries integer := 0;
+  _held integer[];
 begin
   -- An older snapshot would not show what others have claimed since.
   if current_setting('transaction_isolation') <> 'read committed' then
@@ -15,18 +15,14 @@ begin
       message = format('limits can be kept only under read committed, and this transaction is %s', current_setting('transaction_isolation')),
       hint = 'Claim in a transaction of its own, with the default isolation level.';
   end if;
-  foreach _cover in array covers loop
-    while not pg_try_advisory_xact_lock(hashtextextended('holdfast limit ' || _cover, 0)) loop
-      _tries := _tries + 1;
-      if _tries > 10 then
-        return false;
-      end if;
-      perform pg_sleep(0.001);
-    end loop;
+  for _try in 1..10 loop
+    _held := array(select k.number from queues.limit_lock k where k.number = any (locks) for update skip locked);
+    exit when cardinality(_held) = cardinality(locks);
+    perform pg_sleep(0.001);
   end loop;
-  return true;
+  return _held;
 end
 $$;
 
-comment on function queues.hold_limits(text[]) is
-  'Lets one claim at a time count what runs under these limits; says whether it is ours until the transaction ends.';
+comment on function queues.hold_limits(integer[]) is
+  'Lets one claim at a time count what runs under a limit: returns those of these rows of queues.limit_lock that are ours.';

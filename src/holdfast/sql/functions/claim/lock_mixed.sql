@@ -1,7 +1,7 @@
--- Locks the first due rows over lanes of one priority of which some are limited, and answers where they are.
+-- Locks the first due rows over lanes of one priority of which some are limited, and returns where they are.
 -- Behind claim. Locks: the gates of the limited lanes, and ready rows, never waiting for one.
 create or replace function queues.lock_mixed(
-  lanes integer[], from_run_at timestamptz[], from_task_id uuid[], limited integer[], due timestamptz, max_tasks integer,
+  lanes bigint[], from_run_at timestamptz[], from_task_id uuid[], limited bigint[], due timestamptz, max_tasks integer,
   before tid[])
 returns tid[]
 language plpgsql volatile
@@ -24,5 +24,5 @@ begin
 end
 $$;
 
-comment on function queues.lock_mixed(integer[], timestamptz[], uuid[], integer[], timestamptz, integer, tid[]) is
-  'Locks the first due rows over lanes of one priority of which some are limited, and answers where they are.';
+comment on function queues.lock_mixed(bigint[], timestamptz[], uuid[], bigint[], timestamptz, integer, tid[]) is
+  'Locks the first due rows over lanes of one priority of which some are limited, and returns where they are.';

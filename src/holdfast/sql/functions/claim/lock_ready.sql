@@ -1,7 +1,7 @@
--- Locks the first due rows over lanes of one priority, in the order (run_at, task_id), and answers where they are.
+-- Locks the first due rows over lanes of one priority, in the order (run_at, task_id), and returns where they are.
 -- The cursors say from where on to look in each lane. Behind claim. Locks: ready rows, never waiting for one.
 create or replace function queues.lock_ready(
-  lanes integer[], from_run_at timestamptz[], from_task_id uuid[], due timestamptz, max_tasks integer)
+  lanes bigint[], from_run_at timestamptz[], from_task_id uuid[], due timestamptz, max_tasks integer)
 returns tid[]
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -47,5 +47,5 @@ begin
 end
 $$;
 
-comment on function queues.lock_ready(integer[], timestamptz[], uuid[], timestamptz, integer) is
-  'Locks the first due rows over lanes of one priority, in the order (run_at, task_id), and answers where they are.';
+comment on function queues.lock_ready(bigint[], timestamptz[], uuid[], timestamptz, integer) is
+  'Locks the first due rows over lanes of one priority, in the order (run_at, task_id), and returns where they are.';

@@ -1,24 +1,42 @@
--- How long until the next task is due that the worker subscribes to: zero or less if one is due now, null if none waits.
+-- How long until a claim may find something: zero or less if a task is due that no limit holds back, else until the first one is due or
+-- a rate lets one start; null if there is nothing to wait for. "held" says whether a due task waits for one that runs to end.
 -- For holdfast_worker. Locks: none.
-create or replace function queues.next_due(queues text[] default null, type_prefixes text[] default null)
-returns interval
+create or replace function queues.next_due(
+  queues text[] default null, type_prefixes text[] default null, out due interval, out held boolean)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 as $$
 #variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _types constant text[] := queues.types_in_use(type_prefixes);
+  _first timestamptz;
+  _limited bigint[];
 begin
-  return (
-    select min(first.run_at) - queues.clock()
-    from queues.lane l
-    cross join lateral (
-      select r.run_at from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
-    where (l.queue = any (coalesce(next_due.queues, case when next_due.type_prefixes is null then array['default'] end))
-        or exists (select from unnest(next_due.type_prefixes) prefix where starts_with(l.type, prefix)))
-      and not exists (select from queues.paused_queue p where p.queue = l.queue));
+  select min(first.run_at) filter (where not limits.apply or first.run_at > _now),
+    array_agg(l.lane_id) filter (where limits.apply and first.run_at <= _now)
+  into _first, _limited
+  from queues.lanes_of(coalesce(next_due.queues, case when next_due.type_prefixes is null then array['default'] end), _types) l
+  cross join lateral (
+    select r.run_at from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
+  cross join lateral (
+    select l.concurrency_key is not null or exists (
+      select from queues.task_limit t
+      where t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type) as apply) limits
+  where not exists (select from queues.paused_queue p where p.queue = l.queue);
+  due := _first - _now;
+  held := false;
+  if _limited is not null then
+    select least(due, min(lane.wait)), bool_or(lane.full) into due, held
+    from (
+      -- Null for who waits for a slot: when that is free nobody knows.
+      select case when not bool_or(g.is_full) then coalesce(max(g.refills_in), interval '0') end as wait, bool_or(g.is_full) as full
+      from queues.gates_in_use(_limited, _now) g group by g.lane_id) lane;
+  end if;
 end
 $$;
 
 comment on function queues.next_due(text[], text[]) is
-  'How long until the next task is due that the worker subscribes to: zero or less if one is due now, null if none waits.';
+  'How long until a claim may find something; null if there is nothing to wait for. held: a due task waits for one that runs to end.';

@@ -1,5 +1,5 @@
--- Takes what is about to start off the rates that it starts under. Behind lock_within_limits, which holds the limits.
-create or replace function queues.spend_rate(places tid[], now timestamptz)
+-- Takes what starts now off the rates that it starts under. Behind claim, which holds the limits of these lanes.
+create or replace function queues.spend_rate(places tid[], lanes bigint[], now timestamptz)
 returns void
 language sql volatile
 set search_path = pg_catalog, pg_temp
@@ -11,9 +11,9 @@ as $$
     from queues.ready r
     join queues.lane l on l.lane_id = r.lane_id
     cross join lateral (values ('queue', l.queue), ('type', l.type)) subject(subject, name)
-    where r.ctid = any (places)
+    where r.ctid = any (places) and r.lane_id = any (lanes)
     group by subject.subject, subject.name) spent
   where t.subject = spent.subject and t.name = spent.name and t.rate is not null
 $$;
 
-comment on function queues.spend_rate(tid[], timestamptz) is 'Takes what is about to start off the rates that it starts under.';
+comment on function queues.spend_rate(tid[], bigint[], timestamptz) is 'Takes what starts now off the rates that it starts under.';

@@ -54,9 +54,10 @@ begin
     end if;
   end if;
 
-  if priority !~ '^[+-]?[0-9]{1,9}$' then
+  -- Few, because a claim goes through those in use one by one.
+  if priority !~ '^[+-]?[0-9]{1,9}$' or priority::integer not between -100 and 100 then
     raise exception using errcode = 'QF400',
-      message = format('%spriority %s is not a whole number between -999999999 and 999999999', place, to_json(priority));
+      message = format('%spriority %s is not a whole number between -100 and 100', place, to_json(priority));
   end if;
   if max_attempts is not null and (max_attempts !~ '^[0-9]{1,9}$' or max_attempts::integer not between 1 and 1000) then
     raise exception using errcode = 'QF400',

@@ -21,9 +21,11 @@ declare
   _namespace constant text := coalesce(namespace, (select n.namespace from queues.namespace_login n where n.login = session_user::text),
     queues.namespace_of_login(session_user::text));
   _declared queues.task_type;
+  -- Had before a lane is read: see tidy_lanes.
+  _transaction_id constant xid8 := pg_current_xact_id();
   _hash bytea;
   _holder uuid;
-  _lane_id integer;
+  _lane_id bigint;
   _idle boolean;
 begin
   if payload is null or payload = 'null' then
@@ -54,12 +56,14 @@ begin
     end if;
   end if;
 
-  select l.lane_id, exists (select from queues.worker w where w.idle) into _lane_id, _idle
-  from queues.lane l where l.queue = insert_task.queue and l.type = insert_task.type and l.priority = insert_task.priority
-    and l.concurrency_key is null
-  order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
-  if _lane_id is null or concurrency_key is not null then
-    _lane_id := queues.lane_for(queue, type, priority, concurrency_key);
+  if concurrency_key is null and current_setting('transaction_isolation') = 'read committed' then
+    select l.lane_id, exists (select from queues.worker w where w.idle) into _lane_id, _idle
+    from queues.lane l where l.queue = insert_task.queue and l.type = insert_task.type and l.priority = insert_task.priority
+      and l.concurrency_key is null and l.leaving is null
+    order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
+  end if;
+  if _lane_id is null then
+    _lane_id := queues.lane_for(queue, type, priority, concurrency_key, bounded => true);
     _idle := true;
   end if;
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace,
@@ -67,7 +71,7 @@ begin
   values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user, _namespace,
     idempotency_key, timeout, lease, _hash, payload, metadata, concurrency_key);
   insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
-  if _idle and run_at <= _now and not queues.is_kept(queue) then
+  if _idle and run_at <= _now and not queues.is_kept(queue, _now) then
     perform queues.wake_for(_task_id);
   end if;
   return _task_id;

@@ -24,6 +24,8 @@ declare
   _alike boolean;
   _keyed boolean;
   _holders uuid[];
+  _made integer;
+  _made_keyed integer;
 begin
   _max_bytes := (select s.value from queues.setting s where s.name = 'max_payload_bytes');
   -- One id is drawn per batch, because random bytes are dear; the elements count up from it.
@@ -64,10 +66,19 @@ begin
   -- Most batches are of one type and nothing else, so that their first task stands for all. "offset 0" keeps the look for a lane above
   -- the distinct: one for each lane, not for each task.
   _kinds := case when _alike then _batch[1:1] else _batch end;
-  insert into queues.lane (queue, type, priority, concurrency_key)
-  select b.queue, b.type, b.priority, b.concurrency_key
-  from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b offset 0) b
-  where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key) is null;
+  with made as (
+    insert into queues.lane (made_at, priority, queue, type, concurrency_key, made_by)
+    select _now, b.priority, b.queue, b.type, b.concurrency_key, insert_tasks.enqueued_by
+    from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b offset 0) b
+    where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key) is null
+    returning concurrency_key)
+  select count(*) filter (where m.concurrency_key is null), count(m.concurrency_key) into _made, _made_keyed from made m;
+  if _made > 0 then
+    perform queues.check_lanes(enqueued_by, _made, keyed => false);
+  end if;
+  if _made_keyed > 0 then
+    perform queues.check_lanes(enqueued_by, _made_keyed, keyed => true);
+  end if;
 
   if _keyed then
     _holders := queues.hold_keys(_batch, _namespace);

@@ -10,7 +10,7 @@ as $$
     and executor = 'python'
     and pg_catalog.octet_length(type) <= 200 and type ~ '^[A-Za-z0-9_-]+(?:[.:][A-Za-z0-9_-]+)*$'
     and (queue is null or pg_catalog.octet_length(queue) <= 200 and queue ~ '^[A-Za-z0-9_-]+$')
-    and (priority is null or priority ~ '^-?[0-9]{1,9}$')
+    and (priority is null or priority ~ '^-?(?:[0-9]{1,2}|100)$')
     and (max_attempts is null or max_attempts ~ '^[1-9][0-9]?$')
     and (idempotency_key is null or pg_catalog.octet_length(idempotency_key) between 1 and 500)
     and others = '{}'

@@ -14,7 +14,7 @@ begin
       select from queues.worker w
       where w.idle and (due.queue = any (w.queues)
         or exists (select from unnest(w.type_prefixes) prefix where starts_with(due.type, prefix))))
-      and not queues.is_kept(due.queue);
+      and not queues.is_kept(due.queue, wake.now);
   end if;
 end
 $$;

@@ -27,7 +27,11 @@ begin
     from due d where not d.paused group by d.queue)
   select 'oldest_due', queues.level_of(w.seconds, 60, 600), w.queue, w.seconds,
     format('the oldest due task of queue %s has waited for %s', w.queue, queues.in_words(w.seconds)),
-    case when w.seconds >= 60 then 'Run more workers, or more tasks at once: holdfast workers shows who serves it.' end
+    case when w.seconds >= 60 then coalesce(
+      -- Where something is held back by nothing, more workers help.
+      (select format('Limits hold back all that is due: %s. If that is too little: holdfast limits', string_agg(h.words, '; ' order by h.oldest_due))
+       from queues.explain_held(w.queue, now) h having bool_and(h.kind is not null)),
+      'Run more workers, or more tasks at once: holdfast workers shows who serves it.') end
   from waiting w
   union all
   select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds,
@@ -36,6 +40,25 @@ begin
     format('Start one: holdfast worker … --queues %s', w.queue)
   from waiting w where not w.served
   order by 4 desc limit 200;
+
+  return query
+  select 'lanes', queues.level_of(count(*), 10000, 100000), null, count(*)::double precision,
+    format('tasks wait or run in %s combinations of queue, type, priority and concurrency key%s', count(*) filter (where l.leaving is null),
+      case when count(l.leaving) > 0 then format('; %s more are being removed', count(l.leaving)) else '' end),
+    case when count(*) >= 10000 and 2 * count(l.leaving) > count(*)
+      then 'Claims slow down. A transaction that has enqueued tasks and stays open keeps idle ones from being removed: look for the oldest snapshot.'
+      when count(*) >= 10000 then 'Claims slow down. Use fewer types, priorities and concurrency keys at once.' end
+  from queues.lane l;
+
+  return query
+  select 'held_limit', queues.level_of(h.seconds, 10, 60), h.pid::text, h.seconds,
+    format('session %s of login %s has claimed under a limit, or changed one, in a transaction that has been open for %s', h.pid, h.login,
+      queues.in_words(h.seconds)),
+    format('Nothing else is claimed under that limit meanwhile. End it in its application, or: select pg_terminate_backend(%s)', h.pid)
+  from (
+    select h.pid, h.login, max(h.seconds) as seconds from queues.held_limit_locks(now) h
+    where h.seconds >= 10 group by h.pid, h.login) h
+  order by h.seconds desc limit 20;
 
   return query
   select 'paused_queue', 'amber', p.queue, extract(epoch from now - p.paused_at)::double precision,

@@ -27,7 +27,7 @@ begin
     select s.accepted, s.places into _accepted, _places from queues.settle_succeeded(worker_id, results, _now) s;
   end if;
 
-  perform queues.tell_waiters(_accepted);
+  perform queues.tell_waiters(_accepted, worker_id);
   if cardinality(_accepted) = jsonb_array_length(results) then
     return query select accepted.task_id, 'accepted' from unnest(_accepted) accepted(task_id);
   else

@@ -1,4 +1,4 @@
--- Which limit keeps a waiting task from running now, in plain words; null if none does.
+-- Which limit, or which open transaction that counts one, keeps a waiting task from running now, in plain words; null if none does.
 create or replace function queues.explain_limit(task_id uuid, now timestamptz)
 returns text
 language plpgsql stable
@@ -9,24 +9,26 @@ declare
   _gate record;
 begin
   for _gate in
-    select g.gate, g.max_running, g.may_start, (
-        select count(*) from queues.slot s
-        where s.gate = g.gate and exists (select from queues.lease l where l.task_id = s.task_id and l.token = s.token)) as running
-    from queues.ready r cross join lateral queues.gates_of(array[r.lane_id], explain_limit.now) g
+    select g.* from queues.ready r cross join lateral queues.gates_in_use(array[r.lane_id], explain_limit.now) g
     where r.task_id = explain_limit.task_id
-    order by g.gate
+    order by g.concurrency_key = '', g.subject, g.name
   loop
-    if _gate.running >= _gate.max_running then
-      return format('It is due, but %s, and that many run now. It starts when one of them ends.', case
-        when _gate.gate like 'key:%' then format('of its concurrency key at most %s may run at once', _gate.max_running)
-        else format('of %s at most %s may run at once', replace(_gate.gate, ':', ' '), _gate.max_running) end);
-    elsif _gate.may_start < 1 then
-      return format('It is due, but %s has used up its rate. It starts when the rate allows.', replace(_gate.gate, ':', ' '));
+    if _gate.is_full then
+      return format('It is due, but %s, and that many run now. It starts when one of them ends.',
+        queues.limit_in_words(_gate.subject, _gate.name, _gate.concurrency_key, _gate.max_running));
+    elsif _gate.refills_in is not null then
+      return format('It is due, but %s %s has used up its rate, which lets the next one start in %s.', _gate.subject, _gate.name,
+        queues.in_words(extract(epoch from _gate.refills_in)::double precision));
     end if;
   end loop;
-  return null;
+  return (
+    select format('It is due, but %s.', string_agg(distinct held.words, '; '))
+    from queues.ready r
+    cross join lateral queues.gates_of(array[r.lane_id], explain_limit.now) g
+    cross join lateral queues.explain_limit_lock(g.lock, explain_limit.now) held(words)
+    where r.task_id = explain_limit.task_id and held.words is not null having count(*) > 0);
 end
 $$;
 
 comment on function queues.explain_limit(uuid, timestamptz) is
-  'Which limit keeps a waiting task from running now, in plain words; null if none does.';
+  'Which limit, or which open transaction that counts one, keeps a waiting task from running now, in plain words; null if none does.';

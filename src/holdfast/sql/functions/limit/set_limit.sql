@@ -1,5 +1,6 @@
 -- Limits how much of a queue or a type may run at once in all, how much of one concurrency key, and how many may start in a period.
--- What is not given is not limited. What runs already counts. For holdfast_operator. Locks: the limit.
+-- What is not given is not limited. What runs already counts. For holdfast_operator. Locks: the limit's row of queues.limit_lock, then the
+-- limit; waits for five seconds at most.
 create or replace function queues.set_limit(
   subject text,
   name text,
@@ -29,7 +30,7 @@ begin
   end if;
   perform queues.check_name(subject, name);
   reason := left(reason, 2000);
-  perform pg_advisory_xact_lock(hashtextextended('holdfast limit ' || subject || ':' || name, 0));
+  perform queues.hold_limit(subject, name);
   insert into queues.task_limit as t (subject, name, max_running, per_key, rate, per, tokens, counted_at, set_at, set_by, reason)
   values (subject, name, max_running, per_key, rate, per, coalesce(rate, 0), _now, _now, session_user, reason)
   on conflict on constraint one_limit_per_subject do update
@@ -37,15 +38,9 @@ begin
     tokens = case when t.rate is null then excluded.tokens else least(excluded.rate, queues.tokens_at(t, _now)) end,
     counted_at = _now, set_at = _now, set_by = excluded.set_by, reason = excluded.reason;
 
-  insert into queues.slot (gate, task_id, token)
-  select g.gate, held.task_id, held.token
-  from queues.lease held
-  join queues.gates_of(array(
-      select l.lane_id from queues.lane l
-      where set_limit.subject = 'queue' and l.queue = set_limit.name or set_limit.subject = 'type' and l.type = set_limit.name), _now) g
-    on g.lane_id = held.lane_id
-  where g.max_running is not null
-  on conflict do nothing;
+  perform queues.enter_running(array(
+    select l.lane_id from queues.lane l
+    where set_limit.subject = 'queue' and l.queue = set_limit.name or set_limit.subject = 'type' and l.type = set_limit.name), _now);
 end
 $$;
 

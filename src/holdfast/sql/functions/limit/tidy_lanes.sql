@@ -1,37 +1,64 @@
--- Removes the lanes of concurrency keys that have no task waiting or running, so that claims need not look at them, and says how many.
--- The first lane of a type in a queue stays: by it, views and listings know that there were tasks of the type.
--- For holdfast_worker. Locks: lanes, never waiting for one.
-create or replace function queues.tidy_lanes(max_lanes integer default 1000)
+-- Takes idle lanes a step further on their way out, so that claims need not look at them, and says how many: found idle, then dated, then
+-- removed. Called again until it returns 0, it removes what can be removed. A lane of a concurrency key is idle when it has no task
+-- waiting or running five seconds after it was made, another one after a minute. For holdfast_worker. Locks: lanes, never waiting for one.
+--
+-- Who enqueues reads a lane without locking it, and its task is seen only when it commits. But it has its transaction id, and a lock on
+-- the table, before it reads, and keeps both to its end. So a lane that is marked and committed is found by nobody who reads later, and
+-- those who read before have an id below the one that is next once the mark is seen: the date. When none of them is left, nobody can put a
+-- task there any more. Under stricter isolation a transaction may read a snapshot of long ago; there find_lane locks the lane's row.
+create or replace function queues.tidy_lanes(max_lanes integer default 10000)
 returns integer
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _idle integer[];
-  _removed integer;
+  _now constant timestamptz := queues.clock();
+  _oldest bigint;
+  _lanes bigint[];
+  _steps integer;
+  _moved integer := 0;
 begin
   if max_lanes is null or max_lanes not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_lanes must be between 1 and 10000';
   elsif current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'QF412', message = 'lanes can be tidied only under read committed';
   end if;
-  _idle := array(
+
+  _oldest := queues.oldest_user_of_lanes();
+  _lanes := array(
     select l.lane_id from queues.lane l
-    where l.concurrency_key is not null
-      and exists (select from queues.lane first where first.queue = l.queue and first.type = l.type and first.lane_id < l.lane_id)
+    where l.leaving > 0 and (_oldest is null or l.leaving <= _oldest)
       and not exists (select from queues.ready r where r.lane_id = l.lane_id)
       and not exists (select from queues.lease e where e.lane_id = l.lane_id)
     limit max_lanes for update skip locked);
-  -- Who found one of them before it was locked has put its task there by now: seen only by a statement that begins after the lock.
+  -- Statements of their own, so that they see what was committed by those who had one of them locked, or are gone from the oldest users.
   delete from queues.lane l
-  where l.lane_id = any (_idle)
+  where l.lane_id = any (_lanes)
     and not exists (select from queues.ready r where r.lane_id = l.lane_id)
     and not exists (select from queues.lease e where e.lane_id = l.lane_id);
-  get diagnostics _removed = row_count;
-  return _removed;
+  get diagnostics _moved = row_count;
+
+  update queues.lane l set leaving = pg_snapshot_xmax(pg_current_snapshot())::text::bigint
+  where l.lane_id = any (array(
+    select marked.lane_id from queues.lane marked where marked.leaving = 0 limit max_lanes for update skip locked));
+  get diagnostics _steps = row_count;
+  _moved := _moved + _steps;
+
+  update queues.lane l set leaving = 0
+  where l.lane_id = any (array(
+    select idle.lane_id from queues.lane idle
+    where idle.leaving is null
+      and idle.made_at not between _now - case when idle.concurrency_key is null then interval '1 minute' else interval '5 seconds' end and _now
+      and not exists (select from queues.ready r where r.lane_id = idle.lane_id)
+      and not exists (select from queues.lease e where e.lane_id = idle.lane_id)
+    limit max_lanes for update skip locked));
+  get diagnostics _steps = row_count;
+
+  delete from queues.lane_hoarder h where not queues.hoards_lanes(h.login, h.keyed);
+  return _moved + _steps;
 end
 $$;
 
 comment on function queues.tidy_lanes(integer) is
-  'Removes the lanes of concurrency keys that have no task waiting or running, and says how many.';
+  'Takes idle lanes a step further on their way out, and says how many. Called again until it returns 0, it removes what can be removed.';

@@ -1,5 +1,5 @@
--- Removes slots whose lease is gone: claims ignore them, and remove those behind the gates that they use. Says how many.
--- For holdfast_worker. Locks: slots, never waiting for one.
+-- Removes slots whose lease is gone: claims ignore them, and remove those behind the gates that they use. Says how many. Also enters what
+-- runs without a slot, because its claim was under way when the limit was set. For holdfast_worker. Locks: slots, never waiting for one.
 create or replace function queues.tidy_slots(max_slots integer default 1000)
 returns integer
 language plpgsql volatile security definer
@@ -14,11 +14,16 @@ begin
     raise exception using errcode = 'QF400', message = 'max_slots must be between 1 and 10000';
   end if;
   delete from queues.slot s
-  where (s.gate, s.task_id, s.token) in (
-    select stale.gate, stale.task_id, stale.token from queues.slot stale
+  where (s.subject, s.name, s.concurrency_key, s.task_id, s.token) in (
+    select stale.subject, stale.name, stale.concurrency_key, stale.task_id, stale.token from queues.slot stale
     where not exists (select from queues.lease l where l.task_id = stale.task_id and l.token = stale.token)
     limit max_slots for update skip locked);
   get diagnostics _removed = row_count;
+  if exists (select from queues.task_limit) then
+    perform queues.enter_running(array(
+      select distinct l.lane_id from queues.lane l
+      join queues.task_limit t on t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type), queues.clock());
+  end if;
   return _removed;
 end
 $$;

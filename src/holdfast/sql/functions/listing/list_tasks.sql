@@ -59,7 +59,7 @@ begin
   elsif type_prefix is not null then
     _ids := array(
       select found.task_id
-      from (select distinct l.type from queues.lane l where starts_with(l.type, type_prefix)) known
+      from queues.known_types(type_prefix) known(type)
       cross join lateral (
         select t.task_id from queues.task t
         where t.type = known.type and t.task_id < _before

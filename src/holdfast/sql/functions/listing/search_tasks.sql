@@ -22,12 +22,13 @@ begin
   _ids := array(
     select _id where _id is not null
     union
-    select k.task_id from (select distinct l.type from queues.lane l) known
+    select k.task_id from queues.known_types('') known(type)
     join queues.task_key k on k.type = known.type and k.idempotency_key = words
       and (_namespace is null or k.namespace = _namespace)
     union
     select found.task_id
-    from (select distinct l.type from queues.lane l where strpos(lower(l.type), lower(words)) > 0 limit 200) known
+    from (
+      select k.type from queues.known_types('') k(type) where strpos(lower(k.type), lower(words)) > 0 limit 200) known
     cross join lateral (
       select t.task_id from queues.task t where t.type = known.type and (_namespace is null or t.namespace = _namespace)
       order by t.task_id desc limit max_tasks) found

@@ -1,20 +1,24 @@
--- The lane for a queue, type, priority and concurrency key, made if there is none.
-create or replace function queues.lane_for(queue text, type text, priority integer, concurrency_key text)
-returns integer
+-- The lane for a queue, type, priority and concurrency key, made if there is none. Where bounded, within what one login may use.
+create or replace function queues.lane_for(
+  queue text, type text, priority integer, concurrency_key text, bounded boolean default false)
+returns bigint
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _lane_id integer := queues.find_lane(queue, type, priority, concurrency_key);
+  _lane_id bigint := queues.find_lane(queue, type, priority, concurrency_key);
 begin
   if _lane_id is null then
-    insert into queues.lane (queue, type, priority, concurrency_key)
-    values (queue, type, priority, concurrency_key) returning lane_id into _lane_id;
+    insert into queues.lane (made_at, priority, queue, type, concurrency_key, made_by)
+    values (queues.clock(), priority, queue, type, concurrency_key, session_user) returning lane_id into _lane_id;
+    if bounded then
+      perform queues.check_lanes(session_user, 1, concurrency_key is not null);
+    end if;
   end if;
   return _lane_id;
 end
 $$;
 
-comment on function queues.lane_for(text, text, integer, text) is
+comment on function queues.lane_for(text, text, integer, text, boolean) is
   'The lane for a queue, type, priority and concurrency key, made if there is none.';

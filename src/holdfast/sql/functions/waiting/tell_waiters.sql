@@ -1,6 +1,7 @@
--- Tells those who wait for one of these tasks that it ended, and those who subscribed to events of tasks; nobody if there is nobody.
--- On the way of every finish, so both questions are one statement, and each is one probe of an index that is mostly empty.
-create or replace function queues.tell_waiters(task_ids uuid[])
+-- Tells those who wait for one of these tasks that it ended, those who subscribed to events of tasks, and idle workers where something
+-- waits behind the same limit; nobody if there is nobody. The worker is the one that reported the end, if one did.
+-- On the way of every finish, so all questions are one statement, and each is one probe of an index that is mostly empty.
+create or replace function queues.tell_waiters(task_ids uuid[], worker_id text default null)
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -9,9 +10,10 @@ as $$
 declare
   _awaited boolean;
   _subscribed boolean;
+  _limited boolean;
 begin
-  select exists (select from queues.waiter), exists (select from queues.subscription s where s.engine_events)
-  into _awaited, _subscribed;
+  select exists (select from queues.waiter), exists (select from queues.subscription s where s.engine_events), exists (select from queues.slot)
+  into _awaited, _subscribed, _limited;
   if _awaited then
     perform pg_notify('holdfast_done', w.task_id::text)
     from queues.waiter w join queues.outcome o on o.task_id = w.task_id
@@ -26,8 +28,11 @@ begin
   if _subscribed then
     perform queues.emit_task_events(task_ids);
   end if;
+  if _limited then
+    perform queues.wake_behind(task_ids, worker_id);
+  end if;
 end
 $$;
 
-comment on function queues.tell_waiters(uuid[]) is
-  'Tells those who wait for one of these tasks that it ended, and those who subscribed to events of tasks.';
+comment on function queues.tell_waiters(uuid[], text) is
+  'Tells those who wait for one of these tasks that it ended, those who subscribed to events of tasks, and idle workers.';

@@ -1,20 +1,13 @@
--- Whether a worker keeps the door of a queue: it finds what comes, and tells the others. Locks: the door, for a moment, without waiting.
-create or replace function queues.is_kept(queue text)
+-- Whether a worker keeps the door of a queue: it finds what comes, and tells the others. A door that is kept for longer than one
+-- may ask for is left over from before the clock was set back. Locks: none.
+create or replace function queues.is_kept(queue text, now timestamptz)
 returns boolean
-language plpgsql volatile
+language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_variable
-declare
-  _door constant bigint := queues.door_of(queue);
-begin
-  -- Not until the end of the transaction, which may be far: nobody could keep the door until then.
-  if pg_try_advisory_lock_shared(_door) then
-    perform pg_advisory_unlock_shared(_door);
-    return false;
-  end if;
-  return true;
-end
+  select exists (
+    select from queues.door d
+    where d.queue = is_kept.queue and d.kept_until > is_kept.now and d.kept_until <= is_kept.now + interval '1 second')
 $$;
 
-comment on function queues.is_kept(text) is 'Whether a worker keeps the door of a queue: it finds what comes, and tells the others.';
+comment on function queues.is_kept(text, timestamptz) is 'Whether a worker keeps the door of a queue: it finds what comes, and tells the others.';

@@ -1,18 +1,28 @@
--- Keeps the doors of queues until leave_door or the end of the session: meanwhile those who enqueue wake nobody, and whoever keeps the
--- door rings for them. Answers the queues whose doors are now kept by this session; others keep the rest. A session that is silent for
--- two seconds is ended, so that a door is not kept by somebody who is stuck. For holdfast_worker. Locks: the doors, without waiting.
-create or replace function queues.keep_door(queues text[])
+-- Keeps the doors of queues for half a second: meanwhile those who enqueue wake nobody, and the worker that keeps the door rings for them.
+-- Called again in time, it goes on; a worker that dies or is stuck loses them by itself. Returns the queues whose doors this worker keeps
+-- now; others keep the rest. For holdfast_worker. Locks: the doors by name.
+create or replace function queues.keep_door(worker_id text, queues text[])
 returns text[]
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_claim(worker_id, 1, null, null, null, null);
+  _hasty constant boolean := queues.allow_to_lose();
+  _now constant timestamptz := queues.clock();
+  _kept text[];
 begin
-  perform set_config('idle_session_timeout', '2s', false);
-  return array(
-    select q.queue from (select distinct asked.queue from unnest(keep_door.queues) asked(queue) where asked.queue is not null offset 0) q
-    where pg_try_advisory_lock(queues.door_of(q.queue)));
+  with kept as (
+    insert into queues.door as d (queue, worker_id, kept_until)
+    select distinct asked.queue, keep_door.worker_id, _now + interval '500 milliseconds'
+    from unnest(keep_door.queues) asked(queue) where asked.queue is not null order by asked.queue
+    on conflict (queue) do update set worker_id = excluded.worker_id, kept_until = excluded.kept_until
+    where d.worker_id = excluded.worker_id or d.kept_until not between _now and _now + interval '1 second'
+    returning d.queue)
+  select array_agg(k.queue) into _kept from kept k;
+  return coalesce(_kept, '{}');
 end
 $$;
 
-comment on function queues.keep_door(text[]) is 'Keeps the doors of queues: meanwhile those who enqueue wake nobody.';
+comment on function queues.keep_door(text, text[]) is 'Keeps the doors of queues for half a second: meanwhile those who enqueue wake nobody.';

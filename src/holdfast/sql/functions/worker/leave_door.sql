@@ -1,10 +1,18 @@
--- Keeps no door any more. Ring once after it: what came until now woke nobody. For holdfast_worker. Locks: none.
-create or replace function queues.leave_door(queues text[])
+-- Keeps no door any more. Ring once after it: what came until now woke nobody. For holdfast_worker. Locks: the doors.
+create or replace function queues.leave_door(worker_id text, queues text[])
 returns void
-language sql volatile security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select pg_advisory_unlock(queues.door_of(q.queue)) from unnest(leave_door.queues) q(queue)
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_to_lose();
+begin
+  delete from queues.door d
+  where d.queue in (
+    select kept.queue from queues.door kept
+    where kept.queue = any (leave_door.queues) and kept.worker_id = leave_door.worker_id for update skip locked);
+end
 $$;
 
-comment on function queues.leave_door(text[]) is 'Keeps no door any more.';
+comment on function queues.leave_door(text, text[]) is 'Keeps no door any more.';

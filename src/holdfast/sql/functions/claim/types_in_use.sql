@@ -1,0 +1,28 @@
+-- The types with one of these prefixes that have a lane: one look into an index for each. Null without prefixes.
+create or replace function queues.types_in_use(type_prefixes text[])
+returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _found text[] := '{}';
+  _prefix text;
+  _type text;
+begin
+  if type_prefixes is null then
+    return null;
+  end if;
+  foreach _prefix in array type_prefixes loop
+    select l.type into _type from queues.lane l where l.type >= _prefix order by l.type limit 1;
+    while starts_with(_type, _prefix) loop
+      _found := _found || _type;
+      select l.type into _type from queues.lane l where l.type > _type order by l.type limit 1;
+    end loop;
+  end loop;
+  return _found;
+end
+$$;
+
+comment on function queues.types_in_use(text[]) is 'The types with one of these prefixes that have a lane.';

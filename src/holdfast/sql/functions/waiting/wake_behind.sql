@@ -1,0 +1,46 @@
+-- Wakes idle workers where a due task waits for the end of one of these, which ran under a limit. Not for queues that the worker which
+-- reported the end serves and is idle for: it looks again by itself. A hint only: who misses it polls. Behind tell_waiters.
+create or replace function queues.wake_behind(task_ids uuid[], worker_id text)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+begin
+  if not exists (select from queues.worker w where w.idle) then
+    return;
+  end if;
+  perform pg_notify('holdfast', behind.queue)
+  from (
+    select l.queue
+    from (select distinct t.type, t.concurrency_key from queues.task t
+      where t.task_id = any (task_ids) and t.concurrency_key is not null) ended
+    join queues.lane l on l.type = ended.type and l.concurrency_key = ended.concurrency_key
+    where exists (select from queues.ready r where r.lane_id = l.lane_id and r.run_at <= _now)
+    union
+    select l.queue
+    from (select distinct t.queue, t.type from queues.task t where t.task_id = any (task_ids)) ended
+    cross join lateral (
+      select l.queue from queues.lane l
+      where exists (select from queues.task_limit k where k.subject = 'queue' and k.name = ended.queue)
+        and l.queue = ended.queue and exists (select from queues.ready r where r.lane_id = l.lane_id and r.run_at <= _now) limit 1) l
+    union
+    select l.queue
+    from (select distinct t.type from queues.task t where t.task_id = any (task_ids)) ended
+    cross join lateral (
+      select l.queue from queues.lane l
+      where exists (select from queues.task_limit k where k.subject = 'type' and k.name = ended.type)
+        and l.type = ended.type and exists (select from queues.ready r where r.lane_id = l.lane_id and r.run_at <= _now) limit 1) l) behind
+  where exists (
+      select from queues.worker w where w.idle and (behind.queue = any (w.queues) or cardinality(w.type_prefixes) > 0))
+    and not exists (
+      select from queues.worker w where w.idle and w.worker_id = wake_behind.worker_id and behind.queue = any (w.queues))
+    and not queues.is_kept(behind.queue, _now)
+    and not exists (select from queues.paused_queue p where p.queue = behind.queue);
+end
+$$;
+
+comment on function queues.wake_behind(uuid[], text) is 'Wakes idle workers where a due task waits for the end of one of these.';
