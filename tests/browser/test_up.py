@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
@@ -82,11 +82,22 @@ def until(what: str, look: Callable[[], Any]) -> Any:
     return found
 
 
+def processes() -> Iterator[tuple[int, int, str]]:
+    """Number, parent and command line of each that is no zombie. Small systems have no ps."""
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            state, parent = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if state != "Z":
+                yield (
+                    int(place.name),
+                    int(parent),
+                    (place / "cmdline").read_text(errors="replace").replace("\0", " "),
+                )
+
+
 def descendants(pid: int) -> set[int]:
-    listed = subprocess.run(["ps", "-wweo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
     children: dict[int, set[int]] = {}
-    for line in listed.splitlines():
-        child, parent = map(int, line.split())
+    for child, parent, _ in processes():
         children.setdefault(parent, set()).add(child)
     found: set[int] = set()
     new = {pid}
@@ -98,14 +109,7 @@ def descendants(pid: int) -> set[int]:
 def assert_nothing_is_left(home: Path, started: set[int]) -> None:
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(f"host={home}/postgres-18/socket user=postgres dbname=postgres", connect_timeout=3)
-    listed = subprocess.run(
-        ["ps", "-wweo", "pid=,stat=,args="], capture_output=True, text=True, check=True
-    ).stdout
-    left = [
-        line
-        for line in listed.splitlines()
-        if (int(line.split()[0]) in started or str(home) in line) and not line.split()[1].startswith("Z")
-    ]
+    left = [line for pid, _, line in processes() if pid in started or str(home) in line]
     assert [line for line in left if "testing/guard.py" not in line] == []  # which removes the home itself
 
 
@@ -223,12 +227,7 @@ def test_if_a_part_ends_by_itself_everything_does() -> None:
         assert process.stdout
         assert any("Ctrl-C" in line for line in process.stdout)
         started = descendants(process.pid)
-        listed = subprocess.run(["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True)
-        [worker] = [
-            int(line.split()[0])
-            for line in listed.stdout.splitlines()
-            if "holdfast.demo:tasks" in line and int(line.split()[0]) in started
-        ]
+        [worker] = [pid for pid, _, line in processes() if "holdfast.demo:tasks" in line and pid in started]
         os.kill(worker, signal.SIGKILL)
         assert process.wait(60) == 1
         assert_nothing_is_left(home, started)

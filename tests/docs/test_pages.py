@@ -120,7 +120,7 @@ def test_code_in_pages_is_python_that_compiles() -> None:
 
 def _files() -> list[Path]:
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        ["env", "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         capture_output=True,
         check=False,
