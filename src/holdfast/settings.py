@@ -43,7 +43,7 @@ _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?",
 _PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 LEAST_SECRET = 32
-_PASSWORD = re.compile(r"(//[^:/@]*:).*(?=@)|(password=)[^&\s]+")
+_USERINFO = re.compile(r"[^/\s]*@")
 
 
 def parse_duration(value: object) -> timedelta:
@@ -61,9 +61,14 @@ def parse_duration(value: object) -> timedelta:
 
 def _check_database_url(value: str) -> str:
     try:
-        conninfo_to_dict(value)
+        found = conninfo_to_dict(value)
     except ProgrammingError:
         raise ValueError("give a PostgreSQL address such as postgresql://user@host:5432/database") from None
+    # Misread pieces of a password would become a host or a port, and be shown when the connection fails.
+    before_query = value.partition("?")[0]
+    ports = str(found.get("port") or "").split(",")
+    if "://" in value and (before_query.count("@") > 1 or not all(re.fullmatch(r"\d*", p) for p in ports)):
+        raise ValueError("write @ in a user name or password as %40, : as %3A and / as %2F")
     return value
 
 
@@ -447,7 +452,8 @@ def _explain(error: Mapping[str, Any]) -> str:
         return f"{place}{given} cannot be used: {str(error['msg']).removeprefix('Value error, ')}"
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"
-    secret = SecretStr in get_args(Settings.model_fields[name].annotation)
-    value = "***" if secret else _PASSWORD.sub(r"\1\2***", str(error["input"]))
     allowed = str(error["msg"]).removeprefix("Value error, ")
+    if name == "database_url" or SecretStr in get_args(Settings.model_fields[name].annotation):
+        return f"{variable_of(name)} cannot be used: {allowed}. Its value is not shown, because it may hold a secret"
+    value = _USERINFO.sub("***@", str(error["input"])) if name.endswith("_url") else str(error["input"])
     return f"{variable_of(name)}={value!r} cannot be used: {allowed}"
