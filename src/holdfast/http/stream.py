@@ -64,7 +64,7 @@ class EventStream(Response):
         gone = asyncio.create_task(disconnected(receive))
         ask = self._ask
         try:
-            async with self._waits.seat(ask.task_id, ask.caller, ask.most, live=True) as seat:
+            async with self._waits.seat(ask.task_id, ask.shares, live=True) as seat:
                 gone.add_done_callback(lambda _: seat.news.set())
                 await seat.first_look(LOOK_SECONDS)
                 found(seat, ask.task_id)
