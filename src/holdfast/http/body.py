@@ -85,7 +85,7 @@ def checked(shape: TypeAdapter[T], value: Any, place: str = "") -> T:
 
 
 def elements(text: str) -> Iterator[tuple[Any, str]]:
-    """The elements of an array, parsed, and as each was written; one is not larger than a body of one task."""
+    """The elements of an array, parsed, and as each was written; none is larger than a task may be."""
     place = _skip(text, 0)
     if text[place : place + 1] != "[":
         raise Problem(400, "the body must be an array")
