@@ -11,7 +11,7 @@ from holdfast.model import HealthLine, TaskError, TaskEvent, TaskStatus
 
 MOST_MEMBERS = 200
 MOST_LEVELS = 8
-LAST_ERROR = "the last time: "  # as queues.health puts it
+LAST_ERROR = "Latest error: "  # as queues.health puts it
 
 
 def hide(value: Any, level: int = 0) -> Any:
@@ -45,7 +45,7 @@ def kind_of(task: TaskStatus) -> str | None:
 
 
 def hide_why(why: str, task: TaskStatus) -> str:
-    """The sentence of queues.explain without the text of the error, which comes after a colon or in brackets."""
+    """The sentence of queues.explain without the text of the error, after a colon or in brackets."""
     for text in (task.last_error, None if task.status == "cancelled" else task.reason):
         for before, after in ((": ", ". Retry"), (" (", ");"), ("", "")):
             if text and f"{before}{text}{after}" in why:
