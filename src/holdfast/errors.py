@@ -228,6 +228,8 @@ _HINTS: dict[str, str] = {
     "42501": "Grant it a role: holdfast_client, holdfast_operator, holdfast_reader or holdfast_worker.",
 }
 _INSTALL = "Run holdfast migrate."
+# How libpq begins or ends its complaints about an address. Most of them quote it.
+_CONNINFO = re.compile(r"in connection info string|connection option|\bURI\b|percent-encoded")
 
 
 def translate(error: psycopg.Error) -> HoldfastError:
@@ -291,6 +293,12 @@ def _without_sqlstate(error: psycopg.Error, message: str) -> HoldfastError:
     """The driver itself speaks: it could not send a value, or has no connection."""
     if isinstance(error, psycopg.DataError):
         return NotPortable(message)
+    if isinstance(error, psycopg.ProgrammingError) and _CONNINFO.search(message):
+        error.args = ("the address of the database cannot be read",)  # a traceback would show it
+        return ConfigurationError(
+            "the address of the database cannot be read; it is not shown, because it may hold a password",
+            hint="Give one such as postgresql://user@host:5432/database.",
+        )
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return DatabaseUnavailable(f"the database cannot be reached: {message}")
     return UnexpectedDatabaseError(message)

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal, get_args
@@ -45,7 +45,7 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 LEAST_SECRET = 32
 WITHHELD = "HOLDFAST_WITHHELD"
 """Names the variables that a child process of a worker was not given, so that it can say so."""
-_PASSWORD = re.compile(r"(//[^:/@]*:).*(?=@)|(password=)[^&\s]+")
+_USERINFO = re.compile(r"[^/\s]*@")
 
 
 def parse_duration(value: object) -> timedelta:
@@ -63,9 +63,14 @@ def parse_duration(value: object) -> timedelta:
 
 def _check_database_url(value: str) -> str:
     try:
-        conninfo_to_dict(value)
+        found = conninfo_to_dict(value)
     except ProgrammingError:
         raise ValueError("give a PostgreSQL address such as postgresql://user@host:5432/database") from None
+    # Misread pieces of a password would become a host or a port, and be shown when the connection fails.
+    before_query = value.partition("?")[0]
+    ports = str(found.get("port") or "").split(",")
+    if "://" in value and (before_query.count("@") > 1 or not all(re.fullmatch(r"\d*", p) for p in ports)):
+        raise ValueError("write @ in a user name or password as %40, : as %3A and / as %2F")
     return value
 
 
@@ -125,9 +130,19 @@ def _check_prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
     return values
 
 
+def _check_networks(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        try:
+            ip_network(value, strict=False)
+        except ValueError:
+            raise ValueError("give addresses or networks such as 10.0.0.7 or 10.0.0.0/8") from None
+    return values
+
+
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
 Size = Annotated[int, BeforeValidator(parse_size)]
 Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
+Networks = Annotated[Names, AfterValidator(_check_networks)]
 Prefixes = Annotated[Names, AfterValidator(_check_prefixes)]
 HttpUrl = Annotated[str, AfterValidator(_check_http_url)]
 DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
@@ -376,7 +391,7 @@ class Settings(BaseSettings):
     )
     web_host: Annotated[str, Field(min_length=1)] = Field(
         default="127.0.0.1",
-        description="Address on which `holdfast serve` listens. One that others can reach needs hosts, too.",
+        description="Address on which `holdfast serve` listens. A public one needs hosts and TLS or proxies.",
     )
     web_port: Annotated[int, Field(ge=0, le=65535)] = Field(
         default=8420,
@@ -390,6 +405,10 @@ class Settings(BaseSettings):
         default=(),
         description="Names under which `holdfast serve` may be asked for, separated by commas.",
     )
+    web_proxies: Networks = Field(
+        default=(),
+        description="Addresses of the proxies that do TLS in front of `holdfast serve`, separated by commas.",
+    )
     web_secret: Annotated[SecretStr | None, AfterValidator(_check_secrets)] = Field(
         default=None,
         description="Signs tickets to wait for a task; of several, the first signs and all are accepted.",
@@ -397,6 +416,10 @@ class Settings(BaseSettings):
     web_max_waits: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=5000,
         description="How many may wait at once on one process of `holdfast serve`.",
+    )
+    web_max_connections: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        default=10_000,
+        description="How many connections `holdfast serve` keeps open, if its open files are enough.",
     )
 
     @property
@@ -466,7 +489,8 @@ def _explain(error: Mapping[str, Any]) -> str:
         return f"{place}{given} cannot be used: {str(error['msg']).removeprefix('Value error, ')}"
     if error["type"] == "extra_forbidden":
         return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"
-    secret = SecretStr in get_args(Settings.model_fields[name].annotation)
-    value = "***" if secret else _PASSWORD.sub(r"\1\2***", str(error["input"]))
     allowed = str(error["msg"]).removeprefix("Value error, ")
+    if name == "database_url" or SecretStr in get_args(Settings.model_fields[name].annotation):
+        return f"{variable_of(name)} cannot be used: {allowed}. It is not shown, because it may hold a secret"
+    value = _USERINFO.sub("***@", str(error["input"])) if name.endswith("_url") else str(error["input"])
     return f"{variable_of(name)}={value!r} cannot be used: {allowed}"

@@ -1,15 +1,28 @@
 """What holds for every request, whoever asks and for what."""
 
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import httpx
 import pytest
 from fastapi.responses import JSONResponse
+from structlog.testing import capture_logs
 
 from holdfast.errors import ConfigurationError
+from holdfast.http import create_app, throttle
 from holdfast.http.guard import Guard
+from holdfast.http.proxies import Proxies
 from holdfast.http.server import Listen, bind, check
-from support.web import Web
+from holdfast.model import NewTask
+from support.commands import run
+from support.database import Database
+from support.web import Web, serving
 
 PATHS = ["/healthz", "/v1/tasks", "/nothing/here", "/openapi.json", "/v1/queues"]
 
@@ -62,13 +75,211 @@ def test_what_is_not_there_is_a_problem_too(web: Web) -> None:
     assert web.client("admin").put(f"/v1/tasks/{UUID(int=7)}/cancel").headers["Allow"] == "POST"
 
 
-def test_it_listens_publicly_with_logins_and_names_only() -> None:
-    for host in ("0.0.0.0", "::", "192.0.2.7"):  # noqa: S104 - what is to be refused
-        with pytest.raises(ConfigurationError, match="without a login"):
-            check(Listen(host, 0), asks_for_login=False, hosts=("a.example",))
-        with pytest.raises(ConfigurationError, match="under which names"):
-            check(Listen(host, 0), asks_for_login=True, hosts=())
-        check(Listen(host, 0), asks_for_login=True, hosts=("a.example",))
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])  # noqa: S104 - what is to be refused
+def test_it_listens_publicly_with_logins_names_and_tls_only(host: str) -> None:
+    names, own = ("a.example",), Listen(host, 0, Path("a.pem"), Path("a.pem"))
+    with pytest.raises(ConfigurationError, match="without a login"):
+        check(own, asks_for_login=False, hosts=())
+    with pytest.raises(ConfigurationError, match="under which names"):
+        check(own, asks_for_login=True, hosts=())
+    with pytest.raises(ConfigurationError, match="without TLS access tokens can be read on the way"):
+        check(Listen(host, 0), asks_for_login=True, hosts=names)
+    check(own, asks_for_login=True, hosts=names)
+    check(Listen(host, 0), asks_for_login=True, hosts=names, proxies=("10.0.0.0/8",))
+
+
+def test_the_command_refuses_a_public_address_without_tls() -> None:
+    refused = run("serve", "--host", "0.0.0.0", "--host-name", "a.example", url="postgresql:///x")  # noqa: S104 - as above
+    assert refused.exit_code == 2
+    assert "--behind-proxy" in refused.output
+    wrong = run("serve", "--behind-proxy", "proxy.example", url="postgresql:///x")
+    assert "HOLDFAST_WEB_PROXIES" in wrong.output
+    assert "10.0.0.0/8" in wrong.output
+
+
+def test_without_a_login_it_has_the_names_of_this_machine_only() -> None:
+    local = Listen("127.0.0.1", 0)
+    for more in ({"hosts": ("a.example",)}, {"hosts": (), "proxies": ("127.0.0.1",)}):
+        with pytest.raises(ConfigurationError, match="--no-login is for this machine only"):
+            check(local, asks_for_login=False, **more)  # type: ignore[arg-type] # a mix of them
+    with pytest.raises(ConfigurationError, match="say which"):
+        check(local, asks_for_login=True, hosts=(), proxies=("127.0.0.1",))
+    for hosts in (None, ["a.example"]):
+        with pytest.raises(ConfigurationError, match="names of this machine"):
+            create_app("postgresql:///x", hosts=hosts, asks_for_login=False)
+
+
+@pytest.fixture(scope="module")
+def unlocked(module_db: Database) -> Iterator[Web]:
+    """A server that asks for no login."""
+    with serving(module_db, asks_for_login=False) as running:
+        yield running
+
+
+FOREIGN: list[dict[str, str]] = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://127.0.0.1:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize(
+    "path", ["/v1/queues/forged/pause", "/v1/tasks", "/queues/pause", "/v1/tokens", "/login"]
+)
+def test_a_page_of_another_origin_changes_nothing(
+    unlocked: Web, web: Web, path: str, headers: dict[str, str]
+) -> None:
+    for client in (unlocked.client(), web.client("admin")):
+        answer = client.post(path, json={"type": "forged.one"}, headers=headers)
+        assert (answer.status_code, answer.json()["code"]) == (403, "foreign_origin")
+    assert "forged" not in [queue.queue for queue in web.engine.queue_status()]
+
+
+@pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
+def test_without_a_login_every_act_says_that_it_is_json(unlocked: Web, headers: dict[str, str]) -> None:
+    refused = unlocked.client().post("/v1/queues/forged/pause", headers=headers)
+    assert refused.status_code == 415
+    assert "forged" not in [queue.queue for queue in unlocked.engine.queue_status()]
+
+
+def test_without_a_login_programs_and_own_pages_may_act(unlocked: Web) -> None:
+    own = {"Origin": unlocked.url, "Sec-Fetch-Site": "same-origin"}
+    for headers in ({}, own):
+        answer = unlocked.client().post("/v1/queues/quiet/pause", json={}, headers=headers)
+        assert answer.status_code == 200
+
+
+def test_without_a_login_a_name_that_was_made_to_point_here_is_refused(unlocked: Web) -> None:
+    for path in ("/", "/v1/queues", "/mailbox"):
+        assert unlocked.client().get(path, headers={"Host": "evil.example"}).status_code == 421
+
+
+def test_a_page_of_another_origin_cannot_feign_that_somebody_looked(unlocked: Web) -> None:
+    task_id = unlocked.engine.enqueue(NewTask("feigned.one", {"card": 1}))
+    for path in (f"/v1/tasks/{task_id}", f"/v1/tasks/{task_id}/errors"):
+        foreign = {"Sec-Fetch-Site": "cross-site"}
+        answer = unlocked.client().get(path, params={"reveal": "true"}, headers=foreign)
+        assert answer.status_code == 403
+    assert unlocked.engine.reveals_of(task_id) == []
+
+
+NAME = "tasks.example.com"
+
+
+@pytest.fixture(scope="module")
+def proxied(module_db: Database) -> Iterator[Web]:
+    """A server whose proxy is this machine, and another one in front of that."""
+    with serving(module_db, hosts=(NAME,), web_proxies="127.0.0.1,10.0.0.0/8") as running:
+        yield running
+
+
+def log_in(web: Web, token: str, **headers: str) -> httpx.Response:
+    own = {"Host": NAME, "Origin": f"https://{NAME}"}
+    headers = own | {name.replace("_", "-"): value for name, value in headers.items()}
+    return web.client().post("/login", data={"token": token}, headers=headers)
+
+
+def test_behind_a_proxy_cookies_are_for_tls_only_and_tls_is_promised(proxied: Web) -> None:
+    answer = log_in(proxied, proxied.token("read"))
+    cookie = answer.headers["Set-Cookie"]
+    assert cookie.startswith("__Host-")
+    assert "Secure" in cookie
+    assert "Strict-Transport-Security" in answer.headers
+
+
+def test_logins_that_fail_close_the_way_to_their_own_address_only(proxied: Web) -> None:
+    for number in range(12):
+        hostile = f"203.0.113.{number}, 198.51.100.7, 10.1.2.3"  # only the last two are from proxies of ours
+        refused = log_in(proxied, "hf_wrong", X_Forwarded_For=hostile)
+        assert refused.status_code == (403 if number < 10 else 429)
+    good = proxied.token("read")
+    assert log_in(proxied, good, X_Forwarded_For="198.51.100.7").status_code == 429
+    assert log_in(proxied, good, X_Forwarded_For="198.51.100.8").status_code == 303
+    assert proxied.engine.access_events(1)[0].address == "198.51.100.8"
+
+
+def test_however_many_addresses_fail_a_good_token_gets_in(proxied: Web) -> None:
+    for number in range(throttle.MOST_RECORDED + 5):
+        log_in(proxied, "hf_" + "A" * 43, X_Forwarded_For=f"203.0.113.{number}")
+    recorded = [event.act for event in proxied.engine.access_events(500)].count("login_refused")
+    assert recorded <= throttle.MOST_RECORDED
+    assert log_in(proxied, proxied.token("read"), X_Forwarded_For="192.0.2.9").status_code == 303
+
+
+@pytest.mark.parametrize(
+    ("peer", "given", "client"),
+    [
+        ("10.0.0.1", ["198.51.100.7"], "198.51.100.7"),
+        ("10.0.0.1", ["1.1.1.1, 198.51.100.7", "10.0.0.2"], "198.51.100.7"),
+        ("10.0.0.1", ["1.1.1.1, bogus"], "10.0.0.1"),
+        ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.1", ["10.0.0.9"], "10.0.0.9"),
+        ("::ffff:10.0.0.1", ["2001:db8::1"], "2001:db8::1"),
+        ("192.0.2.1", ["198.51.100.7"], "192.0.2.1"),
+    ],
+)
+def test_only_proxies_are_believed_who_asks(peer: str, given: list[str], client: str) -> None:
+    headers = [(b"x-forwarded-for", value.encode()) for value in given]
+    scope = {"type": "http", "client": (peer, 1), "scheme": "http", "headers": headers}
+    found = Proxies(["10.0.0.0/8"]).resolve(scope)
+    assert found["client"][0] == client
+    assert found["scheme"] == ("http" if peer == "192.0.2.1" else "https")
+
+
+async def test_behind_a_proxy_nobody_comes_past_it() -> None:
+    web = Guard(JSONResponse({}), hosts=None, proxies=["10.0.0.0/8"])
+    for peer, path, status in [
+        ("192.0.2.1", "/v1/queues", 421),
+        ("192.0.2.1", "/healthz", 200),
+        ("10.0.0.1", "/v1/queues", 200),
+        ("127.0.0.1", "/v1/queues", 200),
+    ]:
+        transport = httpx.ASGITransport(web, client=(peer, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://any") as client:
+            assert (await client.get(path)).status_code == status, (peer, path)
+
+
+def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(web: Web) -> None:
+    smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", urlsplit(web.url).port or 0), timeout=30) as raw:
+        raw.sendall(
+            b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n" + smuggled
+        )
+        answered = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert answered.startswith(b"HTTP/1.1 400 ")
+    assert answered.count(b"HTTP/1.1") == 1
+
+
+def test_who_leaves_in_the_middle_of_a_login_leaves_no_traceback(
+    web: Web, caplog: pytest.LogCaptureFixture
+) -> None:
+    with capture_logs() as logs, caplog.at_level(logging.DEBUG):
+        for path in ("/login", "/v1/tasks"):
+            bearer = f"Authorization: Bearer {web.token('enqueue')}"
+            with socket.create_connection(("127.0.0.1", urlsplit(web.url).port or 0), timeout=30) as raw:
+                raw.sendall(
+                    f"POST {path} HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\n{bearer}\r\n"
+                    "Content-Type: application/json\r\nContent-Length: 100\r\n\r\ntoken=".encode()
+                )
+        with socket.create_connection(("127.0.0.1", urlsplit(web.url).port or 0), timeout=30) as raw:
+            raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            assert b"".join(iter(lambda: raw.recv(65536), b"")).startswith(b"HTTP/1.1 200")
+        until_none_is_left(web)
+    assert [line for line in logs if line["log_level"] == "error"] == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def until_none_is_left(web: Web) -> None:
+    """Until the server has noticed that they went, and has done with their requests."""
+    deadline = time.monotonic() + 30
+    server = web.server.server_state
+    while server.tasks:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
 
 
 def test_on_this_machine_it_may_do_without() -> None:

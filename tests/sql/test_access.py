@@ -185,6 +185,55 @@ def test_for_whom_one_acts_opens_nothing(db: Database) -> None:
     assert caught.value.sqlstate == "QF404"
 
 
+def test_a_token_is_renewed_while_it_is_good(tx: Connection, clock: Clock) -> None:
+    token_id = create(tx, ttl=timedelta(minutes=5))
+    [opened] = log_in(tx)
+    assert opened["expires_at"] == clock.now + timedelta(minutes=5)
+    clock.advance(299)
+    assert answer(tx, "queues.renew_token", {"token_id": token_id, "ttl": timedelta(minutes=5)}) is True
+    clock.advance(299)
+    assert (len(check(tx)), len(session(tx))) == (1, 1)
+    clock.advance(2)
+    assert (check(tx), session(tx)) == ([], [])
+    assert answer(tx, "queues.renew_token", {"token_id": token_id, "ttl": timedelta(minutes=5)}) is False
+
+
+def test_renewing_never_shortens_nor_brings_a_revoked_token_back(tx: Connection, clock: Clock) -> None:
+    token_id = create(tx, ttl=timedelta(hours=1))
+    assert answer(tx, "queues.renew_token", {"token_id": token_id, "ttl": timedelta(minutes=5)}) is True
+    clock.advance(3599)
+    assert check(tx)
+    answer(tx, "queues.revoke_token", {"token_id": token_id})
+    assert answer(tx, "queues.renew_token", {"token_id": token_id, "ttl": timedelta(hours=1)}) is False
+    with refused(tx, "QF400", "ttl must be between"):
+        answer(tx, "queues.renew_token", {"token_id": token_id, "ttl": timedelta(seconds=1)})
+
+
+def test_an_operator_cannot_renew_what_it_could_not_create(db: Database) -> None:
+    token_id = create(db.connect(), scopes=["admin"])
+    renew = {"token_id": token_id, "ttl": timedelta(days=900)}
+    assert answer(db.connect("holdfast_operator"), "queues.renew_token", renew) is False
+
+
+def test_a_message_that_was_shown_is_recorded(tx: Connection) -> None:
+    kept = {
+        "channel": "email",
+        "idempotency_key": "k1",
+        "kept_at": "2030-01-01",
+        "recipient": "a@example.com",
+    }
+    columns, values = ", ".join(kept), ", ".join(f"%({name})s" for name in kept)
+    tx.execute(f"insert into comms.mailbox_message ({columns}) values ({values})", kept)
+    shown = value(tx, "select mailbox_message_id from comms.mailbox_message")
+    call(tx, "queues.record_reveal", {"mailbox_message_id": shown, "reason": "support"})
+    [row] = rows(tx, "select act, task_id, mailbox_message_id, reason from queues.access_event")
+    assert row == {"act": "revealed", "task_id": None, "mailbox_message_id": shown, "reason": "support"}
+    with refused(tx, "QF404", "there is no message"):
+        call(tx, "queues.record_reveal", {"mailbox_message_id": shown + 1})
+    with refused(tx, "QF400", "give either"):
+        call(tx, "queues.record_reveal", {"reason": "support"})
+
+
 def test_a_reveal_is_recorded_with_its_task(tx: Connection) -> None:
     task_id = enqueue(tx)
     call(tx, "queues.record_reveal", {"task_id": task_id, "reason": "support", "address": "192.0.2.1"})

@@ -45,8 +45,8 @@ _READER = {
     *("may_read_all", "namespace", "clock", "status_of", "tokens_at"),
 }
 _ACCESS = {
-    *("create_token", "revoke_token", "check_token", "open_session", "check_session", "close_session"),
-    *("record_reveal", "take_sample"),
+    *("create_token", "renew_token", "revoke_token", "check_token"),
+    *("open_session", "check_session", "close_session", "record_reveal", "take_sample"),
 }
 MAY_EXECUTE = {
     "holdfast_client": _CLIENT,

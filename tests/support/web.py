@@ -18,7 +18,8 @@ from holdfast import App
 from holdfast.engine import Engine
 from holdfast.http import create_app
 from holdfast.http.access import hash_of, new_token
-from holdfast.http.server import Listen, address_of, bind, make_server
+from holdfast.http.guard import LOCAL_HOSTS
+from holdfast.http.server import Listen, Server, address_of, bind, make_server
 from holdfast.http.site import Site
 from holdfast.settings import Settings
 from support.database import Database
@@ -44,6 +45,7 @@ class Web:
     url: str
     site: Site
     engine: Engine
+    server: Server
     tokens: dict[tuple[str, ...], str] = field(default_factory=dict)
     clients: dict[tuple[str, ...], httpx.Client] = field(default_factory=dict)
 
@@ -74,6 +76,7 @@ def serving(
     listen: Listen | None = None,
     certificate: tuple[Path, Path] | None = None,
     asks_for_login: bool = True,
+    hosts: tuple[str, ...] = (),
     **settings: Any,
 ) -> Iterator[Web]:
     chosen = Settings.load(**{"database_url": web_dsn(database), "web_secret": SECRET} | settings)
@@ -82,11 +85,11 @@ def serving(
         url = address_of(listen, bound)
         where = app or App(settings=chosen)
         chosen = chosen.model_copy(update={"web_url": url})
-        web = create_app(where, settings=chosen, asks_for_login=asks_for_login)
+        web = create_app(where, settings=chosen, asks_for_login=asks_for_login, hosts=(*LOCAL_HOSTS, *hosts))
         server = make_server(web, listen)
         thread = threading.Thread(target=server.run, args=([bound],), name="web")
         thread.start()
-        running = Web(database, url, web.state.site, Engine(database.connect()))
+        running = Web(database, url, web.state.site, Engine(database.connect()), server)
         try:
             with socket.create_connection(bound.getsockname()[:2]):
                 yield running

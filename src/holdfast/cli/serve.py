@@ -36,6 +36,10 @@ def serve(
         Path | None, typer.Option(metavar="FILE", help="Certificate chain, to serve TLS.")
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
+    behind_proxy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ADDRESS", help="A proxy or its network that does TLS; may be repeated."),
+    ] = None,
     no_login: Annotated[
         bool, typer.Option("--no-login", help="Ask nobody who they are. On this machine only.")
     ] = False,
@@ -45,6 +49,7 @@ def serve(
 ) -> None:
     """Serve the API, waiting for results and the dashboard until it is asked to stop (SIGTERM, Ctrl-C)."""
     from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
+    from holdfast.http.crowd import raise_file_limit  # noqa: PLC0415 - as above
     from holdfast.http.guard import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
     from holdfast.http.server import Listen, address_of, bind, check, make_server  # noqa: PLC0415 - as above
     from holdfast.logs import configure  # noqa: PLC0415 - as above
@@ -53,6 +58,7 @@ def serve(
         "web_host": host,
         "web_port": port,
         "web_hosts": ",".join(host_name or ()) or None,
+        "web_proxies": ",".join(behind_proxy or ()) or None,
         "web_url": url,
         "log_format": log_format,
         "log_level": log_level,
@@ -61,8 +67,9 @@ def serve(
     app, settings = _application(application, given)
     listen = Listen(settings.web_host, settings.web_port, tls_cert, tls_key)
     named = tuple(without_port(name) for name in settings.web_hosts)
-    check(listen, asks_for_login=not no_login, hosts=named)
+    check(listen, asks_for_login=not no_login, hosts=named, proxies=settings.web_proxies)
     configure(settings.log_format, settings.log_level)
+    raise_file_limit()
     web = create_app(app, settings=settings, hosts=(*named, *LOCAL_HOSTS), asks_for_login=not no_login)
     server = make_server(web, listen)
     with bind(listen) as bound:

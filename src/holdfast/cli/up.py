@@ -3,6 +3,7 @@
 import contextlib
 import importlib.metadata
 import os
+import platform
 import re
 import secrets
 import signal
@@ -14,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import psycopg
 import typer
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
 
     from holdfast.http.server import Listen, Server
 
+T = TypeVar("T")
+
 # Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
 Text = str | None
 
-TOKEN_LIFE = timedelta(days=1)
+TOKEN_LIFE = timedelta(minutes=5)
+RENEW_SECONDS = 60.0
 LEAVE_SECONDS = 15.0
 _COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -233,19 +237,54 @@ def _database(settings: Settings) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _token(url: str) -> Iterator[str]:
-    """Good while everything runs."""
-    token = new_token()
+    """Good while everything runs, and for a few minutes if this process is killed."""
+    token, renewing = new_token(), threading.Event()
+    _with_engine(url, _revoke_left_behind)
     token_id = _with_engine(
-        url, lambda it: it.create_token("holdfast up", ["admin"], hash_of(token), TOKEN_LIFE)
+        url, lambda it: it.create_token(_token_name(os.getpid()), ["admin"], hash_of(token), TOKEN_LIFE)
     )
+
+    def renew() -> None:
+        while not renewing.wait(RENEW_SECONDS):
+            with contextlib.suppress(HoldfastError):  # the next time comes before it ends
+                _with_engine(url, lambda it: it.renew_token(token_id, TOKEN_LIFE))
+
+    thread = threading.Thread(target=renew, name="renew", daemon=True)
+    thread.start()
     try:
         yield token
     finally:
+        renewing.set()
+        thread.join()
         with contextlib.suppress(HoldfastError):  # it expires by itself
             _with_engine(url, lambda it: it.revoke_token(token_id, "holdfast up has ended"))
 
 
-def _with_engine(url: str, work: Callable[[Engine], int]) -> int:
+def _token_name(pid: int) -> str:
+    return f"holdfast up on {platform.node()[:60]}, process {pid}"
+
+
+def _revoke_left_behind(engine: Engine) -> None:
+    """Tokens of processes of this machine that were killed."""
+    for token in engine.access_tokens():
+        found = re.fullmatch(r"holdfast up on .*, process (\d+)", token.name)
+        if found and token.good and token.name == _token_name(int(found[1])) and not _is_alive(int(found[1])):
+            engine.revoke_token(token.token_id, "its holdfast up was killed")
+
+
+def _is_alive(pid: int) -> bool:
+    if pid == os.getpid():  # the number came round again
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _with_engine(url: str, work: Callable[[Engine], T]) -> T:
     try:
         with psycopg.connect(url, autocommit=True) as connection:
             return work(Engine(connection))

@@ -40,6 +40,11 @@ def create_token(
     return call("queues.create_token", scalar, arguments)
 
 
+def renew_token(token_id: int, ttl: timedelta) -> Statement[bool]:
+    """Returns whether it is still good."""
+    return call("queues.renew_token", scalar, {"token_id": Bound("bigint", token_id), "ttl": span(ttl)})
+
+
 def revoke_token(token_id: int, reason: str | None = None) -> Statement[bool]:
     """Answers whether it was good until now."""
     return call(
@@ -76,6 +81,15 @@ def close_session(session_hash: bytes) -> Statement[bool]:
 
 def record_reveal(task_id: UUID, reason: str | None = None, address: str | None = None) -> Statement[None]:
     arguments = {"task_id": uuid(task_id), "reason": text(reason), "address": text(address)}
+    return call("queues.record_reveal", nothing, arguments)
+
+
+def record_message_reveal(
+    mailbox_message_id: int, reason: str | None = None, address: str | None = None
+) -> Statement[None]:
+    """The same for a message of the mailbox."""
+    shown = Bound("bigint", mailbox_message_id)
+    arguments = {"reason": text(reason), "address": text(address), "mailbox_message_id": shown}
     return call("queues.record_reveal", nothing, arguments)
 
 

@@ -9,6 +9,7 @@ from holdfast import __version__
 from holdfast.app import App
 from holdfast.client import Address
 from holdfast.comms.deliveries import report_readers
+from holdfast.errors import ConfigurationError
 from holdfast.http import api, probes
 from holdfast.http.guard import LOCAL_HOSTS, Guard
 from holdfast.http.openapi import describe
@@ -35,8 +36,14 @@ def create_app(
 
     `where` is an application, whose tasks are then known with their arguments, or the address of a database.
     `hosts` are the names under which it may be asked for; None leaves that check to whoever mounts it.
-    Without `asks_for_login` whoever can reach it may do everything: for one's own machine only.
+    Without `asks_for_login` every page and program that can reach it may do everything: for one's own machine
+    only, and only under its own names, so that no page of another site can ask.
     """
+    if not asks_for_login and (hosts is None or not set(hosts) <= set(LOCAL_HOSTS)):
+        raise ConfigurationError(
+            "without a login, it can only be asked for under the names of this machine",
+            hint="Leave hosts away, or let people log in.",
+        )
     app = where if isinstance(where, App) else App(where, settings=settings)
     settings = settings or app.settings
     elsewhere = settings.database_url
@@ -45,8 +52,10 @@ def create_app(
         asks_for_login=asks_for_login,
         secrets=settings.web_secrets,
         url=settings.web_url,
+        proxies=settings.web_proxies,
         max_waits=settings.web_max_waits,
         report_readers=report_readers(settings),
+        max_connections=settings.web_max_connections,
     )
     return assemble(Site(Address(lambda: elsewhere or app.database_url), options, app.tasks))
 
@@ -71,6 +80,7 @@ def assemble(site: Site) -> FastAPI:
     web.include_router(api.router)
     web.include_router(probes.router)
     add_pages(web)
-    web.add_middleware(Guard, hosts=site.options.hosts)
+    options = site.options
+    web.add_middleware(Guard, hosts=options.hosts, proxies=options.proxies, url=options.url)
     web.openapi = lambda: describe(web)  # type: ignore[method-assign] # how FastAPI wants it to be replaced
     return web

@@ -8,23 +8,50 @@ from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 import psycopg
+import structlog
 
 from holdfast.client.connection import Address, is_dead, open_async
 from holdfast.engine import AsyncEngine
-from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
+from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, TryAgain, translate
 
 T = TypeVar("T")
 Work = Callable[[AsyncEngine], Awaitable[T]]
 Role = Literal["holdfast_client", "holdfast_reader", "holdfast_operator"]
 
-POOL_SIZE = 8
+POOL_SIZE = 5
+TURN_SECONDS = 5.0
 ANSWER_SECONDS = 20.0
+_NOT_ALLOWED = "42501"
 
 # For the transaction only: behind a pooler, a session's settings would go on to strangers.
 _MANNERS = """
 select set_config('role', %s, true), set_config('holdfast.acting_for', %s, true),
-  set_config('statement_timeout', '15s', true), set_config('lock_timeout', '5s', true)
+  set_config('statement_timeout', '15s', true), set_config('lock_timeout', '3s', true)
 """
+
+log = structlog.get_logger("holdfast.http")
+
+
+class LoginLacksRole(NotAllowed):
+    """The login of the server cannot do what a request needs, whoever asks."""
+
+
+class Trouble:
+    """Says that something is wrong when it begins and when it changes, and that it is over; not each time."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._error: str | None = None
+
+    def found(self, error: HoldfastError) -> None:
+        if str(error) != self._error:
+            self._error = str(error)
+            log.warning(self._event, error=self._error)
+
+    def is_over(self) -> None:
+        if self._error is not None:
+            self._error = None
+            log.info("recovered", trouble=self._event)
 
 
 class Database:
@@ -37,7 +64,12 @@ class Database:
 
     async def run(self, role: Role, work: Work[T], *, actor: str = "", repeatable: bool = True) -> T:
         """In a transaction with the rights of the role; repeated if that may be and the connection broke."""
-        async with self._turn:
+        try:
+            async with asyncio.timeout(TURN_SECONDS):
+                await self._turn.acquire()
+        except TimeoutError:
+            raise TryAgain("all connections of the server to the database are in use") from None
+        try:
             try:
                 return await self._attempt(role, work, actor)
             except DatabaseUnavailable:
@@ -45,6 +77,8 @@ class Database:
                     raise
             self._hang_up_all()
             return await self._attempt(role, work, actor)
+        finally:
+            self._turn.release()
 
     async def close(self) -> None:
         while self._idle:
@@ -58,7 +92,7 @@ class Database:
         try:
             async with connection.transaction():
                 try:
-                    await connection.execute(_MANNERS, (role, actor))
+                    await _take_on(connection, role, actor)
                     answer = await work(AsyncEngine(connection))
                 except asyncio.CancelledError:
                     # Who asked has left. The server undoes the statement when the connection goes.
@@ -93,6 +127,21 @@ class Database:
         """One broke: the others that lie idle did as well, or soon will."""
         while self._idle:
             self._idle.pop().pgconn.finish()
+
+
+async def _take_on(connection: psycopg.AsyncConnection[Any], role: Role, actor: str) -> None:
+    try:
+        await connection.execute(_MANNERS, (role, actor))
+    except psycopg.Error as error:
+        if error.sqlstate != _NOT_ALLOWED:
+            raise
+        login = connection.info.user
+        wanted = "holdfast_client" if role == "holdfast_client" else "holdfast_operator"
+        raise LoginLacksRole(
+            f"the login {login} of this server may not act as {role}",
+            hint=f'Run, as a superuser or as an administrator of that role: grant {wanted} to "{login}";',
+            sqlstate=_NOT_ALLOWED,
+        ) from error
 
 
 def _hang_up(connection: psycopg.AsyncConnection[Any]) -> None:

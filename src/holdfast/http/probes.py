@@ -41,7 +41,7 @@ async def healthz() -> str:
     responses={**_TEXT, 503: problem(503)},
 )
 async def readyz(request: Request) -> str:
-    await site_of(request).read(lambda engine: engine.clock())
+    await site_of(request).room.probe()
     return "ready\n"
 
 

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from holdfast import errors
+from holdfast.http.database import LoginLacksRole, Trouble
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -32,11 +33,13 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int], ...] = (
     (errors.NotInstalled, 503),
 )
 _CANCELED = "57014"
+_LOCKED = "55P03"
 _CODES = {400: "QF400", 403: "QF403", 404: "QF404", 409: "QF409", 413: "QF413", 422: "QF422", 503: "QF503"}
 _PARAMETER = re.compile(r"\{\w+\}")
 RETRY_SECONDS = 1
 
 log = structlog.get_logger("holdfast.http")
+_lacking = Trouble("login_lacks_role")
 
 
 class Problem(Exception):
@@ -78,6 +81,13 @@ def problem_of(error: errors.HoldfastError) -> Problem:
     state = error.sqlstate or ""
     if state == _CANCELED:
         return Problem(503, "the database took too long", code="too_slow", headers=_soon())
+    if state == _LOCKED:
+        told = "another transaction holds what this request needs; nothing was written"
+        return Problem(503, told, code="locked", headers=_soon())
+    if isinstance(error, LoginLacksRole):
+        _lacking.found(error)
+        told = "the server lacks a right in the database; its log says which"
+        return Problem(503, told, code="login_lacks_role", headers=_soon())
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
         log.error("unexpected_answer", error=str(error), sqlstate=error.sqlstate)

@@ -1,5 +1,6 @@
 """Serving the application with uvicorn, on an address that is safe to serve it on."""
 
+import asyncio
 import ipaddress
 import socket
 import ssl
@@ -7,15 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from holdfast.errors import ConfigurationError
+from holdfast.http.connection import KEEP_ALIVE_SECONDS, Connection, Door
+from holdfast.http.crowd import BACKLOG, Crowd, room_for
+from holdfast.http.proxies import Proxies
 from holdfast.http.site import Site
 
 GRACE_SECONDS = 10
-BACKLOG = 2048
 STUCK_MILLISECONDS = 60_000
 
 
@@ -49,10 +53,22 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
 
-def check(listen: Listen, *, asks_for_login: bool, hosts: tuple[str, ...]) -> None:
-    """Refuses to let the world in unasked."""
+def check(
+    listen: Listen, *, asks_for_login: bool, hosts: tuple[str, ...], proxies: tuple[str, ...] = ()
+) -> None:
+    """Refuses to let the world in unasked, or to send access tokens over it in the clear."""
     if (listen.certificate is None) != (listen.key is None):
         raise ConfigurationError("TLS needs both --tls-cert and --tls-key")
+    if not asks_for_login and (hosts or proxies):
+        raise ConfigurationError(
+            "--no-login is for this machine only, so it has no other names and no proxy",
+            hint="Leave out --no-login, or HOLDFAST_WEB_HOSTS and HOLDFAST_WEB_PROXIES and their options.",
+        )
+    if proxies and not hosts:
+        raise ConfigurationError(
+            "behind a proxy it is asked for under the names of the proxy: say which",
+            hint="Give --host-name tasks.example.com, or HOLDFAST_WEB_HOSTS.",
+        )
     if not listen.public:
         return
     if not asks_for_login:
@@ -64,6 +80,11 @@ def check(listen: Listen, *, asks_for_login: bool, hosts: tuple[str, ...]) -> No
         raise ConfigurationError(
             f"{listen.host} can be reached by others: say under which names",
             hint="Give --host-name tasks.example.com, or HOLDFAST_WEB_HOSTS.",
+        )
+    if listen.certificate is None and not proxies:
+        raise ConfigurationError(
+            f"{listen.host} can be reached by others, and without TLS access tokens can be read on the way",
+            hint="Give --tls-cert and --tls-key, or --behind-proxy ADDRESS if a proxy there does TLS.",
         )
 
 
@@ -94,16 +115,33 @@ def make_server(web: FastAPI, listen: Listen) -> Server:
         log_config=None,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=75,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=GRACE_SECONDS,
-        ssl_certfile=listen.certificate,
-        ssl_keyfile=listen.key,
     )
+    config.load()
+    most, proxies, tls = room_for(site.options.max_connections), Proxies(site.options.proxies), _tls(listen)
+    crowd = Crowd(most, max(1, most // 2), proxies.has)
+
+    def accept(**given: Any) -> asyncio.Protocol:
+        return Door(crowd, tls, lambda: Connection(**given))
+
+    config.http_protocol_class = accept  # type: ignore[assignment] # it is only called
+    return Server(config, site.stop_waits)
+
+
+def _tls(listen: Listen) -> ssl.SSLContext | None:
+    """TLS 1.2 with forward secrecy and authenticated encryption, or 1.3, which has nothing else."""
+    if listen.certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("ECDHE+AESGCM:ECDHE+CHACHA20")
     try:
-        config.load()
+        context.load_cert_chain(listen.certificate, listen.key)
     except (OSError, ssl.SSLError) as error:
         raise ConfigurationError(f"the certificate cannot be used: {error}") from error
-    return Server(config, site.stop_waits)
+    return context
 
 
 def address_of(listen: Listen, bound: socket.socket) -> str:

@@ -2,18 +2,18 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import structlog
 from fastapi import Request
 
 from holdfast.client import Address
 from holdfast.comms.deliveries import ReportReader
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller
-from holdfast.http.database import Database, Work
+from holdfast.http.database import Database, Trouble, Work
 from holdfast.http.throttle import Throttle
 from holdfast.http.waits import Waits
 from holdfast.task import Task
@@ -22,8 +22,6 @@ T = TypeVar("T")
 
 SAMPLE_SECONDS = 10.0
 
-log = structlog.get_logger("holdfast.http")
-
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -31,20 +29,20 @@ class Options:
 
     hosts: tuple[str, ...] | None = None
     asks_for_login: bool = True
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = field(default=(), repr=False)
     url: str | None = None
+    proxies: tuple[str, ...] = ()
     max_waits: int = 5000
-    max_waits_per_caller: int = 1000
-    secure_cookies: bool | None = None
+    max_connections: int = 10_000
     samples: bool = True
     report_readers: Mapping[str, ReportReader] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Live:
-    """How many pages are open that are kept alive."""
+    """How many pages are open that are kept alive, and whose."""
 
-    count: int = 0
+    callers: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -68,16 +66,20 @@ class Site:
         return self._rooms[loop]
 
     async def enqueue(self, caller: Caller, work: Work[T], *, repeatable: bool) -> T:
-        run = self.room.database.run
+        run = self.room.acts.run
         return await run("holdfast_client", work, actor=caller.name, repeatable=repeatable)
 
     async def read(self, work: Work[T]) -> T:
         return await self.room.database.run("holdfast_reader", work)
 
     async def operate(self, caller: Caller | None, work: Work[T]) -> T:
-        """For acts of people, and for what the site does for itself: check tokens, take samples."""
-        actor = "" if caller is None else caller.name
-        return await self.room.database.run("holdfast_operator", work, actor=actor)
+        """For acts of people, and for what the site does for itself: check tokens, take samples.
+
+        Acts may have to wait for a lock, as enqueueing may: they take no connection from those who look.
+        """
+        if caller is None:
+            return await self.room.database.run("holdfast_operator", work)
+        return await self.room.acts.run("holdfast_operator", work, actor=caller.name)
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -105,11 +107,13 @@ class Site:
             await room.close()
 
     async def _take_samples(self) -> None:
+        trouble = Trouble("no_samples")
         while True:
             try:
                 await self.operate(None, lambda engine: engine.take_sample())
+                trouble.is_over()
             except HoldfastError as error:
-                log.debug("no_sample", error=str(error))
+                trouble.found(error)
             await asyncio.sleep(SAMPLE_SECONDS)
 
 
@@ -118,11 +122,25 @@ class Room:
 
     def __init__(self, site: Site) -> None:
         self.database = Database(site.address)
+        self.acts = Database(site.address)
         self.waits = Waits(site.address, self.database, site.options.max_waits)
+        self._probes = Database(site.address, size=1)
+        self._probe: asyncio.Task[Any] | None = None
+
+    async def probe(self) -> None:
+        """Asks the database on a connection that nothing else uses. Probes at one time share the answer."""
+        if self._probe is None or self._probe.done():
+            asking = self._probes.run("holdfast_reader", lambda engine: engine.clock())
+            self._probe = asyncio.create_task(asking)
+            self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())
+        await asyncio.shield(self._probe)
 
     async def close(self) -> None:
         await self.waits.close()
-        await self.database.close()
+        if self._probe is not None:
+            await asyncio.wait([self._probe])
+        for database in (self.database, self.acts, self._probes):
+            await database.close()
 
 
 def site_of(request: Request) -> Site:

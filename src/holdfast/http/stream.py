@@ -64,7 +64,7 @@ class EventStream(Response):
         gone = asyncio.create_task(disconnected(receive))
         ask = self._ask
         try:
-            async with self._waits.seat(ask.key, ask.caller, ask.most, live=ask.live) as seat:
+            async with self._waits.seat(ask.key, ask.shares, live=ask.live) as seat:
                 gone.add_done_callback(lambda _: seat.news.set())
                 await seat.first_look(LOOK_SECONDS)
                 found(seat, ask.subject)

@@ -3,24 +3,37 @@
 import time
 from collections import deque
 
+from holdfast.http.crowd import source_of
+
 MOST_FAILURES = 10
-MOST_FAILURES_OF_ALL = 100
+MOST_RECORDED = 100
+MOST_REMEMBERED = 10_000
 WINDOW_SECONDS = 60.0
 
 
 class Throttle:
-    """Failed logins of the last minute, per address and in all."""
+    """Failed logins of the last minute.
+
+    An address that failed too often waits. However many others fail, a good token is let in: they only stop
+    being recorded.
+    """
 
     def __init__(self) -> None:
-        self._failures: deque[tuple[float, str]] = deque()
+        self._failures: deque[tuple[float, str]] = deque(maxlen=MOST_REMEMBERED)
 
     def is_closed_to(self, address: str) -> bool:
         self._forget()
-        own = sum(1 for _, known in self._failures if known == address)
-        return own >= MOST_FAILURES or len(self._failures) >= MOST_FAILURES_OF_ALL
+        source = source_of(address)
+        return sum(1 for _, known in self._failures if known == source) >= MOST_FAILURES
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether so many fail that no more of them are to be recorded."""
+        self._forget()
+        return len(self._failures) >= MOST_RECORDED
 
     def failed(self, address: str) -> None:
-        self._failures.append((time.monotonic(), address))
+        self._failures.append((time.monotonic(), source_of(address)))
 
     def _forget(self) -> None:
         while self._failures and self._failures[0][0] < time.monotonic() - WINDOW_SECONDS:

@@ -12,7 +12,7 @@ from holdfast.engine.documents import load_json
 from holdfast.http.hidden import hide
 from holdfast.http.problem import Problem
 from holdfast.http.send import disconnected, send_bounded
-from holdfast.http.waits import Look, Seat, Waits
+from holdfast.http.waits import Look, Seat, Share, Waits
 from holdfast.model import ProcessLook, wait_key
 from holdfast.ticket import Subject
 
@@ -24,8 +24,7 @@ class Ask:
     """Who waits, for what, for how long, and how much of it may be shown."""
 
     subject: Subject
-    caller: str
-    most: int
+    shares: tuple[Share, ...]
     hidden: bool
     next: str
     seconds: float
@@ -71,7 +70,7 @@ class LongPoll(Response):
 
     async def _look(self, gone: asyncio.Task[None]) -> Look:
         ask = self._ask
-        async with self._waits.seat(ask.key, ask.caller, ask.most) as seat:
+        async with self._waits.seat(ask.key, ask.shares) as seat:
             gone.add_done_callback(lambda _: seat.news.set())
             await self._until_end(seat, gone)
             return found(seat, ask.subject)

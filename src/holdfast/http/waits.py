@@ -13,12 +13,11 @@ from datetime import timedelta
 from uuid import UUID
 
 import psycopg
-import structlog
 
 from holdfast.client.connection import Address, open_async
 from holdfast.engine import AsyncEngine
-from holdfast.errors import HoldfastError
-from holdfast.http.database import Database
+from holdfast.errors import HoldfastError, translate
+from holdfast.http.database import Database, Trouble
 from holdfast.http.problem import Problem
 from holdfast.model import ProcessLook, TaskEvent, TaskLook
 
@@ -31,7 +30,14 @@ SELDOM_SECONDS = 20.0
 DEAF_SECONDS = 2.0
 LIVE_SECONDS = 1.0
 
-log = structlog.get_logger("holdfast.http")
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Waits that are counted together, how many of them there may be, and what the refusal calls them."""
+
+    name: str
+    most: int
+    told: str
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +100,10 @@ class Waits:
         self._database = database
         self._most = most
         self._watched: dict[UUID, Watched] = {}
-        self._callers: Counter[str] = Counter()
+        self._seats = 0
+        self._shares: Counter[str] = Counter()
+        self._dark = Trouble("waits_in_the_dark")
+        self._deaf = Trouble("listener_lost")
         self._urgent: set[UUID] = set()
         self._looks = 0
         self._wake = asyncio.Event()
@@ -102,18 +111,21 @@ class Waits:
         self._tasks: list[asyncio.Task[None]] = []
 
     def __len__(self) -> int:
-        return self._callers.total()
+        return self._seats
 
     @contextlib.asynccontextmanager
-    async def seat(self, task_id: UUID, caller: str, most: int, *, live: bool = False) -> AsyncIterator[Seat]:
-        """Refused where all seats are taken, or too many by the same caller."""
+    async def seat(
+        self, task_id: UUID, shares: tuple[Share, ...], *, live: bool = False
+    ) -> AsyncIterator[Seat]:
+        """Refused where all seats are taken, or all of a share."""
         if len(self) >= self._most:
-            raise Problem(503, "too many wait already", code="too_many_waits", headers={"Retry-After": "5"})
-        if self._callers[caller] >= most:
-            raise Problem(
-                429, f"{most} of yours wait already", code="too_many_waits", headers={"Retry-After": "5"}
-            )
-        self._callers[caller] += 1
+            raise Problem(503, "too many wait already", code="too_many_waits", headers=_LATER)
+        for share in shares:
+            if self._shares[share.name] >= share.most:
+                told = f"{share.most} wait already {share.told}"
+                raise Problem(429, told, code="too_many_waits", headers=_LATER)
+        self._seats += 1
+        self._shares.update(share.name for share in shares)
         watched = self._watched.setdefault(task_id, Watched(task_id))
         seat = Seat(watched, live)
         watched.seats.add(seat)
@@ -124,7 +136,7 @@ class Waits:
         try:
             yield seat
         finally:
-            self._leave(seat, caller)
+            self._leave(seat, shares)
 
     def stop(self) -> None:
         """Let everybody go."""
@@ -139,10 +151,12 @@ class Waits:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def _leave(self, seat: Seat, caller: str) -> None:
-        self._callers[caller] -= 1
-        if not self._callers[caller]:
-            del self._callers[caller]
+    def _leave(self, seat: Seat, shares: tuple[Share, ...]) -> None:
+        self._seats -= 1
+        for share in shares:
+            self._shares[share.name] -= 1
+            if not self._shares[share.name]:
+                del self._shares[share.name]
         seat.watched.seats.discard(seat)
         if not seat.watched.seats:
             self._watched.pop(seat.watched.task_id, None)
@@ -183,8 +197,10 @@ class Waits:
                 if batch:
                     await self._look_at_some(batch)
         except HoldfastError as error:
-            log.warning("waits_in_the_dark", error=str(error), waits=len(self))
+            self._dark.found(error)
             return False
+        if task_ids:
+            self._dark.is_over()
         return True
 
     async def _look_at_some(self, batch: list[Watched]) -> None:
@@ -231,8 +247,10 @@ class Waits:
         while True:
             try:
                 await self._pass_on()
-            except (psycopg.Error, HoldfastError) as error:
-                log.info("listener_lost", error=str(error))
+            except psycopg.Error as error:
+                self._deaf.found(translate(error))
+            except HoldfastError as error:
+                self._deaf.found(error)
             self._listening = False
             await asyncio.sleep(DEAF_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
 
@@ -244,6 +262,7 @@ class Waits:
                 await asyncio.Event().wait()
             await connection.execute("listen holdfast_done")
             self._listening = True
+            self._deaf.is_over()
             self._look_at(self._watched)  # what ended before we listened was told to nobody
             async for notify in connection.notifies():
                 with contextlib.suppress(ValueError):  # anybody may send anything
@@ -254,6 +273,9 @@ class Waits:
     def _hear(self, task_id: UUID) -> None:
         if task_id in self._watched:
             self._look_at((task_id,))
+
+
+_LATER = {"Retry-After": "5"}
 
 
 def _has_moved(before: Look | None, now: Look | None) -> bool:

@@ -58,5 +58,6 @@ class AccessEvent:
     actor: str
     token_id: int | None
     task_id: UUID | None
+    mailbox_message_id: int | None
     address: str | None
     reason: str | None

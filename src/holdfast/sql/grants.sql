@@ -126,7 +126,7 @@ grant select on queues.namespace_member to holdfast_client, holdfast_reader;
 
 -- The HTTP side. Its login is a member of holdfast_operator, and of holdfast_client where tasks are enqueued through it.
 grant execute on function
-  queues.create_token, queues.revoke_token, queues.check_token, queues.open_session, queues.check_session, queues.close_session,
+  queues.create_token, queues.renew_token, queues.revoke_token, queues.check_token, queues.open_session, queues.check_session, queues.close_session,
   queues.record_reveal, queues.take_sample
 to holdfast_operator;
 grant execute on function queues.watch_many, queues.search_tasks to holdfast_client, holdfast_reader;

@@ -25,7 +25,7 @@ MOST_TASKS = 1000
 _WHOLE = ("priority", "max_attempts", "timeout", "lease")
 
 _ONE = TypeAdapter(shapes.NewTask)
-_MANY = TypeAdapter(list[shapes.NewTaskOfBatch])
+_ONE_OF_BATCH = TypeAdapter(shapes.NewTaskOfBatch)
 _ONE_SCHEMA = described(shapes.NewTask)
 _MANY_SCHEMA = {
     "type": "array",
@@ -62,10 +62,8 @@ async def enqueue(
 ) -> shapes.Enqueued:
     """Answers 201 for a new task, 200 for one that the key already stood for, 409 if that one was another."""
     site = site_of(request)
-    written = await body.read_text(request)
-    given = body.parse(written)
-    body.checked(_ONE, given)
-    written = _with_defaults(site, given, written)
+    given = await body.read_text(request)
+    written = await body.work_on(given, lambda: _read_one(site, given))
     if idempotency_key is not None:
         written = f'{written[:-1]},"idempotency_key":{json.dumps(idempotency_key)}}}'
     [enqueued] = await site.enqueue(
@@ -90,18 +88,33 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> shapes.Batch:
     """Answers in the order of the tasks. If one of them is refused, none is enqueued."""
     site = site_of(request)
     written = await body.read_text(request, body.MAX_BATCH_BYTES)
-    given = body.parse(written)
-    body.checked(_MANY, given)
-    if not 1 <= len(given) <= MOST_TASKS:
-        raise Problem(400, f"a batch has 1 to {MOST_TASKS} tasks, and this one has {len(given)}")
-    each = [_with_defaults(site, *pair) for pair in zip(given, body.elements(written), strict=True)]
-    keyed = all("idempotency_key" in task for task in given)
+    each, keyed = await body.work_on(written, lambda: _read_batch(site, written))
     enqueued = await site.enqueue(
         caller,
         lambda engine: engine.enqueue_written(f"[{','.join(each)}]", caller.token_hash),
         repeatable=keyed,
     )
     return shapes.Batch(tasks=[_answer(site, one) for one in enqueued])
+
+
+def _read_one(site: Site, written: str) -> str:
+    given = body.parse(written)
+    body.checked(_ONE, given)
+    return _with_defaults(site, given, written)
+
+
+def _read_batch(site: Site, written: str) -> tuple[list[str], bool]:
+    """The tasks as they go to the engine, and whether each has a key. One at a time is held parsed."""
+    each, keyed = [], True
+    for number, (given, element) in enumerate(body.elements(written)):
+        if number == MOST_TASKS:
+            raise Problem(400, f"a batch has 1 to {MOST_TASKS} tasks, and this one has more")
+        body.checked(_ONE_OF_BATCH, given, f"[{number}]")
+        keyed = keyed and "idempotency_key" in given
+        each.append(_with_defaults(site, given, element))
+    if not each:
+        raise Problem(400, f"a batch has 1 to {MOST_TASKS} tasks, and this one has none")
+    return each, keyed
 
 
 def _with_defaults(site: Site, given: dict[str, Any], written: str) -> str:

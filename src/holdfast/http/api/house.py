@@ -7,6 +7,7 @@ from fastapi import APIRouter, Request
 from holdfast.http.api import shapes
 from holdfast.http.api.answers import problems
 from holdfast.http.auth import MayRead
+from holdfast.http.hidden import hide_line
 from holdfast.http.site import site_of
 
 router = APIRouter(tags=["house"])
@@ -30,4 +31,5 @@ async def show_health(request: Request, caller: MayRead) -> shapes.Health:
     found = await site_of(request).read(lambda engine: engine.health())
     levels = {line.level for line in found}
     worst = next((level for level in _WORST if level in levels), "green")
-    return shapes.Health.model_validate({"level": worst, "lines": [asdict(line) for line in found]})
+    lines = [asdict(hide_line(line)) for line in found]
+    return shapes.Health.model_validate({"level": worst, "lines": lines})

@@ -104,7 +104,9 @@ class TaskSummary(BaseModel):
     max_attempts: int
     idempotency_key: str | None
     worker_id: str | None
-    last_error: str | None
+    last_error: Annotated[
+        str | None, Field(description="The last error: its kind, or its text where values are shown.")
+    ]
     run_at: datetime
     created_at: datetime
     started_at: datetime | None
@@ -117,7 +119,8 @@ class TaskDetail(TaskSummary):
     """Where a task stands. Values are hidden unless `reveal` was asked for and allowed."""
 
     values_hidden: Annotated[
-        bool, Field(description="Whether payload, metadata and result show their shape only.")
+        bool,
+        Field(description="Whether documents show their shape only, and errors their kind."),
     ]
     payload: Json
     metadata: Json

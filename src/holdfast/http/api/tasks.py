@@ -10,10 +10,12 @@ from fastapi import APIRouter, Query, Request
 
 from holdfast.engine import AsyncEngine
 from holdfast.errors import TaskNotFound
+from holdfast.http.access import Caller
 from holdfast.http.api import shapes
 from holdfast.http.api.answers import problems
 from holdfast.http.auth import MayRead, permitted
-from holdfast.http.hidden import hide
+from holdfast.http.guard import foreign_origin
+from holdfast.http.hidden import hide_error, hide_event, hide_task, hide_why
 from holdfast.http.site import site_of
 from holdfast.model import Status, TaskFilter, TaskStatus
 
@@ -21,8 +23,9 @@ router = APIRouter(tags=["tasks"])
 
 MOST_PER_PAGE = 200
 TEXT = r"^[^\x00]*$"
-_HIDDEN = ("payload", "metadata", "result")
 
+Reveal = Annotated[bool, Query(description="Show hidden values: needs operate, and is recorded.")]
+Reason = Annotated[str | None, Query(max_length=2000, pattern=TEXT, description="Why they are to be shown.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="Tasks per page.")]
 
 
@@ -62,17 +65,12 @@ async def show_task(
     request: Request,
     task_id: UUID,
     caller: MayRead,
-    reveal: Annotated[bool, Query(description="Show hidden values: needs operate, and is recorded.")] = False,
-    reason: Annotated[
-        str | None, Query(max_length=2000, pattern=TEXT, description="Why they are to be shown.")
-    ] = None,
+    reveal: Reveal = False,
+    reason: Reason = None,
 ) -> shapes.TaskDetail:
-    site = site_of(request)
     if reveal:
-        permitted(caller, "operate")
-        address = request.client.host if request.client else None
-        await site.operate(caller, lambda engine: engine.record_reveal(task_id, reason, address))
-    task, why = await site.read(lambda engine: _described(engine, task_id))
+        await _record(request, task_id, caller, reason)
+    task, why = await site_of(request).read(lambda engine: _described(engine, task_id))
     return detail_of(task, why, hidden=not reveal)
 
 
@@ -83,9 +81,10 @@ async def show_task(
     responses=problems(404),
 )
 async def task_events(request: Request, task_id: UUID, caller: MayRead) -> shapes.Events:
+    """Why an attempt went wrong is hidden here: see its errors."""
     del caller
     found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_events))
-    return shapes.Events.model_validate({"events": [asdict(event) for event in found]})
+    return shapes.Events.model_validate({"events": [asdict(hide_event(event)) for event in found]})
 
 
 @router.get(
@@ -94,25 +93,38 @@ async def task_events(request: Request, task_id: UUID, caller: MayRead) -> shape
     summary="The errors of a task",
     responses=problems(404),
 )
-async def task_errors(request: Request, task_id: UUID, caller: MayRead) -> shapes.Errors:
-    del caller
+async def task_errors(
+    request: Request, task_id: UUID, caller: MayRead, reveal: Reveal = False, reason: Reason = None
+) -> shapes.Errors:
+    if reveal:
+        await _record(request, task_id, caller, reason)
     found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_errors))
-    return shapes.Errors.model_validate({"errors": [asdict(error) for error in found]})
+    shown = found if reveal else [hide_error(error) for error in found]
+    return shapes.Errors.model_validate({"errors": [asdict(error) for error in shown]})
 
 
 def summary_of(task: TaskStatus) -> shapes.TaskSummary:
-    return shapes.TaskSummary.model_validate(asdict(task))
+    return shapes.TaskSummary.model_validate(asdict(hide_task(task)))
 
 
 def detail_of(task: TaskStatus, why: str, *, hidden: bool) -> shapes.TaskDetail:
-    fields = asdict(task) | {"why": why, "values_hidden": hidden}
     if hidden:
-        fields |= {name: hide(fields[name]) for name in _HIDDEN}
-    return shapes.TaskDetail.model_validate(fields)
+        task, why = hide_task(task), hide_why(why, task)
+    return shapes.TaskDetail.model_validate(asdict(task) | {"why": why, "values_hidden": hidden})
 
 
 def not_found(task_id: UUID) -> TaskNotFound:
     return TaskNotFound(f"there is no task {task_id}", sqlstate="QF404")
+
+
+async def _record(request: Request, task_id: UUID, caller: Caller, reason: str | None) -> None:
+    """A page of another site must not make it look as if somebody had looked."""
+    permitted(caller, "operate")
+    foreign = foreign_origin(request.headers)
+    if foreign is not None:
+        raise foreign
+    address = request.client.host if request.client else None
+    await site_of(request).operate(caller, lambda engine: engine.record_reveal(task_id, reason, address))
 
 
 async def _described(engine: AsyncEngine, task_id: UUID) -> tuple[TaskStatus, str]:

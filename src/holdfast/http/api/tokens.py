@@ -35,7 +35,7 @@ async def list_tokens(request: Request, caller: MayAdminister) -> shapes.Tokens:
     responses=problems(413, 415, 422),
 )
 async def create_token(request: Request, caller: MayAdminister) -> shapes.CreatedToken:
-    asked = body.checked(_NEW, body.parse(await body.read_text(request)))
+    asked = body.checked(_NEW, body.parse(await body.read_text(request, body.LARGE_BYTES)))
     token, ttl = new_token(), timedelta(days=asked.days)
     token_id = await site_of(request).operate(
         caller,

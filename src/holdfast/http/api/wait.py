@@ -9,15 +9,18 @@ from fastapi import APIRouter, Header, Path, Query, Request, Response
 from holdfast.http.api import shapes
 from holdfast.http.api.answers import problems
 from holdfast.http.auth import Credentials, identify, permitted
+from holdfast.http.crowd import source_of
 from holdfast.http.problem import Problem
 from holdfast.http.site import site_of
 from holdfast.http.stream import LONGEST_SECONDS, EventStream, parse_place
 from holdfast.http.wait import Ask, LongPoll
+from holdfast.http.waits import Share
 from holdfast.ticket import Subject, expiry
 
 router = APIRouter(tags=["waiting"])
 
 MOST_PER_TICKET = 16
+MOST_PER_TOKEN = 1000
 LONGEST_WAIT = 300
 
 TicketParameter = Annotated[
@@ -156,10 +159,20 @@ async def _ask(
                 code="ticket_not_good",
                 headers={"WWW-Authenticate": 'Bearer realm="holdfast"', "Access-Control-Allow-Origin": "*"},
             )
+        address = source_of(request.client.host if request.client else "")
+        shares = _shares_by_ticket(site.options.max_waits, subject, address)
         going_on = f"{here}?ticket={ticket}"
-        return Ask(
-            subject, f"ticket {subject}", MOST_PER_TICKET, False, going_on, min(seconds, expires - now), True
-        )
+        return Ask(subject, shares, False, going_on, min(seconds, expires - now), True)
     caller = permitted(await identify(site, credentials), "read")
-    most = site.options.max_waits_per_caller
-    return Ask(subject, f"token {caller.token_id}", most, True, here, seconds, False)
+    most = max(1, min(MOST_PER_TOKEN, site.options.max_waits // 2))
+    own = Share(f"token {caller.token_id}", most, "with this access token")
+    return Ask(subject, (own,), True, here, seconds, False)
+
+
+def _shares_by_ticket(most: int, subject: Subject, address: str) -> tuple[Share, ...]:
+    """One client can take a quarter of all, and all who have tickets leave a fifth to those with a token."""
+    return (
+        Share(f"ticket {subject}", MOST_PER_TICKET, "for this task or process"),
+        Share(f"address {address}", max(1, most // 4), "from your address"),
+        Share("tickets", most - most // 5, "with a ticket"),
+    )

@@ -4,6 +4,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from holdfast.http.access import hash_of, looks_like_token, new_session
+from holdfast.http.auth import known
 from holdfast.http.pages.render import environment
 from holdfast.http.pages.visit import cookie_name, read_act, read_form, safe_path, visit_of
 from holdfast.http.site import site_of
@@ -30,7 +31,8 @@ async def log_in(request: Request) -> Response:
         return _form(request, wanted, "Too many failed logins. Wait a minute, then try again.", 429)
     token, session = form.get("token", "").strip(), new_session()
     access = None
-    if looks_like_token(token):
+    # To open a session records a failure, too; to look for the token first does not.
+    if looks_like_token(token) and (not site.throttle.is_busy or await known(site, token)):
         access = await site.operate(
             None, lambda engine: engine.open_session(hash_of(token), hash_of(session), None, address)
         )

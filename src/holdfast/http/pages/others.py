@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine
 from holdfast.engine.send import list_sends, send_events
+from holdfast.http.hidden import hide_line
 from holdfast.http.pages.page import Page, offer
 from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
 from holdfast.http.problem import Problem
@@ -40,11 +41,14 @@ async def load_schedules(visit: Visit) -> Mapping[str, Any]:
 
 
 async def load_health(visit: Visit) -> Mapping[str, Any]:
-    return {"lines": await visit.site.read(lambda engine: engine.health())}
+    lines = await visit.site.read(lambda engine: engine.health())
+    return {"lines": [hide_line(line) for line in lines]}
 
 
 async def load_mailbox(visit: Visit) -> Mapping[str, Any]:
-    return {"messages": await visit.site.read(lambda engine: engine.list_mailbox(limit=100))}
+    """Messages hold codes and links that log in whoever has them: one is shown when it is asked for."""
+    messages = await visit.site.read(lambda engine: engine.list_mailbox(limit=100))
+    return {"messages": messages, "shown": None}
 
 
 async def load_processes(visit: Visit) -> Mapping[str, Any]:
@@ -81,8 +85,22 @@ offer(router, "/schedules", Page("schedules.html", "/schedules", load_schedules)
 offer(router, "/processes", Page("processes.html", "/processes", load_processes))
 offer(router, "/processes/{channel}/{send_id}", Page("send.html", "/processes", load_send))
 offer(router, "/health", Page("health.html", "/health", load_health))
-offer(router, "/mailbox", Page("mailbox.html", "/mailbox", load_mailbox))
+mailbox = offer(router, "/mailbox", Page("mailbox.html", "/mailbox", load_mailbox))
 offer(router, "/access", Page("access.html", "/access", load_access))
+
+
+@router.post("/mailbox/{message_id}/reveal")
+async def reveal_message(request: Request, message_id: str) -> Response:
+    """Shows the message on this answer only."""
+    visit = await visit_of(request)
+    reason = reason_of(await read_act(visit, "operate"))
+    if not _is_number(message_id):
+        raise Problem(404, "there is no such message")
+    number = int(message_id)
+    await visit.site.operate(
+        visit.caller, lambda engine: engine.record_message_reveal(number, reason, visit.address)
+    )
+    return await mailbox.html(visit, shown=number)
 
 
 @router.post("/schedules/{act}")

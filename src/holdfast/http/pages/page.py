@@ -1,6 +1,7 @@
 """A page: HTML for a browser, and the same address as a stream of its living part."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ LIVE_SECONDS = 2.0
 LIVE_ROUNDS = 150  # then the browser opens it again, and shows its cookie again
 RECHECK_ROUNDS = 15
 MOST_LIVE = 200
+MOST_LIVE_PER_CALLER = 40
 
 Load = Callable[[Visit], Awaitable[Mapping[str, Any]]]
 
@@ -56,8 +58,9 @@ class Page:
         return shared(visit, self.section) | dict(await self.load(visit))
 
     def _stream(self, visit: Visit) -> Response:
-        counter = visit.site.live
-        if counter.count >= MOST_LIVE:
+        open_pages = visit.site.live.callers
+        own = open_pages[_key(visit)]
+        if own >= MOST_LIVE_PER_CALLER or open_pages.total() >= MOST_LIVE:
             raise Problem(
                 503, "too many pages are open", code="too_many_waits", headers={"Retry-After": "30"}
             )
@@ -67,7 +70,7 @@ class Page:
     async def _rounds(self, visit: Visit) -> AsyncIterator[str]:
         template = environment.get_template(self.template)
         sent = ""
-        visit.site.live.count += 1
+        visit.site.live.callers[_key(visit)] += 1
         try:
             for number in range(LIVE_ROUNDS):
                 if visit.site.stopping:
@@ -87,7 +90,12 @@ class Page:
                     sent = html
                 await asyncio.sleep(LIVE_SECONDS)
         finally:
-            visit.site.live.count -= 1
+            visit.site.live.callers[_key(visit)] -= 1
+            visit.site.live.callers += Counter()  # forgets those who have none
+
+
+def _key(visit: Visit) -> str:
+    return f"token {visit.caller.token_id}"
 
 
 def shared(visit: Visit, section: str) -> dict[str, Any]:

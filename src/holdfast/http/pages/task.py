@@ -9,10 +9,11 @@ from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine
 from holdfast.http.api.acts import Doing, cancel_or_refuse
-from holdfast.http.hidden import hide
+from holdfast.http.hidden import hide_error, hide_event, hide_task, hide_why
 from holdfast.http.pages.page import Page, offer
 from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
 from holdfast.http.problem import Problem
+from holdfast.model import TaskError, TaskEvent, TaskStatus
 
 router = APIRouter(include_in_schema=False)
 
@@ -46,14 +47,23 @@ async def describe(visit: Visit, *, revealed: bool) -> Mapping[str, Any]:
         }
 
     found = await visit.site.read(look)
+    if not revealed:
+        found |= _hidden(**found)
     task = found["task"]
-    documents = {name: getattr(task, name) for name in _DOCUMENTS}
-    shown = documents if revealed else {name: hide(value) for name, value in documents.items()}
     return found | {
-        "documents": shown,
+        "documents": {name: getattr(task, name) for name in _DOCUMENTS},
         "revealed": revealed,
         "acts": _possible(task),
         "progress": _share(task.progress),
+    }
+
+
+def _hidden(task: TaskStatus, why: str, events: list[TaskEvent], errors: list[TaskError]) -> dict[str, Any]:
+    return {
+        "task": hide_task(task),
+        "why": hide_why(why, task),
+        "events": [hide_event(event) for event in events],
+        "errors": [hide_error(error) for error in errors],
     }
 
 

@@ -35,6 +35,7 @@ create table queues.access_act (
   actor text not null,
   token_id bigint,
   task_id uuid,
+  mailbox_message_id bigint,
   address text,
   reason text
 );

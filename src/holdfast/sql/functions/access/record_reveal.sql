@@ -1,16 +1,25 @@
--- Records that the hidden values of a task were shown to somebody, before they are. For holdfast_operator. Locks: none.
-create or replace function queues.record_reveal(task_id uuid, reason text default null, address text default null)
+-- Records that the hidden values of a task, or a message of the mailbox, were shown to somebody, before they are. Takes one of the two.
+-- For holdfast_operator. Locks: none.
+create or replace function queues.record_reveal(
+  task_id uuid default null, reason text default null, address text default null, mailbox_message_id bigint default null)
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  perform queues.own_task(task_id);
-  insert into queues.access_act (act, occurred_at, actor, task_id, address, reason)
-  values ('revealed', queues.clock(), queues.actor(), task_id, left(address, 200), left(reason, 2000));
+  if num_nonnulls(task_id, mailbox_message_id) <> 1 then
+    raise exception using errcode = 'QF400', message = 'give either task_id or mailbox_message_id';
+  elsif task_id is not null then
+    perform queues.own_task(task_id);
+  elsif not exists (select from comms.mailbox_message m where m.mailbox_message_id = record_reveal.mailbox_message_id) then
+    raise exception using errcode = 'QF404', message = format('there is no message %s in the mailbox', mailbox_message_id),
+      hint = 'The mailbox keeps the newest messages only.';
+  end if;
+  insert into queues.access_act (act, occurred_at, actor, task_id, mailbox_message_id, address, reason)
+  values ('revealed', queues.clock(), queues.actor(), task_id, mailbox_message_id, left(address, 200), left(reason, 2000));
 end
 $$;
 
-comment on function queues.record_reveal(uuid, text, text) is
-  'Records that the hidden values of a task were shown to somebody, before they are.';
+comment on function queues.record_reveal(uuid, text, text, bigint) is
+  'Records that the hidden values of a task, or a message of the mailbox, were shown to somebody, before they are.';
