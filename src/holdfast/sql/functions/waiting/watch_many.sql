@@ -10,7 +10,6 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _all constant boolean := queues.may_read_all();
   _seen uuid[];
