@@ -40,6 +40,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.limits import Limits, parse_size
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
+_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", re.ASCII)
 _PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
 LEAST_SECRET = 32
@@ -132,11 +133,26 @@ def _check_prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
 
 def _check_networks(values: tuple[str, ...]) -> tuple[str, ...]:
     for value in values:
-        try:
-            ip_network(value, strict=False)
-        except ValueError:
-            raise ValueError("give addresses or networks such as 10.0.0.7 or 10.0.0.0/8") from None
+        if not _is_network(value):
+            raise ValueError("give addresses or networks such as 10.0.0.7 or 10.0.0.0/8")
     return values
+
+
+def _check_hosts(values: tuple[str, ...]) -> tuple[str, ...]:
+    for value in values:
+        if not _is_network(value) and not _HOST.fullmatch(value):
+            raise ValueError(
+                "give hosts, addresses or networks such as nats.internal,10.0.0.0/8, separated by commas"
+            )
+    return values
+
+
+def _is_network(value: str) -> bool:
+    try:
+        ip_network(value, strict=False)
+    except ValueError:
+        return False
+    return True
 
 
 Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
@@ -144,6 +160,7 @@ Size = Annotated[int, BeforeValidator(parse_size)]
 Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
 Networks = Annotated[Names, AfterValidator(_check_networks)]
 Prefixes = Annotated[Names, AfterValidator(_check_prefixes)]
+Hosts = Annotated[Names, AfterValidator(_check_hosts)]
 HttpUrl = Annotated[str, AfterValidator(_check_http_url)]
 DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
 AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
@@ -283,9 +300,13 @@ class Settings(BaseSettings):
         default=timedelta(seconds=30),
         description="How long running tasks may go on after the worker was asked to stop.",
     )
-    outbox_directory: AbsolutePath = Field(
-        default=Path(),
-        description="Below which the dispatcher writes the files of file sinks.",
+    outbox_directory: AbsolutePath | None = Field(
+        default=None,
+        description="Where the dispatcher writes the files of file sinks. Without it, outbox below the home.",
+    )
+    outbox_allow: Hosts = Field(
+        default=(),
+        description="Hosts and networks that events may go to though they are internal, or without TLS.",
     )
     log_format: Literal["console", "json"] | None = Field(
         default=None,
@@ -423,6 +444,10 @@ class Settings(BaseSettings):
     )
 
     @property
+    def outbox_files(self) -> Path:
+        return self.outbox_directory or self.home / "outbox"
+
+    @property
     def web_secrets(self) -> tuple[str, ...]:
         """The first signs, all are accepted."""
         return () if self.web_secret is None else tuple(self.web_secret.get_secret_value().split(","))
@@ -477,6 +502,14 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         del env_settings, dotenv_settings, file_secret_settings
         return init_settings, PyprojectTomlConfigSettingsSource(settings_cls), _Environment(settings_cls)
+
+
+class DispatcherSettings(Settings):
+    """The same for a dispatcher, which has no heartbeat that has to fit into its lease."""
+
+    @model_validator(mode="after")
+    def _heartbeat_fits(self) -> "DispatcherSettings":
+        return self
 
 
 def _explain(error: Mapping[str, Any]) -> str:

@@ -11,7 +11,10 @@ from holdfast.errors import InvalidHandler
 from holdfast.outcome import OUTCOMES
 
 RESERVED = frozenset(
-    ("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata", "tx")
+    (
+        *("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata"),
+        *("concurrency_key", "tx"),
+    )
 )
 """Options of enqueue: they cannot also be fields of a payload."""
 

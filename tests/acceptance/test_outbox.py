@@ -38,7 +38,7 @@ def test_every_committed_event_arrives_in_order_while_dispatchers_are_killed(
                 dispatchers.launch()
 
     with Ear().listening() as ear:
-        options = {"sink": "http", "target": ear.url, "allow_internal": True, "max_attempts": 1000}
+        options = {"sink": "http", "target": ear.url, "max_attempts": 1000}
         subscribe(admin, "ear", **options)
         began = monotonic()
         dispatchers.launch()

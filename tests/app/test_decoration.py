@@ -13,6 +13,7 @@ from holdfast import App, Never
 from holdfast.errors import InvalidHandler
 from holdfast.handler import build_handler
 from holdfast.signature import RESERVED
+from holdfast.task import Task
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -89,6 +90,13 @@ def _refused() -> dict[str, Callable[..., Any]]:
 def test_a_function_that_no_payload_can_call_is_refused(reason: str, function: Callable[..., Any]) -> None:
     with pytest.raises(InvalidHandler, match=reason):
         build_handler("decoration.refused", function)
+
+
+@pytest.mark.parametrize("method", [Task.call, Task.enqueue, Task.aenqueue])
+def test_every_option_of_enqueue_is_reserved(method: Callable[..., Any]) -> None:
+    parameters = inspect.signature(method).parameters.values()
+    options = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+    assert options | {"tx"} == RESERVED
 
 
 @pytest.mark.parametrize("name", sorted(RESERVED))

@@ -99,7 +99,7 @@ def test_two_calls_in_open_transactions(theatre: Theatre, one: Call) -> None:
                 for possible, end in ends(first, second):
                     if possible or not waited:
                         waited |= theatre.play(state, [*opened(first), *opened(second), *end])
-                assert not (waited and second.call.skips is not None), f"{second.call} waits for {first.call}"
+                assert not (waited and second.call.waits_for_nobody), f"{second.call} waits for {first.call}"
 
 
 @pytest.mark.parametrize("stopped", cases(races.ON_TASKS))
@@ -139,7 +139,7 @@ def test_two_batches_over_the_same_tasks(theatre: Theatre, one: Call) -> None:
                 for first, second in [(a, b), (b, a)]:
                     end = [(gate, "rollback"), (first, "commit"), (second, "commit")]
                     steps = [*opened(gate), *opened(first), *opened(second), *end]
-                    theatre.play(state, steps, loosely=one.skips is not None or other.skips is not None)
+                    theatre.play(state, steps, loosely=one.waits_for_nobody or other.waits_for_nobody)
 
 
 @pytest.mark.parametrize(

@@ -68,8 +68,10 @@ class Sessions:
 
     @classmethod
     def open(cls, db: Database) -> "Sessions":
+        admin = db.connect()
+        engine.allow_changes(admin)
         return cls(
-            db.connect(),
+            admin,
             db.connect("holdfast_client"),
             db.connect("holdfast_operator"),
             {name: db.connect("holdfast_worker") for name in WORKERS},

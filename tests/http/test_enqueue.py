@@ -97,6 +97,16 @@ def test_a_token_made_over_http_says_its_namespace(admin: httpx.Client) -> None:
     assert make(namespace="somebody_elses").status_code == 403
 
 
+def test_a_concurrency_key_is_kept(shop: httpx.Client, engine: Engine) -> None:
+    asked = {"type": "billing.in_turn", "concurrency_key": "customer-7"}
+    one = shop.post("/v1/tasks", json=asked).json()
+    [other] = shop.post("/v1/tasks/batch", json=[asked]).json()["tasks"]
+    tasks = [engine.task_status(UUID(task["task_id"])) for task in (one, other)]
+    assert [task.concurrency_key for task in tasks if task] == ["customer-7"] * 2
+    refused = shop.post("/v1/tasks", json=asked | {"concurrency_key": "k" * 201})
+    assert refused.status_code == 400
+
+
 def test_a_number_keeps_every_digit_on_its_way(shop: httpx.Client, web: Web) -> None:
     digits = "0.1000000000000000055511151231257827021181583404541015625"
     written = f'{{"type": "digits.kept", "payload": [{digits}, 1.0, 1e2]}}'

@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from holdfast.outbox.dispatcher import Dispatcher
-from holdfast.settings import Settings
+from holdfast.settings import DispatcherSettings
 from support.database import Database
 
+HERE = "127.0.0.0/8,localhost"
 Dispatching = Callable[..., AbstractAsyncContextManager[Dispatcher]]
 
 
 @contextlib.asynccontextmanager
 async def running(url: str, directory: Path, **settings: Any) -> AsyncIterator[Dispatcher]:
-    usual = {"poll_interval": "1m", "grace": "5s", "outbox_directory": directory}
-    dispatcher = Dispatcher(url, Settings.load(**(usual | settings)))
+    usual = {"poll_interval": "1m", "grace": "5s", "outbox_directory": directory, "outbox_allow": HERE}
+    dispatcher = Dispatcher(url, DispatcherSettings.load(**(usual | settings)))
     task = asyncio.create_task(dispatcher.run())
     try:
         async with asyncio.timeout(30):
@@ -36,6 +37,6 @@ def dispatching(db: Database, tmp_path: Path) -> Dispatching:
     """Polls once a minute: what a test sees sooner was woken."""
 
     def start(**settings: Any) -> AbstractAsyncContextManager[Dispatcher]:
-        return running(db.dsn_as("holdfast_dispatcher"), tmp_path, **settings)
+        return running(db.dsn_as("holdfast_dispatcher"), tmp_path / "events", **settings)
 
     return start

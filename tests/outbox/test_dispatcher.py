@@ -28,7 +28,7 @@ def admin(db: Database) -> Connection:
 
 
 def to_http(admin: Connection, url: str, name: str = "all", *events: str, **more: Any) -> int:
-    return subscribe(admin, name, *events, **({"sink": "http", "target": url, "allow_internal": True} | more))
+    return subscribe(admin, name, *events, **({"sink": "http", "target": url} | more))
 
 
 async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
@@ -323,7 +323,7 @@ async def test_a_file_gets_every_event_once_and_in_order(
         await until(lambda: settled(admin))
 
     found: defaultdict[str, list[int]] = defaultdict(list)
-    for line in (tmp_path / "events.jsonl").read_text().splitlines():
+    for line in (tmp_path / "events" / "events.jsonl").read_text().splitlines():
         event = json.loads(line)
         found[event["partitionkey"]].append(event["data"]["n"])
     assert sum(map(len, found.values())) == 2000
@@ -331,7 +331,7 @@ async def test_a_file_gets_every_event_once_and_in_order(
 
 
 async def test_a_login_with_more_rights_drops_them(db: Database, tmp_path: Path) -> None:
-    async with running(db.dsn, tmp_path) as dispatcher:
+    async with running(db.dsn, tmp_path / "events") as dispatcher:
         connection = await dispatcher._claiming.connection()
         cursor = await connection.execute("select session_user, current_user")
         assert await cursor.fetchone() == ("postgres", "holdfast_dispatcher")

@@ -6,9 +6,9 @@ from ipaddress import ip_address
 
 import pytest
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import ConfigurationError
 from holdfast.outbox.failure import Undelivered
-from holdfast.outbox.guard import Forbidden, Guard, is_public, refuse_internal
+from holdfast.outbox.guard import Allowed, Forbidden, Guard, is_public
 
 INTERNAL = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.16.0.1", "172.31.255.255"),  # noqa: S104
@@ -44,56 +44,74 @@ def test_no_block_of_the_private_ones_is_let_through_at_its_ends() -> None:
         assert not is_public(network[-1])
 
 
-def guard(*answers: str, allow_internal: bool = False) -> Guard:
+def guard(*answers: str, allow: tuple[str, ...] = ()) -> Guard:
     async def resolve(host: str, port: int) -> list[str]:
         asked.append(host)
         return list(answers)
 
     asked: list[str] = []
-    made = Guard(allow_internal=allow_internal, resolve=resolve)
+    made = Guard(Allowed(allow), resolve=resolve)
     made.asked = asked  # type: ignore[attr-defined]
     return made
 
 
+async def https(guard: Guard, host: str = "hook.example", port: int = 443) -> str:
+    return await guard.address_of("https", host, port)
+
+
 async def test_a_name_is_connected_to_at_the_address_that_was_looked_at() -> None:
-    assert await guard("93.184.216.34", "8.8.8.8").place_of("hook.example", 443) == "93.184.216.34"
+    assert await https(guard("93.184.216.34", "8.8.8.8")) == "93.184.216.34"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "fe80::1%eth0"])
 async def test_a_name_that_resolves_to_an_internal_address_is_refused(address: str) -> None:
     with pytest.raises(Forbidden, match="internal address"):
-        await guard(address).place_of("hook.example", 443)
+        await https(guard(address))
 
 
 async def test_one_internal_address_among_public_ones_is_enough() -> None:
     with pytest.raises(Forbidden):
-        await guard("93.184.216.34", "10.0.0.1").place_of("hook.example", 443)
+        await https(guard("93.184.216.34", "10.0.0.1"))
 
 
 async def test_an_address_is_refused_however_it_is_written() -> None:
     for host in ("2130706433", "0x7f.1", "127.1", "017700000001", "localhost"):
         with pytest.raises(Undelivered):
-            await Guard(allow_internal=False).place_of(host, 443)
+            await https(Guard(Allowed()), host)
 
 
-async def test_with_permission_everything_is_let_through() -> None:
-    asked = guard("127.0.0.1", allow_internal=True)
+@pytest.mark.parametrize("allow", ["hook.example", "Hook.Example.", "127.0.0.1", "127.0.0.0/8"])
+async def test_what_the_administrator_allows_is_let_through_over_any_scheme_and_port(allow: str) -> None:
+    assert await guard("127.0.0.1", allow=(allow,)).address_of("http", "hook.example", 25) == "127.0.0.1"
 
-    assert await asked.place_of("hook.example", 80) == "127.0.0.1"
-    assert await asked.place_of("10.0.0.1", 80) == "10.0.0.1"
-    asked.check_address("http", 25)
+
+async def test_only_what_is_listed_is_allowed() -> None:
+    inside = guard("10.0.0.1", allow=("10.0.0.0/24", "other.example"))
+    assert await inside.address_of("nats", "hook.example", 4222) == "10.0.0.1"
+    for addresses in (["10.0.1.1"], ["10.0.0.1", "10.0.1.1"], ["127.0.0.1"]):
+        with pytest.raises(Forbidden, match="internal address"):
+            await https(guard(*addresses, allow=("10.0.0.0/24", "other.example")))
+    with pytest.raises(Forbidden, match="use a connection with TLS"):
+        mixed = guard("10.0.0.1", "8.8.8.8", allow=("10.0.0.0/24",))
+        await mixed.address_of("http", "hook.example", 8080)
+
+
+async def test_an_address_mapped_into_ipv6_is_the_one_that_is_allowed() -> None:
+    assert await https(guard("::ffff:10.0.0.1", allow=("10.0.0.0/8",))) == "::ffff:10.0.0.1"
+    with pytest.raises(Forbidden):
+        await https(guard("::ffff:10.0.0.1", allow=("192.168.0.0/16",)))
 
 
 async def test_a_name_is_looked_up_again_only_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = guard("93.184.216.34")
-    await asked.place_of("hook.example", 443)
-    await asked.place_of("hook.example", 443)
+    await https(asked)
+    await https(asked)
     assert asked.asked == ["hook.example"]  # type: ignore[attr-defined]
 
     monkeypatch.setattr("holdfast.outbox.guard.REMEMBER_SECONDS", -1)
-    asked._known = (0.0, "", 0, "")
-    await asked.place_of("hook.example", 443)
-    await asked.place_of("hook.example", 443)
+    asked._known = (0.0, ("", "", 0), "")
+    await https(asked)
+    await https(asked)
     assert len(asked.asked) == 3  # type: ignore[attr-defined]
 
 
@@ -103,33 +121,28 @@ async def test_a_name_that_does_not_exist_is_said_so(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(Undelivered, match="cannot be resolved"):
-        await Guard(allow_internal=False).place_of("hook.example", 443)
-
-
-@pytest.mark.parametrize(("scheme", "port"), [("http", 443), ("https", 25), ("https", 80), ("https", 22)])
-def test_plain_http_and_ports_of_other_services_are_refused(scheme: str, port: int) -> None:
-    with pytest.raises(Forbidden, match="not allowed"):
-        guard().check_address(scheme, port)
-
-
-def test_the_usual_port_and_high_ones_are_fine() -> None:
-    for port in (443, 8443):
-        guard().check_address("https", port)
+        await https(Guard(Allowed()))
 
 
 @pytest.mark.parametrize(
-    "target",
-    [
-        *("https://127.0.0.1/", "https://169.254.169.254/latest", "https://[::ffff:10.0.0.1]:8443/"),
-        *("https://localhost/", "https://api.localhost/", "http://hook.example/", "https://hook.example:22/"),
-        *("https:///path", "https://[::1", "ftp://hook.example/", "hook.example"),
-    ],
+    ("scheme", "port"),
+    [("http", 443), ("nats", 4222), ("amqp", 5672), ("https", 25), ("https", 80), ("tls", 22)],
 )
-def test_what_is_plainly_internal_is_refused_before_it_is_stored(target: str) -> None:
-    with pytest.raises(InvalidArgument):
-        refuse_internal(target)
+async def test_plain_text_and_ports_of_other_services_are_refused(scheme: str, port: int) -> None:
+    with pytest.raises(Forbidden, match="not allowed"):
+        await guard("93.184.216.34").address_of(scheme, "hook.example", port)
 
 
-def test_what_is_public_may_be_stored() -> None:
-    for target in ("https://hook.example/a?b=c", "https://8.8.8.8:8443/"):
-        refuse_internal(target)
+async def test_tls_on_the_usual_port_and_high_ones_is_fine() -> None:
+    for scheme, port in (("https", 443), ("https", 8443), ("tls", 4222), ("amqps", 5671)):
+        assert await guard("93.184.216.34").address_of(scheme, "hook.example", port)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host"),
+    [("https", "127.0.0.1"), ("https", "::ffff:10.0.0.1"), ("https", "localhost"), ("nats", "api.localhost")],
+)
+def test_what_is_plainly_internal_is_refused_before_anything_is_sent(scheme: str, host: str) -> None:
+    with pytest.raises(ConfigurationError, match="HOLDFAST_OUTBOX_ALLOW"):
+        guard().check_target(scheme, host, 4222)
+    guard(allow=("127.0.0.0/8", "10.0.0.0/8", "localhost", "api.localhost")).check_target(scheme, host, 4222)

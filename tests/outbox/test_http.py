@@ -3,6 +3,7 @@
 import asyncio
 import ssl
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from standardwebhooks import Webhook
 
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.failure import Undelivered
-from holdfast.outbox.guard import Forbidden
+from holdfast.outbox.guard import Allowed, Forbidden
 from holdfast.outbox.sink import Place, build_sink
 from holdfast.outbox.sinks.http import HttpSink
 from holdfast.webhook import new_secret
@@ -21,12 +22,15 @@ from outbox.test_event import EVENT_ID, outgoing
 from support.receiver import Answer, Receiver, Request, receiving
 
 
-def sink_for(target: str, *secrets: str, allow_internal: bool = True, **options: Any) -> HttpSink:
-    return HttpSink(Place("test", target, options, allow_internal, Path(), secrets))
+HERE = Allowed(["127.0.0.0/8", "localhost"])
 
 
-async def send(target: str, *secrets: str, allow_internal: bool = True, **options: Any) -> None:
-    sink = sink_for(target, *secrets, allow_internal=allow_internal, **options)
+def place_of(target: str, allowed: Allowed = HERE, **options: Any) -> Place:
+    return Place("test", target, options, Path(), allowed)
+
+
+async def send(target: str, *secrets: str, allowed: Allowed = HERE, **options: Any) -> None:
+    sink = HttpSink(replace(place_of(target, allowed, **options), secrets=secrets))
     try:
         await sink.send(outgoing())
     finally:
@@ -69,11 +73,19 @@ async def test_a_request_says_whom_it_is_for_and_who_sends_it() -> None:
 
 
 async def test_a_header_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SHOP_TOKEN", "s3cret")
+    monkeypatch.setenv("HOLDFAST_SINK_TOKEN", "s3cret")
     async with receiving() as receiver:
-        await send(receiver.url, headers={"X-Token": "env:SHOP_TOKEN"})
+        await send(receiver.url, headers={"X-Token": "env:HOLDFAST_SINK_TOKEN"})
 
     assert receiver.requests[0].headers["x-token"] == "s3cret"
+
+
+@pytest.mark.parametrize("name", ["DATABASE_URL", "HOLDFAST_WEB_SECRET", "PATH", "", "holdfast_sink_token"])
+def test_no_other_variable_can_be_read(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(name or "X", "s3cret")
+    with pytest.raises(ConfigurationError, match="only variables that begin with HOLDFAST_SINK_") as caught:
+        HttpSink(place_of("https://hook.example/", headers={"X-Token": f"env:{name}"}))
+    assert "s3cret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -110,10 +122,10 @@ async def test_a_redirect_is_not_followed(status: int) -> None:
         "http://127.0.0.1:{port}/",
     ],
 )
-async def test_an_internal_address_is_refused_without_permission(target: str) -> None:
+async def test_an_internal_address_is_refused_unless_the_administrator_allows_it(target: str) -> None:
     async with receiving() as receiver:
-        with pytest.raises(Forbidden, match="not allowed"):
-            await send(target.format(port=receiver.port), allow_internal=False)
+        with pytest.raises((Forbidden, ConfigurationError), match="internal address"):
+            await send(target.format(port=receiver.port), allowed=Allowed(["10.1.0.0/16", "other.example"]))
 
     assert receiver.requests == []
 
@@ -135,10 +147,7 @@ async def test_a_name_is_not_looked_up_a_second_time() -> None:
 
     asked: list[str] = []
     async with receiving() as receiver:
-        place = Place(
-            "test", f"http://hook.example:{receiver.port}/", {}, allow_internal=True, directory=Path()
-        )
-        sink = HttpSink(place, resolve=resolve)
+        sink = HttpSink(place_of(f"http://hook.example:{receiver.port}/"), resolve=resolve)
         await sink.send(outgoing())
         await sink.close()
 
@@ -167,8 +176,7 @@ async def _send_to_name(receiver: Receiver, name: str) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1"]
 
-    place = Place("test", f"https://{name}:{receiver.port}/", {}, allow_internal=True, directory=Path())
-    sink = HttpSink(place, resolve=resolve)
+    sink = HttpSink(place_of(f"https://{name}:{receiver.port}/"), resolve=resolve)
     try:
         await sink.send(outgoing())
     finally:
@@ -230,6 +238,23 @@ async def test_a_long_answer_is_not_read_to_its_end() -> None:
     server.close()
 
 
+@pytest.mark.parametrize("rest", ["stalls", "breaks off"])
+async def test_a_success_counts_whatever_becomes_of_the_body(rest: str) -> None:
+    async def begin_only(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nthanks")
+        await writer.drain()
+        if rest == "stalls":
+            await let_go.wait()
+        writer.transport.abort()
+
+    let_go = asyncio.Event()
+    server = await asyncio.start_server(begin_only, "127.0.0.1", 0)
+    await send(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", timeout=5)
+    let_go.set()
+    server.close()
+
+
 @pytest.mark.parametrize(
     ("headers", "delay"),
     [
@@ -277,11 +302,11 @@ async def test_nobody_at_the_address_is_said_so() -> None:
     ],
 )
 def test_options_that_cannot_be_used_are_refused(options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="options of test"):
-        build_sink("http", Place("test", "https://hook.example/", options, False, Path()))
+    with pytest.raises(ConfigurationError, match="the options cannot be used"):
+        build_sink("http", place_of("https://hook.example/", **options))
 
 
 @pytest.mark.parametrize("target", ["hook.example", "ftp://hook.example", "https://", "https://[::1"])
 def test_a_target_that_is_no_url_is_refused(target: str) -> None:
     with pytest.raises(ConfigurationError, match="target"):
-        build_sink("http", Place("test", target, {}, False, Path()))
+        build_sink("http", place_of(target))

@@ -20,8 +20,8 @@ TOKENS = [
     Bug(
         "finish accepts a success from any worker",
         "sql/functions/lease/settle_succeeded.sql",
-        " and l.worker_id = settle_succeeded.worker_id",
-        "",
+        " and l.worker_id = settle_succeeded.worker_id for",
+        " for",
         "tests/sql/test_finish.py",
     ),
     Bug(
@@ -615,4 +615,63 @@ ISOLATION = [
     ),
 ]
 
-BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION]
+LOCKS = [
+    Bug(
+        "a heartbeat waits for a task that an application has locked",
+        "sql/functions/lease/heartbeat.sql",
+        "heartbeat.worker_id for no key update skip locked) l),",
+        "heartbeat.worker_id for no key update) l),",
+        "tests/sql/test_heartbeat.py",
+    ),
+    Bug(
+        "a finish waits for a task that an application has locked",
+        "sql/functions/lease/settle_succeeded.sql",
+        "for update skip locked",
+        "for update",
+        "tests/sql/test_finish.py",
+    ),
+    Bug(
+        "a result whose task is locked for a moment is forgotten",
+        "worker/settle.py",
+        'if verdict == "busy":',
+        'if verdict == "locked":',
+        "tests/worker/test_settle.py",
+    ),
+    Bug(
+        "a claim of events waits for those that are being settled",
+        "sql/functions/outbox/claim_events.sql",
+        "and (d.lease_until is null or d.lease_until < _now)\n      for update skip locked) d),",
+        "and (d.lease_until is null or d.lease_until < _now)\n      for update) d),",
+        "tests/sql/test_claim_events.py",
+    ),
+    Bug(
+        "a replay forgets the concurrency key",
+        "sql/functions/task/replay.sql",
+        "_task.concurrency_key, for_process",
+        "null, for_process",
+        "tests/sql/test_enqueue_reusing.py",
+    ),
+    Bug(
+        "whoever watches a task commits without waiting for the disk",
+        "sql/functions/waiting/watch.sql",
+        "declare\n",
+        "declare\n  _hasty constant boolean := queues.allow_to_lose();\n",
+        "tests/sql/test_watch.py",
+    ),
+    Bug(
+        "the owner can change what went wrong",
+        "sql/functions/process/refuse_change.sql",
+        "array['task', 'error', 'act',",
+        "array['task', 'act',",
+        "tests/sql/test_catalog.py",
+    ),
+    Bug(
+        "a parameter named concurrency_key is taken for the option",
+        "signature.py",
+        '*("concurrency_key", "tx"),',
+        '*("tx",),',
+        "tests/app/test_decoration.py",
+    ),
+]
+
+BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION, *LOCKS]

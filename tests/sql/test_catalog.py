@@ -6,6 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from support.database import Database
@@ -484,11 +485,64 @@ def test_no_function_opens_a_subtransaction(admin: Connection) -> None:
     assert catching == []
 
 
-def test_no_table_of_the_engine_has_a_trigger_a_rule_or_a_foreign_key(admin: Connection) -> None:
+# tgtype of a trigger per statement, before: update or truncate, and delete. None of them fires on insert.
+FACTS_STAY = {("append_only", 2 | 16 | 32), ("removed_by_retention_only", 2 | 8)}
+
+
+def test_what_is_called_append_only_is_so_also_for_its_owner(admin: Connection) -> None:
+    called = rows(
+        admin,
+        """select c.relname as name from pg_class c
+           where c.relnamespace = 'queues'::regnamespace and c.relkind = 'r'
+             and obj_description(c.oid, 'pg_class') ~* 'append-only|written once'""",
+    )
+    triggers = rows(
+        admin,
+        """select c.relname as name, t.tgname::text as trigger, t.tgtype::integer as type,
+             t.tgenabled::text as enabled
+           from pg_trigger t join pg_class c on c.oid = t.tgrelid
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)""",
+    )
+    protected = {row["name"]: set[tuple[str, int]]() for row in triggers}
+    for row in triggers:
+        protected[row["name"]].add((row["trigger"], row["type"]))
+    assert {row["enabled"] for row in triggers} == {"A"}
+    assert {"task", "error", "act"} < _names(called)
+    assert protected == dict.fromkeys(_names(called), FACTS_STAY)
+
+
+@pytest.mark.parametrize("table", ["task", "error", "act", "schedule_act", "access_act", "outbox_event"])
+def test_the_owner_cannot_change_facts_by_mistake(shipped: Database, table: str) -> None:
+    owner = shipped.connect(autocommit=False)
+    column = rows(
+        owner,
+        "select attname from pg_attribute where attrelid = %s::regclass and attname like '%%_at' limit 1",
+        [f"queues.{table}"],
+    )[0]["attname"]
+    for change in (
+        f"update queues.{table} set {column} = {column}",
+        f"delete from queues.{table}",
+        f"truncate queues.{table}",
+    ):
+        owner.execute("set local role holdfast_owner")
+        with pytest.raises(psycopg.Error, match=f"queues.{table} is append-only") as caught:
+            owner.execute(change.encode())
+        assert caught.value.sqlstate == "QF412"
+        owner.rollback()
+
+
+def test_nothing_that_an_application_may_call_lets_its_commit_pass_before_the_disk(admin: Connection) -> None:
+    applications = ROLES[:2] + ROLES[4:]
+    may = set().union(*(MAY_EXECUTE[role] for role in applications))
+    lowers = r"allow_to_lose|synchronous_commit', '(?!on)"
+    assert {row["name"] for row in _functions(admin) if re.search(lowers, row["body"])} & may == set()
+
+
+def test_no_table_of_the_engine_has_a_row_trigger_a_rule_or_a_foreign_key(admin: Connection) -> None:
     found = rows(
         admin,
         """select t.tgname::text as name from pg_trigger t join pg_class c on c.oid = t.tgrelid
-           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace)
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace) and t.tgtype & 5 <> 0
            union all select conname from pg_constraint
            where connamespace in ('queues'::regnamespace, 'internal'::regnamespace) and contype = 'f'
            union all select r.rulename from pg_rewrite r join pg_class c on c.oid = r.ev_class

@@ -1,6 +1,9 @@
 """queues.claim_events and queues.settle_events: order, leases, failures, breakers, death."""
 
+import json
+from collections.abc import Iterator
 from datetime import timedelta
+from itertools import combinations
 from typing import Any
 from uuid import UUID
 
@@ -9,6 +12,7 @@ import pytest
 from support.clock import NOON, Clock
 from support.database import Database
 from support.engine import Connection, Row, answer, call, refused, rows, value
+from support.interleaving import REFUSED, Session
 from support.outbox import claim_events, deliveries, emit, ids, outbox_status, settle, subscribe
 
 
@@ -358,6 +362,88 @@ def test_two_dispatchers_never_get_the_same_event_nor_wait_for_each_other(db: Da
     assert len(first) == 5
     assert not {e["aggregate_id"] for e in first} & {e["aggregate_id"] for e in second}
     assert len(second) == 10
+
+
+def _merged(one: list[str], two: list[str]) -> Iterator[list[tuple[int, str]]]:
+    """Every order of the steps of two sessions."""
+    for places in combinations(range(len(one) + len(two)), len(one)):
+        steps = iter(one), iter(two)
+        yield [
+            (side, next(steps[side]))
+            for side in (0 if place in places else 1 for place in range(len(one) + len(two)))
+        ]
+
+
+def _play(sessions: tuple[Session, Session], steps: list[tuple[int, str]]) -> list[str]:
+    """What the sessions are told. The steps of one that waits come when it is through."""
+    told, waiting, to_do = list[str](), set[int](), list(steps)
+    while to_do or waiting:
+        for side in [side for side in waiting if sessions[side].is_through(0.05)]:
+            told.append(sessions[side].answer())
+            waiting.discard(side)
+        free = next((step for step in to_do if step[0] not in waiting), None)
+        if free:
+            to_do.remove(free)
+            sessions[free[0]].start(free[1])
+            waiting.add(free[0])
+    return told
+
+
+def test_a_claim_and_a_report_that_comes_after_its_lease_never_wait_in_a_circle(db: Database) -> None:
+    """The report holds an event behind the head of one aggregate and asks for the head of another."""
+    admin = db.connect()
+    subscription = subscribe(admin)
+    late, claiming = (Session(db.connect()) for _ in range(2))
+
+    def reported(event: Row) -> str:
+        told = {"subscription_id": subscription, "event_id": str(event["event_id"]), "token": event["token"]}
+        results = json.dumps([told | {"status": "released"}])
+        return f"select verdict from queues.settle_events('late', '{results}')"
+
+    claim = f"select event_id from queues.claim_events('other', {subscription}, 100)"
+    for number in range(35):
+        _emit(admin, "a", "a", "b")
+        _, second, other = claim_events(admin, subscription, "late", lease="1 second")
+        admin.execute("update queues.test_clock set shifted_by = shifted_by + interval '1 hour'")
+        reports = ["begin", reported(second), reported(other), "commit"]
+        order = list(_merged(reports, ["begin", claim, "commit"]))[number]
+        told = _play((late, claiming), order)
+        assert not [answer for answer in told if answer.startswith(REFUSED)]
+        admin.execute("update queues.test_clock set shifted_by = shifted_by + interval '1 hour'")
+        assert len(settle(admin, subscription, claim_events(admin, subscription))) == 3
+
+
+def test_a_claim_passes_over_what_is_being_settled_and_what_follows_it(db: Database) -> None:
+    admin = db.connect()
+    subscription = subscribe(admin)
+    first, *_ = _emit(admin, "a", "a", "a")
+    events = claim_events(admin, subscription, "late", lease="1 second")
+    admin.execute("update queues.test_clock set shifted_by = interval '1 hour'")
+    late = db.connect("holdfast_dispatcher", autocommit=False)
+    settle(late, subscription, events[1:2], "released", "late")
+
+    assert ids(claim_events(db.connect("holdfast_dispatcher"), subscription, "d2")) == [first]
+
+
+def test_a_breaker_that_an_operator_has_locked_keeps_no_other_subscription(db: Database) -> None:
+    """The operator has called resume_subscription and stays in the transaction."""
+    admin = db.connect()
+    one, two = subscribe(admin, "one"), subscribe(admin, "two")
+    _emit(admin, "a", "b", "c", "d", "e")
+    dispatcher = db.connect("holdfast_dispatcher")
+    claimed = {number: claim_events(dispatcher, number) for number in (one, two)}
+    operator = db.connect("holdfast_operator", autocommit=False)
+    operator.execute("select queues.resume_subscription('one')")
+    results = [
+        {"subscription_id": number, "event_id": e["event_id"], "token": e["token"], "status": "failed"}
+        for number, events in claimed.items()
+        for e in events
+    ]
+
+    found = call(dispatcher, "queues.settle_events", {"dispatcher_id": "d1", "results": results})
+
+    assert {row["verdict"] for row in found} == {"accepted"}
+    assert (outbox_status(admin, "one")["failures"], outbox_status(admin, "two")["breaker"]) == (0, "open")
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from support.engine import (
     Row,
     act,
     call,
+    claim,
     claim_one,
     counts,
     end,
@@ -163,6 +164,36 @@ def test_a_replay_is_a_new_task_of_the_same_spec_that_names_the_first(tx: Connec
     assert new["metadata"] == {"m": 1, "replay_of": str(first), "replay_reason": "to see"}
     with refused(tx, "QF404"):
         value(tx, "select queues.replay(gen_random_uuid())")
+
+
+def test_a_replay_keeps_every_option_that_bounds_a_run(tx: Connection) -> None:
+    options: dict[str, Any] = {
+        "queue": "slow",
+        "priority": 3,
+        "max_attempts": 2,
+        "timeout": "7 seconds",
+        "lease": "9 seconds",
+        "executor": "process",
+        "concurrency_key": "customer-7",
+    }
+    first = enqueue(tx, **options)
+    again = value(tx, "select queues.replay(%s)", [first])
+
+    asked = f"select {', '.join(options)}, type, payload, spec_hash from queues.task where task_id = %s"
+    (old,), (new,) = rows(tx, asked, [first]), rows(tx, asked, [again])
+    assert new == old
+
+
+def test_two_replays_of_a_concurrency_key_do_not_run_at_once(tx: Connection) -> None:
+    first = enqueue(tx, concurrency_key="customer-7")
+    end(tx, claim_one(tx))
+    for _ in range(2):
+        value(tx, "select queues.replay(%s)", [first])
+
+    (running,) = claim(tx, max_tasks=10)
+    assert claim(tx, max_tasks=10) == []
+    end(tx, running)
+    assert len(claim(tx, max_tasks=10)) == 1
 
 
 def test_what_a_worker_ran_with_outlives_it(tx: Connection) -> None:

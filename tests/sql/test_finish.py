@@ -586,3 +586,38 @@ def test_under_stricter_isolation_a_finish_works_or_fails_as_a_whole(db: Databas
         end(worker, task)
     worker.rollback()
     assert end(worker, task) == "cancelled"
+
+
+@pytest.mark.parametrize("ending", ["succeeded", "retry", "snooze", "failed"])
+def test_a_task_that_an_application_is_cancelling_is_busy_and_the_others_are_settled(
+    db: Database, ending: str
+) -> None:
+    """The application stays in its transaction; nothing here waits for it."""
+    client = db.connect("holdfast_client", autocommit=False)
+    own = enqueue(client)
+    client.commit()
+    enqueue_many(db.connect(), [{"type": "default.work"}] * 2)
+    worker = db.connect("holdfast_worker")
+    tasks = claim(worker, max_tasks=3)
+    act(client, "cancel", own)
+
+    results = [{"task_id": task["task_id"], "token": task["token"], "status": ending} for task in tasks]
+    verdicts = dict(zip([task["task_id"] for task in tasks], finish(worker, results), strict=True))
+    assert verdicts.pop(own) == "busy"
+    assert [*verdicts.values()] == ["accepted", "accepted"]
+
+    client.rollback()
+    assert sorted(finish(worker, results)) == ["accepted", "already_done", "already_done"]
+
+
+def test_a_busy_result_is_cancelled_once_the_application_has_committed(db: Database) -> None:
+    client = db.connect("holdfast_client", autocommit=False)
+    own = enqueue(client)
+    client.commit()
+    worker = db.connect("holdfast_worker")
+    task = claim_one(worker)
+    act(client, "cancel", own)
+    assert end(worker, task) == "busy"
+    assert end(worker, task, worker_id="w2") == "lost"
+    client.commit()
+    assert end(worker, task) == "cancelled"

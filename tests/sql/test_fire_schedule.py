@@ -238,6 +238,7 @@ def _let_become(conn: Connection, state: str) -> None:
             act(conn, "delete_task", task["task_id"])
         case "removed":
             conn.execute("delete from queues.ready")
+            conn.execute("set local holdfast.retention = on")
             conn.execute("delete from queues.task")
 
 

@@ -221,3 +221,48 @@ def test_a_malformed_element_refuses_the_call_and_prolongs_nothing(
         heartbeat(tx, [*held(one), {**held(other)[0], **wrong}])
     assert counts(tx) == before
     assert status(tx, one["task_id"])["lease_until"] == one["lease_until"]
+
+
+def test_a_lease_that_an_application_is_cancelling_is_busy_and_the_others_are_prolonged(db: Database) -> None:
+    """The application stays in its transaction; nothing here waits for it."""
+    client = db.connect("holdfast_client", autocommit=False)
+    own = enqueue(client)
+    client.commit()
+    enqueue_many(db.connect(), [{"type": "default.work"}] * 2)
+    worker = db.connect("holdfast_worker")
+    worker.execute("select queues.register_worker('w1', 'host')")
+    tasks = claim(worker, max_tasks=3)
+    act(client, "cancel", own)
+
+    verdicts = dict(zip([task["task_id"] for task in tasks], heartbeat(worker, held(*tasks)), strict=True))
+    assert verdicts.pop(own) == "busy"
+    assert [*verdicts.values()] == ["held", "held"]
+    renewed = "select count(*) from queues.lease where lease_until > claimed_at + lease_ms * interval '1 ms'"
+    admin = db.connect()
+    assert value(admin, renewed) == 2
+    assert value(admin, "select in_flight from queues.worker") == 3
+
+    client.rollback()
+    assert heartbeat(worker, held(*tasks)) == ["held"] * 3
+
+
+def test_a_busy_lease_is_cancelled_once_the_application_has_committed(db: Database) -> None:
+    client = db.connect("holdfast_client", autocommit=False)
+    own = enqueue(client)
+    client.commit()
+    worker = db.connect("holdfast_worker")
+    task = claim_one(worker)
+    act(client, "cancel", own)
+    assert heartbeat(worker, held(task)) == ["busy"]
+    client.commit()
+    assert heartbeat(worker, held(task)) == ["cancelled"]
+
+
+def test_a_worker_whose_own_row_is_locked_still_keeps_its_leases(db: Database) -> None:
+    enqueue(db.connect())
+    worker = db.connect("holdfast_worker")
+    worker.execute("select queues.register_worker('w1', 'host')")
+    task = claim_one(worker)
+    other = db.connect("holdfast_worker", autocommit=False)
+    other.execute("select queues.mark_idle('w1', true)")
+    assert heartbeat(worker, held(task)) == ["held"]

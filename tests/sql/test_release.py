@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from support.clock import Clock
+from support.database import Database
 from support.engine import (
     Connection,
     act,
@@ -101,3 +102,18 @@ def test_a_finish_after_a_release_is_heard_by_nobody(tx: Connection) -> None:
 def test_what_is_not_an_array_of_objects_is_refused(tx: Connection, given: Any) -> None:
     with refused(tx, "QF400", "held"):
         release(tx, given)
+
+
+def test_a_task_that_an_application_is_cancelling_is_busy_and_the_others_go_back(db: Database) -> None:
+    client = db.connect("holdfast_client", autocommit=False)
+    own = enqueue(client)
+    client.commit()
+    enqueue_many(db.connect(), [{"type": "default.work"}] * 2)
+    worker = db.connect("holdfast_worker")
+    tasks = claim(worker, max_tasks=3)
+    act(client, "cancel", own)
+    verdicts = dict(zip([task["task_id"] for task in tasks], release(worker, held(*tasks)), strict=True))
+    assert verdicts.pop(own) == "busy"
+    assert [*verdicts.values()] == ["released", "released"]
+    client.rollback()
+    assert sorted(release(worker, held(*tasks))) == ["already_done", "already_done", "released"]

@@ -92,6 +92,15 @@ def test_a_client_can_watch_its_own_tasks_only(db: Database) -> None:
     assert _watch(db.connect("holdfast_reader"), task_id) == "pending"
 
 
+@pytest.mark.parametrize("function", ["watch", "watch_many"])
+def test_what_an_application_writes_after_it_has_watched_is_durable(db: Database, function: str) -> None:
+    task_id = enqueue(db.connect("holdfast_client"))
+    client = db.connect("holdfast_client", autocommit=False)
+    asked = "%s" if function == "watch" else "array[%s]::uuid[]"
+    client.execute(f"select queues.{function}({asked})".encode(), [task_id])
+    assert value(client, "show synchronous_commit") == "on"
+
+
 def test_an_enqueue_stays_durable_when_it_is_watched_in_the_same_transaction(db: Database) -> None:
     client = db.connect("holdfast_client", autocommit=False)
 

@@ -3,7 +3,7 @@
 import select
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, combinations, permutations
+from itertools import chain, combinations, permutations, product
 
 from psycopg import pq
 
@@ -24,6 +24,11 @@ class Call:
     name: str
     sql: str
     skips: str | None = None  # what it answers when all that it could take is locked by others
+    passing: tuple[str, ...] = ()  # what it amounts to when rows that it means are locked by others
+
+    @property
+    def waits_for_nobody(self) -> bool:
+        return self.skips is not None or bool(self.passing)
 
     def __str__(self) -> str:
         return self.name
@@ -150,9 +155,12 @@ class Theatre:
     def in_order(self, state: str, sides: Iterable[Side]) -> Iterator[History]:
         """Everything that may come of calls at the same time: what some order of them would have led to.
 
-        A call that passes over what others have locked may also find nothing.
+        A call that passes over what others have locked may also find nothing, or say that the task is busy.
         """
-        everybody = tuple(sides)
+        for everybody in product(*map(_variants, sides)):
+            yield from self._orders(state, everybody)
+
+    def _orders(self, state: str, everybody: tuple[Side, ...]) -> Iterator[History]:
         for finds_nothing in _subsets([side for side in everybody if side.call.skips is not None]):
             for order in permutations([side for side in everybody if side not in finds_nothing]):
                 serial = self.one_by_one(state, order)
@@ -237,6 +245,11 @@ class Theatre:
         asked = "select pg_catalog.pg_isolation_test_session_is_blocked(%s, %s::integer[])"
         found = self.stage.admin.execute(asked, [session.pid, others]).fetchone()
         return bool(found and found[0])
+
+
+def _variants(side: Side) -> list[Side]:
+    passing = [Call(f"{side.call} passing over {n}", sql) for n, sql in enumerate(side.call.passing)]
+    return [side, *(Side(side.name, call) for call in passing)]
 
 
 def _subsets(sides: Sequence[Side]) -> Iterator[tuple[Side, ...]]:

@@ -10,6 +10,12 @@ from support.stage import HOLDER, Stage
 _KEYED = "select queues.enqueue('race.run', idempotency_key => '{key}'{more})"
 _HELD = "jsonb_build_array(jsonb_build_object('task_id', '{t_id}', 'token', {t_token}{more}))"
 
+BUSY = "select 'busy' from queues.lease where task_id = '{t_id}' and token = {t_token}"
+BUSY_BEAT = f"""
+with beaten as (
+  update queues.worker set last_heartbeat = queues.clock(), in_flight = 1 where worker_id = '{HOLDER}')
+{BUSY}"""
+
 
 def _enqueue(name: str, key: str, more: str = "") -> Call:
     return Call(name, _KEYED.replace("{key}", key).replace("{more}", more))
@@ -17,7 +23,11 @@ def _enqueue(name: str, key: str, more: str = "") -> Call:
 
 def _report(function: str, more: str = "", name: str | None = None) -> Call:
     held = _HELD.replace("{more}", more)
-    return Call(name or function, f"select verdict from queues.{function}('{HOLDER}', {held})")
+    statement = f"select verdict from queues.{function}('{HOLDER}', {held})"
+    if function != "heartbeat":
+        return Call(name or function, statement, passing=(BUSY,))
+    unsaid = f"{statement}; update queues.worker set in_flight = 0 where worker_id = '{HOLDER}'"
+    return Call(function, statement, passing=(BUSY, BUSY_BEAT, unsaid))
 
 
 def _finish(status: str, more: str = "") -> Call:
@@ -89,12 +99,14 @@ def _batches() -> Iterator[Call]:
             yield Call(
                 f"{function} {order}",
                 f"select task_id, verdict from queues.{function}('{HOLDER}', {batch}) order by task_id",
+                passing=(BUSY,),
             )
         for status in ("succeeded", "snooze"):
             results = each.replace("{status}", status).replace("{batch}", batch)
             yield Call(
                 f"finish {status} {order}",
                 f"select task_id, verdict from queues.finish('{HOLDER}', ({results})) order by task_id",
+                passing=(BUSY,),
             )
         keys = ["new1", "new2", "k0", "k1"][:: 1 if order == "forwards" else -1]
         asked = ", ".join(f'{{{{"type": "race.run", "idempotency_key": "{key}"}}}}' for key in keys)

@@ -48,6 +48,7 @@ class Stage:
 
     def __init__(self, admin: Connection) -> None:
         self.admin = admin
+        engine.allow_changes(admin)
         self.clock = Clock(admin)
         self.names: dict[str, dict[str, str]] = {}
         self._new: dict[str, int] = {}

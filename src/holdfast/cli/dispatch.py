@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.database import DatabaseUrl
-from holdfast.settings import Settings
+from holdfast.settings import DispatcherSettings
 
 # Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
 Text = str | None
@@ -27,7 +27,11 @@ def dispatch(
         Text, typer.Option(metavar="DURATION", help="How long to wait for a wake-up before looking.")
     ] = None,
     directory: Annotated[
-        Text, typer.Option(metavar="PATH", help="Below which the files of file sinks are written.")
+        Text, typer.Option(metavar="PATH", help="Where the files of file sinks are written.")
+    ] = None,
+    allow: Annotated[
+        Text,
+        typer.Option(metavar="HOSTS", help="Internal hosts and networks that events may go to, by commas."),
     ] = None,
     log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="console or json.")] = None,
     log_level: Annotated[Text, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
@@ -41,8 +45,9 @@ def dispatch(
         "grace": grace,
         "poll_interval": poll_interval,
         "outbox_directory": directory,
+        "outbox_allow": allow,
         "log_format": log_format,
         "log_level": log_level,
         "database_url": database_url,
     }
-    raise typer.Exit(run(Settings.load(**options)))
+    raise typer.Exit(run(DispatcherSettings.load(**options)))

@@ -17,6 +17,7 @@ from holdfast.model import DeliveryStatus, OutboxStatus
 from holdfast.webhook import new_secret
 
 LOOK_SECONDS = 0.2
+SETTLED = ("delivered", "dead")
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
 
@@ -38,7 +39,7 @@ def subscribe(
     *,
     sink: Annotated[str, typer.Option(help="http, nats, amqp, file, console, or one of a package.")] = "http",
     to: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="The address, or env:NAME to look it up there.")
+        str, typer.Option("--to", metavar="TARGET", help="The address, or env:HOLDFAST_SINK_NAME.")
     ] = "-",
     event: Annotated[
         list[str] | None,
@@ -55,12 +56,10 @@ def subscribe(
     secret: Annotated[
         list[str] | None,
         typer.Option(
-            "--secret", help="What to sign with: whsec_… or env:NAME. Else a new one is made for http."
+            "--secret",
+            help="What to sign with: whsec_… or env:HOLDFAST_SINK_NAME. Else a new one is made for http.",
         ),
     ] = None,
-    allow_internal: Annotated[
-        bool, typer.Option("--allow-internal", help="Let http reach internal addresses, and go without TLS.")
-    ] = False,
     max_attempts: Annotated[
         int | None, typer.Option(help="How often an event is sent before it is dead; else 20.")
     ] = None,
@@ -68,8 +67,6 @@ def subscribe(
     as_json: Json = False,
 ) -> None:
     """Send events of these types to a receiver from now on."""
-    if sink == "http" and not allow_internal and not to.startswith("env:"):
-        _refuse_internal(to)
     made = new_secret() if sink == "http" and not secret else None
     secrets = [made] if made else list(secret or ())
     with connected(database_url) as engine:
@@ -82,7 +79,6 @@ def subscribe(
             type_prefixes=prefix,
             options=option,
             secrets=secrets,
-            allow_internal=allow_internal,
             max_attempts=max_attempts,
         )
     made = None if known else made
@@ -145,18 +141,21 @@ def try_out(
     """Send a test event to one subscription, in the ordinary way, and say what became of it."""
     with connected(database_url) as engine:
         event_id = engine.test_subscription(name)
-        found = _wait_for(engine, event_id, wait)
+        found = _wait_for(engine, name, event_id, wait)
+        why = None if found.status in SETTLED else _why_not(engine, name)
     if as_json:
-        print_json({"event_id": event_id, "delivery": found})
+        print_json({"event_id": event_id, "delivery": found, "reason": why})
     else:
-        typer.echo(_verdict(event_id, found))
+        typer.echo(_verdict(event_id, found, why))
     if found.status != "delivered":
         raise typer.Exit(HoldfastError.exit_code)
 
 
 def rotate(
     name: NameArgument,
-    secret: Annotated[str | None, typer.Option(help="whsec_… or env:NAME; else a new one is made.")] = None,
+    secret: Annotated[
+        str | None, typer.Option(help="whsec_… or env:HOLDFAST_SINK_NAME; else a new one is made.")
+    ] = None,
     keep: Annotated[int, typer.Option(min=0, max=4, help="How many of the older ones sign as well.")] = 1,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
@@ -199,20 +198,13 @@ def remove(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json =
         typer.echo(f"Subscription {printable(name)} is removed.")
 
 
-def _refuse_internal(target: str) -> None:
-    from holdfast.outbox.guard import refuse_internal  # noqa: PLC0415 - other commands start faster
-
-    refuse_internal(target)
-
-
 def _row(one: OutboxStatus) -> list[Any]:
-    state = (
-        "paused" if one.paused_at else {"closed": "running", "open": "failing"}.get(one.breaker, "probing")
-    )
+    states = {"closed": "running", "open": "failing"}
+    state = "broken" if one.problem else "paused" if one.paused_at else states.get(one.breaker, "probing")
     events_asked, types = ",".join(one.event_types), ",".join(one.type_prefixes)
     return [
         *(one.name, events_asked, types, one.sink, one.target, one.pending, one.oldest, one.dead, state),
-        (one.last_error or "").partition("\n")[0][:80],
+        one.problem or (one.last_error or "").partition("\n")[0][:80],
     ]
 
 
@@ -223,20 +215,37 @@ def _tell(name: str, state: str, *, changed: bool, as_json: bool) -> None:
         typer.echo(f"Subscription {printable(name)} {'is' if changed else 'was already'} {state}.")
 
 
-def _wait_for(engine: Engine, event_id: UUID, seconds: float) -> DeliveryStatus:
-    """Until it was delivered, or failed once."""
+def _wait_for(engine: Engine, name: str, event_id: UUID, seconds: float) -> DeliveryStatus:
+    """Until it was delivered, or failed once, or it is known that no dispatcher can send it."""
     ends_at = time.monotonic() + seconds
     while True:
         (found,) = engine.event_deliveries(event_id)
-        settled = found.status in {"delivered", "dead"} or found.last_error is not None
-        if settled or time.monotonic() > ends_at:
+        settled = found.status in SETTLED or found.last_error is not None
+        if settled or time.monotonic() > ends_at or _status_of(engine, name).problem:
             return found
         time.sleep(LOOK_SECONDS)
 
 
-def _verdict(event_id: UUID, found: DeliveryStatus) -> str:
+def _status_of(engine: Engine, name: str) -> OutboxStatus:
+    return next(one for one in engine.outbox_status() if one.name == name)
+
+
+def _why_not(engine: Engine, name: str) -> str:
+    one = _status_of(engine, name)
+    if one.problem:
+        return one.problem
+    if one.paused_at:
+        return f"the subscription is paused. Resume it: holdfast events resume {name}"
+    if not any(dispatcher.live for dispatcher in engine.dispatcher_status()):
+        return "no dispatcher is running. Start one: holdfast dispatch"
+    if one.breaker != "closed":
+        return f"its receiver fails and is left alone for a while: {one.last_error}"
+    return "a dispatcher is running and has not sent it yet"
+
+
+def _verdict(event_id: UUID, found: DeliveryStatus, why: str | None) -> str:
     if found.status == "delivered":
         return f"Event {event_id} was delivered."
     if found.last_error is not None:
         return f"Event {event_id} was not delivered: {printable(found.last_error)}"
-    return f"Event {event_id} is {found.status}. Is a dispatcher running? Start one with holdfast dispatch."
+    return f"Event {event_id} is {found.status}: {printable(why or 'it was not sent')}"

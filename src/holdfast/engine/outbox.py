@@ -1,6 +1,6 @@
 """Statements about events: what happened, who asks for it, and what became of it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -9,7 +9,6 @@ from holdfast.engine.documents import array_of, object_of, report_json
 from holdfast.engine.statement import (
     Bound,
     Statement,
-    boolean,
     call,
     columns_of,
     document,
@@ -22,7 +21,15 @@ from holdfast.engine.statement import (
     texts,
     uuid,
 )
-from holdfast.model import ClaimedEvent, DeliveryStatus, OutboxStatus, Settlement, Subscription, TailedEvent
+from holdfast.model import (
+    ClaimedEvent,
+    DeliveryStatus,
+    DispatcherStatus,
+    OutboxStatus,
+    Settlement,
+    Subscription,
+    TailedEvent,
+)
 
 
 def emit(
@@ -59,7 +66,6 @@ def subscribe(
     type_prefixes: Sequence[str] | None = None,
     options: Any = None,
     secrets: Sequence[str] | None = None,
-    allow_internal: bool = False,
     max_attempts: int | None = None,
 ) -> Statement[int]:
     arguments = {
@@ -70,7 +76,6 @@ def subscribe(
         "type_prefixes": texts(type_prefixes),
         "options": None if options is None else document(options),
         "secrets": texts(secrets),
-        "allow_internal": boolean(allow_internal),
         "max_attempts": integer(max_attempts),
     }
     return call("queues.subscribe", scalar, arguments)
@@ -114,6 +119,8 @@ def attend_outbox(
     hostname: str | None = None,
     pid: int | None = None,
     version: str | None = None,
+    sinks: Sequence[str] = (),
+    unusable: Mapping[int, str] | None = None,
 ) -> Statement[list[Subscription]]:
     arguments = {
         "dispatcher_id": text(dispatcher_id),
@@ -121,6 +128,8 @@ def attend_outbox(
         "hostname": text(hostname),
         "pid": integer(pid),
         "version": text(version),
+        "sinks": texts(sinks),
+        "unusable": document({str(number): reason for number, reason in (unusable or {}).items()}),
     }
     return call("queues.attend_outbox", many(Subscription), arguments, columns_of(Subscription))
 
@@ -177,6 +186,11 @@ def prune_inbox(older_than: timedelta | None = None, max_events: int | None = No
 def outbox_status() -> Statement[list[OutboxStatus]]:
     sql = f"select {columns_of(OutboxStatus)} from queues.outbox_status answer order by answer.name"  # noqa: S608 - our names only
     return Statement(sql, (), many(OutboxStatus))
+
+
+def dispatcher_status() -> Statement[list[DispatcherStatus]]:
+    sql = f"select {columns_of(DispatcherStatus)} from queues.dispatcher_status answer order by 1"  # noqa: S608 - our names only
+    return Statement(sql, (), many(DispatcherStatus))
 
 
 def task_deliveries(task_id: UUID) -> Statement[list[DeliveryStatus]]:

@@ -29,6 +29,7 @@ from holdfast.model.lease import (
 from holdfast.model.outbox import (
     ClaimedEvent,
     DeliveryStatus,
+    DispatcherStatus,
     OutboxStatus,
     Settlement,
     Subscription,
@@ -88,6 +89,7 @@ __all__ = [
     "ClaimedEvent",
     "Declared",
     "DeliveryStatus",
+    "DispatcherStatus",
     "DueSchedule",
     "Enqueued",
     "Executor",

@@ -9,7 +9,7 @@ from uuid import UUID
 from holdfast.model.document import Json
 
 # held, deleted: a heartbeat · accepted: a finish · released: a release · already_done: a repeated call
-VerdictWord = Literal["held", "deleted", "accepted", "released", "already_done", "cancelled", "lost"]
+VerdictWord = Literal["held", "deleted", "accepted", "released", "already_done", "cancelled", "lost", "busy"]
 ResultStatus = Literal["succeeded", "failed", "retry", "snooze", "cancelled"]
 
 

@@ -18,7 +18,6 @@ class Subscription:
     target: str
     options: Json
     secrets: list[str] = field(repr=False)
-    allow_internal: bool
     outstanding: bool
 
 
@@ -61,7 +60,6 @@ class OutboxStatus:
     target: str
     options: Json
     secrets: int
-    allow_internal: bool
     max_attempts: int
     created_at: datetime
     created_by: str
@@ -77,6 +75,7 @@ class OutboxStatus:
     open_until: datetime | None
     last_failure_at: datetime | None
     last_error: str | None
+    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +111,17 @@ class TailedEvent:
     transaction_id: int
     event_number: int
     final: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherStatus:
+    """A process that sends events."""
+
+    dispatcher_id: str
+    hostname: str
+    pid: int | None
+    version: str | None
+    sinks: list[str]
+    started_at: datetime
+    last_seen: datetime
+    live: bool

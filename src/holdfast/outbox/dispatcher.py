@@ -20,7 +20,7 @@ from holdfast.logs import Log
 from holdfast.model import Subscription
 from holdfast.outbox.courier import Courier
 from holdfast.outbox.settle import Settler
-from holdfast.outbox.sink import build_sink, find_place
+from holdfast.outbox.sink import build_sink, find_place, known_sinks
 from holdfast.settings import Settings
 from holdfast.worker.link import Link
 from holdfast.worker.listen import Listener
@@ -30,6 +30,7 @@ CHANNEL = "holdfast_outbox"
 ROLE = "holdfast_dispatcher"
 CALM_SECONDS = 0.02
 LAST_WORDS_SECONDS = 5.0
+MOST_REASON = 500
 
 
 class Dispatcher:
@@ -50,7 +51,8 @@ class Dispatcher:
         self._listener = Listener(self._listening, self._log, channel=CHANNEL, concerns=lambda _: True)
         self._couriers: dict[int, tuple[Courier, asyncio.Task[None]]] = {}
         self._leaving: set[asyncio.Task[None]] = set()
-        self._unusable: dict[int, Subscription] = {}
+        self._unusable: dict[int, tuple[Subscription, str]] = {}
+        self._sinks = known_sinks()
 
     def stop(self) -> None:
         """From now on, nothing is sent that is not on its way yet."""
@@ -97,6 +99,8 @@ class Dispatcher:
             hostname=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
+            sinks=self._sinks,
+            unusable={number: reason for number, (_, reason) in self._unusable.items()},
         )
 
     def _pause(self) -> float:
@@ -106,6 +110,7 @@ class Dispatcher:
     def _see_to(self, found: Iterable[Subscription]) -> None:
         """A courier for each, a new one where the sink has changed, none where the subscription has gone."""
         wanted = {subscription.subscription_id: subscription for subscription in found}
+        self._unusable = {number: tried for number, tried in self._unusable.items() if number in wanted}
         for number, (courier, _) in list(self._couriers.items()):
             if number not in wanted or _sink_of(wanted[number]) != _sink_of(courier.subscription):
                 self._dismiss(number)
@@ -118,15 +123,18 @@ class Dispatcher:
     def _employ(self, subscription: Subscription) -> None:
         number = subscription.subscription_id
         tried = self._unusable.get(number)
-        if tried is not None and _sink_of(tried) == _sink_of(subscription):
+        if tried is not None and _sink_of(tried[0]) == _sink_of(subscription):
             return
         try:
-            place = find_place(subscription, self._settings.outbox_directory)
-            sink = build_sink(subscription.sink, place)
-        except ConfigurationError as error:
-            self._unusable[number] = subscription
-            self._log.error("sink_unusable", subscription=subscription.name, error=str(error))
+            sink = build_sink(subscription.sink, find_place(subscription, self._settings))
+        except Exception as error:  # noqa: BLE001 - a sink of a package may raise anything, and the others go on
+            known = isinstance(error, ConfigurationError)
+            reason = str(error) if known else f"{type(error).__name__}: {error}"
+            self._unusable[number] = (subscription, reason[:MOST_REASON])
+            self._log.error("sink_unusable", subscription=subscription.name, error=reason)
+            self._listener.woken.set()  # so that the database is told at once
             return
+        self._unusable.pop(number, None)
         courier = Courier(
             subscription,
             sink,
@@ -179,4 +187,4 @@ async def _employed(courier: Courier) -> None:
 def _sink_of(subscription: Subscription) -> tuple[object, ...]:
     """What a sink is built from."""
     wanted = subscription
-    return (wanted.sink, wanted.target, wanted.options, wanted.secrets, wanted.allow_internal)
+    return (wanted.sink, wanted.target, wanted.options, wanted.secrets)

@@ -1,19 +1,18 @@
-"""Which addresses a webhook may be sent to: without permission, public ones only.
+"""Which addresses a sink may reach: public ones over TLS, and what the dispatcher's administrator allows.
 
-A name is resolved once per delivery. All its addresses have to be public, and the connection is made to one
-of those that were looked at: a second look-up could give another answer.
+A name is resolved once per connection. All its addresses have to be allowed, and the connection is made to
+one of those that were checked: a second look-up could return another address.
 """
 
 import asyncio
 import ipaddress
 import socket
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
-from urllib.parse import urlsplit
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import ConfigurationError
 from holdfast.outbox.failure import Undelivered
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -23,6 +22,8 @@ REMEMBER_SECONDS = 5.0
 LOOKUP_THREADS = 2
 _LOWEST_FREE_PORT = 1024
 _HTTPS_PORT = 443
+_ENCRYPTED: Final = {"https", "tls", "amqps"}
+_HINT: Final = "The administrator of the dispatcher can allow it: HOLDFAST_OUTBOX_ALLOW."
 
 # Named here, because what `ipaddress` calls global has changed with the releases of Python.
 _NEVER: Final = [
@@ -62,7 +63,7 @@ _SIX_TO_FOUR: Final = ipaddress.ip_network("2002::/16")
 
 
 class Forbidden(Undelivered):
-    """The receiver is at an address that the subscription may not be sent to."""
+    """The receiver is at an address that this dispatcher does not send to."""
 
 
 def is_public(address: Address) -> bool:
@@ -85,62 +86,75 @@ def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     return None
 
 
-def refuse_internal(target: str) -> None:
-    """What is plain without looking a name up. The dispatcher looks at every address again."""
-    hint = "Add --allow-internal if it is meant."
-    try:
-        parts = urlsplit(target)
-        host, port = parts.hostname or "", parts.port
-    except ValueError:
-        raise InvalidArgument(f"{target!r} is not a URL") from None
-    try:
-        Guard.check(parts.scheme, port or _HTTPS_PORT)
-        internal = not is_public(_without_zone(host))
-    except Forbidden as error:
-        raise InvalidArgument(str(error), hint=hint) from None
-    except ValueError:
-        internal = host in {"localhost", ""} or host.endswith(".localhost")
-    if internal:
-        raise InvalidArgument(f"{host!r} is an internal address", hint=hint)
+class Allowed:
+    """The hosts and networks that `HOLDFAST_OUTBOX_ALLOW` names: internal ones, or ones without TLS."""
+
+    def __init__(self, entries: Iterable[str] = ()) -> None:
+        self._networks = []
+        self._names = set[str]()
+        for entry in entries:
+            try:
+                self._networks.append(ipaddress.ip_network(entry, strict=False))
+            except ValueError:
+                self._names.add(_plain(entry))
+
+    def has_name(self, host: str) -> bool:
+        return _plain(host) in self._names
+
+    def has(self, address: Address) -> bool:
+        mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+        return any((mapped or address) in network for network in self._networks)
 
 
 class Guard:
     """Says to which address to connect, or refuses."""
 
-    def __init__(self, *, allow_internal: bool, resolve: Resolve | None = None) -> None:
-        self._allow_internal = allow_internal
+    def __init__(self, allowed: Allowed, *, resolve: Resolve | None = None) -> None:
+        self._allowed = allowed
         # Threads of its own: a name server that hangs must not hold up those who ask for other names.
         self._threads = ThreadPoolExecutor(LOOKUP_THREADS, "holdfast-lookup")
         self._resolve = resolve or self._look_up
-        self._known: tuple[float, str, int, str] = (0.0, "", 0, "")
+        self._known: tuple[float, tuple[str, str, int], str] = (0.0, ("", "", 0), "")
 
-    def check_address(self, scheme: str, port: int) -> None:
-        """Before any name is looked up."""
-        if not self._allow_internal:
-            self.check(scheme, port)
+    def check_target(self, scheme: str, host: str, port: int) -> None:
+        """Refuse what is plain without a look-up, when the sink is built."""
+        try:
+            addresses = [_without_zone(host)]
+        except ValueError:
+            if self._allowed.has_name(host):
+                return
+            if _plain(host) == "localhost" or _plain(host).endswith(".localhost"):
+                raise ConfigurationError(f"{host} is an internal address", hint=_HINT) from None
+            return
+        try:
+            self._check(scheme, host, port, addresses)
+        except Forbidden as error:
+            raise ConfigurationError(str(error), hint=_HINT) from None
 
-    @staticmethod
-    def check(scheme: str, port: int) -> None:
-        if scheme != "https":
-            raise Forbidden(f"{scheme} is not allowed: use https, or allow internal addresses")
-        if port != _HTTPS_PORT and port < _LOWEST_FREE_PORT:
-            raise Forbidden(f"port {port} is not allowed: use 443 or one above 1023")
-
-    async def place_of(self, host: str, port: int) -> str:
-        until, known_host, known_port, known = self._known
-        if (known_host, known_port) == (host, port) and time.monotonic() < until:
+    async def address_of(self, scheme: str, host: str, port: int) -> str:
+        """The address to connect to. Raise Forbidden if the receiver may not be reached."""
+        until, known_target, known = self._known
+        if known_target == (scheme, host, port) and time.monotonic() < until:
             return known
         addresses = await self._addresses(host, port)
-        if not self._allow_internal:
-            for address in addresses:
-                if not is_public(address):
-                    raise Forbidden(f"{host} is at the internal address {address}, which is not allowed")
+        self._check(scheme, host, port, addresses)
         found = str(addresses[0])
-        self._known = (time.monotonic() + REMEMBER_SECONDS, host, port, found)
+        self._known = (time.monotonic() + REMEMBER_SECONDS, (scheme, host, port), found)
         return found
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _check(self, scheme: str, host: str, port: int, addresses: list[Address]) -> None:
+        if self._allowed.has_name(host) or all(map(self._allowed.has, addresses)):
+            return
+        for address in addresses:
+            if not is_public(address) and not self._allowed.has(address):
+                raise Forbidden(f"{host} is at the internal address {address}, which is not allowed")
+        if scheme not in _ENCRYPTED:
+            raise Forbidden(f"{scheme} is not allowed for {host}: use a connection with TLS")
+        if port != _HTTPS_PORT and port < _LOWEST_FREE_PORT:
+            raise Forbidden(f"port {port} of {host} is not allowed: use 443 or one above 1023")
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
         try:
@@ -161,6 +175,10 @@ class Guard:
             self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         )
         return [str(answer[4][0]) for answer in answers]
+
+
+def _plain(host: str) -> str:
+    return host.lower().rstrip(".")
 
 
 def _without_zone(address: str) -> Address:

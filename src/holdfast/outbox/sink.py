@@ -19,10 +19,14 @@ from holdfast.errors import ConfigurationError
 from holdfast.model import Subscription
 from holdfast.outbox.event import OutgoingEvent
 from holdfast.outbox.failure import Rejected, Undelivered
+from holdfast.outbox.guard import Allowed
+from holdfast.settings import Settings
 
-__all__ = ["Options", "OutgoingEvent", "Place", "Rejected", "Sink", "Undelivered", "build_sink"]
+__all__ = ["Allowed", "Options", "OutgoingEvent", "Place", "Rejected", "Sink", "Undelivered", "build_sink"]
 
 GROUP = "holdfast.sinks"
+REFERENCE = "env:"
+VARIABLES = "HOLDFAST_SINK_"
 BUILT_IN = {
     "http": ("http", "HttpSink"),
     "nats": ("nats", "NatsSink"),
@@ -56,25 +60,36 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class Place:
-    """What a sink is built from: the subscription, with all references looked up."""
+    """What a sink is built from: the subscription, with all references looked up.
+
+    Whoever may subscribe decides on everything but `directory` and `allowed`, which the administrator of the
+    dispatcher sets, and a target that is a reference.
+    """
 
     name: str
     target: str
     options: Mapping[str, Any]
-    allow_internal: bool
     directory: Path
+    allowed: Allowed = field(default_factory=Allowed)
+    is_reference: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
-def find_place(subscription: Subscription, directory: Path) -> Place:
+def find_place(subscription: Subscription, settings: Settings) -> Place:
     return Place(
         name=subscription.name,
         target=looked_up(subscription.target),
         options=subscription.options,
-        allow_internal=subscription.allow_internal,
-        directory=directory,
+        directory=settings.outbox_files,
+        allowed=Allowed(settings.outbox_allow),
+        is_reference=subscription.target.startswith(REFERENCE),
         secrets=tuple(map(looked_up, subscription.secrets)),
     )
+
+
+def known_sinks() -> list[str]:
+    """What a subscription may name here."""
+    return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
 def build_sink(sink: str, place: Place) -> Sink:
@@ -87,19 +102,20 @@ def build_sink(sink: str, place: Place) -> Sink:
     try:
         built: Sink = build(place)
     except ValidationError as error:
-        raise ConfigurationError(f"options of {place.name}: {_explain(error)}") from None
+        raise ConfigurationError(f"the options cannot be used: {_explain(error)}") from None
     return built
 
 
 def looked_up(value: str) -> str:
-    """`env:NAME` stands for a variable of this process."""
-    if not value.startswith("env:"):
+    """`env:HOLDFAST_SINK_NAME` stands for a variable of this process. No other variable can be named."""
+    if not value.startswith(REFERENCE):
         return value
-    found = os.environ.get(value.removeprefix("env:"))
+    name = value.removeprefix(REFERENCE)
+    if not name.startswith(VARIABLES):
+        raise ConfigurationError(f"{name} cannot be used: only variables that begin with {VARIABLES} can")
+    found = os.environ.get(name)
     if not found:
-        raise ConfigurationError(
-            f"the environment has no {value.removeprefix('env:')}", hint="Set it where the dispatcher runs."
-        )
+        raise ConfigurationError(f"the environment of the dispatcher has no {name}", hint="Set it there.")
     return found
 
 
@@ -116,12 +132,13 @@ def _built_in(module: str, name: str, place: Place) -> Sink:
 
 
 def _installed(sink: str) -> Any:
-    """By its entry point, so that a name in the database can only mean what somebody installed here."""
+    """By its entry point, so that a name in the database can only mean what was installed here."""
     for point in entry_points(group=GROUP):
         if point.name == sink:
             return point.load()
-    known = ", ".join(sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))}))
-    raise ConfigurationError(f"there is no sink {sink!r}", hint=f"Known here are: {known}.")
+    raise ConfigurationError(
+        f"there is no sink {sink!r}", hint=f"Known here are: {', '.join(known_sinks())}."
+    )
 
 
 def _explain(error: ValidationError) -> str:

@@ -211,7 +211,7 @@ class Drain:
     def _beat(self, job: Job) -> Stop | None:
         held = Held(UUID(job.task_id), job.token, progress=job.progress)
         verdict = self._worker.heartbeat(WORKER_ID, [held])[0].verdict
-        return None if verdict == "held" else cast("Stop", verdict)
+        return None if verdict in ("held", "busy") else cast("Stop", verdict)
 
     def _release(self, jobs: list[Job]) -> None:
         if jobs:

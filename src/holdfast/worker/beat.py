@@ -30,6 +30,7 @@ LONGEST_PAUSE_SECONDS = 2.0
 MOST_AT_ONCE = 5000
 BEATS_PER_LEASE = 3
 LOCK_SECONDS = 0.25
+LEAST_BUSY_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class Beater(threading.Thread):
             try:
                 self._beat_some(batch, sent)
             except TryAgain:
-                # One that another session has locked must not cost the others their leases. Alone, it waits.
+                # What one of them waits for in vain must not cost the others their leases.
                 half = len(batch) // 2
                 batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
         if not self._ask(fleet.is_registered(self._worker_id)):
@@ -187,6 +188,8 @@ class Beater(threading.Thread):
         for job, (_, verdict) in zip(jobs, verdicts, strict=True):
             if verdict == "held":
                 job.lease_ends = max(job.lease_ends, sent + job.lease_seconds)
+            elif verdict == "busy":  # another session has locked it: ask again while its lease lasts
+                self.beat_within(max(LEAST_BUSY_SECONDS, (job.lease_ends - sent) / BEATS_PER_LEASE))
             else:
                 self._hands.stop(job, verdict)
 

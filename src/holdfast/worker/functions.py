@@ -20,7 +20,7 @@ from holdfast.model import LastError
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
 from holdfast.worker.job import Job
 from holdfast.worker.link import ARRIVAL, WORKER, is_pooled, with_defaults
-from holdfast.worker.transaction import judged
+from holdfast.worker.transaction import finished, judged
 
 MOST_IDLE = 10
 
@@ -57,8 +57,7 @@ class Functions:
         async with self._transaction(job.timeout) as connection:
             written = report(await _call(connection, function, payload))
             job.phase = "ending"
-            finish = statements.settle_work("finish", self._worker_id, f"[{written}]")
-            verdict = str((await AsyncEngine(connection).run(finish))[0][1])
+            verdict = await finished(connection, job, self._worker_id, written)
             if verdict == "accepted":
                 await _commit(connection, function)
             return verdict

@@ -15,6 +15,8 @@ from holdfast.worker.link import Link
 from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
 
+BUSY_SECONDS = 0.1
+
 
 def release_of(worker_id: str, jobs: Iterable[Job]) -> Statement[Sequence[Sequence[Any]]]:
     held = json.dumps([{"task_id": job.task_id, "token": job.token} for job in jobs])
@@ -45,9 +47,9 @@ class Releaser:
         while jobs := [job for job in jobs if job.lease_ends > time.monotonic() and not job.outside]:
             try:
                 self._metrics.sent("release", len(jobs))
-                await self._link.run(partial(release_of, self._worker_id, jobs))
+                verdicts = await self._link.run(partial(release_of, self._worker_id, jobs))
             except TryAgain as error:
-                if len(jobs) > 1:  # one that another session has locked must not keep its neighbours
+                if len(jobs) > 1:  # what one of them waits for in vain must not keep its neighbours
                     await asyncio.gather(self.release(jobs[::2]), self.release(jobs[1::2]))
                     return
                 await self._link.pause(error)
@@ -57,7 +59,9 @@ class Releaser:
                 self._log.error("release_refused", tasks=len(jobs), error=str(error))
                 return
             else:
-                return
+                jobs = [job for job, (_, verdict) in zip(jobs, verdicts, strict=True) if verdict == "busy"]
+                if jobs:
+                    await asyncio.sleep(BUSY_SECONDS)
 
     async def emptied(self) -> None:
         """Wait until nothing is on its way."""

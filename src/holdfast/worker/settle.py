@@ -13,6 +13,7 @@ from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
 
 MOST_AT_ONCE = 1000
+SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
 MOST_CHARACTERS = 16 * 1024 * 1024
 _QUERY_CANCELED = "57014"
@@ -35,6 +36,7 @@ class Settler:
         self._waiting: list[Settled] = []
         self._sending = 0
         self._aside = 0
+        self._delays: dict[tuple[str, int], float] = {}
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -94,19 +96,30 @@ class Settler:
                 # The same tokens again: what was accepted before the connection broke answers already_done.
                 await self._link.pause(error)
             else:
-                for (job, _), (_, verdict) in zip(batch, verdicts, strict=True):
-                    self._done(job, verdict)
+                for (job, written), (_, verdict) in zip(batch, verdicts, strict=True):
+                    if verdict == "busy":
+                        self._put_aside(job, written)
+                    else:
+                        self._delays.pop((job.task_id, job.token), None)
+                        self._done(job, verdict)
                 return
 
     async def _locked(self, batch: list[Settled]) -> None:
-        """One that another session has locked must not keep its neighbours: it goes again later."""
+        """What one of them waits for in vain must not keep its neighbours: it goes again later."""
         if len(batch) > 1:
             half = len(batch) // 2
             await self._send(batch[:half])
             await self._send(batch[half:])
             return
+        self._put_aside(*batch[0])
+
+    def _put_aside(self, job: Job, written: str) -> None:
+        """Mostly for the moment of a heartbeat; for longer where an application keeps a transaction open."""
+        name = (job.task_id, job.token)
+        delay = self._delays.get(name, SHORTEST_ASIDE_SECONDS)
+        self._delays[name] = min(2 * delay, ASIDE_SECONDS)
         self._aside += 1
-        asyncio.get_running_loop().call_later(ASIDE_SECONDS, self._resume, *batch[0])
+        asyncio.get_running_loop().call_later(delay, self._resume, job, written)
 
     def _resume(self, job: Job, written: str) -> None:
         self._aside -= 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +13,7 @@ from holdfast.engine import lease as statements
 from holdfast.worker.job import Job
 from holdfast.worker.link import with_defaults
 
+BUSY_SECONDS = 0.02
 BEGIN = "select 1"
 """Begins the transaction, so that a block of `connection.transaction()` in it is not one of its own."""
 
@@ -62,7 +64,8 @@ class JobTransaction:
         assert connection is not None  # noqa: S101 - it was entered
         try:
             finish = statements.settle_work("finish", worker_id, f"[{written}]")
-            verdict = str(Engine(connection).run(finish)[0][1])
+            while (verdict := str(Engine(connection).run(finish)[0][1])) == "busy" and _is_held(self._job):
+                time.sleep(BUSY_SECONDS)
             if verdict == "accepted":
                 try:
                     connection.commit()
@@ -78,8 +81,7 @@ class JobTransaction:
         connection = self._async_connection
         assert connection is not None  # noqa: S101 - it was entered
         try:
-            finish = statements.settle_work("finish", worker_id, f"[{written}]")
-            verdict = str((await AsyncEngine(connection).run(finish))[0][1])
+            verdict = await finished(connection, self._job, worker_id, written)
             if verdict == "accepted":
                 try:
                     await connection.commit()
@@ -108,6 +110,23 @@ class JobTransaction:
     def _check_first(self) -> None:
         if self._job.transaction is not None:
             raise RuntimeError("a handler has one transaction: it ends with the task")
+
+
+async def finished(connection: psycopg.AsyncConnection[Any], job: Job, worker_id: str, written: str) -> str:
+    """Record how a task ended in the transaction of this connection. Return the verdict.
+
+    Its row is busy while the heartbeat renews it, or while an application is cancelling it.
+    """
+    finish = statements.settle_work("finish", worker_id, f"[{written}]")
+    while True:
+        verdict = str((await AsyncEngine(connection).run(finish))[0][1])
+        if verdict != "busy" or not _is_held(job):
+            return verdict
+        await asyncio.sleep(BUSY_SECONDS)
+
+
+def _is_held(job: Job) -> bool:
+    return bool(job.lease_ends > time.monotonic())
 
 
 def _is_in_event_loop() -> bool:

@@ -20,6 +20,7 @@ NAME_RULE: dict[str, Any] = {
     ]
 }
 KEY = r"^[!-~]([ -~]{0,498}[!-~])?$"
+CONCURRENCY_KEY = r"^[!-~]([ -~]{0,198}[!-~])?$"
 TIME = (
     r"^(19[7-9][0-9]|20[0-9]{2})-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]"
     r":[0-5][0-9](\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])$"
@@ -64,6 +65,15 @@ class NewTask(_Strict):
     lease: Annotated[int, Field(ge=1, le=86_400, description="Seconds.", examples=[30]), WHOLE] = 1
     executor: Annotated[Literal["python", "process", "command"], Field(examples=["python"])] = "python"
     metadata: Annotated[dict[str, Json], Field(examples=[{"order": 1}], max_length=50)] = {}
+    concurrency_key: Annotated[
+        str,
+        StringConstraints(min_length=1, max_length=200, strict=True),
+        Field(
+            description="Of tasks with the same one, only so many run at once.",
+            examples=["customer-7"],
+            json_schema_extra={"pattern": CONCURRENCY_KEY},
+        ),
+    ] = ""
 
 
 class NewTaskOfBatch(NewTask):

@@ -2,14 +2,18 @@
 
 import asyncio
 import contextlib
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractExchange, DeliveryMode
 from aio_pika.exceptions import AMQPError, ChannelInvalidStateError, DeliveryError
+from aiormq.connection import TransportFactory
 from pydantic import Field
+from yarl import URL
 
 from holdfast.outbox.event import OutgoingEvent
+from holdfast.outbox.guard import Guard
+from holdfast.outbox.server import read_server
 from holdfast.outbox.sink import Options, Place, Undelivered
 
 CONNECT_SECONDS = 5.0
@@ -31,7 +35,10 @@ class AmqpSink:
         self.concurrency = options.concurrency
         self.timeout = options.timeout
         self._options = options
+        self._server = read_server(place, {"amqp": 5672, "amqps": 5671})
         self._target = place.target
+        self._guard = Guard(place.allowed)
+        self._guard.check_target(*self._server.address)
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
         self._exchange: AbstractExchange | None = None
@@ -65,6 +72,10 @@ class AmqpSink:
             ) from None
 
     async def close(self) -> None:
+        self._guard.close()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
         self._exchange = self._channel = None
         if connection is not None:
@@ -75,10 +86,14 @@ class AmqpSink:
     async def _connected(self) -> AbstractExchange:
         async with self._connecting:
             if self._exchange is None or self._channel is None or self._channel.is_closed:
-                await self.close()
+                await self._disconnect()
+                address = await self._guard.address_of(*self._server.address)
                 # Not the robust one: the next event connects again, and says what is wrong.
-                self._connection = await aio_pika.connect(self._target, timeout=CONNECT_SECONDS)
-                channel = await self._connection.channel(publisher_confirms=True, on_return_raises=True)
+                connection = aio_pika.Connection(URL(self._target))
+                connection.kwargs["transport_factory"] = _To(address)
+                await connection.connect(timeout=CONNECT_SECONDS)
+                self._connection = connection
+                channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
                 self._channel = channel
                 self._exchange = (
                     await channel.get_exchange(self._options.exchange, ensure=True)
@@ -86,6 +101,20 @@ class AmqpSink:
                     else channel.default_exchange
                 )
             return self._exchange
+
+
+class _To(TransportFactory):
+    """Connects to an address that was checked. The certificate is still checked for the name."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def create(self, url: URL, **kwargs: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        certificates = kwargs.pop("ssl_context_provider")
+        tls = await certificates.get_context() if url.scheme == "amqps" else None
+        return await asyncio.open_connection(
+            self._address, url.port, ssl=tls, server_hostname=url.host if tls else None, **kwargs
+        )
 
 
 def _reason(error: DeliveryError) -> str:

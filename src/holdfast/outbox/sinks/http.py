@@ -1,5 +1,7 @@
 """Events as HTTP requests, signed as Standard Webhooks say."""
 
+import asyncio
+import contextlib
 import re
 import ssl
 from email.utils import parsedate_to_datetime
@@ -18,6 +20,7 @@ from holdfast.webhook import key_of, signature_headers
 
 CONNECT_SECONDS = 5.0
 MOST_ANSWER_BYTES = 64 * 1024
+MOST_ANSWER_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 86_400.0
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OURS = re.compile(r"(?i)(webhook-.*|ce-.*|content-.*|host|connection|transfer-encoding|te|upgrade|trailer)")
@@ -53,20 +56,22 @@ class HttpSink:
         self._secrets = place.secrets
         for secret in place.secrets:
             key_of(secret)
-        self._guard = Guard(allow_internal=place.allow_internal, resolve=resolve)
+        self._guard = Guard(place.allowed, resolve=resolve)
+        self._port = self._url.port or (443 if self._url.scheme == "https" else 80)
+        self._guard.check_target(self._url.scheme, self._url.host, self._port)
+        self._endings: set[asyncio.Task[None]] = set()
         self._client = httpx.AsyncClient(
             trust_env=False,  # no proxy and no .netrc that nobody asked for
             follow_redirects=False,
             verify=_certificates() if self._url.scheme == "https" else False,
             timeout=httpx.Timeout(options.timeout, connect=CONNECT_SECONDS),
-            limits=httpx.Limits(max_connections=options.concurrency),
+            # Twice as many as requests: what has been answered may still be read to its end.
+            limits=httpx.Limits(max_connections=2 * options.concurrency),
         )
 
     async def send(self, event: OutgoingEvent, /) -> None:
         url = self._url
-        port = url.port or (443 if url.scheme == "https" else 80)
-        self._guard.check_address(url.scheme, port)
-        address = await self._guard.place_of(url.host, port)
+        address = await self._guard.address_of(url.scheme, url.host, self._port)
         message = event.message(self._mode)
         request = self._client.build_request(
             "POST",
@@ -83,16 +88,18 @@ class HttpSink:
         )
         try:
             response = await self._client.send(request, stream=True)
-            try:
-                await _read_little(response)
-            finally:
-                await response.aclose()
         except httpx.HTTPError as error:
             raise Undelivered(_what_happened(error)) from None
+        # The status decides. A body that stalls or breaks off does not undo it.
+        ending = asyncio.create_task(_end(response))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
         _judge(response)
 
     async def close(self) -> None:
         self._guard.close()
+        if self._endings:
+            await asyncio.wait(self._endings)
         await self._client.aclose()
 
 
@@ -112,13 +119,18 @@ def _certificates() -> ssl.SSLContext:
     return httpx.create_ssl_context()
 
 
-async def _read_little(response: httpx.Response) -> None:
-    """So that the connection can be used again. Who says more than a little is hung up on."""
+async def _end(response: httpx.Response) -> None:
+    """Read a short body, so that the connection can be used again. Close it on a long or slow one."""
     size = 0
-    async for chunk in response.aiter_raw():
-        size += len(chunk)
-        if size > MOST_ANSWER_BYTES:
-            return
+    with contextlib.suppress(httpx.HTTPError, TimeoutError):
+        try:
+            async with asyncio.timeout(MOST_ANSWER_SECONDS):
+                async for chunk in response.aiter_raw():
+                    size += len(chunk)
+                    if size > MOST_ANSWER_BYTES:
+                        break
+        finally:
+            await response.aclose()
 
 
 def _judge(response: httpx.Response) -> None:

@@ -11,6 +11,8 @@ from nats.js.errors import Error as JetStreamError
 from pydantic import Field
 
 from holdfast.outbox.event import OutgoingEvent
+from holdfast.outbox.guard import Guard
+from holdfast.outbox.server import read_server
 from holdfast.outbox.sink import Options, Place, Rejected, Undelivered
 
 CONNECT_SECONDS = 5
@@ -32,7 +34,9 @@ class NatsSink:
         self.concurrency = options.concurrency
         self.timeout = options.timeout
         self._options = options
-        self._target = place.target
+        self._server = read_server(place, {"nats": 4222, "tls": 4222})
+        self._guard = Guard(place.allowed)
+        self._guard.check_target(*self._server.address)
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
 
@@ -57,6 +61,10 @@ class NatsSink:
             ) from None
 
     async def close(self) -> None:
+        self._guard.close()
+        await self._disconnect()
+
+    async def _disconnect(self) -> None:
         client, self._client = self._client, None
         if client is not None:
             with contextlib.suppress(NatsError, OSError, TimeoutError):
@@ -65,14 +73,20 @@ class NatsSink:
     async def _connected(self) -> Client:
         async with self._connecting:
             if self._client is None or not self._client.is_connected:
-                await self.close()
-                self._client = await nats.connect(
-                    self._target,
+                await self._disconnect()
+                server = self._server
+                client = await nats.connect(
+                    server.at(await self._guard.address_of(*server.address)),
+                    tls_hostname=server.host,
                     connect_timeout=CONNECT_SECONDS,
                     allow_reconnect=False,  # the next event does that, and says what is wrong
                     error_cb=_ignore,
                     name="holdfast dispatch",
                 )
+                self._client = client
+                if server.scheme == "tls" and not client._server_info.get("tls_required"):  # noqa: SLF001 - no other way
+                    await self._disconnect()
+                    raise Undelivered("the server does not ask for TLS")
             return self._client
 
 

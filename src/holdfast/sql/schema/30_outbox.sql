@@ -13,7 +13,6 @@ create table queues.subscription (
   target text not null,
   options jsonb not null,
   secrets text[] not null,
-  allow_internal boolean not null,
   max_attempts integer not null constraint at_least_one_delivery check (max_attempts >= 1),
   created_at timestamptz not null,
   created_by text not null,
@@ -29,7 +28,8 @@ comment on table queues.subscription is 'Who asks for which events, and where th
 comment on column queues.subscription.event_likes is 'event_types in the form that LIKE ANY compares, which needs no sub-select.';
 comment on column queues.subscription.engine_events is
   'Asks for events that the engine itself emits. Without such a row, ending a task writes nothing here.';
-comment on column queues.subscription.secrets is 'What deliveries are signed with, newest first. Only dispatchers are told.';
+comment on column queues.subscription.secrets is
+  'What deliveries are signed with, newest first: secrets, or references to variables of the dispatcher. Only dispatchers are told.';
 comment on column queues.subscription.removed_at is 'Gone for everybody but queues.prune_events, which removes what is left of it.';
 
 create table queues.breaker (
@@ -122,10 +122,14 @@ create table queues.dispatcher (
   pid integer,
   version text,
   waiting integer[] not null,
+  sinks text[] not null,
+  unusable jsonb not null,
   started_at timestamptz not null,
   last_seen timestamptz not null
 ) with (fillfactor = 50);
 comment on table queues.dispatcher is 'The processes that send events.';
+comment on column queues.dispatcher.sinks is 'What it can send to: the built-in sinks, and those of packages that are installed there.';
+comment on column queues.dispatcher.unusable is 'The subscriptions that it cannot serve, and why, by subscription_id.';
 comment on column queues.dispatcher.waiting is 'The subscriptions for which it waits to be woken. For others it looks by itself.';
 
 create table queues.received_event (

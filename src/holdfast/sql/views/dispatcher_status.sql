@@ -1,6 +1,6 @@
 -- The processes that send events.
 create or replace view queues.dispatcher_status with (security_barrier) as
-select d.dispatcher_id, d.hostname, d.pid, d.version, d.waiting, d.started_at, d.last_seen,
+select d.dispatcher_id, d.hostname, d.pid, d.version, d.waiting, d.sinks, d.started_at, d.last_seen,
   d.last_seen > queues.clock() - (
     select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds') as live
 from queues.dispatcher d;

@@ -13,24 +13,30 @@ declare
   _sent_by constant bigint := (select count(*) from queues.dispatcher d where d.last_seen > now - _timeout);
 begin
   return query
-  select 'outbox', case when waiting.pending >= 10000 then 'red' else queues.level_of(waiting.seconds, 60, 600) end, s.name,
-    coalesce(waiting.seconds, 0),
-    case when waiting.pending = 0 then format('subscription %s has all its events', s.name)
+  select 'outbox', case when waiting.pending >= 10000 or s.problem is not null then 'red' else queues.level_of(waiting.seconds, 60, 600) end,
+    s.name, coalesce(waiting.seconds, 0),
+    case when s.problem is not null then format('subscription %s cannot be served: %s', s.name, s.problem)
+      when waiting.pending = 0 then format('subscription %s has all its events', s.name)
       else format('%s event%s wait%s for subscription %s, the oldest for %s%s', case waiting.pending when 10000 then '10000 or more'
         else waiting.pending::text end, case waiting.pending when 1 then '' else 's' end, case waiting.pending when 1 then 's' else '' end,
         s.name, queues.in_words(waiting.seconds), case when s.paused_at is not null then '; it is paused'
           when b.open_until is not null then '; its receiver fails: ' || left(coalesce(b.last_error, 'no error was told'), 200)
           when _sent_by = 0 then '; no dispatcher is live' else '' end) end,
-    case when waiting.pending = 0 then null when s.paused_at is not null then format('If that is over: holdfast events resume %s', s.name)
+    case when s.problem is not null then 'Mend what the dispatcher says and start it again, or remove the subscription and make it anew.'
+      when waiting.pending = 0 then null when s.paused_at is not null then format('If that is over: holdfast events resume %s', s.name)
       when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch' when b.open_until is not null then 'Mend its receiver; it is tried again by itself.'
       when waiting.seconds >= 60 then 'Run more dispatchers, or let the receiver answer faster.' end
-  from queues.subscription s
+  from (
+    select s.*, (
+      select format('dispatcher on %s: %s', d.hostname, d.unusable ->> s.subscription_id::text) from queues.dispatcher d
+      where d.unusable ? s.subscription_id::text and d.last_seen > health_of_outbox.now - _timeout
+      order by d.last_seen desc limit 1) as problem
+    from queues.subscription s where s.removed_at is null) s
   left join queues.breaker b on b.subscription_id = s.subscription_id
   cross join lateral (
     select count(*) as pending, extract(epoch from now - min(d.emitted_at))::double precision as seconds
     from (select d.emitted_at from queues.delivery d where d.subscription_id = s.subscription_id limit 10000) d) waiting
-  where s.removed_at is null
-  order by waiting.seconds desc nulls last limit 100;
+  order by s.problem is null, waiting.seconds desc nulls last limit 100;
 
   return query
   select 'dead_events', queues.level_of(dead.events, 1, 1000), s.name, dead.events::double precision,

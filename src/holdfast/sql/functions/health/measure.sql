@@ -7,7 +7,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
 begin
   if exists (select from queues.measurement m where m.measured_at between _now - interval '30 seconds' and _now) then

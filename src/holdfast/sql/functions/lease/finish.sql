@@ -1,7 +1,7 @@
--- Settles a batch of results and says of each: accepted, already_done, cancelled or lost. Every result is checked
+-- Settles a batch of results and says of each: accepted, already_done, cancelled, lost or busy. Every result is checked
 -- against its token, so a worker that lost its lease changes nothing. Repeating an accepted call changes nothing
--- either and answers already_done.
--- What a result or an error holds never refuses it. For holdfast_worker. Locks: lease rows in the order of task_id.
+-- either and returns already_done. A result whose lease another transaction has locked is busy: nothing is recorded, and the caller repeats it.
+-- What a result or an error holds never refuses it. For holdfast_worker. Locks: lease rows, never waiting for one.
 create or replace function queues.finish(worker_id text, results jsonb)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -10,6 +10,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
@@ -31,10 +32,10 @@ begin
   if cardinality(_accepted) = jsonb_array_length(results) then
     return query select accepted.task_id, 'accepted' from unnest(_accepted) accepted(task_id);
   else
-    return query select v.task_id, v.verdict from queues.verdicts(results, coalesce(_places, '{}')) v;
+    return query select v.task_id, v.verdict from queues.verdicts(worker_id, results, coalesce(_places, '{}')) v;
   end if;
 end
 $$;
 
 comment on function queues.finish(text, jsonb) is
-  'Settles a batch of results and says of each: accepted, already_done, cancelled or lost.';
+  'Settles a batch of results and says of each: accepted, already_done, cancelled, lost or busy.';

@@ -1,5 +1,6 @@
--- Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted or lost.
--- For holdfast_worker. Locks: lease rows in the order of task_id, then the worker's row.
+-- Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted, lost or busy. A lease that another
+-- transaction has locked (an application that has called cancel and not committed) is busy: it is not prolonged, and the others are.
+-- For holdfast_worker. Locks: lease rows, then the worker's row, never waiting for one.
 create or replace function queues.heartbeat(worker_id text, held jsonb)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -8,6 +9,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
@@ -17,33 +19,53 @@ declare
   _kept integer[];
   _deleted integer[];
   _running integer;
+  _busy integer[] := '{}';
 begin
   with given as materialized (
     select distinct on (h.task_id, h.token) h.n::integer as n, h.task_id, h.token, h.started_at, h.progress
     from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint, started_at timestamptz, progress jsonb))
       with ordinality h(task_id, token, started_at, progress, n)
     order by h.task_id, h.token, h.n),
+  free as materialized (
+    select g.* from given g
+    cross join lateral (
+      select from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = heartbeat.worker_id for no key update skip locked) l),
   beaten as (
     update queues.lease l
     set lease_until = _now + l.lease_ms * interval '1 millisecond',
         started_at = coalesce(l.started_at, case when g.started_at is not null then greatest(l.claimed_at, least(g.started_at, _now)) end),
         progress = case when octet_length(queues.text_of_plain(g.progress)) <= 8192 then g.progress else l.progress end
-    from given g
-    where l.task_id = any (array(select task_id from given))
-      and l.task_id = g.task_id and l.token = g.token and l.worker_id = heartbeat.worker_id
+    from free g
+    where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
     returning g.n, l.deleted, l.started_at)
   select coalesce(array_agg(b.n), '{}'), coalesce(array_agg(b.n) filter (where b.deleted), '{}'), count(b.started_at)
   into _kept, _deleted, _running from beaten b;
 
+  if cardinality(_kept) < jsonb_array_length(held) then
+    -- A statement of its own, so that it sees what was committed since the first one began.
+    _busy := array(
+      select h.n
+      from (
+        select h.task_id, h.token, min(h.n)::integer as n
+        from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
+        group by h.task_id, h.token) h
+      cross join lateral (
+        select from queues.lease l
+        where l.task_id = h.task_id and l.token = h.token and l.worker_id = heartbeat.worker_id offset 0) l
+      where not h.n = any (_kept));
+  end if;
   update queues.worker w
-  set last_heartbeat = _now, in_flight = cardinality(_kept), running = _running
-  where w.worker_id = heartbeat.worker_id;
+  set last_heartbeat = _now, in_flight = cardinality(_kept) + cardinality(_busy), running = _running
+  where w.worker_id in (
+    select own.worker_id from queues.worker own where own.worker_id = heartbeat.worker_id for no key update skip locked);
 
-  -- A statement of its own, so that it sees what was committed while we waited for a lease.
+  -- A statement of its own, so that it sees what was committed meanwhile.
   return query
   select h.task_id, case
       when h.n = any (_deleted) then 'deleted'
       when h.n = any (_kept) then 'held'
+      when h.n = any (_busy) then 'busy'
       when o.status = 'cancelled' then 'cancelled'
       else 'lost' end
   from (
@@ -57,4 +79,4 @@ end
 $$;
 
 comment on function queues.heartbeat(text, jsonb) is
-  'Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted or lost.';
+  'Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted, lost or busy.';

@@ -1,5 +1,6 @@
 -- Gives back, unfinished, what a worker holds: the attempt does not count and the task gets its place back.
--- Idle workers are woken for it. Answers released, already_done, cancelled or lost. For holdfast_worker. Locks: lease rows in the order of task_id.
+-- Idle workers are woken for it. Returns released, already_done, cancelled, lost, or busy for a lease that another transaction has locked.
+-- For holdfast_worker. Locks: lease rows, never waiting for one.
 create or replace function queues.release(worker_id text, held jsonb)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -8,6 +9,7 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set enable_bitmapscan = off
 set jit = off
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
@@ -17,15 +19,18 @@ declare
   _parked uuid[];
   _one_per_lane uuid[];
 begin
-
   with given as materialized (
     select h.n::integer as n, h.task_id, h.token
     from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
     order by h.task_id),
+  free as materialized (
+    select g.* from given g
+    cross join lateral (
+      select from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = release.worker_id for update skip locked) l),
   freed as (
-    delete from queues.lease l using given g
-    where l.task_id = any (array(select task_id from given))
-      and l.task_id = g.task_id and l.token = g.token and l.worker_id = release.worker_id
+    delete from queues.lease l using free g
+    where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
     returning l.*, g.n),
   returned as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)
@@ -51,6 +56,8 @@ begin
         where a.task_id = h.task_id and a.token = h.token and a.act = 'released' limit 1) then 'already_done'
       when (select true from queues.outcome o
         where o.task_id = h.task_id and o.token = h.token and o.status = 'cancelled' limit 1) then 'cancelled'
+      when (select true from queues.lease l
+        where l.task_id = h.task_id and l.token = h.token and l.worker_id = release.worker_id limit 1) then 'busy'
       else 'lost' end
   from rows from (jsonb_to_recordset(held) as (task_id uuid, token bigint)) with ordinality h(task_id, token, n)
   order by h.n;

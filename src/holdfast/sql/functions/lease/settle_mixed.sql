@@ -1,5 +1,5 @@
 -- Settles results of every kind: to an outcome, back to ready, or parked if the task was deleted while it ran. Answers what was accepted,
--- and at which places. Behind finish. Locks: lease rows in the order of task_id.
+-- and at which places. Behind finish. Locks: lease rows, never waiting for one.
 create or replace function queues.settle_mixed(
   worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
 language plpgsql volatile
@@ -18,10 +18,14 @@ begin
         task_id uuid, token bigint, status text, result jsonb, error jsonb, run_at timestamptz, started_at timestamptz))
       with ordinality r(task_id, token, status, result, error, run_at, started_at, n)
     order by r.task_id),
+  free as materialized (
+    select g.* from given g
+    cross join lateral (
+      select from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id for update skip locked) l),
   freed as (
-    delete from queues.lease l using given g
-    where l.task_id = any (array(select task_id from given))
-      and l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id
+    delete from queues.lease l using free g
+    where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
       and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze')
     returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, g.n, g.status, g.result, g.error,
       coalesce(l.started_at, greatest(l.claimed_at, least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,

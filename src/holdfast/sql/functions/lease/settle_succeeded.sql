@@ -1,5 +1,5 @@
 -- Ends tasks that all succeeded: the short way through finish, which most batches take. Answers what was accepted, and at which places.
--- Behind finish. Locks: lease rows in the order of task_id.
+-- Behind finish. Locks: lease rows, never waiting for one.
 create or replace function queues.settle_succeeded(
   worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
 language plpgsql volatile
@@ -12,10 +12,14 @@ begin
     from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint, result jsonb, started_at timestamptz))
       with ordinality r(task_id, token, result, started_at, n)
     order by r.task_id),
+  free as materialized (
+    select g.* from given g
+    cross join lateral (
+      select from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_succeeded.worker_id for update skip locked) l),
   freed as (
-    delete from queues.lease l using given g
-    where l.task_id = any (array(select task_id from given))
-      and l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_succeeded.worker_id
+    delete from queues.lease l using free g
+    where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
     returning l.task_id, l.token, l.claimed_at, l.attempt, g.n, g.result,
       coalesce(l.started_at, greatest(l.claimed_at, least(coalesce(g.started_at, l.claimed_at), settle_succeeded.now))) as started_at),
   ended as (

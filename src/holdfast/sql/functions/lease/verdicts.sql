@@ -1,6 +1,6 @@
--- What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled or lost.
+-- What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled, lost or busy.
 -- Looks for the traces that an accepted call with the same token leaves.
-create or replace function queues.verdicts(results jsonb, accepted integer[])
+create or replace function queues.verdicts(worker_id text, results jsonb, accepted integer[])
 returns table (task_id uuid, verdict text)
 language plpgsql stable rows 100
 set search_path = pg_catalog, pg_temp
@@ -34,11 +34,13 @@ begin
           where e.task_id = r.task_id and e.token = r.token and not e.recovered limit 1)
         or (select true from queues.act a
           where a.task_id = r.task_id and a.token = r.token and a.act in ('snoozed', 'retried') limit 1) then 'already_done'
+      when (select true from queues.lease l
+        where l.task_id = r.task_id and l.token = r.token and l.worker_id = verdicts.worker_id limit 1) then 'busy'
       else 'lost' end
   from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint)) with ordinality r(task_id, token, n)
   order by r.n;
 end
 $$;
 
-comment on function queues.verdicts(jsonb, integer[]) is
-  'What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled or lost.';
+comment on function queues.verdicts(text, jsonb, integer[]) is
+  'What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled, lost or busy.';

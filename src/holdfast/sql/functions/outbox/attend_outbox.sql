@@ -1,14 +1,16 @@
--- A dispatcher's sign of life: says for which subscriptions it waits to be woken, and answers what there is to serve: every one, with
--- its secrets, and whether it may have something now. For holdfast_dispatcher. Locks: the dispatcher's row.
+-- A dispatcher's sign of life: says for which subscriptions it waits to be woken, which sinks it knows and which subscriptions it cannot
+-- serve (an object of reasons by subscription_id). Returns what there is to serve: every subscription, with its secrets, and whether it may
+-- have something now. For holdfast_dispatcher. Locks: the dispatcher's row.
 create or replace function queues.attend_outbox(
   dispatcher_id text,
   waiting integer[] default '{}',
   hostname text default 'unknown',
   pid integer default null,
-  version text default null)
+  version text default null,
+  sinks text[] default '{}',
+  unusable jsonb default '{}')
 returns table (
-  subscription_id integer, name text, sink text, target text, options jsonb, secrets text[], allow_internal boolean,
-  outstanding boolean)
+  subscription_id integer, name text, sink text, target text, options jsonb, secrets text[], outstanding boolean)
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -20,11 +22,16 @@ declare
   _now constant timestamptz := queues.clock();
 begin
   perform queues.check_dispatch(dispatcher_id, 1, interval '1 minute');
-  insert into queues.dispatcher as d (dispatcher_id, hostname, pid, version, waiting, started_at, last_seen)
-  values (dispatcher_id, coalesce(hostname, 'unknown'), pid, version, coalesce(attend_outbox.waiting, '{}'), _now, _now)
-  on conflict (dispatcher_id) do update set waiting = excluded.waiting, last_seen = excluded.last_seen;
+  if unusable is not null and (jsonb_typeof(unusable) <> 'object' or pg_column_size(unusable) > 1000000) then
+    raise exception using errcode = 'QF400', message = 'unusable must be an object of reasons by subscription_id';
+  end if;
+  insert into queues.dispatcher as d (dispatcher_id, hostname, pid, version, waiting, sinks, unusable, started_at, last_seen)
+  values (dispatcher_id, coalesce(hostname, 'unknown'), pid, version, coalesce(attend_outbox.waiting, '{}'),
+    coalesce(attend_outbox.sinks, '{}'), coalesce(attend_outbox.unusable, '{}'), _now, _now)
+  on conflict (dispatcher_id) do update
+  set waiting = excluded.waiting, sinks = excluded.sinks, unusable = excluded.unusable, last_seen = excluded.last_seen;
   return query
-  select s.subscription_id, s.name, s.sink, s.target, s.options, s.secrets, s.allow_internal,
+  select s.subscription_id, s.name, s.sink, s.target, s.options, s.secrets,
     s.paused_at is null and coalesce(b.open_until <= _now, true)
       and (select true from queues.delivery d where d.subscription_id = s.subscription_id limit 1) is not null
   from queues.subscription s join queues.breaker b on b.subscription_id = s.subscription_id
@@ -32,5 +39,5 @@ begin
 end
 $$;
 
-comment on function queues.attend_outbox(text, integer[], text, integer, text) is
-  'A dispatcher''s sign of life: says for which subscriptions it waits to be woken, and answers what there is to serve.';
+comment on function queues.attend_outbox(text, integer[], text, integer, text, text[], jsonb) is
+  'A dispatcher''s sign of life: says what it waits for and what it cannot serve, and returns what there is to serve.';

@@ -1,4 +1,5 @@
--- Refuses secrets of an unknown form. Each is whsec_ with 24 to 64 bytes in base64, or env:NAME for a variable of the dispatcher's.
+-- Refuses secrets of an unknown form. Each is whsec_ with 24 to 64 bytes in base64, or env:HOLDFAST_SINK_NAME for a variable of the
+-- dispatcher's.
 -- The messages do not repeat what was given.
 create or replace function queues.check_secrets(secrets text[])
 returns void
@@ -10,9 +11,9 @@ begin
     raise exception using errcode = 'QF400', message = 'there may be at most five secrets';
   elsif exists (
     select from unnest(secrets) secret
-    where secret is null or secret !~ '^(whsec_[A-Za-z0-9+/]{32,86}={0,2}|env:[A-Za-z_][A-Za-z0-9_]{0,99})$')
+    where secret is null or secret !~ '^(whsec_[A-Za-z0-9+/]{32,86}={0,2}|env:HOLDFAST_SINK_[A-Za-z0-9_]{1,80})$')
   then
-    raise exception using errcode = 'QF400', message = 'a secret is neither whsec_ with 24 to 64 bytes in base64 nor env:NAME';
+    raise exception using errcode = 'QF400', message = 'a secret is neither whsec_ with 24 to 64 bytes in base64 nor env:HOLDFAST_SINK_NAME';
   end if;
 end
 $$;

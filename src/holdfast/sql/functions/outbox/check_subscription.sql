@@ -1,4 +1,5 @@
--- Refuses a subscription that cannot be meant: patterns that no event can match, no address, secrets of an unknown form.
+-- Refuses a subscription that cannot be meant: patterns that no event can match, a sink that no dispatcher has, options that it does not
+-- have, an address or a secret of an unknown form.
 create or replace function queues.check_subscription(
   name text, sink text, target text, event_types text[], type_prefixes text[], options jsonb, secrets text[], max_attempts integer)
 returns void
@@ -41,6 +42,7 @@ begin
   if _problem is not null then
     raise exception using errcode = 'QF400', message = _problem;
   end if;
+  perform queues.check_sink(sink, target, options);
   perform queues.check_secrets(secrets);
 end
 $$;

@@ -1,7 +1,7 @@
 -- Leases events that a subscription is to get: of each aggregate its first, and with it those that follow in order, so that one dispatcher
 -- sends them one after another. Nothing while the subscription is paused or its breaker open; one event when the breaker is to be probed.
 -- "after_aggregate" is the aggregate at which the last claim of the same dispatcher ended; the claim goes on from there and then from the beginning.
--- For holdfast_dispatcher. Locks: the first deliveries of aggregates, never waiting for one, then those that follow; the breaker.
+-- For holdfast_dispatcher. Locks: the first deliveries of aggregates, the breaker, then the deliveries that follow, never waiting for one.
 create or replace function queues.claim_events(
   dispatcher_id text,
   subscription_id integer,
@@ -19,6 +19,7 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
@@ -55,7 +56,9 @@ begin
   if _open_until is not null then
     -- Whoever comes second finds it open again, until the probe has come back or its lease has ended.
     update queues.breaker b set open_until = _now + lease, probe_token = _token
-    where b.subscription_id = claim_events.subscription_id and b.open_until <= _now;
+    where b.subscription_id in (
+      select free.subscription_id from queues.breaker free
+      where free.subscription_id = claim_events.subscription_id and free.open_until <= _now for update skip locked);
     if not found then
       return;
     end if;
@@ -81,11 +84,25 @@ begin
         order by d.event_number limit greatest(10, max_events / cardinality(_numbers))) d
       window follows as (order by d.event_number)) r
     where r.free and r.first_there and not r.busy and r.place <= greatest(1, max_events / cardinality(_numbers))),
+  -- Those that a dispatcher is settling after its lease are passed over: whoever waits for them here, and holds what it waits for, waits for ever.
+  locked as materialized (
+    select r.aggregate_id, r.event_number, r.place
+    from run r
+    cross join lateral (
+      select from queues.delivery d
+      where d.subscription_id = claim_events.subscription_id and d.aggregate_id = r.aggregate_id and d.event_number = r.event_number
+        and d.due_at <= _now and (d.lease_until is null or d.lease_until < _now)
+      for update skip locked) d),
+  -- Up to the first that was passed over: nothing may overtake it.
+  taken as materialized (
+    select l.aggregate_id, l.event_number, l.place
+    from (select l.*, row_number() over (partition by l.aggregate_id order by l.place) as rank from locked l) l
+    where l.rank = l.place),
   held as (
     update queues.delivery d
     set token = _token, lease_until = _now + lease, dispatcher_id = claim_events.dispatcher_id,
       attempt = d.attempt + (r.place = 1)::integer, counted = r.place = 1
-    from run r
+    from taken r
     where d.subscription_id = claim_events.subscription_id and d.aggregate_id = r.aggregate_id and d.event_number = r.event_number
     returning d.event_id, d.aggregate_id, d.event_number, d.attempt + (not d.counted)::integer as attempt)
   select h.event_id, _token, h.attempt, h.aggregate_id, e.event_type, coalesce(e.source, '/holdfast/' || current_database()),

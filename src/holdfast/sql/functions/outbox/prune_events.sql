@@ -12,7 +12,6 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _left uuid[];
   _removed integer;
@@ -61,6 +60,7 @@ begin
   select array_agg(distinct g.event_id), coalesce(sum(g.removed), 0) into _left, _removed from gone g;
 
   -- Statements of their own, which see what is left.
+  perform set_config('holdfast.retention', 'on', true);
   delete from queues.outbox_event e
   where e.event_id = any (_left)
     and (select true from queues.delivery d where d.event_id = e.event_id and e.deliveries > 0
@@ -69,6 +69,7 @@ begin
     and (select true from queues.delivered d where d.event_id = e.event_id limit 1) is null
     and (select true from queues.dead_delivery d where d.event_id = e.event_id limit 1) is null;
   get diagnostics _events = row_count;
+  perform set_config('holdfast.retention', 'off', true);
   delete from queues.subscription s
   where s.removed_at is not null
     and (select true from queues.delivery d where d.subscription_id = s.subscription_id limit 1) is null

@@ -8,7 +8,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _removed integer;
 begin
   if older_than is null or older_than < '0' or max_events is null or max_events not between 1 and 100000 then

@@ -1,7 +1,7 @@
 -- Settles what became of claimed events and says of each: accepted, already_done or lost. Every result is checked against its token, so a
 -- dispatcher that lost its lease changes nothing. A failed event waits, doubling from a second to an hour with jitter unless the receiver
 -- said for how long, and is dead when its attempts are used up; a rejected one is dead at once; a released one has used no attempt.
--- For holdfast_dispatcher. Locks: deliveries in the order of subscription, aggregate and number; then the breakers.
+-- For holdfast_dispatcher. Locks: deliveries in the order of subscription, aggregate and number; then the breakers, never waiting for one.
 create or replace function queues.settle_events(dispatcher_id text, results jsonb)
 returns table (subscription_id integer, event_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -12,6 +12,7 @@ set enable_bitmapscan = off
 set enable_hashjoin = off
 set enable_mergejoin = off
 set jit = off
+set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare

@@ -8,7 +8,6 @@ create or replace function queues.subscribe(
   type_prefixes text[] default '{}',
   options jsonb default '{}',
   secrets text[] default '{}',
-  allow_internal boolean default false,
   max_attempts integer default 20)
 returns integer
 language plpgsql volatile security definer
@@ -21,14 +20,13 @@ declare
 begin
   event_types := coalesce(event_types, '{}');
   type_prefixes := coalesce(type_prefixes, '{}');
-  allow_internal := coalesce(allow_internal, false);
   perform queues.check_subscription(name, sink, target, event_types, type_prefixes, options, secrets, max_attempts);
-  insert into queues.subscription (name, event_types, type_prefixes, event_likes, prefix_likes, engine_events, sink, target, options, secrets, allow_internal,
+  insert into queues.subscription (name, event_types, type_prefixes, event_likes, prefix_likes, engine_events, sink, target, options, secrets,
     max_attempts, created_at, created_by)
   values (name, event_types, type_prefixes, _likes,
     queues.likes(array(select prefix || '*' from unnest(subscribe.type_prefixes) prefix)),
     exists (select from unnest(queues.engine_event_types()) known(event_type) where queues.wants(_likes, '{}', known.event_type, null)),
-    sink, target, options, secrets, allow_internal, max_attempts, queues.clock(), session_user)
+    sink, target, options, secrets, max_attempts, queues.clock(), session_user)
   on conflict (name) where removed_at is null do nothing
   returning subscription_id into _subscription_id;
   if found then
@@ -40,9 +38,8 @@ begin
   -- A statement of its own, so that it sees a subscription that came meanwhile.
   select s.subscription_id into _subscription_id from queues.subscription s
   where s.name = subscribe.name and s.removed_at is null
-    and (s.event_types, s.type_prefixes, s.sink, s.target, s.options, s.allow_internal, s.max_attempts)
-      = (subscribe.event_types, subscribe.type_prefixes, subscribe.sink, subscribe.target, subscribe.options, subscribe.allow_internal,
-        subscribe.max_attempts);
+    and (s.event_types, s.type_prefixes, s.sink, s.target, s.options, s.max_attempts)
+      = (subscribe.event_types, subscribe.type_prefixes, subscribe.sink, subscribe.target, subscribe.options, subscribe.max_attempts);
   if not found then
     raise exception using errcode = 'QF409', message = format('subscription %s already exists with other settings', to_json(name)),
       hint = 'Remove it first, or give this one another name.';
@@ -51,5 +48,5 @@ begin
 end
 $$;
 
-comment on function queues.subscribe(text, text, text, text[], text[], jsonb, text[], boolean, integer) is
+comment on function queues.subscribe(text, text, text, text[], text[], jsonb, text[], integer) is
   'Sends events of these types to a sink from now on, and answers the subscription''s id.';

@@ -1,5 +1,7 @@
 -- Opens the breaker of a subscription after five failures in a row, for longer each time; one delivery closes it. Failures that come in
--- while it is open were on their way before, and do not prolong it; that of a probe does. Behind settle_events. Locks: the breakers.
+-- while it is open were on their way before, and do not prolong it; that of a probe does. A breaker that an operator has locked by an open call
+-- of resume_subscription is passed over: reports about other subscriptions must not wait for it.
+-- Behind settle_events. Locks: the breakers, never waiting for one.
 create or replace function queues.tell_breakers(reports queues.delivery_report[], now timestamptz)
 returns void
 language sql volatile
@@ -12,7 +14,7 @@ as $$
     from unnest(reports) r group by r.subscription_id order by r.subscription_id),
   held as materialized (
     select b.*, h.works, h.failures as new_failures, h.error, b.probe_token = any (h.tokens) as probed
-    from heard h cross join lateral (select b.* from queues.breaker b where b.subscription_id = h.subscription_id for update) b
+    from heard h cross join lateral (select b.* from queues.breaker b where b.subscription_id = h.subscription_id for update skip locked) b
     where h.failures > 0 or b.failures > 0 or b.open_until is not null),
   judged as (
     select h.*, not h.works and h.failures + h.new_failures >= 5 and h.new_failures > 0

@@ -35,3 +35,25 @@ begin
   end loop;
 end
 $install$;
+
+-- The facts of the engine. Retention may delete them: its functions turn holdfast.retention on for that statement.
+do $install$
+declare
+  _table text;
+begin
+  foreach _table in array array['task', 'error', 'act', 'schedule_act', 'schedule_firing', 'worker_environment', 'access_act', 'outbox_event'] loop
+    continue when exists (
+      select from pg_catalog.pg_trigger t
+      where t.tgrelid = pg_catalog.format('queues.%I', _table)::pg_catalog.regclass and t.tgname = 'append_only');
+    execute pg_catalog.format(
+      'create trigger append_only before update or truncate on queues.%I '
+      'for each statement execute function queues.refuse_change()', _table);
+    execute pg_catalog.format(
+      'create trigger removed_by_retention_only before delete on queues.%I for each statement '
+      'when (pg_catalog.current_setting(''holdfast.retention'', true) is distinct from ''on'') '
+      'execute function queues.refuse_change()', _table);
+    execute pg_catalog.format(
+      'alter table queues.%I enable always trigger append_only, enable always trigger removed_by_retention_only', _table);
+  end loop;
+end
+$install$;

@@ -12,9 +12,11 @@ as $$
     where t.task_id = any (task_ids) and t.idempotency_key is not null offset 0) t
   where k.type = t.type and k.idempotency_key = t.idempotency_key and k.namespace = t.namespace and k.task_id = t.task_id;
   delete from queues.reusable r where r.task_id = any (task_ids);
+  select set_config('holdfast.retention', 'on', true);
   delete from queues.error e where e.task_id = any (task_ids);
   delete from queues.act a where a.task_id = any (task_ids);
   delete from queues.task t where t.task_id = any (task_ids);
+  select set_config('holdfast.retention', 'off', true);
 $$;
 
 comment on function queues.forget_tasks(uuid[]) is 'Removes tasks and everything that belongs to them.';

@@ -14,7 +14,6 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _old uuid[];
   _ended uuid[];

@@ -25,10 +25,12 @@ declare
     order by r.task_id limit max_rows - cardinality(_acts) - cardinality(_losses) - cardinality(_environments) for update skip locked);
 begin
   if not coalesce(dry_run, false) then
+    perform set_config('holdfast.retention', 'on', true);
     delete from queues.act a where a.act_id = any (_acts);
     delete from queues.loss l where l.worker_id = any (_losses) and l.lost_at < _cutoff;
     delete from queues.worker_environment e where e.worker_id = any (_environments);
     delete from queues.reusable r using unnest(_unused) u where r.spec_hash = u.spec_hash and r.namespace = u.namespace;
+    perform set_config('holdfast.retention', 'off', true);
   end if;
   return cardinality(_acts) + cardinality(_losses) + cardinality(_environments) + cardinality(_unused);
 end

@@ -8,7 +8,6 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _taken_at constant timestamptz := date_bin('10 seconds', _now, '2000-01-01 00:00:00+00');
   _delays double precision[];

@@ -14,7 +14,7 @@ begin
   return queues.insert_task(_task.type, _task.payload, _task.queue, _task.priority, null, null, _task.max_attempts, _task.timeout,
     _task.lease, _task.executor, coalesce(_task.metadata, '{}') || jsonb_build_object('replay_of', _task.task_id)
       || case when reason is null then '{}' else jsonb_build_object('replay_reason', left(reason, 2000)) end,
-    null, for_process => true, namespace => _task.namespace);
+    _task.concurrency_key, for_process => true, namespace => _task.namespace);
 end
 $$;
 

@@ -11,7 +11,6 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
 begin
   if not exists (select from queues.task t where t.task_id = watch.task_id and queues.may_read_all()) then

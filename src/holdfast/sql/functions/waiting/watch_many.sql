@@ -10,7 +10,6 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _seen uuid[];
