@@ -69,11 +69,19 @@ async def test_a_worker_may_serve_types_by_their_prefix(shop: Workshop) -> None:
     assert await other.astatus() == "pending"
 
 
-async def test_a_worker_without_subscriptions_serves_the_queue_default(shop: Workshop) -> None:
+async def test_a_worker_without_subscriptions_serves_the_queues_of_its_application(shop: Workshop) -> None:
     shop.task("work.echo")(_echo)
+    shop.task("mail.echo", queue="slow")(_echo)
     async with shop.working(worker_queues=()):
-        row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue(text="x", queue="default"))
-    assert row["status"] == "succeeded"
+        for task in ("work.echo", "mail.echo"):
+            row = await shop.ended(await shop.app.tasks[task].aenqueue(text="x"))
+            assert row["status"] == "succeeded"
+
+
+async def test_a_worker_of_an_application_without_tasks_serves_the_queue_default(shop: Workshop) -> None:
+    async with shop.working(worker_queues=()):
+        shop.conn.execute("select queues.enqueue('default.unknown')")
+        await shop.logged("no_handler_registered", type="default.unknown")
 
 
 async def test_a_paused_queue_waits_until_it_is_resumed(shop: Workshop) -> None:

@@ -361,8 +361,12 @@ async def test_a_keeper_that_is_killed_takes_its_runs_along_and_is_replaced(
 
 
 async def test_nothing_survives_a_worker_that_is_killed(works: Workshop, tmp_path: Path) -> None:
-    arguments = ["worker", "support.hostile:app", "--queues", "work"]
-    with holdfast(*arguments, cwd=ROOT / "tests", DATABASE_URL=works.db.dsn) as process:
+    arguments = ["worker", "support.hostile:app"]
+    variables = {
+        "DATABASE_URL": works.db.dsn,
+        "HOLDFAST_COMMANDS": '{"program": {"argv": ["true"], "types": ["work.program"]}}',
+    }
+    with holdfast(*arguments, cwd=ROOT / "tests", **variables) as process:
         process.logged("worker_started")
         hostile.leave_grandchild.enqueue(str(tmp_path / "grandchild"), and_wait=True)
         hostile.loop_in_c.enqueue(str(tmp_path / "child"), timeout=100)
