@@ -248,10 +248,10 @@ def test_schedules_of_one_name_are_told_apart_by_their_namespace(
     Engine(web.database.connect("holdfast_client")).add_schedule(mine)
 
     assert anna.post("/schedules/pause", name="twice", reason="x").status_code == 400
-    named = {"name": "twice", "namespace": "holdfast_client_login", "reason": "holidays"}
+    named = {"name": "twice", "namespace": "holdfast_client_login", "reason": "stocktaking"}
     assert "holdfast_client_login" in anna.post("/schedules/pause", **named).headers["Location"]
     states = {one.namespace: one.state for one in engine.schedule_status() if one.name == "twice"}
-    assert states == {"postgres": "active", "holdfast_client_login": "paused"}
+    assert states == {engine.namespace(): "active", "holdfast_client_login": "paused"}
 
 
 def _row(anna: Visitor, name: str) -> str:
