@@ -332,7 +332,7 @@ def test_one_process_is_drawn_in_order(shipping: Holdfast, db: Database) -> None
         "kicked off",
         "run 1: attempt",
         "attempt 1 scheduled",
-        "next run",
+        "next: run of the supervisor",
     ]
     assert "run 1: attempt" in shipping("show", "shipping", "1")
 
@@ -343,7 +343,7 @@ def test_what_comes_next_and_what_went_wrong_is_drawn(shipping: Holdfast, db: Da
     (task_id, run_at) = value_of(conn, "select task_id, next_run_at from queues.process_status")
     steps = json.loads(shipping("show", "shipping", "1", "--json"))
     assert [(step["what"], step["at"][:16]) for step in steps[1:]] == [
-        ("next run", run_at.astimezone(UTC).isoformat()[:16])
+        ("next: run of the supervisor", run_at.astimezone(UTC).isoformat()[:16])
     ]
 
     conn.execute("select queues.reschedule(%s, queues.clock())", [task_id])
@@ -415,6 +415,16 @@ def test_a_send_that_backs_off_says_when_its_next_attempt_is(run: Holdfast, db: 
         channel.succeed(conn, send)
         channel.supervise(conn, send)
         assert "next" not in run("show", f"comms.send_{channel.name}", str(send))
+
+
+def test_a_send_without_a_supervisor_says_so(run: Holdfast, db: Database) -> None:
+    conn = db.connect()
+    for channel in CHANNELS:
+        send = channel.kick_off(conn)
+        conn.execute("select queues.cancel(task_id) from queues.process_status where ended_at is null")
+        told = run("show", f"comms.send_{channel.name}", str(send))
+        assert "its task is cancelled; the leader enqueues another" in told
+        assert "next" not in told
 
 
 def test_what_is_not_there_is_said(run: Holdfast) -> None:

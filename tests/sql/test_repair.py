@@ -34,7 +34,7 @@ def _lose(tx: Connection, task_id: Any, how: str) -> None:
         act(tx, "delete_task", task_id)
     elif how == "pruned":
         tx.execute("delete from queues.ready where task_id = %s", [task_id])
-        tx.execute("delete from queues.task where task_id = %s", [task_id])
+        tx.execute("select queues.forget_tasks(array[%s::uuid])", [task_id])
     else:
         left = 1 if how == "failed" else 25
         for _ in range(left):

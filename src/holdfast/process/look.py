@@ -11,7 +11,6 @@ from psycopg.sql import SQL, Identifier
 
 from holdfast.engine import Engine
 from holdfast.errors import TaskNotFound, translate
-from holdfast.model import ProcessStatus
 from holdfast.process.rules import Process
 
 
@@ -33,24 +32,28 @@ def history(connection: psycopg.Connection[Any], process: Process, process_id: i
         raise translate(error) from error
     if not found:
         raise TaskNotFound(f"there is no {process.root} {process_id}")
+    steps = [Step(*row) for row in found]
     engine = Engine(connection)
     status = engine.process_status(str(process), process_id)
-    return [*(Step(*row) for row in found), *(_to_come(engine, status) if status else [])]
+    return steps if status is None or status.task_id is None else _with_next(engine, status.task_id, steps)
 
 
-def _to_come(engine: Engine, status: ProcessStatus) -> list[Step]:
-    """The errors of the supervisor's task since it last ran, and when it runs next."""
-    if status.task_id is None:
-        return []
+def _with_next(engine: Engine, task_id: UUID, steps: list[Step]) -> list[Step]:
+    """What its supervisor came upon since it last ran, and when it runs next, unless the history says so."""
     failed = [
-        Step(error.occurred_at, "supervisor failed", error.message, status.task_id)
-        for error in engine.task_errors(status.task_id)
+        Step(error.occurred_at, "supervisor failed", error.message, task_id)
+        for error in engine.task_errors(task_id)
     ]
-    task = engine.task_status(status.task_id)
+    past = [step for step in steps if not step.what.startswith("next: ")]
+    to_come = [step for step in steps if step.what.startswith("next: ")]
+    task = engine.task_status(task_id)
     if task is None or task.deleted_at is not None or task.finished_at is not None:
         how = "gone" if task is None else "deleted" if task.deleted_at is not None else task.status
-        return [*failed, Step(status.updated_at, "no supervisor", f"its task is {how}", status.task_id)]
-    return [*failed, Step(task.run_at, "next run", None, status.task_id)]
+        lost = Step(
+            engine.clock(), "no supervisor", f"its task is {how}; the leader enqueues another", task_id
+        )
+        return [*past, *failed, *(step for step in to_come if "run" not in step.what.split()), lost]
+    return [*past, *failed, *(to_come or [Step(task.run_at, "next: run of the supervisor", None, task_id)])]
 
 
 def plan(connection: psycopg.Connection[Any], process: Process, process_id: int) -> dict[str, Any]:
