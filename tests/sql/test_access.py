@@ -216,7 +216,12 @@ def test_an_operator_cannot_renew_what_it_could_not_create(db: Database) -> None
 
 
 def test_a_message_that_was_shown_is_recorded(tx: Connection) -> None:
-    kept = {"channel": "email", "idempotency_key": "k1", "kept_at": "2030-01-01", "recipient": "a@example.com"}
+    kept = {
+        "channel": "email",
+        "idempotency_key": "k1",
+        "kept_at": "2030-01-01",
+        "recipient": "a@example.com",
+    }
     columns, values = ", ".join(kept), ", ".join(f"%({name})s" for name in kept)
     tx.execute(f"insert into comms.mailbox_message ({columns}) values ({values})", kept)
     shown = value(tx, "select mailbox_message_id from comms.mailbox_message")
