@@ -2,6 +2,9 @@
 
 import asyncio
 import logging
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import anyio
 import pytest
@@ -9,8 +12,9 @@ import pytest
 from holdfast.client.connection import Address
 from holdfast.engine import AsyncEngine
 from holdfast.http import database as http_database
+from holdfast.http.site import Options, Room, Site
 from support.database import Database
-from support.web import web_dsn
+from support.web import serving, web_dsn
 
 
 async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
@@ -30,3 +34,44 @@ async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
         await connections.run("holdfast_reader", lambda engine: engine.clock())
     await connections.close()
     assert caplog.records == []
+
+
+def test_probes_and_readers_are_answered_while_enqueues_and_acts_wait_for_a_lock(db: Database) -> None:
+    more_than_all = 3 * http_database.POOL_SIZE
+    with serving(db) as web, ThreadPoolExecutor(more_than_all) as pool:
+        shop, reader = web.client("enqueue"), web.client("read")
+        assert shop.post("/v1/tasks", json={"type": "held.one"}).status_code == 201
+        assert reader.get("/v1/queues").status_code == 200
+        holder = db.connect(autocommit=False)
+        holder.execute("lock table queues.task in share row exclusive mode")
+        waiting = [
+            pool.submit(shop.post, "/v1/tasks", json={"type": "held.one"}) for _ in range(more_than_all)
+        ]
+        until_locked(db, http_database.POOL_SIZE)
+        assert web.client().get("/readyz").status_code == 200
+        assert reader.get("/v1/queues").status_code == 200
+        assert not any(one.done() for one in waiting[: http_database.POOL_SIZE])
+        answers = [one.result(60) for one in waiting]
+        holder.rollback()
+        assert {answer.status_code for answer in answers} == {503}
+        assert {answer.json()["code"] for answer in answers} <= {"locked", "QF503"}
+        assert all(answer.headers["Retry-After"] for answer in answers)
+        assert shop.post("/v1/tasks", json={"type": "held.one"}).status_code == 201
+
+
+def until_locked(db: Database, count: int) -> None:
+    look = db.connect()
+    query = "select count(*) from pg_locks where not granted and relation = 'queues.task'::regclass"
+    deadline = time.monotonic() + 30
+    while look.execute(query).fetchone() != (count,):
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+async def test_probes_at_one_time_share_one_look(db: Database) -> None:
+    dsn = web_dsn(db)
+    room = Room(Site(Address(lambda: dsn), Options(), {}))
+    await asyncio.gather(*(room.probe() for _ in range(20)))
+    query = "select count(*) from pg_stat_activity where usename = 'holdfast_web_login' and datname = %s"
+    assert db.connect().execute(query, [db.name]).fetchone() == (1,)
+    await room.close()

@@ -1,5 +1,8 @@
 """POST /v1/tasks and /v1/tasks/batch."""
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from unittest.mock import ANY
 from uuid import UUID
@@ -9,7 +12,10 @@ import pytest
 
 from holdfast import App
 from holdfast.engine import Engine
+from holdfast.http import body as http_body
 from holdfast.http.access import hash_of, new_token
+from holdfast.http.api import enqueue as http_enqueue
+from holdfast.http.problem import Problem
 from holdfast.model import NewTask, TaskStatus
 from support.database import Database
 from support.web import Web
@@ -216,3 +222,75 @@ def _status(web: Web, task_id: UUID) -> TaskStatus:
     task = web.engine.task_status(task_id)
     assert task is not None
     return task
+
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.mark.parametrize(
+    ("path", "reader", "text"),
+    [
+        ("/v1/tasks", "_read_one", '{"type": "large.one", "payload": "%s"}'),
+        ("/v1/tasks/batch", "_read_batch", '[{"type": "large.one", "payload": "%s"}]'),
+    ],
+)
+def test_others_are_answered_while_a_large_body_is_worked_on(
+    web: Web, monkeypatch: pytest.MonkeyPatch, path: str, reader: str, text: str
+) -> None:
+    shop = web.client("enqueue")
+    begun, over = threading.Event(), threading.Event()
+    real: Callable[..., Any] = getattr(http_enqueue, reader)
+
+    def read(*given: Any) -> Any:
+        begun.set()
+        assert over.wait(30)
+        return real(*given)
+
+    monkeypatch.setattr(http_enqueue, reader, read)
+    with ThreadPoolExecutor() as pool:
+        large = pool.submit(shop.post, path, content=text % ("x" * 100_000), headers=JSON)
+        assert begun.wait(30)
+        try:
+            assert httpx.get(f"{web.url}/healthz", timeout=20).status_code == 200
+            assert not large.done()
+        finally:
+            over.set()
+        assert large.result(30).status_code == 201
+
+
+def test_a_batch_is_read_task_by_task_so_that_a_bad_one_ends_it() -> None:
+    read = http_body.elements(' [ {"type": "a.b", "payload": "]"} , [1], nonsense')
+    assert next(read) == ({"type": "a.b", "payload": "]"}, '{"type": "a.b", "payload": "]"}')
+    assert next(read) == ([1], "[1]")
+    with pytest.raises(Problem, match="not JSON"):
+        next(read)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "words"),
+    [
+        ("[" + ",".join(["[1]"] * 100_000) + "]", 400, "[0]: Input should be a valid dict"),
+        ("[" + ",".join(['{"type": "a.b"}'] * 1001) + "]", 400, "and this one has more"),
+        ('[{"type": "a.b", "payload": "' + "x" * 1_100_000 + '"}]', 413, "larger than 1048576"),
+        ('[{"type": "a.b", "payload": ' + "[" * 90 + "]" * 90 + "}]", 422, "nested deeper"),
+        ('[{"type": "a.b", "payload": ' + "[" * 90_000 + "]" * 90_000 + "}]", 422, "nested deeper"),
+        ("{" + ",".join(f'"m{n}": 1' for n in range(200)) + "}", 400, "must be an array"),
+        ("[{" + ",".join(f'"m{n}": 1' for n in range(200)) + "}]", 400, "200 members are too many"),
+        ('[{"type": "a.b"},]', 400, "not JSON"),
+        ('[{"type": "a.b"}', 400, "not JSON"),
+        ('[{"type": "a.b"}] x', 400, "not JSON"),
+        ("[]", 400, "this one has none"),
+    ],
+)
+def test_a_hostile_batch_is_refused_and_nothing_of_it_is_enqueued(
+    shop: httpx.Client, text: str, status: int, words: str
+) -> None:
+    answer = shop.post("/v1/tasks/batch", content=text, headers=JSON)
+    assert answer.status_code == status, answer.text[:300]
+    assert words in answer.json()["detail"]
+
+
+def test_brackets_in_strings_and_many_shallow_ones_are_not_depth(shop: httpx.Client) -> None:
+    payload = [["[" * 200, '"]', "\\"], *([{}] * 200)]
+    answer = shop.post("/v1/tasks/batch", json=[{"type": "shallow.one", "payload": payload}])
+    assert answer.status_code == 201

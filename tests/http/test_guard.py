@@ -101,7 +101,7 @@ def test_without_a_login_it_has_the_names_of_this_machine_only() -> None:
     local = Listen("127.0.0.1", 0)
     for more in ({"hosts": ("a.example",)}, {"hosts": (), "proxies": ("127.0.0.1",)}):
         with pytest.raises(ConfigurationError, match="--no-login is for this machine only"):
-            check(local, asks_for_login=False, **more)  # type: ignore[arg-type] # a mix of them
+            check(local, asks_for_login=False, **more)
     with pytest.raises(ConfigurationError, match="say which"):
         check(local, asks_for_login=True, hosts=(), proxies=("127.0.0.1",))
     for hosts in (None, ["a.example"]):

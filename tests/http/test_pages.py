@@ -13,6 +13,7 @@ import pytest
 
 from holdfast.engine import Engine
 from holdfast.http.access import hash_of, new_token
+from holdfast.http.pages import page
 from holdfast.http.pages.page import NAVIGATION
 from holdfast.model import NewSchedule, NewTask, Settlement
 from holdfast.postgres import EmbeddedServer
@@ -293,6 +294,63 @@ def test_values_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: En
     assert "4111-1111" in anna.post(f"/tasks/{task_id}/reveal", reason="support").text
     assert [event.reason for event in engine.reveals_of(task_id)] == ["support"]
     assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
+
+
+def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: Engine) -> None:
+    [task_id] = fail(engine, queue="leaky")
+    for path in (f"/tasks/{task_id}", "/tasks?queue=leaky", "/", "/health"):
+        shown = anna.get(path).text
+        assert "it broke" not in shown, path
+    assert "Boom" in anna.get("/tasks?queue=leaky").text
+    assert "it broke" in anna.post(f"/tasks/{task_id}/reveal", reason="support").text
+
+
+def test_a_message_of_the_mailbox_is_shown_when_that_is_recorded(
+    anna: Visitor, web: Web, engine: Engine
+) -> None:
+    engine.keep_message(
+        "email", "bert@example.com", "kept-1", subject="Your code is 271828", text_body="Or 314159."
+    )
+    [kept] = engine.list_mailbox(limit=1)
+    path = f"/mailbox/{kept.mailbox_message_id}/reveal"
+    reader = Visitor(web)
+    reader.log_in("read")
+    for visitor in (anna, reader):
+        shown = visitor.get("/mailbox").text
+        assert "bert@example.com" in shown
+        assert "271828" not in shown
+        assert "314159" not in shown
+    assert reader.post(path, reason="curious").status_code == 403
+    assert [event.act for event in engine.access_events(1)] == ["logged_in"]
+    assert anna.post(path, reason="").status_code == 400
+    shown = anna.post(path, reason="support").text
+    assert "Your code is 271828" in shown
+    assert "314159" in shown
+    [event] = engine.access_events(1)
+    assert (event.act, event.mailbox_message_id, event.reason) == (
+        "revealed",
+        kept.mailbox_message_id,
+        "support",
+    )
+    assert anna.post("/mailbox/999999/reveal", reason="x").status_code == 404
+    assert anna.post("/mailbox/x/reveal", reason="x").status_code == 404
+    reader.client.close()
+
+
+def test_one_visitor_cannot_open_all_live_pages(
+    anna: Visitor, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(page, "MOST_LIVE_PER_CALLER", 1)
+    live = {"Accept": "text/event-stream"}
+    other = Visitor(web)
+    other.log_in("read")
+    with anna.client.stream("GET", "/queues", headers=live) as first:
+        lines = first.iter_lines()
+        assert next(lines) == "event: live"
+        assert anna.get("/queues", **live).status_code == 503
+        with other.client.stream("GET", "/queues", headers=live) as theirs:
+            assert theirs.status_code == 200
+    other.client.close()
 
 
 def test_tasks_are_searched(anna: Visitor, engine: Engine) -> None:

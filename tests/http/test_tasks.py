@@ -1,5 +1,6 @@
 """Looking at tasks over HTTP, and acting on them."""
 
+from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
@@ -110,7 +111,39 @@ def test_events_and_errors_of_a_task(reader: httpx.Client, engine: Engine) -> No
     events = reader.get(f"/v1/tasks/{task_id}/events").json()["events"]
     assert [event["event_type"] for event in events] == ["created", "claimed", "started", "failed"]
     [error] = reader.get(f"/v1/tasks/{task_id}/errors").json()["errors"]
-    assert (error["kind"], error["message"], error["attempt"]) == ("Boom", "it broke", 1)
+    assert (error["kind"], error["attempt"]) == ("Boom", 1)
+    assert error["message"] == "(hidden: text of 8 characters)"
+
+
+@pytest.mark.parametrize("status", ["failed", "dead_letter", "retry"])
+def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(
+    web: Web, reader: httpx.Client, engine: Engine, status: str
+) -> None:
+    queue = f"leaky_{status}"
+    task_id = engine.enqueue(NewTask(f"{queue}.charge", max_attempts=1 if status == "dead_letter" else 3))
+    [claimed] = engine.claim("w1", queues=[queue])
+    error = {"kind": "Declined", "message": f"card {CANARY} was declined", "traceback": f"card={CANARY!r}"}
+    word: Any = "failed" if status == "failed" else "retry"
+    engine.finish("w1", [Result(task_id, claimed.token, word, error=error)])
+    for path in (f"/{task_id}", f"/{task_id}/errors", f"/{task_id}/events", f"?queue={queue}"):
+        answer = reader.get(f"/v1/tasks{path}")
+        assert answer.status_code == 200
+        assert CANARY not in answer.text, path
+    assert CANARY not in reader.get("/v1/health").text
+    assert reader.get(f"/v1/tasks?queue={queue}").json()["tasks"][0]["last_error"] == "Declined"
+    asked = {"reveal": "true", "reason": "support"}
+    assert reader.get(f"/v1/tasks/{task_id}/errors", params=asked).status_code == 403
+    operator = web.client("operate")
+    assert CANARY in operator.get(f"/v1/tasks/{task_id}/errors", params=asked).text
+    assert CANARY in operator.get(f"/v1/tasks/{task_id}", params=asked).json()["why"]
+    assert [seen.reason for seen in engine.reveals_of(task_id)] == ["support", "support"]
+
+
+def test_why_a_person_acted_is_not_hidden(reader: httpx.Client, engine: Engine) -> None:
+    task_id = engine.enqueue(NewTask("acted.on"))
+    engine.cancel(task_id, "the customer asked for it")
+    for path in ("", "/events"):
+        assert "the customer asked for it" in reader.get(f"/v1/tasks/{task_id}{path}").text
 
 
 @pytest.mark.parametrize("path", ["", "/events", "/errors", "/wait", "/stream"])

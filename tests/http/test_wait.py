@@ -5,24 +5,26 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from holdfast import App
 from holdfast.client import Address
 from holdfast.engine import Engine
 from holdfast.errors import ConfigurationError, InvalidArgument
-from holdfast.http.database import Database
+from holdfast.http.database import Database as HttpDatabase
 from holdfast.http.waits import Waits, Watched
 from holdfast.model import Held, NewTask, Result
 from holdfast.settings import Settings
 from holdfast.ticket import expiry, issue
-from support.web import SECRET, Web, serving, web_dsn
+from support.database import Database
+from support.web import SECRET, Web, dsn_of, grants, serving, web_dsn
 
 HOUR = timedelta(hours=1)
 
@@ -196,6 +198,82 @@ def test_a_server_that_is_full_or_ends_says_so(module_db: Any) -> None:
     assert (answer.status_code, answer.json()["status"]) == (202, "pending")
 
 
+def wait_in(pool: ThreadPoolExecutor, web: Web, task_id: UUID, address: str) -> "Future[httpx.Response]":
+    """By ticket, from an address, as a proxy tells it."""
+    params = {"ticket": ticket(task_id), "timeout": "60"}
+    headers = {"X-Forwarded-For": address}
+    url = f"{web.url}/v1/tasks/{task_id}/wait"
+    return pool.submit(httpx.get, url, params=params, headers=headers, timeout=60)
+
+
+def test_no_client_takes_all_seats_and_readers_keep_some(module_db: Any) -> None:
+    """Of 20, an address has a quarter, and tickets leave a fifth to those who may read."""
+    with (
+        ThreadPoolExecutor(20) as pool,
+        serving(module_db, web_max_waits=20, web_proxies="127.0.0.1") as small,
+    ):
+        ids = [small.engine.enqueue(NewTask("crowded.one")) for _ in range(5)]
+        waiting = [wait_in(pool, small, task_id, "192.0.2.1") for task_id in ids]
+        when_waiting(small, 5)
+        refused = wait_in(pool, small, ids[0], "192.0.2.1").result(30)
+        assert (refused.status_code, refused.json()["code"]) == (429, "too_many_waits")
+        for address in ("192.0.2.2", "192.0.2.3"):
+            waiting += [wait_in(pool, small, task_id, address) for task_id in ids]
+        when_waiting(small, 15)
+        waiting.append(wait_in(pool, small, ids[0], "192.0.2.4"))
+        when_waiting(small, 16)
+        assert wait_in(pool, small, ids[0], "192.0.2.5").result(30).status_code == 429
+        reader = small.client("read")
+        answer = reader.get(f"/v1/tasks/{ids[0]}/wait", params={"timeout": "0.01"})
+        assert answer.status_code == 202
+        small.site.stop_waits()
+        assert {one.result(30).status_code for one in waiting} == {202}
+
+
+def test_one_access_token_does_not_take_all_seats(module_db: Any) -> None:
+    with ThreadPoolExecutor() as pool, serving(module_db, web_max_waits=4) as small:
+        path = f"/v1/tasks/{small.engine.enqueue(NewTask('crowded.one'))}/wait"
+        waiting = [pool.submit(small.client("read").get, path, params={"timeout": "60"}) for _ in range(2)]
+        when_waiting(small, 2)
+        assert small.client("read").get(path).status_code == 429
+        assert small.client("operate").get(path, params={"timeout": "0.01"}).status_code == 202
+        small.site.stop_waits()
+        assert {one.result(30).status_code for one in waiting} == {202}
+
+
+async def test_that_it_cannot_look_is_said_once_with_the_grant_that_is_missing(module_db: Database) -> None:
+    dsn = dsn_of(module_db, "holdfast_poor_login", "holdfast_client")
+    address = Address(lambda: dsn)
+    database = HttpDatabase(address)
+    waits = Waits(address, database, 10)
+    with capture_logs() as logs:
+        async with waits.seat(uuid4(), ()):
+            for _ in range(3):
+                assert not await waits._look(list(waits._watched))
+            with grants(module_db, "holdfast_poor_login", "holdfast_operator"):
+                for _ in range(3):
+                    assert await waits._look(list(waits._watched))
+            assert not await waits._look(list(waits._watched))
+        await waits.close()
+        await database.close()
+    dark = [line for line in logs if line["event"] == "waits_in_the_dark"]
+    assert len(dark) == 2
+    assert 'grant holdfast_operator to "holdfast_poor_login"' in dark[0]["error"]
+    assert [line["trouble"] for line in logs if line["event"] == "recovered"] == ["waits_in_the_dark"]
+
+
+def test_a_server_whose_login_lacks_a_role_says_so_in_its_log_and_is_not_ready(module_db: Database) -> None:
+    dsn = dsn_of(module_db, "holdfast_client_login", "holdfast_client")
+    with capture_logs() as logs, serving(module_db, database_url=dsn) as poor:
+        for path in ("/readyz", "/v1/queues"):
+            answer = poor.client("read").get(path)
+            assert (answer.status_code, answer.json()["code"]) == (503, "login_lacks_role")
+            assert "holdfast_client_login" not in answer.text
+    assert any(
+        'grant holdfast_operator to "holdfast_client_login"' in str(line.get("error")) for line in logs
+    )
+
+
 def _events(answer: httpx.Response) -> Iterator[tuple[str, str, Any]]:
     event: dict[str, str] = {}
     for line in answer.iter_lines():
@@ -283,7 +361,7 @@ def test_a_lost_listener_loses_no_end(web: Web, engine: Engine, task_id: UUID, q
         assert waiting.result(30).json()["result"] == 3
 
 
-class Delayed(Database):
+class Delayed(HttpDatabase):
     """Whose first answer comes late."""
 
     def __init__(self, address: Address) -> None:

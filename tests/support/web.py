@@ -31,10 +31,26 @@ TRUST = ssl.create_default_context()  # made once: it reads every authority ther
 
 def web_dsn(database: Database) -> str:
     """Of a login as docs/reference/http.md asks for it."""
+    return dsn_of(database, LOGIN, "holdfast_operator", "holdfast_client")
+
+
+def dsn_of(database: Database, login: str, *roles: str) -> str:
+    """Of a login with these roles, made where it is not there yet."""
     with psycopg.connect(database.server.url("postgres"), autocommit=True) as admin:
-        if admin.execute("select from pg_roles where rolname = %s", [LOGIN]).fetchone() is None:
-            admin.execute(f"create role {LOGIN} login in role holdfast_operator, holdfast_client")
-    return make_conninfo(database.dsn, user=LOGIN)
+        if admin.execute("select from pg_roles where rolname = %s", [login]).fetchone() is None:
+            admin.execute(f"create role {login} login in role {', '.join(roles)}")
+    return make_conninfo(database.dsn, user=login)
+
+
+@contextmanager
+def grants(database: Database, login: str, role: str) -> Iterator[None]:
+    """For a while."""
+    admin = database.connect()
+    admin.execute(f"grant {role} to {login}")
+    try:
+        yield
+    finally:
+        admin.execute(f"revoke {role} from {login}")
 
 
 @dataclass

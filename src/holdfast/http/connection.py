@@ -35,6 +35,7 @@ class Door(asyncio.Protocol):
         self._tls = tls
         self._make = make
         self._handshake: asyncio.Task[None] | None = None
+        self._early = b""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # of a socket
         peer = transport.get_extra_info("peername")
@@ -47,27 +48,47 @@ class Door(asyncio.Protocol):
             transport.set_protocol(connection)
             connection.begin(transport, self._crowd, place)
         else:
+            transport.pause_reading()  # until TLS is there to read it
             shaking = self._shake_hands(transport, connection, self._tls, place)
             self._handshake = asyncio.get_running_loop().create_task(shaking)
+
+    def data_received(self, data: bytes) -> None:
+        """Uvloop reads after connection_made, even if it was asked not to."""
+        self._early += data
 
     async def _shake_hands(
         self, transport: asyncio.Transport, connection: "Connection", tls: ssl.SSLContext, place: Place
     ) -> None:
         loop = asyncio.get_running_loop()
         encrypted: asyncio.Transport | None = None
+        starting = loop.create_task(
+            loop.start_tls(
+                transport, connection, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
+            )
+        )
         try:
+            await asyncio.sleep(0)  # by now it reads in our place, and is about to begin
+            loop.call_soon(_pass_on, self._early, transport)
             with suppress(OSError):  # whoever does not manage it has gone, or is sent away
-                encrypted = await loop.start_tls(
-                    transport, connection, tls, server_side=True, ssl_handshake_timeout=HANDSHAKE_SECONDS
-                )
+                encrypted = await starting
         finally:
-            if encrypted is None:
+            starting.cancel()
+            if encrypted is None or encrypted.is_closing():
                 self._crowd.leave(place)
                 transport.abort()
         if encrypted is not None and not encrypted.is_closing():
             connection.begin(encrypted, self._crowd, place)
-        else:
-            self._crowd.leave(place)
+
+
+def _pass_on(data: bytes, transport: asyncio.Transport) -> None:
+    """To the protocol that now reads from this transport."""
+    reader: Any = transport.get_protocol()  # a BufferedProtocol, which uvloop's is without saying so
+    while data and hasattr(reader, "buffer_updated") and not transport.is_closing():
+        buffer = memoryview(reader.get_buffer(len(data)))
+        size = min(len(buffer), len(data))
+        buffer[:size] = data[:size]
+        reader.buffer_updated(size)
+        data = data[size:]
 
 
 class Connection(H11Protocol):

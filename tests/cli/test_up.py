@@ -1,0 +1,84 @@
+"""The access token of holdfast up: good while it runs, and not for long after."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+
+from holdfast.cli import up
+from holdfast.engine import Engine
+from holdfast.http.access import hash_of
+from holdfast.model import AccessTokenStatus
+from support.database import Database
+
+HOLDER = """
+import sys, time
+from holdfast.cli.up import _token
+with _token(sys.argv[1]):
+    print("made", flush=True)
+    time.sleep(600)
+"""
+
+
+def tokens(db: Database) -> list[AccessTokenStatus]:
+    return Engine(db.connect()).access_tokens()
+
+
+def until(look: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not look():
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+
+
+def test_the_token_is_revoked_when_it_ends(db: Database) -> None:
+    with up._token(db.dsn) as token:
+        [made] = tokens(db)
+        assert made.good
+        assert Engine(db.connect()).check_token(hash_of(token))
+    [over] = tokens(db)
+    assert not over.good
+    assert over.revoked_at
+
+
+def test_the_token_of_one_that_was_killed_ends_soon_and_is_revoked_at_the_next_start(db: Database) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, db.dsn], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "made\n"
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+    [left] = tokens(db)
+    assert left.good
+    assert re.search(rf"process {holder.pid}$", left.name)
+    assert left.expires_at - left.created_at <= timedelta(minutes=5)
+    with up._token(db.dsn):
+        newest, left = tokens(db)
+        assert (newest.good, left.good) == (True, False)
+
+
+def test_the_token_of_another_that_runs_is_left_alone(db: Database) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, db.dsn], stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == "made\n"
+        try:
+            with up._token(db.dsn):
+                assert [token.good for token in tokens(db)] == [True, True]
+        finally:
+            holder.kill()
+
+
+def test_the_token_is_renewed_while_it_runs(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(up, "RENEW_SECONDS", 0.01)
+    with up._token(db.dsn):
+        [first] = tokens(db)
+        until(lambda: tokens(db)[0].expires_at > first.expires_at)
