@@ -7,7 +7,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _cutoff constant timestamptz := queues.clock() - (select r.keep from queues.retention r where r.status = 'history' and r.type_prefix = '');
   _removed integer;
 begin

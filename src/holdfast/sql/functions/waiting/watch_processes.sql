@@ -7,7 +7,6 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _seen uuid[];
