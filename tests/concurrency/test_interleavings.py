@@ -102,6 +102,35 @@ def test_two_calls_in_open_transactions(theatre: Theatre, one: Call) -> None:
                 assert not (waited and second.call.waits_for_nobody), f"{second.call} waits for {first.call}"
 
 
+@pytest.mark.parametrize("one", races.WITH_LIMITS, ids=str)
+def test_two_calls_where_a_limit_binds(theatre: Theatre, one: Call) -> None:
+    """Never two of a key at once, never more than the rate, and no task in a lane that is gone."""
+    for other in races.WITH_LIMITS[races.WITH_LIMITS.index(one) :]:
+        a, b = Side("a", one), Side("b", other)
+        for state in races.LIMITED_STATES:
+            if any(theatre.acts(state, side) for side in (a, b)):
+                for first, second in [(a, b), (b, a)] if one is not other else [(a, b)]:
+                    for how in ("commit", "rollback"):
+                        end = [(first, how), (second, "commit")]
+                        theatre.play(state, [*opened(first), *opened(second), *end])
+
+
+@pytest.mark.parametrize("ask", ["enqueue", "enqueue_many"])
+@pytest.mark.parametrize("state", ["key idle", "key idle and found so"])
+def test_a_lane_never_goes_while_somebody_may_put_a_task_there(
+    theatre: Theatre, ask: str, state: str
+) -> None:
+    """Two transactions tidy, each in its own time, while a third one enqueues for the key."""
+    tidy = next(call for call in races.WITH_LIMITS if call.name == "tidy_lanes")
+    asked = next(call for call in races.WITH_LIMITS if call.name == f"{ask} with a concurrency key")
+    sides = [Side("a", tidy), Side("b", asked), Side("c", tidy)]
+    steps = [[(side, "begin"), (side, "call"), (side, "commit")] for side in sides]
+    orders = set(permutations([side for side in range(3) for _ in range(2)]))
+    for order in sorted(orders):
+        ways = [iter(way[1:]) for way in steps]
+        theatre.play(state, [*(way[0] for way in steps), *(next(ways[side]) for side in order)])
+
+
 @pytest.mark.parametrize("stopped", cases(races.ON_TASKS))
 def test_a_call_that_another_overtakes_half_way(theatre: Theatre, stopped: Call) -> None:
     """A third session holds a table: the call stops where it first needs it, and goes on afterwards."""

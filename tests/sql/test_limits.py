@@ -597,40 +597,46 @@ def tidy(conn: Connection) -> int:
     return int(before) - after
 
 
-def test_idle_lanes_of_every_kind_are_removed_and_others_stay(tx: Connection, clock: Clock) -> None:
-    use_once(tx, "idle", None)
-    enqueue(tx, "mail.keyed", concurrency_key="running", lease=timedelta(days=1))
-    take(tx)
-    enqueue(tx, "mail.keyed", concurrency_key="waiting", run_at="2090-01-01T00:00:00+00:00")
-    enqueue(tx, "mail.keyed", priority=7, run_at="2090-01-01T00:00:00+00:00")
+def test_idle_lanes_of_every_kind_are_removed_and_others_stay(db: Database) -> None:
+    conn = db.connect()
+    clock = Clock(conn)
+    use_once(conn, "idle", None)
+    enqueue(conn, "mail.keyed", concurrency_key="running", lease=timedelta(days=1))
+    take(conn)
+    enqueue(conn, "mail.keyed", concurrency_key="waiting", run_at="2090-01-01T00:00:00+00:00")
+    enqueue(conn, "mail.keyed", priority=7, run_at="2090-01-01T00:00:00+00:00")
 
-    assert tidy(tx) == 0, "one that was made just now may be wanted again at once"
+    assert tidy(conn) == 0, "one that was made just now may be wanted again at once"
     clock.advance(6)
-    assert tidy(tx) == 1
+    assert tidy(conn) == 1
     clock.advance(60)
-    assert tidy(tx) == 1
-    assert lanes(tx) == ["running", "waiting", None]
-    assert tidy(tx) == 0
+    assert tidy(conn) == 1
+    assert lanes(conn) == ["running", "waiting", None]
+    assert tidy(conn) == 0
 
 
-def test_a_clock_that_was_set_back_does_not_keep_lanes(tx: Connection, clock: Clock) -> None:
-    use_once(tx, "customer", None)
+def test_a_clock_that_was_set_back_does_not_keep_lanes(db: Database) -> None:
+    conn = db.connect()
+    clock = Clock(conn)
+    use_once(conn, "customer", None)
     clock.advance(-3600)
 
-    assert tidy(tx) == 2
+    assert tidy(conn) == 2
 
 
-def test_a_key_whose_lane_was_removed_gets_another(tx: Connection, clock: Clock) -> None:
-    deleted = enqueue(tx, "mail.keyed", concurrency_key="customer")
-    act(tx, "delete_task", deleted)
+def test_a_key_whose_lane_was_removed_gets_another(db: Database) -> None:
+    conn = db.connect()
+    clock = Clock(conn)
+    deleted = enqueue(conn, "mail.keyed", concurrency_key="customer")
+    act(conn, "delete_task", deleted)
     clock.advance(6)
-    assert tidy(tx) == 1
+    assert tidy(conn) == 1
 
-    act(tx, "restore_task", deleted)
-    fill(tx, 1, "mail.keyed", concurrency_key="customer")
+    act(conn, "restore_task", deleted)
+    fill(conn, 1, "mail.keyed", concurrency_key="customer")
 
-    assert lanes(tx) == ["customer"]
-    assert [task["task_id"] for task in take(tx)] == [deleted]
+    assert lanes(conn) == ["customer"]
+    assert [task["task_id"] for task in take(conn)] == [deleted]
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one", "a batch"])
@@ -656,7 +662,7 @@ def test_a_lane_that_is_about_to_go_is_not_used_any_more(db: Database, key: str 
     client, worker = db.connect(), db.connect()
     use_once(worker, key)
     Clock(worker).advance(61)
-    assert answer(worker, "queues.tidy_lanes", {}) == 1, "found idle"
+    assert answer(worker, "queues.tidy_lanes", {}) == 1, "it was found idle"
 
     ask(client, key, many=many)
 
@@ -743,6 +749,18 @@ def test_a_call_takes_a_bounded_number_of_lanes_a_step_further(tx: Connection, c
     for wrong in (0, 10_001, None):
         with refused(tx, "QF400", "max_lanes must be between"):
             answer(tx, "queues.tidy_lanes", {"max_lanes": wrong})
+
+
+def test_a_lane_that_one_transaction_found_idle_is_removed_by_a_later_one(db: Database) -> None:
+    client, worker, tidying = db.connect(), db.connect(), db.connect(autocommit=False)
+    use_once(worker, "customer")
+    Clock(worker).advance(6)
+    assert answer(tidying, "queues.tidy_lanes", {}) == 1
+    ask(client, "customer")  # who does not see the mark yet uses it
+    assert answer(tidying, "queues.tidy_lanes", {}) == 0
+    tidying.commit()
+    assert tidy(worker) == 0
+    assert_invariant(worker)
 
 
 def test_there_is_no_end_to_the_numbers_of_lanes(tx: Connection) -> None:

@@ -90,6 +90,30 @@ ON_WORKERS = [
     Call("resign", f"select queues.resign('{HOLDER}')"),
 ]
 
+_ASK = "select queues.enqueue('race.run', concurrency_key => 'c')"
+_MANY = """select e.created from queues.enqueue_many('[{{"type": "race.run", "concurrency_key": "c"}}]') e"""
+_LIMIT = "select queues.set_limit('queue', 'race', max_running => 1, per_key => 1, rate => 2, per => '1 day')"
+# Where a limit binds: two tasks of one key, of which one runs, or none. What a claim takes is not the same each
+# time, so it says how many and not which.
+WITH_LIMITS = [
+    Call(
+        "claim within limits",
+        "select count(*) from queues.claim('{side}', 9, array['race'], after => '{{}}')",
+        "0",
+    ),
+    _finish("succeeded"),
+    _finish("retry", ", 'run_at', queues.clock()"),
+    _act("cancel"),
+    Call("sweep", "select recovered, dead from queues.sweep()", "0, 0"),
+    Call("enqueue with a concurrency key", _ASK),
+    Call("enqueue_many with a concurrency key", _MANY),
+    Call("set_limit to one at a time", _LIMIT),
+    Call("drop_limit", "select queues.drop_limit('queue', 'race')"),
+    Call("tidy_slots", "select count(queues.tidy_slots())"),
+    Call("tidy_lanes", "select count(queues.tidy_lanes()) from generate_series(1, 2)"),
+]
+LIMITED_STATES = ["key free", "key runs", "key runs under a limit", "key idle", "key idle and found so"]
+
 
 def _batches() -> Iterator[Call]:
     each = """select jsonb_agg(e || '{{"status": "{status}"}}') from jsonb_array_elements({batch}) e"""
@@ -157,6 +181,9 @@ def build(stage: Stage) -> None:
         for kind in ("failed", "deleted"):
             engine.call(conn, "queues.set_retention", {"status": kind, "keep": "1 minute"})
         stage.save(state, {"t": _task(stage, conn, state)})
+    for state in LIMITED_STATES:
+        stage.clear()
+        stage.save(state, {"t": _limited(stage, conn, state)})
     for state in BATCH_STATES:
         stage.clear()
         tasks = _batch(stage, conn, state)
@@ -185,6 +212,23 @@ def _task(stage: Stage, conn: Connection, state: str) -> Row:
     if "expired" in state or state in TOO_OLD or state == "term over":
         # Past the lease, past the term, past what is kept; and the holder has been silent for too long.
         stage.clock.advance(61)
+    return task
+
+
+def _limited(stage: Stage, conn: Connection, state: str) -> Row:
+    """A task that runs or is over, and another of its key that waits, or none."""
+    engine.call(conn, "queues.register_worker", {"worker_id": HOLDER, "queues": ["race"]})
+    if "limit" in state:
+        conn.execute(_LIMIT.encode())
+    engine.enqueue(conn, "race.run", concurrency_key="c")
+    task = engine.claim_one(conn, HOLDER, queues=["race"])
+    if "runs" not in state:
+        engine.end(conn, task, worker_id=HOLDER)
+    if state == "key free" or "runs" in state:
+        engine.enqueue(conn, "race.run", concurrency_key="c")
+    stage.clock.advance(15)
+    if "found" in state:
+        assert engine.answer(conn, "queues.tidy_lanes", {}) == 1
     return task
 
 

@@ -13,7 +13,7 @@ class SlotTidying:
 
 
 class LaneTidying:
-    """Lanes that nobody uses any more: every claim would look at each. They go in three steps."""
+    """Lanes that nobody uses any more: every claim would look at each. They go in two steps."""
 
     name = "lanes"
     interval = 5.0

@@ -19,7 +19,7 @@ create index lane_of_type on queues.lane (type, concurrency_key, lane_id);
 create index lanes_of_login on queues.lane (made_by, (concurrency_key is null));
 comment on table queues.lane is 'One row per queue, type, priority and concurrency key in use: what a claim looks through.';
 comment on column queues.lane.leaving is
-  'Null while tasks may be enqueued here. 0 once the lane was found idle; then the transaction id below which those that may still use it began.';
+  'Null while tasks may be enqueued here; else the transaction id below which those that may still use it began. Below 0: not known yet, found idle by that transaction.';
 comment on column queues.lane.made_by is 'The login whose task needed it first.';
 
 -- Logins that use as many lanes as one may: while a login is here, each further lane is counted, and not one in 64.

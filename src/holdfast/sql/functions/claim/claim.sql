@@ -30,7 +30,7 @@ declare
   _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _queues constant text[] := coalesce(queues, case when type_prefixes is null then array['default'] end);
-  _types constant text[] := queues.types_in_use(type_prefixes);
+  _types constant text[] := case when type_prefixes is not null then queues.types_in_use(type_prefixes) end;
   _wanted integer := max_tasks;
   _unbroken boolean;
   _limits boolean;

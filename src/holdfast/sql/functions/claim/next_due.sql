@@ -11,7 +11,7 @@ as $$
 #variable_conflict use_column
 declare
   _now constant timestamptz := queues.clock();
-  _types constant text[] := queues.types_in_use(type_prefixes);
+  _types constant text[] := case when type_prefixes is not null then queues.types_in_use(type_prefixes) end;
   _first timestamptz;
   _limited bigint[];
 begin

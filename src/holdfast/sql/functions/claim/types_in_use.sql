@@ -1,4 +1,4 @@
--- The types with one of these prefixes that have a lane: one look into an index for each. Null without prefixes.
+-- The types with one of these prefixes that have a lane: one look into an index for each.
 create or replace function queues.types_in_use(type_prefixes text[])
 returns text[]
 language plpgsql stable
@@ -11,9 +11,6 @@ declare
   _prefix text;
   _type text;
 begin
-  if type_prefixes is null then
-    return null;
-  end if;
   foreach _prefix in array type_prefixes loop
     select l.type into _type from queues.lane l where l.type >= _prefix order by l.type limit 1;
     while starts_with(_type, _prefix) loop

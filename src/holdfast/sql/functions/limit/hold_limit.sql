@@ -4,20 +4,17 @@ create or replace function queues.hold_limit(subject text, name text)
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
+set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 declare
   _lock constant integer := queues.limit_lock_of(subject, name);
 begin
-  for _try in 1..500 loop
-    perform from queues.limit_lock k where k.number = _lock for update skip locked;
-    if found then
-      return;
-    end if;
-    perform pg_sleep(0.01);
-  end loop;
+  perform from queues.limit_lock k where k.number = _lock for update;
+exception when lock_not_available then
   raise exception using errcode = 'QF503',
-    message = coalesce(queues.explain_limit_lock(_lock, queues.clock()), format('%s %s is being claimed from; try again', subject, name)),
+    message = format('the limit of %s %s cannot be changed now: %s', subject, name,
+      coalesce(queues.explain_limit_lock(_lock, queues.clock()), 'others claim under it')),
     hint = 'Try again once that transaction has ended.';
 end
 $$;
