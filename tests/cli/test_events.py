@@ -40,16 +40,20 @@ def test_a_webhook_gets_a_secret_that_is_shown_once(holdfast: Holdfast) -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
-    ["https://127.0.0.1/", "https://[::ffff:10.0.0.1]/", "http://shop.example/", "https://localhost/"],
+    ("options", "reason"),
+    [
+        (["--sink", "kafka", "--to", "x"], 'no dispatcher has a sink "kafka"'),
+        (["--to", "https://shop.example/", "--options", '{"bogus": 1}'], "options.bogus"),
+        (["--to", "env:DATABASE_URL"], "HOLDFAST_SINK_"),
+        (["--sink", "file", "--to", "bin/deploy.sh"], "orders.jsonl"),
+    ],
 )
-def test_an_internal_address_needs_permission(holdfast: Holdfast, target: str) -> None:
-    command = ["events", "subscribe", "hook", "--to", target]
-    refused = holdfast(*command)
+def test_what_no_dispatcher_can_use_is_refused(holdfast: Holdfast, options: list[str], reason: str) -> None:
+    refused = holdfast("events", "subscribe", "hook", *options)
 
     assert refused.exit_code == 2
-    assert "--allow-internal" in refused.stderr
-    assert holdfast(*command, "--allow-internal").exit_code == 0
+    assert reason in refused.stderr
+    assert answer(holdfast("events", "list", "--json")) == {"subscriptions": []}
 
 
 def test_subscriptions_are_listed_with_what_they_have_still_to_get(
@@ -85,7 +89,9 @@ def test_a_secret_is_rotated(holdfast: Holdfast, shop: str) -> None:
     second = answer(holdfast("events", "rotate", shop, "--json"))
     assert (first["secrets"], second["secrets"]) == (1, 2)
     assert first["secret"] != second["secret"]
-    assert answer(holdfast("events", "rotate", shop, "--secret", "env:S", "--keep", "0", "--json")) == {
+    assert answer(
+        holdfast("events", "rotate", shop, "--secret", "env:HOLDFAST_SINK_S", "--keep", "0", "--json")
+    ) == {
         "name": "shop",
         "secrets": 1,
         "secret": None,
@@ -181,7 +187,8 @@ class Process:
 
 @pytest.fixture
 def dispatch(db: Database, tmp_path: Path) -> Iterator[Process]:
-    process = Process("dispatch", url=db.dsn, directory=tmp_path)
+    # A lease that is shorter than twice the usual heartbeat, which a dispatcher does not have.
+    process = Process("dispatch", "--lease", "5s", "--allow", "127.0.0.1", url=db.dsn, directory=tmp_path)
     try:
         process.wait_for("dispatcher_started")
         yield process
@@ -194,11 +201,24 @@ def test_a_subscription_is_tried_out_through_a_dispatcher(
 ) -> None:
     tried = holdfast("events", "test", shop)
     assert (tried.exit_code, "was delivered" in tried.stdout) == (0, True)
-    assert json.loads((tmp_path / "shop.jsonl").read_text())["type"] == "subscription.test"
+    written = (tmp_path / ".holdfast" / "outbox" / "shop.jsonl").read_text()
+    assert json.loads(written)["type"] == "subscription.test"
 
-    holdfast("events", "subscribe", "hook", "--to", "http://127.0.0.1:1/", "--allow-internal")
+    holdfast("events", "subscribe", "hook", "--to", "http://127.0.0.1:1/")
     tried = holdfast("events", "test", "hook")
     assert (tried.exit_code, "was not delivered: ConnectError" in tried.stdout) == (1, True)
+
+    holdfast("events", "subscribe", "sick", "--to", "https://169.254.169.254/")
+    tried = holdfast("events", "test", "sick")
+    assert (tried.exit_code, "internal address 169.254.169.254" in tried.stdout) == (1, True)
+    assert "HOLDFAST_OUTBOX_ALLOW" in tried.stdout
+    listed = next(line for line in holdfast("events", "list").stdout.splitlines() if line.startswith("sick"))
+    assert " broken " in listed
+
+    holdfast("events", "pause", "sick")
+    holdfast("events", "pause", shop)
+    tried = holdfast("events", "test", shop, "--wait", "0")
+    assert f"holdfast events resume {shop}" in tried.stdout
 
     assert dispatch.end() == 0
     assert "dispatcher_stopped" in dispatch.output.read_text()

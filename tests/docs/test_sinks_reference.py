@@ -8,6 +8,7 @@ from holdfast.outbox.sinks.console import ConsoleOptions
 from holdfast.outbox.sinks.file import FileOptions
 from holdfast.outbox.sinks.http import HttpOptions
 from holdfast.outbox.sinks.nats import NatsOptions
+from support.database import Database
 from support.documents import REFERENCE, rows, sections
 
 OPTIONS: dict[str, type[Options]] = {
@@ -20,7 +21,7 @@ OPTIONS: dict[str, type[Options]] = {
 
 
 def test_every_sink_is_described() -> None:
-    assert sections(REFERENCE / "sinks.md").keys() - {"Others"} == BUILT_IN.keys() == OPTIONS.keys()
+    assert sections(REFERENCE / "sinks.md").keys() - {"Others", "What a subscription can reach"} == BUILT_IN.keys() == OPTIONS.keys()
 
 
 @pytest.mark.parametrize("sink", sorted(OPTIONS))
@@ -33,3 +34,11 @@ def test_every_option_is_described_with_its_default(sink: str) -> None:
         assert described[name] == (f"{default:g}" if isinstance(default, int | float) else default or ""), (
             name
         )
+
+
+def test_the_database_knows_the_same_sinks_and_options(db: Database) -> None:
+    """So that what a dispatcher would refuse is refused when somebody subscribes."""
+    found = db.connect().execute("select sink, options from queues.sink_options()").fetchall()
+    assert {sink: set(options) for sink, options in found} == {
+        sink: set(options.model_fields) for sink, options in OPTIONS.items()
+    }

@@ -11,6 +11,7 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from nats.js.api import StreamConfig
 
+from holdfast.outbox.guard import Guard
 from outbox.conftest import Dispatching
 from outbox.test_dispatcher import settled, until
 from support.brokers import Broker, nats_server, rabbitmq
@@ -19,12 +20,24 @@ from support.engine import Connection, value
 from support.outbox import emit, outbox_status, subscribe
 
 EVENTS = 100
+NAME = "broker.invalid"
 HALF = "select count(*) from queues.delivered"
 
 
 @pytest.fixture
 def admin(db: Database) -> Connection:
     return db.connect()
+
+
+@pytest.fixture(autouse=True)
+def named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that only the guard can resolve: whoever looks it up again, to connect, finds nothing."""
+
+    async def look_up(self: Guard, host: str, port: int) -> list[str]:
+        assert host == NAME
+        return ["127.0.0.1"]
+
+    monkeypatch.setattr(Guard, "_look_up", look_up)
 
 
 @pytest.fixture
@@ -66,7 +79,7 @@ async def test_jetstream_has_every_event_once_across_its_restart(
     await client.jetstream().add_stream(StreamConfig(name="SHOP", subjects=["shop.>"]))
     await client.close()
     options = {"subject": "shop.{type}", "mode": "binary", "stream": "SHOP"}
-    subscribe(admin, sink="nats", target=url, options=options)
+    subscribe(admin, sink="nats", target=url.replace("127.0.0.1", NAME), options=options)
 
     emitted = await _across_a_restart(admin, dispatching, jetstream, signal.SIGKILL)
 
@@ -127,8 +140,9 @@ async def test_rabbitmq_has_every_event_across_its_restart(
     exchange = await channel.declare_exchange("shop", aio_pika.ExchangeType.TOPIC, durable=True)
     await (await channel.get_queue("orders")).bind(exchange, "order.#")
     await connection.close()
-    subscribe(admin, "all", "order.*", sink="amqp", target=url, options={"exchange": "shop"})
-    subscribe(admin, "nowhere", "order.*", sink="amqp", target=url, options={"routing_key": "no-such-queue"})
+    named = {"sink": "amqp", "target": url.replace("127.0.0.1", NAME)}
+    subscribe(admin, "all", "order.*", **named, options={"exchange": "shop"})
+    subscribe(admin, "nowhere", "order.*", **named, options={"routing_key": "no-such-queue"})
 
     emitted = await _across_the_only(admin, dispatching, rabbit)
 
@@ -159,3 +173,29 @@ async def _across_the_only(admin: Connection, dispatching: Dispatching, rabbit: 
     admin.execute("delete from queues.delivery where subscription_id = 2")
     admin.execute("update queues.subscription set event_likes = '{none}' where name = 'nowhere'")
     return [first, *await _across_a_restart(admin, dispatching, rabbit, signal.SIGTERM)]
+
+
+@pytest.mark.parametrize("sink", ["nats", "amqp"])
+async def test_a_broker_at_an_internal_address_is_not_connected_to_unless_it_is_allowed(
+    admin: Connection, dispatching: Dispatching, sink: str
+) -> None:
+    connected = asyncio.Event()
+
+    async def broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.set()
+        writer.transport.abort()
+
+    server = await asyncio.start_server(broker, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    subscribe(admin, sink=sink, target=f"{sink}://{NAME}:{port}")
+    emit(admin)
+    async with dispatching(outbox_allow="192.168.0.0/16"):
+        await until(lambda: outbox_status(admin)["failures"] > 0)
+    assert "is at the internal address 127.0.0.1" in outbox_status(admin)["last_error"]
+    assert not connected.is_set()
+
+    admin.execute("select queues.resume_subscription('all')")
+    admin.execute("update queues.delivery set due_at = queues.clock()")
+    async with dispatching(outbox_allow=NAME):
+        await asyncio.wait_for(connected.wait(), 30)
+    server.close()

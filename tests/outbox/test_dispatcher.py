@@ -204,10 +204,11 @@ async def test_a_sink_that_breaks_is_not_the_end_of_the_dispatcher(
         "holdfast.outbox.dispatcher.build_sink",
         lambda sink, place: Broken() if sink == "broken" else build_sink(sink, place),
     )
+    monkeypatch.setattr("holdfast.outbox.dispatcher.known_sinks", lambda: ["broken"])
     async with receiving() as receiver:
-        subscribe(admin, "broken", sink="broken")
         to_http(admin, receiver.url)
-        async with dispatching():
+        async with dispatching(poll_interval="100ms"):
+            subscribe(admin, "broken", sink="broken")
             event_id = emit(admin)
             await receiver.wait_for(1)
             await until(lambda: deliveries(admin, event_id)["broken"] == "retrying")
@@ -220,14 +221,93 @@ async def test_a_subscription_that_cannot_be_served_is_logged_and_the_others_go_
 ) -> None:
     with capture_logs() as logs:
         async with receiving() as receiver:
-            subscribe(admin, "missing", sink="http", target="env:NO_SUCH_VARIABLE")
+            subscribe(admin, "missing", sink="http", target="env:HOLDFAST_SINK_NOWHERE")
             to_http(admin, receiver.url)
             async with dispatching():
                 emit(admin)
                 await receiver.wait_for(1)
 
     (line,) = [line for line in logs if line["event"] == "sink_unusable"]
-    assert (line["subscription"], "NO_SUCH_VARIABLE" in line["error"]) == ("missing", True)
+    assert (line["subscription"], "HOLDFAST_SINK_NOWHERE" in line["error"]) == ("missing", True)
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"sink": "http", "target": "env:HOLDFAST_SINK_NOWHERE"}, "has no HOLDFAST_SINK_NOWHERE"),
+        (
+            {
+                "sink": "http",
+                "target": "https://hook.example/",
+                "options": {"headers": {"x": "env:HOLDFAST_SINK_NO"}},
+            },
+            "has no HOLDFAST_SINK_NO",
+        ),
+        ({"sink": "http", "target": "https://hook.example/", "options": {"timeout": 3600}}, "timeout"),
+        ({"sink": "http", "target": "https://169.254.169.254/"}, "internal address 169.254.169.254"),
+        ({"sink": "nats", "target": "nats://10.0.0.1:4222"}, "internal address 10.0.0.1"),
+        ({"sink": "nats", "target": "tls://[::1]"}, "internal address ::1"),
+        ({"sink": "amqp", "target": "amqp://guest:guest@192.168.0.1/"}, "internal address 192.168.0.1"),
+        (
+            {"sink": "amqp", "target": "amqps://rabbit.example/?certfile=/etc/key.pem"},
+            "options after a question mark",
+        ),
+        (
+            {"sink": "amqp", "target": "amqps://rabbit.example/?no_verify_ssl=1"},
+            "options after a question mark",
+        ),
+    ],
+)
+async def test_why_a_subscription_cannot_be_served_is_shown_to_those_who_look(
+    admin: Connection, dispatching: Dispatching, given: dict[str, Any], reason: str
+) -> None:
+    subscribe(admin, "sick", **given)
+    subscribe(admin, "well")
+    async with dispatching():
+        await until(lambda: outbox_status(admin, "sick")["problem"])
+        assert reason in outbox_status(admin, "sick")["problem"]
+        assert outbox_status(admin, "well")["problem"] is None
+        lines = "select subject, level, message, advice from queues.health() where check_name = 'outbox'"
+        health = {row["subject"]: row for row in rows(admin, lines)}
+        assert (health["sick"]["level"], health["well"]["level"]) == ("red", "green")
+        assert reason in health["sick"]["message"]
+        assert "more dispatchers" not in health["sick"]["advice"]
+        call(admin, "queues.unsubscribe", {"name": "sick"})
+    assert [row["subject"] for row in rows(admin, lines)] == ["well"]
+
+
+async def test_a_sink_whose_package_breaks_is_not_the_end_of_the_dispatcher(
+    admin: Connection, dispatching: Dispatching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def build(sink: str, place: Any) -> Any:
+        if place.name == "sick":
+            raise ZeroDivisionError("oops")
+        return build_sink(sink, place)
+
+    monkeypatch.setattr("holdfast.outbox.dispatcher.build_sink", build)
+    subscribe(admin, "sick")
+    async with receiving() as receiver:
+        to_http(admin, receiver.url)
+        async with dispatching():
+            emit(admin)
+            await receiver.wait_for(1)
+            await until(lambda: outbox_status(admin, "sick")["problem"])
+            assert "ZeroDivisionError: oops" in outbox_status(admin, "sick")["problem"]
+
+
+async def test_a_secret_may_be_a_variable_of_the_dispatcher(
+    admin: Connection, dispatching: Dispatching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = new_secret()
+    monkeypatch.setenv("HOLDFAST_SINK_SECRET", secret)
+    async with receiving() as receiver:
+        to_http(admin, receiver.url, secrets=["env:HOLDFAST_SINK_SECRET"])
+        async with dispatching():
+            emit(admin)
+            (request,) = await receiver.wait_for(1)
+
+    Webhook(secret).verify(request.body, request.headers)
+    assert value(admin, "select secrets from queues.subscription") == ["env:HOLDFAST_SINK_SECRET"]
 
 
 async def test_a_rotated_secret_is_used_at_once(admin: Connection, dispatching: Dispatching) -> None:

@@ -21,7 +21,6 @@ from holdfast.webhook import new_secret
 from outbox.test_event import EVENT_ID, outgoing
 from support.receiver import Answer, Receiver, Request, receiving
 
-
 HERE = Allowed(["127.0.0.0/8", "localhost"])
 
 

@@ -672,6 +672,27 @@ LOCKS = [
         '*("tx",),',
         "tests/app/test_decoration.py",
     ),
+    Bug(
+        "a subscription can read any variable of the dispatcher",
+        "outbox/sink.py",
+        "if not name.startswith(VARIABLES):",
+        "if not name:",
+        "tests/outbox/test_http.py",
+    ),
+    Bug(
+        "a subscription can append to a script",
+        "outbox/sinks/file.py",
+        "if beginning and beginning",
+        "if not beginning and beginning",
+        "tests/outbox/test_file.py",
+    ),
+    Bug(
+        "whoever may read sees the tokens in headers",
+        "sql/views/outbox_status.sql",
+        "then h.value else '***' end)",
+        "then h.value else h.value end)",
+        "tests/sql/test_subscriptions.py",
+    ),
 ]
 
 BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION, *LOCKS]

@@ -1,5 +1,6 @@
 """queues.subscribe and what operators do to subscriptions."""
 
+import json
 from typing import Any
 
 import pytest
@@ -51,6 +52,22 @@ def test_one_name_does_not_stand_for_two_things(tx: Connection) -> None:
         ({"secrets": [None]}, "neither whsec_"),
         ({"secrets": [SECRET] * 6}, "at most five"),
         ({"max_attempts": 0}, "max_attempts"),
+        ({"sink": "kafka"}, 'no dispatcher has a sink "kafka"'),
+        ({"options": {"fsync": "never"}}, "options.fsync is nothing that the sink console has"),
+        ({"sink": "http"}, "target is nothing that the sink http can use"),
+        ({"sink": "nats", "target": "wss://nats.example"}, "target"),
+        ({"sink": "amqp", "target": "http://rabbit.example"}, "target"),
+        ({"sink": "file", "target": "bin/deploy.sh"}, "target"),
+        ({"sink": "file", "target": "../orders.jsonl"}, "target"),
+        ({"sink": "http", "target": "https://a.example", "options": {"timeout": "9"}}, "not a number"),
+        ({"sink": "http", "target": "https://a.example", "options": {"bogus": 1}}, "options.bogus"),
+        ({"sink": "http", "target": "env:DATABASE_URL"}, '"env:DATABASE_URL" cannot be used'),
+        (
+            {"sink": "http", "target": "https://a.example", "options": {"headers": {"x": "env:PATH"}}},
+            '"env:PATH" cannot be used',
+        ),
+        ({"options": {"anything": "env:PATH"}}, '"env:PATH" cannot be used'),
+        ({"secrets": ["env:HOLDFAST_WEB_SECRET"]}, "nor env:HOLDFAST_SINK_NAME"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(tx: Connection, arguments: dict[str, Any], part: str) -> None:
@@ -131,7 +148,7 @@ def test_what_does_not_exist_is_not_found(tx: Connection, function: str) -> None
 def test_a_new_secret_goes_first_and_some_of_the_old_stay(tx: Connection) -> None:
     subscribe(tx, secrets=[SECRET])
     rotate = "queues.rotate_secret"
-    new, newer = "whsec_" + "B" * 32, "env:SHOP_SECRET"
+    new, newer = "whsec_" + "B" * 32, "env:HOLDFAST_SINK_SHOP"
 
     assert answer(tx, rotate, {"name": "all", "secret": new}) == 2
     assert _attend(tx)[0]["secrets"] == [new, SECRET]
@@ -163,7 +180,8 @@ def test_a_test_event_goes_to_the_one_subscription_that_is_tested(tx: Connection
         ("amqp://guest:s3cret@host/vhost", "amqp://guest:***@host/vhost"),
         ("nats://:s3cret@host", "nats://:***@host"),
         ("amqp://guest:s3@cret@host", "amqp://guest:***@host"),
-        ("env:RABBIT", "env:RABBIT"),
+        ("env:HOLDFAST_SINK_RABBIT", "env:HOLDFAST_SINK_RABBIT"),
+        ("nats://s3cret-token@nats.example:4222", "nats://***@nats.example:4222"),
     ],
 )
 def test_who_looks_sees_no_password(tx: Connection, target: str, shown: str) -> None:
@@ -180,6 +198,31 @@ def test_secrets_are_told_to_dispatchers_and_to_nobody_else(db: Database) -> Non
     assert SECRET not in str(call(reader, "queues.tail_events", {}))
     assert outbox_status(reader)["secrets"] == 1
     assert SECRET not in str(outbox_status(reader))
+
+
+def test_readers_see_the_names_of_headers_and_not_their_values(db: Database) -> None:
+    headers = {"authorization": "Bearer s3cret", "x-token": "env:HOLDFAST_SINK_TOKEN"}
+    given = {"mode": "binary", "headers": headers}
+    operator = db.connect("holdfast_operator")
+    subscribe(operator, sink="http", target="https://shop.example/", options=given)
+    shown = {"mode": "binary", "headers": headers | {"authorization": "***"}}
+    for role in ("holdfast_reader", "holdfast_operator"):
+        assert outbox_status(db.connect(role))["options"] == shown
+    assert _attend(db.connect("holdfast_dispatcher"))[0]["options"] == given
+
+
+def test_a_sink_of_a_package_can_be_asked_for_once_a_dispatcher_has_it(tx: Connection) -> None:
+    attending = {"dispatcher_id": "d1", "sinks": ["console", "pigeon"]}
+    call(tx, "queues.attend_outbox", attending)
+    assert subscribe(tx, sink="pigeon", target="home", options={"colour": "grey"})
+    with refused(tx, "QF400", 'no dispatcher has a sink "kafka"'):
+        subscribe(tx, "other", sink="kafka")
+
+
+@pytest.mark.parametrize("unusable", [[], "x", 1])
+def test_what_a_dispatcher_cannot_serve_is_an_object_of_reasons(tx: Connection, unusable: Any) -> None:
+    with refused(tx, "QF400", "unusable"):
+        call(tx, "queues.attend_outbox", {"dispatcher_id": "d1", "unusable": json.dumps(unusable)})
 
 
 def test_a_dispatcher_is_seen_until_it_retires(tx: Connection, clock: Clock) -> None:
