@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.model import NextDue
+from holdfast.worker import subscription
 from holdfast.worker.claim import Claimer
 from holdfast.worker.demand import Cursor, Demand
 from holdfast.worker.job import Job
@@ -78,7 +79,11 @@ async def test_a_worker_without_subscriptions_serves_the_queues_of_its_applicati
             assert row["status"] == "succeeded"
 
 
-async def test_a_worker_of_an_application_without_tasks_serves_the_queue_default(shop: Workshop) -> None:
+async def test_a_worker_of_an_application_without_tasks_serves_the_queue_default(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Other tests of this process have imported what sends.
+    monkeypatch.setattr(subscription, "sends_messages", lambda *_: False)
     async with shop.working(worker_queues=()):
         shop.conn.execute("select queues.enqueue('default.unknown')")
         await shop.logged("no_handler_registered", type="default.unknown")
