@@ -21,7 +21,11 @@ OPTIONS: dict[str, type[Options]] = {
 
 
 def test_every_sink_is_described() -> None:
-    assert sections(REFERENCE / "sinks.md").keys() - {"Others", "What a subscription can reach"} == BUILT_IN.keys() == OPTIONS.keys()
+    assert (
+        sections(REFERENCE / "sinks.md").keys() - {"Others", "What a subscription can reach"}
+        == BUILT_IN.keys()
+        == OPTIONS.keys()
+    )
 
 
 @pytest.mark.parametrize("sink", sorted(OPTIONS))
