@@ -32,10 +32,6 @@ select set_config('role', %s, true), set_config('holdfast.acting_for', %s, true)
 log = structlog.get_logger("holdfast.http")
 
 
-class LoginLacksRole(NotAllowed):
-    """The login of the server cannot do what a request needs, whoever asks."""
-
-
 class Trouble:
     """Says that something is wrong when it begins and when it changes, and that it is over; not each time."""
 
@@ -137,7 +133,7 @@ async def _take_on(connection: psycopg.AsyncConnection[Any], role: Role, actor: 
             raise
         login = connection.info.user
         wanted = "holdfast_client" if role == "holdfast_client" else "holdfast_operator"
-        raise LoginLacksRole(
+        raise NotAllowed(
             f"the login {login} of this server may not act as {role}",
             hint=f'Run, as a superuser or as an administrator of that role: grant {wanted} to "{login}";',
             sqlstate=_NOT_ALLOWED,

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from holdfast import errors
-from holdfast.http.database import LoginLacksRole, Trouble
+from holdfast.http.database import Trouble
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -34,6 +34,7 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int], ...] = (
 )
 _CANCELED = "57014"
 _LOCKED = "55P03"
+_NOT_ALLOWED = "42501"
 _CODES = {400: "QF400", 403: "QF403", 404: "QF404", 409: "QF409", 413: "QF413", 422: "QF422", 503: "QF503"}
 _PARAMETER = re.compile(r"\{\w+\}")
 RETRY_SECONDS = 1
@@ -84,7 +85,7 @@ def problem_of(error: errors.HoldfastError) -> Problem:
     if state == _LOCKED:
         told = "another transaction holds what this request needs; nothing was written"
         return Problem(503, told, code="locked", headers=_soon())
-    if isinstance(error, LoginLacksRole):
+    if state == _NOT_ALLOWED:  # PostgreSQL's own: the server cannot do it, whoever asks
         _lacking.found(error)
         told = "the server lacks a right in the database; its log says which"
         return Problem(503, told, code="login_lacks_role", headers=_soon())
