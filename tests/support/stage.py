@@ -60,13 +60,22 @@ class Stage:
             "select relname from pg_class where relnamespace = 'queues'::regnamespace and relkind = 'r'",
         )
         self._tables = sorted({row["relname"] for row in found} - _KEPT)
+        columns = engine.rows(
+            admin,
+            """select c.relname as name, string_agg(attname, ', ' order by attnum) as columns
+               from pg_attribute a join pg_class c on c.oid = a.attrelid
+               where c.relnamespace = 'queues'::regnamespace and c.relkind = 'r' and attnum > 0
+                 and not attisdropped and attgenerated = '' group by 1""",
+        )
+        self._columns = {row["name"].removeprefix("queues."): row["columns"] for row in columns}
 
     def save(self, state: str, tasks: dict[str, Row]) -> None:
         """Keep what is in the database now under this name; `tasks` are what calls will be about."""
         copies = [f'create table "{state}".{table} as table queues.{table}' for table in self._tables]
         back = [
             f"delete from queues.{table}; "
-            f'insert into queues.{table} overriding system value select * from "{state}".{table}'
+            f"insert into queues.{table} ({self._columns[table]}) overriding system value "
+            f'select {self._columns[table]} from "{state}".{table}'
             for table in self._tables
         ]
         clock = f"update queues.test_clock set stands_at = '{self.clock.now.isoformat()}'"

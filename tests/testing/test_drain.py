@@ -74,9 +74,9 @@ async def test_schedules_fire_in_a_running_loop(holdfast: Sandbox, app: App) -> 
     @app.task("report.hourly")
     async def hourly() -> None: ...
 
-    ran = await holdfast.adrain(app, until=timedelta(hours=5, minutes=1))
-    assert [one.status for one in ran] == ["succeeded"] * len(ran)
-    assert len(ran) == 5
+    holdfast.clock.set(NOON)
+    ran = await holdfast.adrain(app, until=timedelta(hours=5))
+    assert [one.status for one in ran] == ["succeeded"] * 5
 
 
 def test_what_a_handler_enqueues_is_run_too(holdfast: Sandbox, app: App) -> None:

@@ -33,11 +33,8 @@ begin
       for update skip locked);
     continue when _held = '{}' and exists (select from queues.lease l where l.worker_id = _worker.worker_id);
     select r.recovered, r.dead into recovered, dead from queues.recover_leases(_held, _now, _worker.last_heartbeat) r;
-    -- Those whose lease ended first were put back by a sweep: read off the newest errors, because an index would cost every error.
-    select count(e.retry_at) as recovered, count(*) - count(e.retry_at) as dead into _swept
-    from (
-      select e.worker_id, e.kind, e.occurred_at, e.retry_at from queues.error e order by e.error_id desc limit 10000) e
-    where e.worker_id = _worker.worker_id and e.kind = 'lease_expired' and e.occurred_at >= _worker.last_heartbeat;
+    -- Those whose lease ended first were put back by a sweep.
+    select c.recovered, c.dead into _swept from queues.count_swept(_worker.worker_id, _worker.last_heartbeat) c;
     insert into queues.loss as l (worker_id, hostname, pid, started_at, last_heartbeat, lost_at, recovered, dead)
     values (_worker.worker_id, _worker.hostname, _worker.pid, _worker.started_at, _worker.last_heartbeat, _now,
       recovered + _swept.recovered, dead + _swept.dead)
