@@ -22,6 +22,7 @@ BODIES = {
     "POST /v1/tasks/batch": [{"type": "scopes.any"}],
     "POST /v1/tokens": {"name": "any", "scopes": ["read"]},
 }
+SEND = ("comms.send_email", 17)
 REFUSED = {401, 403}
 _HOUR = timedelta(hours=1)
 
@@ -33,7 +34,8 @@ def task_id(web: Web) -> UUID:
 
 def _ask(client: httpx.Client, endpoint: str, task_id: UUID, ticket: str | None = None) -> httpx.Response:
     method, path = endpoint.split(" ")
-    path = path.format(task_id=task_id, queue="scopes", token_id=999_999, provider="resend")
+    named = {"queue": "scopes", "token_id": 999_999, "provider": "resend"}
+    path = path.format(task_id=task_id, process=SEND[0], process_id=SEND[1], **named)
     params = {"timeout": "0"} if path.endswith("/wait") else {}
     if ticket:
         params["ticket"] = ticket
@@ -47,7 +49,8 @@ def _ask(client: httpx.Client, endpoint: str, task_id: UUID, ticket: str | None 
 @pytest.mark.parametrize("endpoint", TABLE)
 def test_an_endpoint_lets_in_whom_the_table_says(web: Web, task_id: UUID, endpoint: str, column: str) -> None:
     scopes = () if column in ("anybody", "ticket") else (column,)
-    ticket = str(issue([SECRET], task_id, _HOUR, time.time())) if column == "ticket" else None
+    subject = SEND if "/processes/" in endpoint else task_id
+    ticket = str(issue([SECRET], subject, _HOUR, time.time())) if column == "ticket" else None
     answer = _ask(web.client(*scopes), endpoint, task_id, ticket)
     if TABLE[endpoint][column]:
         assert answer.status_code not in REFUSED, answer.text

@@ -56,7 +56,7 @@ class NewTask(_Strict):
     type: Annotated[Name, Field(examples=["billing.invoice_charge.v1"], json_schema_extra=NAME_RULE)]
     payload: Annotated[Payload, Field(examples=[{"invoice": 7}])] = None
     queue: Annotated[Name, Field(examples=["billing"], json_schema_extra=NAME_RULE)] = ""
-    priority: Annotated[int, Field(ge=-999_999_999, le=999_999_999, examples=[0]), WHOLE] = 0
+    priority: Annotated[int, Field(ge=-100, le=100, examples=[0]), WHOLE] = 0
     run_at: Annotated[
         str, Field(examples=[WHEN], json_schema_extra={"format": "date-time", "pattern": TIME})
     ] = ""
