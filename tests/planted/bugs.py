@@ -138,16 +138,15 @@ CLAIMS = [
     Bug(
         "a paused queue is claimed from",
         "sql/functions/claim/claim.sql",
-        "and not exists (select from queues.paused_queue p where p.queue = l.queue)",
+        "where not exists (select from queues.paused_queue p where p.queue = l.queue)",
         "",
         "tests/sql/test_claim.py",
     ),
     Bug(
         "a slot is never free again after a crash",
         "sql/functions/claim/lock_within_limits.sql",
-        "where s.gate = g.gate and exists (select from queues.lease l where l.task_id = s.task_id "
-        "and l.token = s.token)) running",
-        "where s.gate = g.gate) running",
+        "and exists (select from queues.lease l where l.task_id = s.task_id and l.token = s.token)) running),",
+        ") running),",
         "tests/sql/test_limits.py",
     ),
     Bug(
@@ -160,8 +159,8 @@ CLAIMS = [
     Bug(
         "a door counts as kept although nobody keeps it, and nobody is woken",
         "sql/functions/worker/is_kept.sql",
-        "    return false;\n",
-        "    return true;\n",
+        "  select exists (\n    select from queues.door d\n",
+        "  select true or exists (\n    select from queues.door d\n",
         "tests/sql/test_wake.py",
     ),
     Bug(
@@ -643,6 +642,46 @@ ISOLATION = [
     ),
 ]
 
+LIMITS = [
+    Bug(
+        "a rate is charged while a claim still looks",
+        "sql/functions/claim/claim.sql",
+        "      _limited := _limited || _rank.limited;\n",
+        "      _limited := _limited || _rank.limited;\n"
+        "      perform queues.spend_rate(array(select r.ctid from queues.ready r "
+        "where r.lane_id = any (_rank.limited)), _rank.limited, _now);\n",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "a rate is charged for what is not limited by it",
+        "sql/functions/claim/spend_rate.sql",
+        "where r.ctid = any (places) and r.lane_id = any (lanes)",
+        "where r.lane_id = any (lanes)",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "the gates of two types share a name",
+        "sql/functions/claim/gates_of.sql",
+        "    select l.lane_id, 'type', l.type, l.concurrency_key, 1, null\n",
+        "    select l.lane_id, 'type', 'svc', replace(l.type || ':' || l.concurrency_key, 'svc:', ''), 1, null\n",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "what runs is forgotten when a limit is dropped",
+        "sql/functions/limit/drop_limit.sql",
+        "drop_limit.subject = 'type' and l.type = drop_limit.name),\n",
+        "drop_limit.subject = 'type' and l.type = drop_limit.name and false),\n",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "idle lanes without a key are never removed",
+        "sql/functions/limit/tidy_lanes.sql",
+        "    where idle.leaving is null\n",
+        "    where idle.leaving is null and idle.concurrency_key is not null\n",
+        "tests/sql/test_limits.py tests/sql/test_attacks.py",
+    ),
+]
+
 LOCKS = [
     Bug(
         "a heartbeat waits for a task that an application has locked",
@@ -723,4 +762,4 @@ LOCKS = [
     ),
 ]
 
-BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION, *LOCKS]
+BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION, *LIMITS, *LOCKS]

@@ -633,13 +633,13 @@ def _tidy(db: Database) -> int:
 @pytest.mark.parametrize("field", ["type", "priority", "concurrency_key", "queue"])
 def test_what_many_lanes_cost_ends_with_their_tasks(besieged: Database, field: str) -> None:
     mallory, worker = besieged.connect("holdfast_client"), besieged.connect("holdfast_worker")
-    many = {
+    many: dict[str, list[Any]] = {
         "type": [f"siege.t{n}" for n in range(150)],
         "priority": list(range(-75, 75)),
         "concurrency_key": [f"k{n}" for n in range(150)],
         "queue": [f"siege{n}" for n in range(150)],
-    }[field]
-    enqueue_many(mallory, [{"type": "siege.work", field: each} for each in many])
+    }
+    enqueue_many(mallory, [{"type": "siege.work", field: each} for each in many[field]])
     taken = claim(worker, max_tasks=1000, type_prefixes=["siege."])
     assert (len(taken), _lanes(besieged.connect())) == (150, 150)
     finish(worker, held(*taken, status="succeeded"))
@@ -667,10 +667,12 @@ def test_a_login_cannot_make_lanes_without_bound(
         else:
             enqueue(mallory, **given)
 
-    with pytest.raises(psycopg.Error) as caught:
+    def ask_on() -> None:
         for n in range(10_000):
             ask(n)
 
+    with pytest.raises(psycopg.Error) as caught:
+        ask_on()
     assert caught.value.sqlstate == "QF429"
     assert setting in str(caught.value.diag.message_hint)
     assert _lanes(admin) < 200 + 70 * 64

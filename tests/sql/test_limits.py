@@ -201,11 +201,10 @@ def test_a_limit_that_is_being_claimed_under_is_waited_for_and_the_session_named
     waiting = value(admin, "select task_id from queues.ready")
     session = f"session {slow.info.backend_pid} of login {slow.info.user}"
 
+    function = f"queues.{change}_limit"
+    limit = {"subject": "queue", "name": "mail"} | ({"max_running": 1} if change == "set" else {})
     with pytest.raises(psycopg.Error, match=session) as caught:
-        if change == "set":
-            set_limit(admin, "queue", "mail", max_running=1)
-        else:
-            answer(admin, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+        answer(admin, function, limit)
     assert caught.value.sqlstate == "QF503"
     assert session in answer(admin, "queues.explain", {"task_id": waiting})
     slow.rollback()
