@@ -145,7 +145,8 @@ CLAIMS = [
     Bug(
         "a slot is never free again after a crash",
         "sql/functions/claim/lock_within_limits.sql",
-        "and exists (select from queues.lease l where l.task_id = s.task_id and l.token = s.token)) running),",
+        "and exists (select from queues.lease l where l.task_id = s.task_id "
+        "and l.token = s.token)) running),",
         ") running),",
         "tests/sql/test_limits.py",
     ),
