@@ -664,7 +664,8 @@ LIMITS = [
         "the gates of two types share a name",
         "sql/functions/claim/gates_of.sql",
         "    select l.lane_id, 'type', l.type, l.concurrency_key, 1, null\n",
-        "    select l.lane_id, 'type', 'svc', replace(l.type || ':' || l.concurrency_key, 'svc:', ''), 1, null\n",
+        "    select l.lane_id, 'type', 'svc', replace(l.type || ':' || l.concurrency_key, 'svc:', ''), "
+        "1, null\n",
         "tests/sql/test_limits.py",
     ),
     Bug(
