@@ -19,7 +19,8 @@ select task_id, 1, now(), now(), now(), 1, 'succeeded', 'w0' from made
 WAITING = """
 with lanes as (
   insert into queues.lane (made_at, queue, type, priority, made_by)
-  select now(), q, q || '.noop', %(priority)s, 'bench' from unnest(%(queues)s::text[]) q returning lane_id, queue, type),
+  select now(), q, q || '.noop', %(priority)s, 'bench' from unnest(%(queues)s::text[]) q
+  returning lane_id, queue, type),
 made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
     enqueued_by, spec_hash, payload)

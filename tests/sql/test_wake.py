@@ -174,7 +174,7 @@ def test_a_wake_up_holds_nothing_but_the_name_of_the_queue(fleet: Fleet) -> None
 
 @pytest.fixture
 def behind(fleet: Fleet) -> Row:
-    """What a busy worker runs; another task of its key waits in another queue, which an idle worker serves."""
+    """What a busy worker runs; another task of its key waits in a queue that an idle worker serves."""
     fleet.register("idle", queues=["other"])
     fleet.register("busy", idle=False)
     enqueue(fleet.admin, concurrency_key="customer")
