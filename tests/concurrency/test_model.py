@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     initialize,
     invariant,
     multiple,
+    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -30,7 +31,7 @@ from support.clock import NOON, Clock
 from support.database import Database
 from support.engine import Connection, Row
 from support.invariant import assert_invariant
-from support.twin import PICTURES, Refused, Spec, Ticket, Twin, by_id, past
+from support.twin import PICTURES, Lane, Refused, Spec, Ticket, Twin, by_id, past
 
 EXAMPLES = int(os.environ.get("HOLDFAST_MODEL_EXAMPLES", "100"))
 STEPS = 40
@@ -53,7 +54,21 @@ asked = st.fixed_dictionaries(
         "idempotency_key": st.sampled_from([None, None, "k1", "k2"]),
         "max_attempts": st.integers(1, 3),
         "lease": leases,
+        "concurrency_key": st.sampled_from([None, None, None, "c1", "c2"]),
     }
+)
+at_once = asked.map(lambda given: {**given, "run_at": None, "idempotency_key": None})
+subjects = st.sampled_from(
+    [("queue", "billing"), ("queue", "default"), ("type", "billing.charge"), ("type", "mail:send")]
+)
+limits = st.sampled_from(
+    [
+        {"max_running": 1},
+        {"max_running": 3, "per_key": 2},
+        {"per_key": 1},
+        {"rate": 2, "per": timedelta(minutes=1)},
+        {"max_running": 2, "per_key": 2, "rate": 3, "per": timedelta(hours=1)},
+    ]
 )
 
 
@@ -84,14 +99,15 @@ class Histories(RuleBasedStateMachine):
     tasks = Bundle("tasks")
     tickets = Bundle("tickets")
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(target=tasks, given=st.lists(at_once, min_size=3, max_size=8))
+    def begin(self, given: list[Row]) -> MultipleResults[UUID]:
         tables = ", ".join(f"queues.{table}" for table in engine.TABLES)
         self.sessions.admin.execute(f"truncate {tables}".encode())
         self.clock = Clock(self.sessions.admin)
         self.twin = Twin(NOON)
         self.cursors: dict[str, dict[str, Any]] = {name: {} for name in WORKERS}
-        self.lanes: dict[tuple[str, str, int], int] = {}
+        self.lanes: dict[Lane, int] = {}
+        return self.enqueue_many(given)
 
     # Enqueue
 
@@ -153,7 +169,10 @@ class Histories(RuleBasedStateMachine):
         cursor = self.cursors[worker_id] if with_cursor else {}
         due = self.twin.due(queues, type_prefixes)
         seen = [task for task in due if past(task, cursor, self.lanes)]
-        expected = (seen if len(seen) >= max_tasks else due)[:max_tasks]
+        expected = self.twin.picked(due, seen, max_tasks)
+        if len(expected) < max_tasks:
+            expected = self.twin.picked(due, due, max_tasks)
+        self.twin.charge(expected)
 
         wanted = {"max_tasks": max_tasks, "queues": queues, "type_prefixes": type_prefixes, "lease": lease}
         session = self.sessions.workers[worker_id]
@@ -177,6 +196,7 @@ class Histories(RuleBasedStateMachine):
         wanted = {"max_tasks": 100, "queues": None, "type_prefixes": [""], "lease": None}
         return self.claim(worker_id=worker_id, **wanted, with_cursor=False)
 
+    @precondition(lambda self: self.twin.expired())
     @rule(max_tasks=st.sampled_from([1, 1000]))
     def sweep(self, max_tasks: int) -> None:
         expired = self.twin.expired()
@@ -191,6 +211,13 @@ class Histories(RuleBasedStateMachine):
             self.twin.sweep(task)
         dead = sum(task.place == "outcome" for task in swept)
         assert (answered["recovered"], answered["dead"]) == (len(swept) - dead, dead)
+
+    @rule()
+    def tidy(self) -> None:
+        for function in ("tidy_slots", "tidy_lanes", "tidy_lanes"):
+            engine.answer(self.sessions.workers["w1"], f"queues.{function}", {})
+        live = {row["lane_id"] for row in engine.rows(self.sessions.admin, "select lane_id from queues.lane")}
+        self.lanes = {lane: lane_id for lane, lane_id in self.lanes.items() if lane_id in live}
 
     # What workers report; most tickets are stale, and some are shown by somebody else
 
@@ -278,6 +305,19 @@ class Histories(RuleBasedStateMachine):
         answered = engine.answer(self.sessions.operator, "queues.resume", {"queue": queue})
         assert answered == self.twin.resume(queue)
 
+    @rule(subject=subjects, given=limits)
+    def set_limit(self, subject: tuple[str, str], given: dict[str, Any]) -> None:
+        kind, name = subject
+        engine.call(self.sessions.operator, "queues.set_limit", {"subject": kind, "name": name, **given})
+        self.twin.set_limit(kind, name, given)
+
+    @rule(subject=subjects)
+    def drop_limit(self, subject: tuple[str, str]) -> None:
+        kind, name = subject
+        given = {"subject": kind, "name": name}
+        answered = engine.answer(self.sessions.operator, "queues.drop_limit", given)
+        assert answered == (self.twin.limits.pop(subject, None) is not None)
+
     @rule(seconds=st.sampled_from([0.000001, 1, 5, 30.000001, 61, 3600]))
     def advance(self, seconds: float) -> None:
         self.twin.now = self.clock.advance(seconds)
@@ -288,6 +328,13 @@ class Histories(RuleBasedStateMachine):
     def every_task_stands_where_the_twin_says(self) -> None:
         found = engine.rows(self.sessions.admin, PICTURES)
         assert {row.pop("task_id"): row for row in found} == self.twin.pictures()
+
+    @invariant()
+    def limits_are_used_as_the_twin_says(self) -> None:
+        found = engine.rows(self.sessions.admin, "select * from queues.limit_status")
+        assert {
+            (row["subject"], row["name"]): (row["running"], row["may_start"]) for row in found
+        } == self.twin.limit_status()
 
     @invariant()
     def nothing_is_broken(self) -> None:

@@ -139,16 +139,95 @@ CLAIMS = [
         "a paused queue is claimed from",
         "sql/functions/claim/claim.sql",
         "where not exists (select from queues.paused_queue p where p.queue = l.queue)",
-        "",
+        "where true",
         "tests/sql/test_claim.py",
     ),
     Bug(
         "a slot is never free again after a crash",
         "sql/functions/claim/lock_within_limits.sql",
-        "and exists (select from queues.lease l where l.task_id = s.task_id "
-        "and l.token = s.token)) running),",
-        ") running),",
+        "\n            and exists (select from queues.lease l where l.task_id = s.task_id "
+        "and l.token = s.token)) running",
+        ") running",
         "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "a rate is charged for tasks that are looked at and not claimed",
+        "sql/functions/claim/lock_within_limits.sql",
+        "  end loop;\n  return _picked;",
+        "  end loop;\n  perform queues.spend_rate(_picked, lanes, due);\n  return _picked;",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "a rate is charged twice where a claim looks again without its cursor",
+        "sql/functions/claim/claim.sql",
+        "  if _wanted > 0 and after is not null then\n",
+        "  if _wanted > 0 and after is not null then\n"
+        "    perform queues.spend_rate(_picked, _limited, _now);\n",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "what a claim takes at a higher priority does not count at a lower one",
+        "sql/functions/claim/lock_within_limits.sql",
+        "g.may_start) - earlier.count as free",
+        "g.may_start) as free",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "two gates collide whose types and keys read alike",
+        "sql/functions/claim/gates_of.sql",
+        "    select l.lane_id, 'type', l.type, l.concurrency_key, 1, null\n",
+        "    select l.lane_id, 'type', '', l.type || ':' || l.concurrency_key, 1, null\n",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "what runs does not count any more when a limit is dropped",
+        "sql/functions/limit/drop_limit.sql",
+        "  perform queues.enter_running(array(",
+        "  perform (array(",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "tasks without a key never run where only keys are limited",
+        "sql/functions/claim/claim.sql",
+        "\n          and (t.max_running is not null or t.rate is not null)",
+        "",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "idle lanes are never removed",
+        "sql/functions/limit/tidy_lanes.sql",
+        "  update queues.lane l set leaving = -_transaction_id\n  where",
+        "  update queues.lane l set leaving = -_transaction_id\n  where false and",
+        "tests/sql/test_limits.py tests/sql/test_attacks.py",
+    ),
+    Bug(
+        "a lane goes while somebody may still put a task there",
+        "sql/functions/limit/tidy_lanes.sql",
+        "l.leaving > 0 and (_oldest is null or l.leaving <= _oldest)",
+        "l.leaving > 0",
+        "tests/sql/test_limits.py tests/concurrency/test_interleavings.py"
+        "::test_a_lane_never_goes_while_somebody_may_put_a_task_there",
+    ),
+    Bug(
+        "a lane is used after it was found idle",
+        "sql/functions/task/find_lane.sql",
+        "and l.concurrency_key = find_lane.concurrency_key and l.leaving is null",
+        "and l.concurrency_key = find_lane.concurrency_key",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "a login makes lanes without bound",
+        "sql/functions/limit/check_lanes.sql",
+        "  raise exception using errcode = 'QF429',",
+        "  raise notice using errcode = 'QF429',",
+        "tests/sql/test_attacks.py",
+    ),
+    Bug(
+        "nobody is woken when a slot is free",
+        "sql/functions/waiting/tell_waiters.sql",
+        "  if _limited then",
+        "  if false then",
+        "tests/sql/test_wake.py",
     ),
     Bug(
         "a worker that waits is not marked as idle, and nobody wakes it",
@@ -160,8 +239,8 @@ CLAIMS = [
     Bug(
         "a door counts as kept although nobody keeps it, and nobody is woken",
         "sql/functions/worker/is_kept.sql",
-        "  select exists (\n    select from queues.door d\n",
-        "  select true or exists (\n    select from queues.door d\n",
+        "select exists (",
+        "select not exists (",
         "tests/sql/test_wake.py",
     ),
     Bug(
@@ -643,47 +722,6 @@ ISOLATION = [
     ),
 ]
 
-LIMITS = [
-    Bug(
-        "a rate is charged while a claim still looks",
-        "sql/functions/claim/claim.sql",
-        "      _limited := _limited || _rank.limited;\n",
-        "      _limited := _limited || _rank.limited;\n"
-        "      perform queues.spend_rate(array(select r.ctid from queues.ready r "
-        "where r.lane_id = any (_rank.limited)), _rank.limited, _now);\n",
-        "tests/sql/test_limits.py",
-    ),
-    Bug(
-        "a rate is charged for what is not limited by it",
-        "sql/functions/claim/spend_rate.sql",
-        "where r.ctid = any (places) and r.lane_id = any (lanes)",
-        "where r.lane_id = any (lanes)",
-        "tests/sql/test_limits.py",
-    ),
-    Bug(
-        "the gates of two types share a name",
-        "sql/functions/claim/gates_of.sql",
-        "    select l.lane_id, 'type', l.type, l.concurrency_key, 1, null\n",
-        "    select l.lane_id, 'type', 'svc', replace(l.type || ':' || l.concurrency_key, 'svc:', ''), "
-        "1, null\n",
-        "tests/sql/test_limits.py",
-    ),
-    Bug(
-        "what runs is forgotten when a limit is dropped",
-        "sql/functions/limit/drop_limit.sql",
-        "drop_limit.subject = 'type' and l.type = drop_limit.name),\n",
-        "drop_limit.subject = 'type' and l.type = drop_limit.name and false),\n",
-        "tests/sql/test_limits.py",
-    ),
-    Bug(
-        "idle lanes without a key are never removed",
-        "sql/functions/limit/tidy_lanes.sql",
-        "    where idle.leaving is null\n",
-        "    where idle.leaving is null and idle.concurrency_key is not null\n",
-        "tests/sql/test_limits.py tests/sql/test_attacks.py",
-    ),
-]
-
 LOCKS = [
     Bug(
         "a heartbeat waits for a task that an application has locked",
@@ -764,4 +802,4 @@ LOCKS = [
     ),
 ]
 
-BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION, *LIMITS, *LOCKS]
+BUGS = [*TOKENS, *LEASES, *CLAIMS, *TASKS, *RIGHTS, *PROCESSES, *FLEET, *ISOLATION, *LOCKS]

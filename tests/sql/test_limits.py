@@ -168,7 +168,8 @@ def test_what_runs_of_a_key_counts_when_the_limit_of_its_queue_changes(tx: Conne
 
 def test_a_claim_that_is_under_way_when_a_limit_is_set_counts(db: Database) -> None:
     late, admin = db.connect(autocommit=False), db.connect()
-    fill(admin, 4)
+    fill(admin, 2, "mail.other")
+    fill(admin, 2)
     assert len(take(late, 2)) == 2
     set_limit(admin, "queue", "mail", max_running=3)
     late.commit()
@@ -614,6 +615,28 @@ def test_idle_lanes_of_every_kind_are_removed_and_others_stay(db: Database) -> N
     assert tidy(conn) == 0
 
 
+def test_what_has_no_lane_any_more_is_still_listed_and_found(db: Database) -> None:
+    conn = db.connect()
+    clock = Clock(conn)
+    task_id = enqueue(conn, "mail.keyed", idempotency_key="order-7")
+    end(conn, take(conn)[0])
+    call(conn, "queues.register_worker", {"worker_id": "w1", "queues": ["mail"], "timeout": "1 day"})
+    set_limit(conn, "queue", "limited", max_running=1)
+    answer(conn, "queues.pause", {"queue": "paused"})
+    clock.advance(61)
+    assert tidy(conn) == 1
+
+    for function, arguments in (
+        ("list_tasks", {"type_prefix": "mail."}),
+        ("list_tasks", {"type_prefix": "mail.keyed", "status": "succeeded"}),
+        ("search_tasks", {"words": "mail."}),
+        ("search_tasks", {"words": "order-7"}),
+    ):
+        assert [row["task_id"] for row in call(conn, f"queues.{function}", arguments)] == [task_id]
+    shown = rows(conn, "select queue, live_workers from queues.queue_status order by queue")
+    assert [tuple(row.values()) for row in shown] == [("limited", 0), ("mail", 1), ("paused", 0)]
+
+
 def test_a_clock_that_was_set_back_does_not_keep_lanes(db: Database) -> None:
     conn = db.connect()
     clock = Clock(conn)
@@ -770,3 +793,13 @@ def test_there_is_no_end_to_the_numbers_of_lanes(tx: Connection) -> None:
     assert task["lane_id"] >= 9 * 10**18
     assert take(tx, after=cursor) == []
     assert end(tx, task) == "accepted"
+
+
+def test_a_limit_of_keys_leaves_tasks_without_one_alone(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", per_key=1)
+    fill(tx, 3)
+    fill(tx, 2, concurrency_key="customer")
+    (row,) = call(tx, "queues.next_due", {"queues": MAIL})
+    assert row["due"] <= timedelta(0)
+    assert row["held"] is False
+    assert len(take(tx)) == 4

@@ -93,8 +93,8 @@ ON_WORKERS = [
 _ASK = "select queues.enqueue('race.run', concurrency_key => 'c')"
 _MANY = """select e.created from queues.enqueue_many('[{{"type": "race.run", "concurrency_key": "c"}}]') e"""
 _LIMIT = "select queues.set_limit('queue', 'race', max_running => 1, per_key => 1, rate => 2, per => '1 day')"
-# Where a limit binds: two tasks of one key, of which one runs, or none. What a claim takes is not the same each
-# time, so it says how many and not which.
+# Where a limit binds: two tasks of one key, of which one runs, or none. A claim says how many it took and not
+# which, because a task that was made since has another id each time.
 WITH_LIMITS = [
     Call(
         "claim within limits",

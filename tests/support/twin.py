@@ -8,6 +8,9 @@ from uuid import UUID
 
 from support.engine import Row
 
+Lane = tuple[str, str, int, str | None]
+"""A queue, a type, a priority and a concurrency key."""
+
 DEFAULT_LEASE = timedelta(seconds=30)
 RETRIABLE = {"failed", "dead_letter", "cancelled"}
 
@@ -28,6 +31,7 @@ class Spec:
     idempotency_key: str | None = None
     max_attempts: int = 3
     lease: timedelta | None = None
+    concurrency_key: str | None = None
 
     @property
     def routed_to(self) -> str:
@@ -43,6 +47,7 @@ class Spec:
             "run_at": self.run_at,
             "idempotency_key": self.idempotency_key,
             "lease": self.lease,
+            "concurrency_key": self.concurrency_key,
         }
         return {
             "type": self.type,
@@ -88,8 +93,8 @@ class Task:
         return -self.spec.priority, self.run_at, self.task_id
 
     @property
-    def lane(self) -> tuple[str, str, int]:
-        return self.spec.routed_to, self.spec.type, self.spec.priority
+    def lane(self) -> Lane:
+        return self.spec.routed_to, self.spec.type, self.spec.priority, self.spec.concurrency_key
 
     def is_held_by(self, ticket: Ticket) -> bool:
         return self.lease is not None and self.lease.ticket == ticket
@@ -119,6 +124,37 @@ class Task:
         }
 
 
+@dataclass
+class Limit:
+    """Of a queue or a type. A rate is a bucket that fills evenly."""
+
+    max_running: int | None
+    per_key: int | None
+    rate: int | None
+    per: timedelta | None
+    tokens: float
+    counted_at: datetime
+
+    def tokens_at(self, now: datetime) -> float:
+        assert self.rate is not None
+        assert self.per is not None
+        elapsed = max(0.0, (now - self.counted_at).total_seconds())
+        return min(float(self.rate), self.tokens + elapsed * self.rate / self.per.total_seconds())
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What is counted together: tasks of a queue or a type, or those of one key among them."""
+
+    subject: str
+    name: str
+    key: str | None = None
+
+    def counts(self, spec: Spec) -> bool:
+        name = spec.routed_to if self.subject == "queue" else spec.type
+        return name == self.name and (self.key is None or spec.concurrency_key == self.key)
+
+
 PICTURES = """
     select t.task_id, concat_ws(' and ',
         case when r.task_id is not null then 'ready' end, case when l.task_id is not null then 'lease' end,
@@ -141,6 +177,7 @@ class Twin:
     tasks: dict[UUID, Task] = field(default_factory=dict)
     keys: dict[tuple[str, str], UUID] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)
+    limits: dict[tuple[str, str], Limit] = field(default_factory=dict)
     last_token: int = 0
     heard: set[tuple[UUID, int]] = field(default_factory=set)
     released: set[tuple[UUID, int]] = field(default_factory=set)
@@ -188,6 +225,87 @@ class Twin:
             and (task.spec.routed_to in (queues or []) or task.spec.type.startswith(tuple(prefixes or [])))
         ]
         return sorted(found, key=lambda task: task.order)
+
+    def picked(self, due: Sequence[Task], seen: Sequence[Task], max_tasks: int) -> list[Task]:
+        """What a claim takes of what is due. Of what has no limit it sees that which is past its cursor."""
+        taken: list[Task] = []
+        for priority in sorted({task.spec.priority for task in due}, reverse=True):
+            wanted = max_tasks - len(taken)
+            free = [task for task in seen if task.spec.priority == priority and not self.gates(task.spec)]
+            limited = [task for task in due if task.spec.priority == priority and self.gates(task.spec)]
+            within = self._within_limits(limited, taken)[:wanted]
+            taken += sorted([*free[:wanted], *within], key=lambda task: task.order)[:wanted]
+        return taken
+
+    def gates(self, spec: Spec) -> dict[Gate, tuple[int | None, float | None]]:
+        """How many may run behind each gate at once, and how many may start now."""
+        found: dict[Gate, tuple[int | None, float | None]] = {}
+        per_key = False
+        for subject, name in (("queue", spec.routed_to), ("type", spec.type)):
+            if limit := self.limits.get((subject, name)):
+                tokens = limit.tokens_at(self.now) // 1 if limit.rate is not None else None
+                if limit.max_running is not None or limit.rate is not None:
+                    found[Gate(subject, name)] = limit.max_running, tokens
+                if limit.per_key is not None and spec.concurrency_key:
+                    found[Gate(subject, name, spec.concurrency_key)] = limit.per_key, None
+                per_key = per_key or limit.per_key is not None
+        if spec.concurrency_key and not per_key:
+            found[Gate("type", spec.type, spec.concurrency_key)] = 1, None
+        return found
+
+    def running(self, gate: Gate) -> int:
+        return sum(task.lease is not None and gate.counts(task.spec) for task in self.tasks.values())
+
+    def _within_limits(self, limited: Sequence[Task], before: Sequence[Task]) -> list[Task]:
+        """Those whose key runs less come first; what the claim took before counts."""
+        room: dict[Gate, float] = {}
+        order = []
+        places: dict[Lane, int] = {}
+        for task in limited:
+            shares = [0]
+            for gate, (most, tokens) in self.gates(task.spec).items():
+                running = self.running(gate)
+                bounds = [most - running if most is not None else None, tokens]
+                taken = sum(gate.counts(other.spec) for other in before)
+                room[gate] = (
+                    min([bound for bound in bounds if bound is not None], default=float("inf")) - taken
+                )
+                shares += [running] if gate.key else []
+            places[task.lane] = places.get(task.lane, 0) + 1
+            rank = max(shares) + places[task.lane] if task.spec.concurrency_key else 1
+            order.append((rank, task.run_at, task.task_id, task))
+        found = []
+        for *_, task in sorted(order, key=lambda each: each[:3]):
+            gates = self.gates(task.spec)
+            if all(room[gate] > 0 for gate in gates):
+                found.append(task)
+                for gate in gates:
+                    room[gate] -= 1
+        return found
+
+    def charge(self, tasks: Sequence[Task]) -> None:
+        """Take what starts off the rates that it starts under."""
+        for (subject, name), limit in self.limits.items():
+            started = sum(Gate(subject, name).counts(task.spec) for task in tasks)
+            if limit.rate is not None and started:
+                limit.tokens, limit.counted_at = limit.tokens_at(self.now) - started, self.now
+
+    def set_limit(self, subject: str, name: str, given: dict[str, Any]) -> None:
+        former, rate = self.limits.get((subject, name)), given.get("rate")
+        tokens = float(rate or 0)
+        if rate is not None and former and former.rate is not None:
+            tokens = min(tokens, former.tokens_at(self.now))
+        bounds = given.get("max_running"), given.get("per_key"), rate, given.get("per")
+        self.limits[subject, name] = Limit(*bounds, tokens=tokens, counted_at=self.now)
+
+    def limit_status(self) -> dict[tuple[str, str], tuple[int, int | None]]:
+        return {
+            (subject, name): (
+                self.running(Gate(subject, name)),
+                None if limit.rate is None else int(limit.tokens_at(self.now) // 1),
+            )
+            for (subject, name), limit in self.limits.items()
+        }
 
     def claim(self, task: Task, token: int, worker_id: str, lease: timedelta | None) -> Lease:
         length = task.spec.lease or lease or DEFAULT_LEASE
@@ -311,7 +429,7 @@ def by_id(tasks: Iterable[Task]) -> list[UUID]:
     return [task.task_id for task in tasks]
 
 
-def past(task: Task, cursor: dict[str, Any], lanes: dict[tuple[str, str, int], int]) -> bool:
+def past(task: Task, cursor: dict[str, Any], lanes: dict[Lane, int]) -> bool:
     """Whether a claim that starts from this cursor sees the task."""
     place = cursor.get(str(lanes.get(task.lane)))
     return place is None or (task.run_at, task.task_id) > (place["run_at"], place["task_id"])

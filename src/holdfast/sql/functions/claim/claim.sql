@@ -53,7 +53,8 @@ begin
     cross join lateral (
       select l.concurrency_key is not null or _limits and exists (
         select from queues.task_limit t
-        where t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type) as apply) limits
+        where (t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type)
+          and (t.max_running is not null or t.rate is not null)) as apply) limits
     where not exists (select from queues.paused_queue p where p.queue = l.queue)
     group by l.priority order by l.priority desc
   loop

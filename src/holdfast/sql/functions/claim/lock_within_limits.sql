@@ -26,7 +26,10 @@ begin
   _held := queues.hold_limits(array(select distinct g.lock from queues.gates_of(_lanes, due) g));
   -- A claim that was under way when a limit was set has not entered what it took.
   if exists (select from queues.task_limit t where t.set_at > due - interval '10 seconds') then
-    perform queues.enter_running(_lanes, due);
+    perform queues.enter_running(array(
+      select l.lane_id from queues.lane l
+      join queues.task_limit t on t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type
+      where t.set_at > due - interval '10 seconds'), due);
   end if;
   if before <> '{}' then
     select jsonb_object_agg(jsonb_build_array(b.subject, b.name, b.concurrency_key)::text, b.count) into _before from (

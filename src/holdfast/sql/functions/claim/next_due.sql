@@ -24,7 +24,8 @@ begin
   cross join lateral (
     select l.concurrency_key is not null or exists (
       select from queues.task_limit t
-      where t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type) as apply) limits
+      where (t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type)
+          and (t.max_running is not null or t.rate is not null)) as apply) limits
   where not exists (select from queues.paused_queue p where p.queue = l.queue);
   due := _first - _now;
   held := false;
