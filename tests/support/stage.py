@@ -36,7 +36,8 @@ _PICTURE = """
       'act', (select jsonb_agg(jsonb_build_array(a.task_id, a.queue, a.act, a.attempt, a.reason))
         from queues.act a),
       'limit', (select jsonb_agg(
-        jsonb_build_array(t.subject, t.name, t.max_running, t.per_key, t.rate, t.tokens)) from queues.task_limit t),
+        jsonb_build_array(t.subject, t.name, t.max_running, t.per_key, t.rate, t.tokens))
+        from queues.task_limit t),
       'paused', (select jsonb_agg(p.queue) from queues.paused_queue p),
       'worker', (select jsonb_agg(jsonb_build_array(w.worker_id, w.hostname, w.in_flight, w.idle))
         from queues.worker w),
