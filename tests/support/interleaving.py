@@ -241,9 +241,12 @@ class Theatre:
         return through
 
     def _is_blocked(self, session: Session) -> bool:
+        """Who changes a limit tries again and again, so that it can say in the end who was in the way."""
         others = [other.pid for other in self._sessions.values()]
-        asked = "select pg_catalog.pg_isolation_test_session_is_blocked(%s, %s::integer[])"
-        found = self.stage.admin.execute(asked, [session.pid, others]).fetchone()
+        asked = """select pg_catalog.pg_isolation_test_session_is_blocked(%s, %s::integer[]) or exists (
+                     select from pg_stat_activity where pid = %s and wait_event = 'PgSleep'
+                       and query ~ '(set|drop)_limit')"""
+        found = self.stage.admin.execute(asked, [session.pid, others, session.pid]).fetchone()
         return bool(found and found[0])
 
 
