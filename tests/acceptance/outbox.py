@@ -115,6 +115,7 @@ class Dispatchers:
     def __init__(self, url: str, directory: Path, lease: float) -> None:
         self._directory = directory
         self._environment = os.environ | {
+            "HOLDFAST_OUTBOX_ALLOW": "127.0.0.1",
             "DATABASE_URL": url,
             "HOLDFAST_LEASE": str(lease),
             "HOLDFAST_HEARTBEAT": str(lease / 4),
