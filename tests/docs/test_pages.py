@@ -145,3 +145,12 @@ def test_no_file_speaks_of_how_the_work_is_organised() -> None:
             if foreign.search(line)
         ]
     assert found == []
+
+
+def test_the_glossary_is_one_sorted_table() -> None:
+    lines = (ROOT / "docs/glossary.md").read_text().splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("|"))
+    table = lines[first:]
+    assert table[:2] == ["| word | meaning |", "|---|---|"]
+    words = [line.split("|")[1].strip().lower().replace("_", " ") for line in table[2:]]
+    assert words == sorted(set(words))
