@@ -18,7 +18,7 @@ select task_id, 1, now(), now(), now(), 1, 'succeeded', 'w0' from made
 """
 WAITING = """
 with lanes as (
-  insert into queues.lane (made_at, queue, type, priority, made_by)
+  insert into queues.lane (made_at, queue, type, priority, namespace)
   select now(), q, q || '.noop', %(priority)s, 'bench' from unnest(%(queues)s::text[]) q
   returning lane_id, queue, type),
 made as (
@@ -40,7 +40,7 @@ from generate_series(1, %s) n
 """
 MADE_READY = """
 insert into queues.ready (task_id, run_at, lane_id, attempt)
-select t.task_id, t.run_at, queues.lane_for('bench', 'bench.noop', 0, null), 0 from queues.task t
+select t.task_id, t.run_at, queues.lane_for('bench', 'bench.noop', 0, null, 'bench'), 0 from queues.task t
 where not exists (select from queues.ready r where r.task_id = t.task_id)
   and not exists (select from queues.outcome o where o.task_id = t.task_id)
 """

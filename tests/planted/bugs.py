@@ -175,8 +175,8 @@ CLAIMS = [
     Bug(
         "two gates collide whose types and keys read alike",
         "sql/functions/claim/gates_of.sql",
-        "    select l.lane_id, 'type', l.type, l.concurrency_key, 1, null\n",
-        "    select l.lane_id, 'type', '', l.type || ':' || l.concurrency_key, 1, null\n",
+        "    select l.lane_id, 'type', l.type, l.namespace, l.concurrency_key, 1, null\n",
+        "    select l.lane_id, 'type', '', l.namespace, l.type || ':' || l.concurrency_key, 1, null\n",
         "tests/sql/test_limits.py",
     ),
     Bug(
@@ -211,8 +211,8 @@ CLAIMS = [
     Bug(
         "a lane is used after it was found idle",
         "sql/functions/task/find_lane.sql",
-        "and l.concurrency_key = find_lane.concurrency_key and l.leaving is null",
-        "and l.concurrency_key = find_lane.concurrency_key",
+        "and l.namespace = find_lane.namespace and l.leaving is null",
+        "and l.namespace = find_lane.namespace",
         "tests/sql/test_limits.py",
     ),
     Bug(

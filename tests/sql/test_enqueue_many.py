@@ -312,7 +312,7 @@ def test_a_batch_that_is_rolled_back_leaves_nothing(db: Database) -> None:
 
 def test_a_lane_is_looked_up_once_for_a_batch_and_not_for_each_task(tx: Connection) -> None:
     tx.execute("set local track_functions = 'all'")
-    find_lane = "'queues.find_lane(text, text, integer, text)'::regprocedure"
+    find_lane = "'queues.find_lane(text, text, integer, text, text)'::regprocedure"
 
     enqueue_many(tx, [{"type": "mail.send"}] * 100)
 

@@ -318,6 +318,22 @@ def test_a_key_counts_per_type_over_all_queues_and_priorities(tx: Connection) ->
     assert sorted(task["type"] for task in taken) == ["mail.bounce", "mail.send"]
 
 
+@pytest.mark.parametrize("limited", [False, True])
+def test_a_key_belongs_to_a_namespace(db: Database, limited: bool) -> None:
+    """Two applications that use the same type and the same key do not keep each other waiting."""
+    one, other, worker = db.connect("holdfast_client"), db.connect("holdfast_process"), db.connect()
+    if limited:
+        set_limit(worker, "queue", "mail", per_key=1)
+    for client in (one, other):
+        fill(client, 2, concurrency_key="customer-7")
+    taken = take(worker)
+    assert len(taken) == 2
+    assert take(worker) == []
+    end(worker, taken[0])
+    assert len(take(worker)) == 1
+    assert_invariant(worker)
+
+
 def test_a_type_and_a_key_that_read_alike_are_not_confused(tx: Connection) -> None:
     enqueue(tx, "svc:nextjs", concurrency_key="7")
     enqueue(tx, "svc", concurrency_key="nextjs:7")

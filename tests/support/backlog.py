@@ -85,7 +85,7 @@ def _load_other_queues(conn: Connection, size: int) -> None:
         return
     _run(
         conn,
-        f"""insert into queues.lane (made_at, queue, type, priority, made_by)
+        f"""insert into queues.lane (made_at, queue, type, priority, namespace)
            select {_NOW}, 'other' || q, 'other' || q || '.' || t, p, 'somebody'
            from generate_series(1, 100) q, generate_series(1, 2) t, generate_series(0, 1) p""",
         _TASK.format(

@@ -25,7 +25,8 @@ _BROKEN = {
         join queues.task t on t.task_id = s.task_id
         left join queues.lane l on l.lane_id = s.lane_id
         where (l.queue, l.type, l.priority, l.concurrency_key)
-          is distinct from (t.queue, t.type, t.priority, t.concurrency_key)""",
+          is distinct from (t.queue, t.type, t.priority, t.concurrency_key)
+          or t.concurrency_key is not null and l.namespace <> t.namespace""",
     "attempts are counted within their limit": """
         select t.task_id from queues.task t
         left join queues.ready r on r.task_id = t.task_id

@@ -10,25 +10,26 @@ create table queues.lane (
   queue text collate "C" not null,
   type text collate "C" not null,
   concurrency_key text collate "C",
-  made_by text collate "C" not null
+  namespace text collate "C" not null
 ) with (
   fillfactor = 70,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 create index lane_of_task on queues.lane (queue, type, priority, concurrency_key, lane_id);
 create index lane_of_type on queues.lane (type, concurrency_key, lane_id);
-create index lanes_of_login on queues.lane (made_by, (concurrency_key is null));
+create index lanes_of_namespace on queues.lane (namespace, (concurrency_key is null));
 comment on table queues.lane is 'One row per queue, type, priority and concurrency key in use: what a claim looks through.';
 comment on column queues.lane.leaving is
   'Null while tasks may be enqueued here; else the transaction id below which those that may still use it began. Below 0: not known yet, found idle by that transaction.';
-comment on column queues.lane.made_by is 'The login whose task needed it first.';
+comment on column queues.lane.namespace is
+  'Whose tasks it has, if they have a concurrency key, which belongs to a namespace; else whose task needed it first.';
 
--- Logins that use as many lanes as one may: while a login is here, each further lane is counted, and not one in 64.
+-- Namespaces that use as many lanes as one may: while a namespace is here, each further lane is counted, and not one in 64.
 create table queues.lane_hoarder (
-  login text collate "C" not null,
+  namespace text collate "C" not null,
   keyed boolean not null,
   noticed_at timestamptz not null
 );
-comment on table queues.lane_hoarder is 'Logins that use as many lanes as one login may, with or without concurrency keys.';
+comment on table queues.lane_hoarder is 'Namespaces that use as many lanes as one may, with or without concurrency keys.';
 
 create table queues.paused_queue (
   queue text collate "C" constraint paused_queue_pkey primary key,
@@ -79,6 +80,6 @@ insert into queues.setting (name, value, description) values
   ('max_payload_bytes', 262144, 'largest payload, as text, that enqueue takes'),
   ('max_result_bytes', 1048576, 'largest result, as text, that finish keeps'),
   ('max_batch', 50000, 'most elements in one call of enqueue_many, heartbeat, finish or release'),
-  ('max_lanes', 2000, 'most combinations of queue, type and priority that one login may have tasks in at once'),
-  ('max_keyed_lanes', 100000, 'most combinations of queue, type, priority and concurrency key that one login may have tasks in at once'),
+  ('max_lanes', 2000, 'most combinations of queue, type and priority that one namespace may have tasks in at once'),
+  ('max_keyed_lanes', 100000, 'most combinations of queue, type, priority and concurrency key that one namespace may have tasks in at once'),
   ('worker_timeout_seconds', 60, 'how long a worker that does not say so may be silent before it counts as dead');

@@ -21,16 +21,18 @@ comment on column queues.task_limit.tokens is 'How many may be started at counte
 
 -- What runs under a limit. A slot counts as long as its lease lives: that of a worker that died is free when the lease
 -- is, and no other path has to know of slots. Those whose lease is gone are removed by the next claim that looks.
--- The gate is (subject, name) for all tasks of a queue or type, and with a key for those of one concurrency key.
+-- The gate is (subject, name) for all tasks of a queue or type, and with a namespace and a key for those of one concurrency key.
 create table queues.slot (
   subject text collate "C" not null,
   name text collate "C" not null,
+  namespace text collate "C" not null,
   concurrency_key text collate "C" not null,
   task_id uuid not null,
   token bigint not null,
-  constraint slot_pkey primary key (subject, name, concurrency_key, task_id, token)
+  constraint slot_pkey primary key (subject, name, namespace, concurrency_key, task_id, token)
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 comment on table queues.slot is 'What runs under a limit; it counts as long as its lease lives.';
+comment on column queues.slot.namespace is 'To whom the concurrency key belongs. Empty where all tasks of the queue or type are counted.';
 comment on column queues.slot.concurrency_key is 'Empty where all tasks of the queue or type are counted.';
 
 -- What claims lock while they count a limit, so that one at a time does. A queue or type has one of these rows by its hash: two that

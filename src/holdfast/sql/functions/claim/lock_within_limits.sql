@@ -32,10 +32,10 @@ begin
       where t.set_at > due - interval '10 seconds'), due);
   end if;
   if before <> '{}' then
-    select jsonb_object_agg(jsonb_build_array(b.subject, b.name, b.concurrency_key)::text, b.count) into _before from (
-      select g.subject, g.name, g.concurrency_key, count(*) from queues.ready r
+    select jsonb_object_agg(jsonb_build_array(b.subject, b.name, b.namespace, b.concurrency_key)::text, b.count) into _before from (
+      select g.subject, g.name, g.namespace, g.concurrency_key, count(*) from queues.ready r
       join queues.gates_of(array(select p.lane_id from queues.ready p where p.ctid = any (before)), due) g on g.lane_id = r.lane_id
-      where r.ctid = any (before) group by g.subject, g.name, g.concurrency_key) b;
+      where r.ctid = any (before) group by g.subject, g.name, g.namespace, g.concurrency_key) b;
   end if;
 
   -- A row that another transaction holds is passed over, and the next of its lane is looked at instead.
@@ -45,15 +45,15 @@ begin
     for _row in
       with gate as materialized (
         select g.lane_id, g.lock, g.concurrency_key, running.count, least(g.max_running - running.count, g.may_start) - earlier.count as free,
-          dense_rank() over (order by g.subject, g.name, g.concurrency_key)::integer as gate
+          dense_rank() over (order by g.subject, g.name, g.namespace, g.concurrency_key)::integer as gate
         from queues.gates_of(_lanes, due) g
         cross join lateral (
           select case when _before is null then 0
-            else coalesce((_before ->> jsonb_build_array(g.subject, g.name, g.concurrency_key)::text)::integer, 0) end as count) earlier
+            else coalesce((_before ->> jsonb_build_array(g.subject, g.name, g.namespace, g.concurrency_key)::text)::integer, 0) end as count) earlier
         cross join lateral (
           -- A slot whose lease is gone is free.
           select count(*)::integer as count from queues.slot s
-          where s.subject = g.subject and s.name = g.name and s.concurrency_key = g.concurrency_key
+          where s.subject = g.subject and s.name = g.name and s.namespace = g.namespace and s.concurrency_key = g.concurrency_key
             and exists (select from queues.lease l where l.task_id = s.task_id and l.token = s.token)) running),
       lane as materialized (
         select g.lane_id, array_agg(g.gate) as gates, array_agg(g.free) as free, min(g.free) as room,

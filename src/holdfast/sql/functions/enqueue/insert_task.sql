@@ -63,7 +63,7 @@ begin
     order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
   end if;
   if _lane_id is null then
-    _lane_id := queues.lane_for(queue, type, priority, concurrency_key, bounded => true);
+    _lane_id := queues.lane_for(queue, type, priority, concurrency_key, _namespace, bounded => true);
     _idle := true;
   end if;
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace,

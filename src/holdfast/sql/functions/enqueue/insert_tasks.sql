@@ -67,17 +67,17 @@ begin
   -- the distinct: one for each lane, not for each task.
   _kinds := case when _alike then _batch[1:1] else _batch end;
   with made as (
-    insert into queues.lane (made_at, priority, queue, type, concurrency_key, made_by)
-    select _now, b.priority, b.queue, b.type, b.concurrency_key, insert_tasks.enqueued_by
+    insert into queues.lane (made_at, priority, queue, type, concurrency_key, namespace)
+    select _now, b.priority, b.queue, b.type, b.concurrency_key, _namespace
     from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b offset 0) b
-    where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key) is null
+    where queues.find_lane(b.queue, b.type, b.priority, b.concurrency_key, _namespace) is null
     returning concurrency_key)
   select count(*) filter (where m.concurrency_key is null), count(m.concurrency_key) into _made, _made_keyed from made m;
   if _made > 0 then
-    perform queues.check_lanes(enqueued_by, _made, keyed => false);
+    perform queues.check_lanes(_namespace, _made, keyed => false);
   end if;
   if _made_keyed > 0 then
-    perform queues.check_lanes(enqueued_by, _made_keyed, keyed => true);
+    perform queues.check_lanes(_namespace, _made_keyed, keyed => true);
   end if;
 
   if _keyed then
@@ -88,7 +88,7 @@ begin
   with asked as materialized (
     select b.*, coalesce(_holders[b.n], b.task_id) as holder from unnest(_batch) b),
   lanes as materialized (
-    select d.queue, d.type, d.priority, d.concurrency_key, queues.find_lane(d.queue, d.type, d.priority, d.concurrency_key) as lane_id
+    select d.queue, d.type, d.priority, d.concurrency_key, queues.find_lane(d.queue, d.type, d.priority, d.concurrency_key, _namespace) as lane_id
     from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b) d),
   told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace,

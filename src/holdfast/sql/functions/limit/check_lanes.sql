@@ -1,6 +1,6 @@
--- Refuses lanes beyond what one login may use at once: every claim of a queue looks at each of its lanes. To count them takes time, so it
--- is done for one new lane in 64, and for each once a login has too many. Behind enqueue, after it has made lanes.
-create or replace function queues.check_lanes(login text, made integer, keyed boolean)
+-- Refuses lanes beyond what one namespace may use at once: every claim of a queue looks at each of its lanes. To count them takes time, so it
+-- is done for one new lane in 64, and for each once a namespace has too many. Behind enqueue, after it has made lanes.
+create or replace function queues.check_lanes(namespace text, made integer, keyed boolean)
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -8,16 +8,16 @@ as $$
 #variable_conflict use_column
 declare
   _known constant boolean := exists (
-    select from queues.lane_hoarder h where h.login = check_lanes.login and h.keyed = check_lanes.keyed);
+    select from queues.lane_hoarder h where h.namespace = check_lanes.namespace and h.keyed = check_lanes.keyed);
 begin
-  if not _known and random() * 64 >= made or not queues.hoards_lanes(login, keyed) then
+  if not _known and random() * 64 >= made or not queues.hoards_lanes(namespace, keyed) then
     return;
   elsif made < 64 and not _known then
-    insert into queues.lane_hoarder (login, keyed, noticed_at) values (login, keyed, queues.clock());
+    insert into queues.lane_hoarder (namespace, keyed, noticed_at) values (namespace, keyed, queues.clock());
     return;
   end if;
   raise exception using errcode = 'QF429',
-    message = format('tasks of login %s wait in too many combinations of queue, type%s', login,
+    message = format('tasks of namespace %s wait in too many combinations of queue, type%s', namespace,
       case when keyed then ', priority and concurrency key' else ' and priority' end),
     hint = format('Use fewer %s at once, enqueue later, or raise %s in queues.setting.',
       case when keyed then 'concurrency keys' else 'types and priorities' end,
@@ -25,4 +25,4 @@ begin
 end
 $$;
 
-comment on function queues.check_lanes(text, integer, boolean) is 'Refuses lanes beyond what one login may use at once.';
+comment on function queues.check_lanes(text, integer, boolean) is 'Refuses lanes beyond what one namespace may use at once.';

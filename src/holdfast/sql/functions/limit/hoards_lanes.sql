@@ -1,5 +1,5 @@
--- Whether tasks of a login wait in more lanes, with or without concurrency keys, than one login may use.
-create or replace function queues.hoards_lanes(login text, keyed boolean)
+-- Whether tasks of a namespace wait in more lanes, with or without concurrency keys, than one namespace may use.
+create or replace function queues.hoards_lanes(namespace text, keyed boolean)
 returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -11,18 +11,18 @@ declare
     select s.value from queues.setting s where s.name = case when keyed then 'max_keyed_lanes' else 'max_lanes' end);
 begin
   if (select count(*) from (
-    select from queues.lane l where l.made_by = hoards_lanes.login and (l.concurrency_key is null) = (not hoards_lanes.keyed)
+    select from queues.lane l where l.namespace = hoards_lanes.namespace and (l.concurrency_key is null) = (not hoards_lanes.keyed)
     limit _most + 1) made) <= _most
   then
     return false;
   end if;
   -- Those that are idle go by themselves.
   return (select count(*) from (
-    select from queues.lane l where l.made_by = hoards_lanes.login and (l.concurrency_key is null) = (not hoards_lanes.keyed)
+    select from queues.lane l where l.namespace = hoards_lanes.namespace and (l.concurrency_key is null) = (not hoards_lanes.keyed)
       and exists (select from queues.ready r where r.lane_id = l.lane_id)
     limit _most + 1) waiting) > _most;
 end
 $$;
 
 comment on function queues.hoards_lanes(text, boolean) is
-  'Whether tasks of a login wait in more lanes, with or without concurrency keys, than one login may use.';
+  'Whether tasks of a namespace wait in more lanes, with or without concurrency keys, than one namespace may use.';

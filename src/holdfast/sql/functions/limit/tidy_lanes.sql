@@ -56,7 +56,7 @@ begin
     limit max_lanes for update skip locked));
   get diagnostics _marked = row_count;
 
-  delete from queues.lane_hoarder h where not queues.hoards_lanes(h.login, h.keyed);
+  delete from queues.lane_hoarder h where not queues.hoards_lanes(h.namespace, h.keyed);
   return _removed + _marked;
 end
 $$;

@@ -14,8 +14,8 @@ begin
     raise exception using errcode = 'QF400', message = 'max_slots must be between 1 and 10000';
   end if;
   delete from queues.slot s
-  where (s.subject, s.name, s.concurrency_key, s.task_id, s.token) in (
-    select stale.subject, stale.name, stale.concurrency_key, stale.task_id, stale.token from queues.slot stale
+  where (s.subject, s.name, s.namespace, s.concurrency_key, s.task_id, s.token) in (
+    select stale.subject, stale.name, stale.namespace, stale.concurrency_key, stale.task_id, stale.token from queues.slot stale
     where not exists (select from queues.lease l where l.task_id = stale.task_id and l.token = stale.token)
     limit max_slots for update skip locked);
   get diagnostics _removed = row_count;

@@ -34,7 +34,7 @@ begin
     values (_task_id, now, now, _ended.priority, 25, _ended.type, _ended.queue, 'db_function', _ended.enqueued_by, _ended.namespace,
       queues.spec_hash(_ended.type, 'db_function', _payload), _payload, _ended.metadata);
     insert into queues.ready (task_id, run_at, lane_id, attempt)
-    values (_task_id, now, queues.lane_for(_ended.queue, _ended.type, _ended.priority, null), 0);
+    values (_task_id, now, queues.lane_for(_ended.queue, _ended.type, _ended.priority, null, _ended.namespace), 0);
     perform queues.wake_for(_task_id);
   end loop;
   perform queues.nudge_waiting(array(

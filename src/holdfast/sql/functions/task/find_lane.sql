@@ -1,7 +1,7 @@
--- The lane for a queue, type, priority and concurrency key, if there is one. Two queries, because no index serves "is not distinct from".
+-- The lane for a queue, type, priority and concurrency key of a namespace, if there is one. Two queries, because no index serves "is not distinct from".
 -- Under read committed nothing is locked, because a lock that many share is dear: tidy_lanes knows by its transaction id who may have
 -- read a lane, so the id is had before. A snapshot of long ago may show a lane that is gone: there its row is locked, or it fails.
-create or replace function queues.find_lane(queue text, type text, priority integer, concurrency_key text)
+create or replace function queues.find_lane(queue text, type text, priority integer, concurrency_key text, namespace text)
 returns bigint
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -19,7 +19,7 @@ begin
   else
     select l.lane_id into _lane_id from queues.lane l
     where l.queue = find_lane.queue and l.type = find_lane.type and l.priority = find_lane.priority
-      and l.concurrency_key = find_lane.concurrency_key and l.leaving is null
+      and l.concurrency_key = find_lane.concurrency_key and l.namespace = find_lane.namespace and l.leaving is null
     order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
   end if;
   if _lane_id is not null and current_setting('transaction_isolation') <> 'read committed' then
@@ -29,5 +29,5 @@ begin
 end
 $$;
 
-comment on function queues.find_lane(text, text, integer, text) is
-  'The lane for a queue, type, priority and concurrency key, if there is one.';
+comment on function queues.find_lane(text, text, integer, text, text) is
+  'The lane for a queue, type, priority and concurrency key of a namespace, if there is one.';

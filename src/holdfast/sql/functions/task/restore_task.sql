@@ -42,7 +42,7 @@ begin
   if _deletion.parked_run_at is not null then
     insert into queues.ready (task_id, run_at, lane_id, attempt)
     values (task_id, _deletion.parked_run_at,
-      queues.lane_for(_task.queue, _task.type, _task.priority, _task.concurrency_key), _deletion.parked_attempt);
+      queues.lane_for(_task.queue, _task.type, _task.priority, _task.concurrency_key, _task.namespace), _deletion.parked_attempt);
   end if;
   insert into queues.act (task_id, act, occurred_at, actor, reason)
   values (task_id, 'restored', _now, queues.actor(), reason);

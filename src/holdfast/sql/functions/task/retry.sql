@@ -31,7 +31,7 @@ begin
   end if;
 
   insert into queues.ready (task_id, run_at, lane_id, attempt)
-  select t.task_id, _now, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key), 0
+  select t.task_id, _now, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
   from queues.task t where t.task_id = retry.task_id;
   -- With the token, so that a worker that repeats its accepted report is not told that it lost its lease.
   insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)

@@ -16,9 +16,9 @@ begin
   perform pg_notify('holdfast', behind.queue)
   from (
     select l.queue
-    from (select distinct t.type, t.concurrency_key from queues.task t
+    from (select distinct t.type, t.namespace, t.concurrency_key from queues.task t
       where t.task_id = any (task_ids) and t.concurrency_key is not null) ended
-    join queues.lane l on l.type = ended.type and l.concurrency_key = ended.concurrency_key
+    join queues.lane l on l.type = ended.type and l.concurrency_key = ended.concurrency_key and l.namespace = ended.namespace
     where exists (select from queues.ready r where r.lane_id = l.lane_id and r.run_at <= _now)
     union
     select l.queue
