@@ -17,10 +17,8 @@ declare
   _now constant timestamptz := queues.clock();
   _payload_text constant text := queues.text_of_plain(payload);
   _task_id constant uuid := queues.new_task_id();
-  -- As queues.namespace() has it, without a call.
-  _namespace constant text := coalesce(namespace, (select n.namespace from queues.namespace_login n where n.login = session_user::text),
-    queues.namespace_of_login(session_user::text));
-  _declared queues.task_type;
+  _namespace text;
+  _declared record;
   -- Had before a lane is read: see tidy_lanes.
   _transaction_id constant xid8 := pg_current_xact_id();
   _hash bytea;
@@ -40,7 +38,12 @@ begin
     perform queues.check_task('{}', type, queue, executor, priority::text, to_json(run_at) #>> '{}', max_attempts::text,
       extract(epoch from timeout)::text, extract(epoch from lease)::text, idempotency_key, payload, metadata, concurrency_key, for_process, '', _now);
   end if;
-  select d.* into _declared from queues.task_type d where d.type = insert_task.type;
+  -- The namespace as queues.namespace() has it, without a call; one statement with what is declared, because each costs its start.
+  select n.namespace, d.queue, d.priority, d.max_attempts, d.lease into _declared
+  from (select) one
+  left join queues.namespace_login n on n.login = session_user::text
+  left join queues.task_type d on d.type = insert_task.type;
+  _namespace := coalesce(namespace, _declared.namespace, queues.namespace_of_login(session_user::text));
   queue := coalesce(queue, _declared.queue, split_part(split_part(type, '.', 1), ':', 1));
   priority := coalesce(priority, _declared.priority, 0);
   max_attempts := coalesce(max_attempts, _declared.max_attempts, 3);
