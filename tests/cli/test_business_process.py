@@ -274,6 +274,7 @@ BREAKS = {
 }
 
 
+@pytest.mark.full
 def test_what_is_taken_away_is_found_with_what_to_do(shipping: Holdfast, db: Database) -> None:
     for what, (broken, named, fix) in BREAKS.items():
         with psycopg.connect(db.dsn) as copy:

@@ -208,6 +208,7 @@ def test_two_decisions_at_once_are_one_decision(shop: Sandbox, db: Database, con
         second.execute("select refunds.decide_refunds_task(1, 'rejected')")
 
 
+@pytest.mark.full
 def test_a_supervisor_that_raises_is_told_by_the_generated_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pytester: pytest.Pytester
 ) -> None:

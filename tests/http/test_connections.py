@@ -94,6 +94,7 @@ def many(server: Narrow, first_bytes: bytes) -> Iterator[None]:
             raw.close()
 
 
+@pytest.mark.full
 @pytest.mark.timeout(200)
 def test_probes_are_answered_while_more_requests_are_half_sent_than_there_are_files(
     narrow: Callable[..., Narrow],
@@ -105,6 +106,7 @@ def test_probes_are_answered_while_more_requests_are_half_sent_than_there_are_fi
                 assert answer_to(raw, path).startswith(b"HTTP/1.1 200 "), path
 
 
+@pytest.mark.full
 @pytest.mark.timeout(200)
 def test_and_while_as_many_do_not_even_begin_their_tls(narrow: Callable[..., Narrow], tmp_path: Path) -> None:
     own = own_certificate(tmp_path / "tls")

@@ -36,6 +36,7 @@ async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
     assert caplog.records == []
 
 
+@pytest.mark.full
 def test_probes_and_readers_are_answered_while_enqueues_and_acts_wait_for_a_lock(db: Database) -> None:
     more_than_all = 3 * http_database.POOL_SIZE
     with serving(db) as web, ThreadPoolExecutor(more_than_all) as pool:

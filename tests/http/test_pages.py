@@ -419,6 +419,7 @@ def _skeleton(html: str) -> list[tuple[str, tuple[str, ...]]]:
 ALIVE = {"iframe", "object", "embed", "math", "video", "style", "base", "marquee", "template", "noscript"}
 
 
+@pytest.mark.full
 def test_a_hundred_hostile_strings_stay_text_on_every_page(module_db: Any) -> None:
     assert len(set(STRINGS)) == 100
     with serving(module_db) as own:

@@ -165,6 +165,7 @@ async def test_a_worker_leaves_the_registry(shop: Workshop) -> None:
     assert shop.conn.execute("select worker_id from queues.worker").fetchall() == []
 
 
+@pytest.mark.full
 async def test_a_worker_without_its_database_ends_all_the_same(shop: Workshop, proxy: Proxy) -> None:
     @shop.task("work.long")
     async def long() -> None:
