@@ -9,9 +9,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 FINISHED = """
 with made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
-    enqueued_by, namespace, spec_hash, payload)
+    enqueued_by, namespace, payload)
   select queues.nth_task_id(gen_random_uuid(), n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
-    'bench', 'bench', '\\x00'::bytea, '{"n": 1}'
+    'bench', 'bench', '{"n": 1}'
   from generate_series(1, %s) n returning task_id)
 insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id)
 select task_id, 1, now(), now(), now(), 1, 'succeeded', 'w0' from made
@@ -23,9 +23,9 @@ with lanes as (
   returning lane_id, queue, type),
 made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
-    enqueued_by, namespace, spec_hash, payload)
+    enqueued_by, namespace, payload)
   select queues.nth_task_id(gen_random_uuid(), n), now(), now() + %(later)s::interval, %(priority)s, 3,
-    l.type, l.queue, 'python', 'bench', 'bench', '\\x00'::bytea, '{"n": 1}'
+    l.type, l.queue, 'python', 'bench', 'bench', '{"n": 1}'
   from lanes l, generate_series(1, %(count)s) n returning task_id, run_at, queue)
 insert into queues.ready (task_id, run_at, lane_id, attempt)
 select m.task_id, m.run_at, l.lane_id, 0 from made m join lanes l on l.queue = m.queue
@@ -33,9 +33,9 @@ select m.task_id, m.run_at, l.lane_id, 0 from made m join lanes l on l.queue = m
 
 GREW = """
 insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
-  enqueued_by, namespace, spec_hash, payload)
+  enqueued_by, namespace, payload)
 select queues.nth_task_id(gen_random_uuid(), n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
-  'bench', 'bench', '\\x00'::bytea, '{"n": 1}'
+  'bench', 'bench', '{"n": 1}'
 from generate_series(1, %s) n
 """
 MADE_READY = """

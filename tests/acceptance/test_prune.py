@@ -20,9 +20,9 @@ WORKERS = {"WORKER_CONCURRENCY": 20}
 
 _TASKS = """
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
-      enqueued_by, namespace, spec_hash, payload)
+      enqueued_by, namespace, payload)
     select queues.new_task_id(), queues.clock() - interval '1 day', queues.clock(), 0, 3, 'old.work', 'old',
-      'python', session_user, session_user, sha256(n::text::bytea),
+      'python', session_user, session_user,
       jsonb_build_object('n', n, 'padding', repeat('x', 200))
     from generate_series(1, %s) n"""
 _OUTCOMES = """

@@ -25,7 +25,7 @@ _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_one_for_client", "enqueue_for_token"),
     *("enqueue_reusing", "find_run", "keep_run"),
     *("cancel", "reschedule", "explain", "list_tasks", "search_tasks", "watch", "watch_many"),
-    *("may_read_all", "namespace", "clock", "status_of"),
+    *("may_read_all", "namespace", "clock", "status_of", "spec_hash"),
     *("watch_processes", "process_status_of", "cancel_send_email_task", "cancel_send_sms_task"),
     *("add_schedule", "add_schedule_for_client", "declare_schedules"),
     *("emit", "receive", "tail_events"),
@@ -43,7 +43,7 @@ _READER = {
     *("health", "count_activity"),
     *("watch_processes", "process_status_of"),
     *("explain", "list_tasks", "search_tasks", "list_activity", "tail_events", "watch", "watch_many"),
-    *("may_read_all", "namespace", "clock", "status_of", "tokens_at"),
+    *("may_read_all", "namespace", "clock", "status_of", "spec_hash", "tokens_at"),
 }
 _ACCESS = {
     *("create_token", "renew_token", "revoke_token", "check_token"),
@@ -84,7 +84,7 @@ MAY_EXECUTE = {
             "explain",
             "run_function",
         ),
-        *("may_read_all", "namespace", "clock", "status_of"),
+        *("may_read_all", "namespace", "clock", "status_of", "spec_hash"),
         *("emit", "receive", "prune_events", "prune_inbox"),
         *("tidy_slots", "tidy_lanes"),
     },
@@ -139,6 +139,7 @@ INVOKERS = {
         "may_read_all",
         "clock",
         "status_of",
+        "spec_hash",
     ),
     *("next_check", "refuse_change"),
     *("tokens_at", "process_status_of"),
@@ -147,7 +148,7 @@ INVOKERS = {
 INLINED = {
     *("clock", "new_task_id", "nth_task_id", "looks_right", "text_of_plain", "spec_hash"),
     *("lanes_of", "limit_lock_of"),
-    *("spec_hash_of_text", "error_message", "status_of", "matches", "wants", "engine_event_types"),
+    *("error_message", "status_of", "matches", "wants", "engine_event_types"),
     "namespace_of_login",
     "process_status_of",
 }

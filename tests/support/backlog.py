@@ -21,9 +21,9 @@ _ID = "('{kind:08}-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid"
 _NOW = "(select queues.clock())"  # read once, not once per row
 _TASK = f"""
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
-      enqueued_by, namespace, spec_hash, payload)
+      enqueued_by, namespace, payload)
     select {{id}}, {_NOW} - interval '1 day', {_NOW}, {{priority}}, 3, {{type}}, {{queue}}, 'python',
-      session_user, session_user, '', '{{{{}}}}'
+      session_user, session_user, '{{{{}}}}'
     from generate_series(1, {{size}}) i"""
 
 

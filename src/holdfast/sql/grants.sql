@@ -80,7 +80,8 @@ grant execute on function queues.replay to holdfast_operator;
 grant select on queues.provenance, queues.registered_type to holdfast_reader;
 
 grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
-grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of to holdfast_reader, holdfast_client, holdfast_worker;
+grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of, queues.spec_hash
+  to holdfast_reader, holdfast_client, holdfast_worker;
 grant select on
   queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.worker_loss, queues.retention_policy,
   queues.queue_act

@@ -23,14 +23,12 @@ create table queues.task (
   idempotency_key text collate "C",
   timeout interval,
   lease interval,
-  spec_hash bytea not null,
   payload jsonb not null,
   metadata jsonb,
   concurrency_key text collate "C"
 );
 create index task_of_type on queues.task (type, task_id);
 comment on table queues.task is 'What was asked: written once, removed only by retention.';
-comment on column queues.task.spec_hash is 'SHA-256 of {type, executor, payload} in the normal form of jsonb.';
 comment on column queues.task.enqueued_by is 'The login (session_user) that asked.';
 comment on column queues.task.namespace is 'Whose task it is.';
 
@@ -58,7 +56,6 @@ create type queues.new_task as (
   timeout interval,
   lease interval,
   idempotency_key text,
-  spec_hash bytea,
   payload jsonb,
   metadata jsonb,
   concurrency_key text

@@ -5,7 +5,7 @@ select
   queues.status_of(o.status, l.claimed_at, l.started_at, coalesce(r.attempt, d.parked_attempt),
     coalesce(r.run_at, d.parked_run_at), queues.clock()) as status,
   t.priority, t.payload, o.result, e.error, e.message as last_error, t.idempotency_key,
-  pg_catalog.encode(t.spec_hash, 'hex') as spec_hash,
+  pg_catalog.encode(queues.spec_hash(t.type, t.executor, t.payload), 'hex') as spec_hash,
   coalesce(o.attempt, l.attempt, r.attempt, d.parked_attempt) as attempt, t.max_attempts,
   coalesce(r.run_at, l.run_at, d.parked_run_at, t.run_at) as run_at,
   coalesce(o.worker_id, l.worker_id) as worker_id, l.lease_until, t.created_at,

@@ -47,8 +47,9 @@ begin
   select b.n, b.type, b.idempotency_key, _holders[b.n] as holder into _conflict
   from unnest(batch) b
   left join unnest(batch) sibling on sibling.task_id = _holders[b.n]
-  left join lateral (select t.spec_hash from queues.task t where t.task_id = _holders[b.n] offset 0) t on true
-  where _holders[b.n] <> b.task_id and b.spec_hash is distinct from coalesce(sibling.spec_hash, t.spec_hash)
+  left join lateral (select t.executor, t.payload from queues.task t where t.task_id = _holders[b.n] offset 0) t on true
+  where _holders[b.n] <> b.task_id and (b.executor, b.payload::text)
+    is distinct from (coalesce(sibling.executor, t.executor), coalesce(sibling.payload, t.payload)::text)
   order by b.n limit 1;
   if found then
     raise exception using errcode = 'QF409',

@@ -21,7 +21,6 @@ declare
   _declared record;
   -- Had before a lane is read: see tidy_lanes.
   _transaction_id constant xid8 := pg_current_xact_id();
-  _hash bytea;
   _holder uuid;
   _lane_id bigint;
   _idle boolean;
@@ -49,11 +48,10 @@ begin
   max_attempts := coalesce(max_attempts, _declared.max_attempts, 3);
   lease := coalesce(lease, _declared.lease);
   run_at := coalesce(run_at, _now);
-  _hash := queues.spec_hash_of_text(type, executor, coalesce(_payload_text, payload::text));
 
   if idempotency_key is not null then
     _holder := (queues.hold_keys(array[row(1, _task_id, type, queue, executor, priority, run_at, max_attempts, timeout, lease,
-      idempotency_key, _hash, null, null, null)::queues.new_task], _namespace))[1];
+      idempotency_key, payload, null, null)::queues.new_task], _namespace))[1];
     if _holder <> _task_id then
       return _holder;
     end if;
@@ -70,9 +68,9 @@ begin
     _idle := true;
   end if;
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace,
-    idempotency_key, timeout, lease, spec_hash, payload, metadata, concurrency_key)
+    idempotency_key, timeout, lease, payload, metadata, concurrency_key)
   values (_task_id, _now, run_at, priority, max_attempts, type, queue, executor, session_user, _namespace,
-    idempotency_key, timeout, lease, _hash, payload, metadata, concurrency_key);
+    idempotency_key, timeout, lease, payload, metadata, concurrency_key);
   insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
   if _idle and run_at <= _now and not queues.is_kept(queue, _now) then
     perform queues.wake_for(_task_id);

@@ -34,8 +34,7 @@ begin
   -- The where clause refuses before the select list casts.
   select array_agg(row(g.n, queues.nth_task_id(_first_id, g.n), g.type, coalesce(g.queue, d.queue, split_part(split_part(g.type, '.', 1), ':', 1)),
       g.executor, coalesce(g.priority::integer, d.priority, 0), coalesce(g.run_at::timestamptz, _now),
-      coalesce(g.max_attempts::integer, d.max_attempts, 3), g.timeout::interval, coalesce(g.lease::interval, d.lease), g.idempotency_key,
-      queues.spec_hash_of_text(g.type, g.executor, coalesce(g.payload_text, g.payload::text)), g.payload, g.metadata, g.concurrency_key)::queues.new_task),
+      coalesce(g.max_attempts::integer, d.max_attempts, 3), g.timeout::interval, coalesce(g.lease::interval, d.lease), g.idempotency_key, g.payload, g.metadata, g.concurrency_key)::queues.new_task),
     bool_or(g.idempotency_key is not null),
     min(g.type) = max(g.type) and count(g.queue) = 0 and count(g.priority) = 0 and count(g.concurrency_key) = 0
   into _batch, _keyed, _alike
@@ -92,9 +91,9 @@ begin
     from (select distinct b.queue, b.type, b.priority, b.concurrency_key from unnest(_kinds) b) d),
   told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace,
-      idempotency_key, timeout, lease, spec_hash, payload, metadata, concurrency_key)
+      idempotency_key, timeout, lease, payload, metadata, concurrency_key)
     select a.task_id, _now, a.run_at, a.priority, a.max_attempts, a.type, a.queue, a.executor, insert_tasks.enqueued_by, _namespace,
-      a.idempotency_key, a.timeout, a.lease, a.spec_hash, a.payload, a.metadata, a.concurrency_key
+      a.idempotency_key, a.timeout, a.lease, a.payload, a.metadata, a.concurrency_key
     from asked a where a.holder = a.task_id),
   waiting as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)

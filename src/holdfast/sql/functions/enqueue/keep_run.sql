@@ -8,7 +8,7 @@ as $$
   update queues.reusable r set task_id = t.task_id
   from queues.task t
   where t.task_id = keep_run.task_id and t.namespace = queues.namespace()
-    and r.spec_hash = t.spec_hash and r.namespace = t.namespace
+    and r.spec_hash = queues.spec_hash(t.type, t.executor, t.payload) and r.namespace = t.namespace
     and (select true from queues.ready w where w.task_id = r.task_id limit 1) is null
     and (select true from queues.lease l where l.task_id = r.task_id limit 1) is null
 $$;

@@ -30,9 +30,8 @@ begin
         'outcome_unknown', outcome_unknown, 'task_id', _ended.task_id));
     -- Not by enqueue, whose limits a payload may pass that has another one within: what sweeps must not fail.
     insert into queues.task (
-      task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace, spec_hash, payload, metadata)
-    values (_task_id, now, now, _ended.priority, 25, _ended.type, _ended.queue, 'db_function', _ended.enqueued_by, _ended.namespace,
-      queues.spec_hash(_ended.type, 'db_function', _payload), _payload, _ended.metadata);
+      task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace, payload, metadata)
+    values (_task_id, now, now, _ended.priority, 25, _ended.type, _ended.queue, 'db_function', _ended.enqueued_by, _ended.namespace, _payload, _ended.metadata);
     insert into queues.ready (task_id, run_at, lane_id, attempt)
     values (_task_id, now, queues.lane_for(_ended.queue, _ended.type, _ended.priority, null, _ended.namespace), 0);
     perform queues.wake_for(_task_id);

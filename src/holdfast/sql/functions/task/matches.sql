@@ -6,8 +6,8 @@ as $$
   select (queue is null or task.queue = queue)
     and (type_prefix is null or pg_catalog.starts_with(task.type, type_prefix))
     and (since is null or task.created_at >= since)
-    and (spec_hash is null or task.spec_hash = spec_hash)
     and (namespace is null or task.namespace = namespace)
+    and (spec_hash is null or queues.spec_hash(task.type, task.executor, task.payload) = spec_hash)
 $$;
 
 comment on function queues.matches(queues.task, text, text, timestamptz, text, bytea) is

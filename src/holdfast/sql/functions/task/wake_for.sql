@@ -5,7 +5,7 @@ language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
   select queues.wake(array_agg(row(1, t.task_id, t.type, t.queue, t.executor, t.priority, r.run_at, t.max_attempts,
-    null, null, null, null, null, null, null)::queues.new_task), queues.clock())
+    null, null, null, null, null, null)::queues.new_task), queues.clock())
   from queues.task t join queues.ready r on r.task_id = t.task_id where t.task_id = wake_for.task_id
 $$;
 
