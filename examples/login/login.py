@@ -31,7 +31,7 @@ from holdfast.settings import Settings
 
 HERE = Path(__file__).parent
 VALID = timedelta(minutes=10)
-MOST_GUESSES = 5
+MAX_GUESSES = 5
 
 tasks = App(settings=Settings.load(templates=HERE / "templates"))
 house = create_app(tasks)
@@ -107,7 +107,7 @@ async def finish_login(login_id: UUID, code: Annotated[str, Form()], tx: Transac
     """A code is good once, for some minutes, and for a few guesses."""
     login = await tx.scalar(
         select(Login)
-        .where(Login.id == login_id, Login.session_hash.is_(None), Login.guesses < MOST_GUESSES)
+        .where(Login.id == login_id, Login.session_hash.is_(None), Login.guesses < MAX_GUESSES)
         .where(Login.created_at > func.now() - VALID)
         .with_for_update()
     )

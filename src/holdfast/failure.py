@@ -6,9 +6,9 @@ import traceback
 
 from holdfast.retry import Exponential, RetryPolicy
 
-MOST_MESSAGE = 8_000
-MOST_TRACEBACK = 16_000
-MOST_ERROR_BYTES = 60_000  # finish keeps 64 KiB of it
+MAX_MESSAGE = 8_000
+MAX_TRACEBACK = 16_000
+MAX_ERROR_BYTES = 60_000  # finish keeps 64 KiB of it
 LONGEST_DELAY = 90 * 365 * 86400.0  # finish takes what is a century away for a mistake
 DEFAULT_RETRY = Exponential()
 
@@ -31,10 +31,10 @@ def describe(error: BaseException) -> dict[str, str]:
     name = type(error).__qualname__
     described = {
         "kind": "handler_error",
-        "message": storable(f"{name}: {_text_of(error)}", MOST_MESSAGE),
-        "exception": storable(f"{type(error).__module__}.{name}", MOST_MESSAGE),
+        "message": storable(f"{name}: {_text_of(error)}", MAX_MESSAGE),
+        "exception": storable(f"{type(error).__module__}.{name}", MAX_MESSAGE),
     }
-    for most in (MOST_TRACEBACK, MOST_TRACEBACK // 4):
+    for most in (MAX_TRACEBACK, MAX_TRACEBACK // 4):
         described["traceback"] = storable(_traceback_of(error), most)
         if fits(described):
             return described
@@ -44,7 +44,7 @@ def describe(error: BaseException) -> dict[str, str]:
 
 def fits(described: object) -> bool:
     """Whether it can be kept whole."""
-    return len(json.dumps(described, ensure_ascii=False).encode("utf-8", "replace")) <= MOST_ERROR_BYTES
+    return len(json.dumps(described, ensure_ascii=False).encode("utf-8", "replace")) <= MAX_ERROR_BYTES
 
 
 def next_delay(policy: RetryPolicy, attempt: int, error: BaseException) -> float | None:

@@ -17,7 +17,7 @@ from holdfast.errors import ConfigurationError, InvalidSignature
 PREFIX = "whsec_"
 TOLERANCE_SECONDS = 300
 _SECRET_BYTES = 32
-_MOST_DIGITS = 15  # more than a time has, and few enough to count with
+_MAX_DIGITS = 15  # more than a time has, and few enough to count with
 
 
 def new_secret() -> str:
@@ -59,7 +59,7 @@ def check_signature(
     )
     if not (message_id and sent_at and signatures):
         raise InvalidSignature("the request is not signed: it lacks a webhook header")
-    if not sent_at.isascii() or not sent_at.isdigit() or len(sent_at) > _MOST_DIGITS:
+    if not sent_at.isascii() or not sent_at.isdigit() or len(sent_at) > _MAX_DIGITS:
         raise InvalidSignature("webhook-timestamp is not a number of seconds")
     if abs((time.time() if now is None else now) - int(sent_at)) > tolerance:
         raise InvalidSignature("the request was signed too long ago, or in the future")

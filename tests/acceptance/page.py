@@ -16,7 +16,7 @@ PLANTED = ROOT / "tests" / "planted" / "results.json"
 HERE = Path(__file__).parent
 TEMPLATE = HERE / "template.md"
 
-MOST_FIGURES = 6
+MAX_FIGURES = 6
 
 _PLACE = re.compile(r"\{\{(\w+)(?: (\w+))?\}\}")
 
@@ -103,7 +103,7 @@ def _figures(found: Found | None) -> str:
     if not found.cases:
         return f"skipped: {found.skipped}"
     told = [f"{found.cases} cases"] if found.cases > 1 else []
-    told += found.figures if len(found.figures) <= MOST_FIGURES else []
+    told += found.figures if len(found.figures) <= MAX_FIGURES else []
     return f"{'; '.join(told) or 'holds'}. {found.seconds:.0f} s".replace("|", "\\|")
 
 

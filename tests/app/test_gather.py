@@ -172,7 +172,7 @@ async def test_each_caller_hears_what_became_of_its_own_task(app: App) -> None:
 
 
 async def test_large_payloads_do_not_all_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch, "MOST_CHARACTERS", 10)
+    monkeypatch.setattr(batch, "MAX_CHARACTERS", 10)
     link = ScriptedLink()
     link.open.set()
     tasks = [

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.client.prepared import MOST_STATEMENTS, PreparedEngine
+from holdfast.client.prepared import MAX_STATEMENTS, PreparedEngine
 from holdfast.engine.enqueue import ask
 from holdfast.engine.statement import Statement, scalar
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, TaskNotFound
@@ -64,10 +64,10 @@ def test_a_lost_connection_is_told_as_ever(db: Database, engine: PreparedEngine)
 
 
 def test_no_more_are_kept_than_a_connection_should_hold(engine: PreparedEngine) -> None:
-    for n in range(MOST_STATEMENTS + 5):
+    for n in range(MAX_STATEMENTS + 5):
         statement: Statement[int] = Statement(f"select {n}", (), scalar)
         assert [engine.run(statement) for _ in range(2)] == [n, n]
-    assert len(prepared(engine)) == MOST_STATEMENTS
+    assert len(prepared(engine)) == MAX_STATEMENTS
 
 
 def test_behind_a_pooler_nothing_is_prepared(engine: PreparedEngine) -> None:

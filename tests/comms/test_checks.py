@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.comms.checks import (
-    MOST_BODY_BYTES,
-    MOST_SMS,
-    MOST_SUBJECT,
+    MAX_BODY_BYTES,
+    MAX_SMS,
+    MAX_SUBJECT,
     check_email,
     check_sms,
     parse_mailbox,
@@ -178,9 +178,9 @@ def test_a_sender_that_is_not_one_mailbox_is_refused(given: str) -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"subject": "x" * (MOST_SUBJECT + 1)},
-        {"text": "x" * (MOST_BODY_BYTES + 1)},
-        {"html": "é" * (MOST_BODY_BYTES // 2 + 1)},
+        {"subject": "x" * (MAX_SUBJECT + 1)},
+        {"text": "x" * (MAX_BODY_BYTES + 1)},
+        {"html": "é" * (MAX_BODY_BYTES // 2 + 1)},
         {"headers": {"X-Order": "é" * 451}},
         {"headers": {f"X-{n}": "7" for n in range(51)}},
     ],
@@ -247,9 +247,9 @@ def test_a_text_that_cannot_be_sent_is_refused(fields: dict[str, Any]) -> None:
 
 
 def test_a_text_that_is_too_long_is_refused() -> None:
-    check_sms(sms(text="x" * MOST_SMS))
+    check_sms(sms(text="x" * MAX_SMS))
     with pytest.raises(TooLarge, match="text"):
-        check_sms(sms(text="x" * (MOST_SMS + 1)))
+        check_sms(sms(text="x" * (MAX_SMS + 1)))
 
 
 @pytest.mark.parametrize("sender", ["+15005550006", "12345", "Shop", "Shop 24", "MG" + "0" * 32])

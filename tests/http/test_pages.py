@@ -340,7 +340,7 @@ def test_a_message_of_the_mailbox_is_shown_when_that_is_recorded(
 def test_one_visitor_cannot_open_all_live_pages(
     anna: Visitor, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(page, "MOST_LIVE_PER_CALLER", 1)
+    monkeypatch.setattr(page, "MAX_LIVE_PER_CALLER", 1)
     live = {"Accept": "text/event-stream"}
     other = Visitor(web)
     other.log_in("read")

@@ -179,7 +179,9 @@ def test_a_replay_keeps_every_option_that_bounds_a_run(tx: Connection) -> None:
     first = enqueue(tx, **options)
     again = value(tx, "select queues.replay(%s)", [first])
 
-    asked = f"select {', '.join(options)}, type, payload, spec_hash from queues.task_status where task_id = %s"
+    asked = (
+        f"select {', '.join(options)}, type, payload, spec_hash from queues.task_status where task_id = %s"
+    )
     (old,), (new,) = rows(tx, asked, [first]), rows(tx, asked, [again])
     assert new == old
 

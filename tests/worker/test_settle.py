@@ -12,7 +12,7 @@ from holdfast.engine import Statement
 from holdfast.errors import DatabaseUnavailable, InvalidArgument
 from holdfast.worker.job import Job
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.settle import MOST_AT_ONCE, MOST_CHARACTERS, Settler
+from holdfast.worker.settle import MAX_AT_ONCE, MAX_CHARACTERS, Settler
 from support.proxy import Proxy
 from support.workshop import Workshop
 
@@ -124,12 +124,12 @@ async def test_a_result_that_is_refused_fails_alone() -> None:
 
 async def test_one_statement_carries_only_so_many_results_and_characters() -> None:
     settler = Settler(_Link(), "w1", structlog.get_logger(), Metrics(), lambda *_: None)  # type: ignore[arg-type]
-    for n in range(MOST_AT_ONCE + 1):
+    for n in range(MAX_AT_ONCE + 1):
         settler.add(_job(str(n)), "{}")
-    assert [len(settler._take()), len(settler._take())] == [MOST_AT_ONCE, 1]
+    assert [len(settler._take()), len(settler._take())] == [MAX_AT_ONCE, 1]
     for n in range(3):
-        settler.add(_job(str(n)), "x" * (MOST_CHARACTERS // 2 + 1))
-    settler.add(_job("huge"), "x" * (MOST_CHARACTERS + 1))
+        settler.add(_job(str(n)), "x" * (MAX_CHARACTERS // 2 + 1))
+    settler.add(_job("huge"), "x" * (MAX_CHARACTERS + 1))
     assert [len(settler._take()) for _ in range(4)] == [1, 1, 1, 1]
 
 

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from holdfast.model import NewTask, RawJson
 
-MOST_TASKS = 10_000
+MAX_TASKS = 10_000
 FEW_TASKS = 500
 """For statements that are sent ahead: few enough that one is built while another runs."""
-MOST_CHARACTERS = 32 * 1024 * 1024
+MAX_CHARACTERS = 32 * 1024 * 1024
 
 
-def batches(tasks: Iterable[NewTask], most: int = MOST_TASKS) -> Iterator[list[NewTask]]:
+def batches(tasks: Iterable[NewTask], most: int = MAX_TASKS) -> Iterator[list[NewTask]]:
     batch: list[NewTask] = []
     characters = 0
     for task in tasks:
         length = len(task.payload) if isinstance(task.payload, RawJson) else 0
-        if len(batch) == most or (batch and characters + length > MOST_CHARACTERS):
+        if len(batch) == most or (batch and characters + length > MAX_CHARACTERS):
             yield batch
             batch, characters = [], 0
         batch.append(task)

@@ -17,7 +17,7 @@ from holdfast.errors import translate
 
 T = TypeVar("T")
 
-MOST_STATEMENTS = 64
+MAX_STATEMENTS = 64
 """To keep per connection; those who call with ever new combinations of options go the ordinary way."""
 
 
@@ -43,7 +43,7 @@ class PreparedEngine(Engine):
         if self.connection.prepare_threshold is None:
             return False
         if sql not in self._names:
-            if len(self._names) < MOST_STATEMENTS:
+            if len(self._names) < MAX_STATEMENTS:
                 self._names[sql] = None
             return False
         name = f"holdfast_{sum(map(bool, self._names.values()))}".encode()

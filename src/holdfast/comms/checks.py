@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from holdfast.comms.provider import Email, Sms
 from holdfast.errors import InvalidArgument, TooLarge
 
-MOST_SUBJECT = 500
-MOST_BODY_BYTES = 1024 * 1024
-MOST_SMS = 1600
-MOST_NAME = 200
-MOST_HEADERS = 50
-MOST_HEADER = 900
-MOST_KEY = 256
+MAX_SUBJECT = 500
+MAX_BODY_BYTES = 1024 * 1024
+MAX_SMS = 1600
+MAX_NAME = 200
+MAX_HEADERS = 50
+MAX_HEADER = 900
+MAX_KEY = 256
 
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
 _LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
@@ -107,8 +107,8 @@ def parse_mailbox(field: str, given: str) -> Mailbox:
             f"{field} is not one e-mail address: {given[:100]!r}",
             hint='A name with such characters stands in quotes: "Lovelace, Ada" <ada@example.com>.',
         )
-    if len(name) > MOST_NAME:
-        raise TooLarge(f"the name in {field} is longer than {MOST_NAME} characters")
+    if len(name) > MAX_NAME:
+        raise TooLarge(f"the name in {field} is longer than {MAX_NAME} characters")
     return Mailbox(name, match["address"])
 
 
@@ -116,21 +116,21 @@ def check_subject(subject: str) -> None:
     _check_line("subject", subject)
     if not subject.strip():
         raise InvalidArgument("subject is empty")
-    if len(subject) > MOST_SUBJECT:
-        raise TooLarge(f"subject is longer than {MOST_SUBJECT} characters")
+    if len(subject) > MAX_SUBJECT:
+        raise TooLarge(f"subject is longer than {MAX_SUBJECT} characters")
 
 
 def check_headers(headers: Mapping[str, str]) -> None:
-    if len(headers) > MOST_HEADERS:
-        raise TooLarge(f"headers has more than {MOST_HEADERS} fields")
+    if len(headers) > MAX_HEADERS:
+        raise TooLarge(f"headers has more than {MAX_HEADERS} fields")
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
             raise InvalidArgument(f"headers has a field that no e-mail can have: {name[:100]!r}")
         if _OUR_HEADERS.fullmatch(name):
             raise InvalidArgument(f"headers cannot set {name}, which is written from the message itself")
         _check_line(f"headers[{name!r}]", value)
-        if len(value.encode()) > MOST_HEADER:
-            raise TooLarge(f"headers[{name!r}] is longer than {MOST_HEADER} bytes")
+        if len(value.encode()) > MAX_HEADER:
+            raise TooLarge(f"headers[{name!r}] is longer than {MAX_HEADER} bytes")
     if len({name.lower() for name in headers}) < len(headers):
         raise InvalidArgument("headers has a field twice")
 
@@ -140,11 +140,11 @@ def check_bodies(text: str | None, html: str | None) -> None:
         raise InvalidArgument("the message is empty: give text, html or both")
     for field, body in (("text", text), ("html", html)):
         if body is not None:
-            if len(body) > MOST_BODY_BYTES:
-                raise TooLarge(f"{field} is longer than {MOST_BODY_BYTES} bytes")
+            if len(body) > MAX_BODY_BYTES:
+                raise TooLarge(f"{field} is longer than {MAX_BODY_BYTES} bytes")
             _check_body(field, body)
-    if sum(len(body.encode()) for body in (text, html) if body is not None) > MOST_BODY_BYTES:
-        raise TooLarge(f"text and html are longer than {MOST_BODY_BYTES} bytes together")
+    if sum(len(body.encode()) for body in (text, html) if body is not None) > MAX_BODY_BYTES:
+        raise TooLarge(f"text and html are longer than {MAX_BODY_BYTES} bytes together")
 
 
 def check_number(field: str, given: str) -> None:
@@ -159,8 +159,8 @@ def check_sms_text(text: str) -> None:
     if not text.strip():
         raise InvalidArgument("text is empty")
     _check_body("text", text)
-    if len(text) > MOST_SMS:
-        raise TooLarge(f"text is longer than {MOST_SMS} characters")
+    if len(text) > MAX_SMS:
+        raise TooLarge(f"text is longer than {MAX_SMS} characters")
 
 
 def check_sms_sender(field: str, given: str) -> None:
@@ -172,9 +172,9 @@ def check_sms_sender(field: str, given: str) -> None:
 
 
 def check_key(key: str) -> None:
-    if len(key) > MOST_KEY or not _KEY.fullmatch(key):
+    if len(key) > MAX_KEY or not _KEY.fullmatch(key):
         raise InvalidArgument(
-            f"idempotency_key is not 1 to {MOST_KEY} printable ASCII characters: {key[:100]!r}"
+            f"idempotency_key is not 1 to {MAX_KEY} printable ASCII characters: {key[:100]!r}"
         )
 
 

@@ -18,8 +18,8 @@ from holdfast.http.pages.visit import read_form
 
 STATIC = Path(__file__).parent / "static"
 VALID_SECONDS = 600
-MOST_LOGINS = 1000
-MOST_GUESSES = 5
+MAX_LOGINS = 1000
+MAX_GUESSES = 5
 
 pages = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
 pages.mount("/static", StaticFiles(directory=STATIC), name="static")
@@ -49,7 +49,7 @@ async def begin_login(request: Request) -> Response:
         "guesses": 0,
         "until": time.monotonic() + VALID_SECONDS,
     }
-    while len(_logins) > MOST_LOGINS:
+    while len(_logins) > MAX_LOGINS:
         _logins.popitem(last=False)
     return JSONResponse({"login": login_id, "wait": _place(mail)})
 
@@ -59,7 +59,7 @@ async def finish_login(request: Request, login_id: str) -> Response:
     """A code is good once, for some minutes, and for a few guesses."""
     code = (await read_form(request)).get("code", "").strip()
     login = _logins.get(login_id)
-    if login is None or login["guesses"] >= MOST_GUESSES or login["until"] < time.monotonic():
+    if login is None or login["guesses"] >= MAX_GUESSES or login["until"] < time.monotonic():
         return JSONResponse({"detail": "ask for a new code"}, 403)
     login["guesses"] += 1
     if not secrets.compare_digest(login["code"].encode(), code.encode()):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from holdfast.context import Context
 from holdfast.errors import PayloadError, ResultError
 from holdfast.executors.system import writable_memory
-from holdfast.failure import MOST_MESSAGE, describe, next_delay, storable
+from holdfast.failure import MAX_MESSAGE, describe, next_delay, storable
 from holdfast.handler import Handler
 from holdfast.logs import current_job
 from holdfast.middleware import Call, Middleware
@@ -152,7 +152,7 @@ def _returned(handler: Handler, value: Any) -> Answer:
         case Snooze():
             return {"status": "snooze", "seconds": value.delay.total_seconds()}
         case Cancel():
-            return {"status": "cancelled", "reason": storable(value.reason, MOST_MESSAGE)}
+            return {"status": "cancelled", "reason": storable(value.reason, MAX_MESSAGE)}
         case Fail():
             return _failed("failed_by_handler", value.reason)
     try:
@@ -175,7 +175,7 @@ def _raised(attempt: Attempt, handler: Handler, error: BaseException) -> Answer:
 def _failed(kind: str, message: str) -> Answer:
     return {
         "status": "retry",
-        "error": {"kind": kind, "message": storable(message, MOST_MESSAGE)},
+        "error": {"kind": kind, "message": storable(message, MAX_MESSAGE)},
         "delay": None,
     }
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 LENGTH = struct.Struct(">I")
-MOST_BYTES = 32 * 1024 * 1024
+MAX_BYTES = 32 * 1024 * 1024
 
 
 class BadFrame(Exception):
@@ -28,7 +28,7 @@ class Frames:
         self._read += data
         while len(self._read) >= LENGTH.size:
             (length,) = LENGTH.unpack_from(self._read)
-            if length > MOST_BYTES:
+            if length > MAX_BYTES:
                 raise BadFrame(f"a message of {length} bytes was announced")
             if len(self._read) < LENGTH.size + length:
                 return

@@ -30,7 +30,7 @@ ORPHANED = signal.SIGUSR1
 WATCH_SECONDS = 0.05 if system.LISTS_CHILDREN else 0.5
 PARENT_SECONDS = 1.0
 CLEAR_SECONDS = 5.0
-MOST_DESCRIPTORS = 16
+MAX_DESCRIPTORS = 16
 FIRST_FREE = 100
 NOT_STARTED = 126
 MEMORY_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -242,7 +242,7 @@ class Keeper:
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
     size = array.array("i").itemsize
     flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
-    data, ancillary, _, _ = control.recvmsg(65536, socket.CMSG_SPACE(MOST_DESCRIPTORS * size), flags)
+    data, ancillary, _, _ = control.recvmsg(65536, socket.CMSG_SPACE(MAX_DESCRIPTORS * size), flags)
     given = array.array("i")
     for level, kind, content in ancillary:
         if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:

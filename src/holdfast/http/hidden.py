@@ -9,18 +9,18 @@ from typing import Any
 
 from holdfast.model import HealthLine, TaskError, TaskEvent, TaskStatus
 
-MOST_MEMBERS = 200
-MOST_LEVELS = 8
+MAX_MEMBERS = 200
+MAX_LEVELS = 8
 LAST_ERROR = "Latest error: "  # as queues.health puts it
 
 
 def hide(value: Any, level: int = 0) -> Any:
     """Names and sizes stay, values go."""
-    if isinstance(value, dict | list) and level >= MOST_LEVELS:
+    if isinstance(value, dict | list) and level >= MAX_LEVELS:
         return "(hidden)"
     if isinstance(value, dict):
-        shown = {str(name): hide(member, level + 1) for name, member in list(value.items())[:MOST_MEMBERS]}
-        return shown if len(value) <= MOST_MEMBERS else shown | {"…": f"{len(value)} members in all"}
+        shown = {str(name): hide(member, level + 1) for name, member in list(value.items())[:MAX_MEMBERS]}
+        return shown if len(value) <= MAX_MEMBERS else shown | {"…": f"{len(value)} members in all"}
     if isinstance(value, list):
         first = [hide(member, level + 1) for member in value[:1]]
         return first if len(value) <= 1 else [*first, f"… {len(value)} elements in all"]

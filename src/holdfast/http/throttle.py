@@ -5,9 +5,9 @@ from collections import deque
 
 from holdfast.http.crowd import source_of
 
-MOST_FAILURES = 10
-MOST_RECORDED = 100
-MOST_REMEMBERED = 10_000
+MAX_FAILURES = 10
+MAX_RECORDED = 100
+MAX_REMEMBERED = 10_000
 WINDOW_SECONDS = 60.0
 
 
@@ -19,18 +19,18 @@ class Throttle:
     """
 
     def __init__(self) -> None:
-        self._failures: deque[tuple[float, str]] = deque(maxlen=MOST_REMEMBERED)
+        self._failures: deque[tuple[float, str]] = deque(maxlen=MAX_REMEMBERED)
 
     def is_closed_to(self, address: str) -> bool:
         self._forget()
         source = source_of(address)
-        return sum(1 for _, known in self._failures if known == source) >= MOST_FAILURES
+        return sum(1 for _, known in self._failures if known == source) >= MAX_FAILURES
 
     @property
     def is_busy(self) -> bool:
         """Whether so many fail that no more of them are to be recorded."""
         self._forget()
-        return len(self._failures) >= MOST_RECORDED
+        return len(self._failures) >= MAX_RECORDED
 
     def failed(self, address: str) -> None:
         self._failures.append((time.monotonic(), source_of(address)))

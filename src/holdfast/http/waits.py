@@ -23,7 +23,7 @@ from holdfast.model import ProcessLook, TaskEvent, TaskLook
 
 Look = TaskLook | ProcessLook
 
-MOST_AT_ONCE = 200
+MAX_AT_ONCE = 200
 INTEREST = timedelta(minutes=2)
 SOON_SECONDS = 1.0  # a task may have ended between our asking and the commit of that
 SELDOM_SECONDS = 20.0
@@ -191,8 +191,8 @@ class Waits:
     async def _look(self, task_ids: list[UUID]) -> bool:
         """Answers whether that could be done."""
         try:
-            for first in range(0, len(task_ids), MOST_AT_ONCE):
-                some = task_ids[first : first + MOST_AT_ONCE]
+            for first in range(0, len(task_ids), MAX_AT_ONCE):
+                some = task_ids[first : first + MAX_AT_ONCE]
                 batch = [self._watched[task_id] for task_id in some if task_id in self._watched]
                 if batch:
                     await self._look_at_some(batch)

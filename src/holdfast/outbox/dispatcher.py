@@ -30,7 +30,7 @@ CHANNEL = "holdfast_outbox"
 ROLE = "holdfast_dispatcher"
 CALM_SECONDS = 0.02
 LAST_WORDS_SECONDS = 5.0
-MOST_REASON = 500
+MAX_REASON = 500
 
 
 class Dispatcher:
@@ -130,7 +130,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - a sink of a package may raise anything, and the others go on
             known = isinstance(error, ConfigurationError)
             reason = str(error) if known else f"{type(error).__name__}: {error}"
-            self._unusable[number] = (subscription, reason[:MOST_REASON])
+            self._unusable[number] = (subscription, reason[:MAX_REASON])
             self._log.error("sink_unusable", subscription=subscription.name, error=reason)
             self._listener.woken.set()  # so that the database is told at once
             return

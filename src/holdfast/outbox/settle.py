@@ -10,7 +10,7 @@ from holdfast.logs import Log
 from holdfast.model import Settlement
 from holdfast.worker.link import Link
 
-MOST_AT_ONCE = 1000
+MAX_AT_ONCE = 1000
 AGAIN_SECONDS = 0.1
 
 Told = Callable[[], None]
@@ -42,7 +42,7 @@ class Settler:
     async def run(self) -> None:
         while True:
             await self._more.wait()
-            batch, self._waiting = self._waiting[:MOST_AT_ONCE], self._waiting[MOST_AT_ONCE:]
+            batch, self._waiting = self._waiting[:MAX_AT_ONCE], self._waiting[MAX_AT_ONCE:]
             await self._send(batch)
             if not self._waiting:
                 self._more.clear()

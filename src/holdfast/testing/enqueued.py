@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.handler import Handler
 from holdfast.model import TaskStatus
 
-MOST_LISTED = 20
+MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ def _equal(found: Any, expected: Any) -> bool:
 def _listed(tasks: Sequence[TaskStatus]) -> str:
     if not tasks:
         return "Nothing waits."
-    lines = [f"  {_line(task)}" for task in tasks[:MOST_LISTED]]
-    if len(tasks) > MOST_LISTED:
-        lines.append(f"  and {len(tasks) - MOST_LISTED} more")
+    lines = [f"  {_line(task)}" for task in tasks[:MAX_LISTED]]
+    if len(tasks) > MAX_LISTED:
+        lines.append(f"  and {len(tasks) - MAX_LISTED} more")
     return "\n".join(["Waiting are:", *lines])
 
 

@@ -27,7 +27,7 @@ from holdfast.worker.release import release_of
 SWEEP_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 2.0
-MOST_AT_ONCE = 5000
+MAX_AT_ONCE = 5000
 BEATS_PER_LEASE = 3
 LOCK_SECONDS = 0.25
 LEAST_BUSY_SECONDS = 1.0
@@ -162,7 +162,7 @@ class Beater(threading.Thread):
 
     def _beat(self, sent: float) -> None:
         jobs = self._hands.held()
-        batches = deque(jobs[n : n + MOST_AT_ONCE] for n in range(0, max(1, len(jobs)), MOST_AT_ONCE))
+        batches = deque(jobs[n : n + MAX_AT_ONCE] for n in range(0, max(1, len(jobs)), MAX_AT_ONCE))
         while batches:
             batch = batches.popleft()
             try:

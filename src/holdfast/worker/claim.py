@@ -19,7 +19,7 @@ from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.run import Runner
 
-MOST_AT_ONCE = 10_000
+MAX_AT_ONCE = 10_000
 BUSY_SECONDS = 0.05
 HOLD_SECONDS = 0.25
 REPEAT_SECONDS = 30.0
@@ -120,7 +120,7 @@ class ClaimLoop:
                 await self._runner.room.wait()
                 continue
             try:
-                await self._claim(min(MOST_AT_ONCE, wanted))
+                await self._claim(min(MAX_AT_ONCE, wanted))
             except (DatabaseUnavailable, TryAgain) as error:
                 self._idle = False
                 await self._claimer.link.pause(error)

@@ -9,7 +9,7 @@ from holdfast.worker.job import Job
 
 CURSOR_SECONDS = 1.0
 PREFETCH_SECONDS = 0.05
-MOST_PREFETCHED = 500
+MAX_PREFETCHED = 500
 FORGET_SECONDS = 1.0
 SHARE_OF_LEASE = 0.1
 
@@ -31,7 +31,7 @@ class Demand:
         """Nothing while half of what is held in advance is left: claims go in batches."""
         if time.monotonic() - self._since > FORGET_SECONDS:
             self.started(0)
-        prefetch = min(MOST_PREFETCHED, int(self._per_second * self._ahead))
+        prefetch = min(MAX_PREFETCHED, int(self._per_second * self._ahead))
         if waiting > prefetch // 2:
             return 0
         return max(0, self._concurrency - running) + prefetch - waiting

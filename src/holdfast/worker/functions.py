@@ -22,7 +22,7 @@ from holdfast.worker.job import Job
 from holdfast.worker.link import ARRIVAL, WORKER, is_pooled, with_defaults
 from holdfast.worker.transaction import finished, judged
 
-MOST_IDLE = 10
+MAX_IDLE = 10
 
 _RUNNER = "internal.run_function(text,jsonb)"
 
@@ -90,7 +90,7 @@ class Functions:
     async def _give_back(self, session: _Session) -> None:
         with contextlib.suppress(psycopg.Error):
             await session.connection.rollback()
-            if len(self._idle) < MOST_IDLE:
+            if len(self._idle) < MAX_IDLE:
                 self._idle.append(session)
                 return
         await session.connection.close()

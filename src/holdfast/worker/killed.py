@@ -9,7 +9,7 @@ from holdfast.worker.job import Job
 from holdfast.worker.link import Link
 from holdfast.worker.logs import Log
 
-MOST_TRIES = 10
+MAX_TRIES = 10
 
 
 class KilledRuns:
@@ -37,7 +37,7 @@ class KilledRuns:
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
     async def _record(self, job: Job, written: str) -> None:
-        for _ in range(MOST_TRIES):
+        for _ in range(MAX_TRIES):
             try:
                 await self._link.run(
                     partial(statements.settle_work, "record_killed", self._worker_id, written)

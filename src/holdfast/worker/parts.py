@@ -42,7 +42,7 @@ from holdfast.worker.unserved import Unserved
 from holdfast.worker.watchdog import TICK_SECONDS, Watchdog
 from holdfast.worker.watched import Watched
 
-MOST_UNSETTLED = 10_000
+MAX_UNSETTLED = 10_000
 
 
 class Registered(Protocol):
@@ -121,7 +121,7 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
         settings=settings,
         stopping=ground.stopping,
         # What could not be reported, or not be kept, is better not begun.
-        must_hold=lambda: settler.failing or beater.failing or settler.unsettled > MOST_UNSETTLED,
+        must_hold=lambda: settler.failing or beater.failing or settler.unsettled > MAX_UNSETTLED,
         register=register,
         log=log,
     )

@@ -5,7 +5,7 @@ from typing import Any
 
 from holdfast.engine.documents import report_json
 from holdfast.errors import PayloadError, ResultError
-from holdfast.failure import DEFAULT_RETRY, LONGEST_DELAY, MOST_MESSAGE, brief, next_delay, storable
+from holdfast.failure import DEFAULT_RETRY, LONGEST_DELAY, MAX_MESSAGE, brief, next_delay, storable
 from holdfast.failure import describe as describe_exception
 from holdfast.handler import Handler
 from holdfast.model import RawJson
@@ -109,7 +109,7 @@ class Reporter:
             return f'{self._head(job, "snooze")},"run_at":"{run_at}"}}'
         if isinstance(value, Fail):
             return self.failed(job, "failed_by_handler", value.reason)
-        error = json.dumps({"kind": "cancelled_by_handler", "message": storable(value.reason, MOST_MESSAGE)})
+        error = json.dumps({"kind": "cancelled_by_handler", "message": storable(value.reason, MAX_MESSAGE)})
         return f'{self._head(job, "cancelled")},"error":{error}}}'
 
     def _head(self, job: Job, status: str) -> str:
@@ -120,7 +120,7 @@ class Reporter:
 
 
 def _told(kind: str, message: str, detail: dict[str, Any]) -> str:
-    return json.dumps({"kind": kind, "message": storable(message, MOST_MESSAGE), **detail})
+    return json.dumps({"kind": kind, "message": storable(message, MAX_MESSAGE), **detail})
 
 
 def ending_of(job: Job) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.executors.ending import End
-from holdfast.failure import MOST_MESSAGE, fits, next_delay, storable
+from holdfast.failure import MAX_MESSAGE, fits, next_delay, storable
 from holdfast.retry import RetryPolicy
 from holdfast.worker.job import Job
 from holdfast.worker.logs import Log
@@ -46,7 +46,7 @@ class RunEnds:
         if end.answer is None:
             error = {
                 "kind": end.kind,
-                "message": storable(end.message, MOST_MESSAGE),
+                "message": storable(end.message, MAX_MESSAGE),
                 **self.fitted(end.detail),
             }
             self.record_killed(job, json.dumps(error))
@@ -54,11 +54,11 @@ class RunEnds:
     def fitted(self, detail: Mapping[str, Any]) -> dict[str, Any]:
         """As much of it as is kept: of what was printed, the ends."""
         whole = {
-            name: storable(value, MOST_MESSAGE) if isinstance(value, str) else value
+            name: storable(value, MAX_MESSAGE) if isinstance(value, str) else value
             for name, value in detail.items()
         }
-        most = MOST_MESSAGE
-        while not fits([whole, "x" * MOST_MESSAGE]) and most > LEAST_OUTPUT:
+        most = MAX_MESSAGE
+        while not fits([whole, "x" * MAX_MESSAGE]) and most > LEAST_OUTPUT:
             most //= 2
             for name in ("stdout", "stderr", "traceback"):
                 if name in whole:

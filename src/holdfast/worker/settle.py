@@ -12,10 +12,10 @@ from holdfast.worker.link import Link
 from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
 
-MOST_AT_ONCE = 1000
+MAX_AT_ONCE = 1000
 SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
-MOST_CHARACTERS = 16 * 1024 * 1024
+MAX_CHARACTERS = 16 * 1024 * 1024
 _QUERY_CANCELED = "57014"
 
 Settled = tuple[Job, str]
@@ -72,11 +72,11 @@ class Settler:
 
     def _take(self) -> list[Settled]:
         """As many as go into one statement; of large results, fewer."""
-        batch = self._waiting[:MOST_AT_ONCE]
+        batch = self._waiting[:MAX_AT_ONCE]
         characters = 0
         for n, (_, written) in enumerate(batch):
             characters += len(written)
-            if characters > MOST_CHARACTERS:
+            if characters > MAX_CHARACTERS:
                 batch = batch[: max(1, n)]
                 break
         self._waiting = self._waiting[len(batch) :]

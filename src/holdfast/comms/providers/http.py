@@ -12,7 +12,7 @@ import httpx
 from holdfast.comms.provider import SendFailed
 from holdfast.settings import Settings
 
-MOST_WORDS = 500
+MAX_WORDS = 500
 
 _TOO_MANY = 429
 # These say that the request was not carried out. After any other 5xx it may have been: a gateway gave up
@@ -54,7 +54,7 @@ class Api:
         self, answer: httpx.Response, code: str, words: str, *, passing: bool | None = None
     ) -> SendFailed:
         """What an answer other than success means; `passing` is what the code itself says of it."""
-        message = f"{self._title} answered {answer.status_code} {code}".rstrip() + f": {words[:MOST_WORDS]}"
+        message = f"{self._title} answered {answer.status_code} {code}".rstrip() + f": {words[:MAX_WORDS]}"
         status = answer.status_code
         if status >= httpx.codes.INTERNAL_SERVER_ERROR and status not in _NOT_CARRIED_OUT:
             return SendFailed(
@@ -111,4 +111,4 @@ def retry_after(answer: httpx.Response) -> float | None:
 
 
 def _words(error: BaseException) -> str:
-    return str(error)[:MOST_WORDS] or type(error).__name__
+    return str(error)[:MAX_WORDS] or type(error).__name__

@@ -18,7 +18,7 @@ from holdfast.comms.providers.required import required, required_sender
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings, is_loopback, variable_of
 
-MOST_CONNECTIONS = 10
+MAX_CONNECTIONS = 10
 QUIT_SECONDS = 2.0
 
 _POLICY = SMTP.clone(cte_type="7bit")  # no server on the way has to know more than ASCII
@@ -41,7 +41,7 @@ class Smtp:
                 f"{variable_of('smtp_security')}='none' cannot be used: {self._host} is not this machine",
                 hint="Use starttls or tls, so that nobody on the way reads the messages.",
             )
-        self._turn = asyncio.Semaphore(MOST_CONNECTIONS)
+        self._turn = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def send(self, email: Email) -> Sent:
         sender = parse_mailbox("sender", required_sender(email.sender, "email_sender"))

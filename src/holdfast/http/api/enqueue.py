@@ -21,7 +21,7 @@ from holdfast.ticket import issue
 
 router = APIRouter(tags=["tasks"])
 
-MOST_TASKS = 1000
+MAX_TASKS = 1000
 _WHOLE = ("priority", "max_attempts", "timeout", "lease")
 
 _ONE = TypeAdapter(shapes.NewTask)
@@ -31,7 +31,7 @@ _MANY_SCHEMA = {
     "type": "array",
     "items": described(shapes.NewTaskOfBatch),
     "minItems": 1,
-    "maxItems": MOST_TASKS,
+    "maxItems": MAX_TASKS,
 }
 
 IdempotencyKey = Annotated[
@@ -107,13 +107,13 @@ def _read_batch(site: Site, written: str) -> tuple[list[str], bool]:
     """The tasks as they go to the engine, and whether each has a key. One at a time is held parsed."""
     each, keyed = [], True
     for number, (given, element) in enumerate(body.elements(written)):
-        if number == MOST_TASKS:
-            raise Problem(400, f"a batch has 1 to {MOST_TASKS} tasks, and this one has more")
+        if number == MAX_TASKS:
+            raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has more")
         body.checked(_ONE_OF_BATCH, given, f"[{number}]")
         keyed = keyed and "idempotency_key" in given
         each.append(_with_defaults(site, given, element))
     if not each:
-        raise Problem(400, f"a batch has 1 to {MOST_TASKS} tasks, and this one has none")
+        raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has none")
     return each, keyed
 
 

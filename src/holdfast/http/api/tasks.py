@@ -21,12 +21,12 @@ from holdfast.model import Status, TaskFilter, TaskStatus
 
 router = APIRouter(tags=["tasks"])
 
-MOST_PER_PAGE = 200
+MAX_PER_PAGE = 200
 TEXT = r"^[^\x00]*$"
 
 Reveal = Annotated[bool, Query(description="Show hidden values: needs operate, and is recorded.")]
 Reason = Annotated[str | None, Query(max_length=2000, pattern=TEXT, description="Why they are to be shown.")]
-Limit = Annotated[int, Query(ge=1, le=MOST_PER_PAGE, description="Tasks per page.")]
+Limit = Annotated[int, Query(ge=1, le=MAX_PER_PAGE, description="Tasks per page.")]
 
 
 @router.get("/tasks", response_model=shapes.TaskPage, summary="List tasks", responses=problems(422))

@@ -19,8 +19,8 @@ from holdfast.ticket import Subject, expiry
 
 router = APIRouter(tags=["waiting"])
 
-MOST_PER_TICKET = 16
-MOST_PER_TOKEN = 1000
+MAX_PER_TICKET = 16
+MAX_PER_TOKEN = 1000
 LONGEST_WAIT = 300
 
 TicketParameter = Annotated[
@@ -164,7 +164,7 @@ async def _ask(
         going_on = f"{here}?ticket={ticket}"
         return Ask(subject, shares, False, going_on, min(seconds, expires - now), True)
     caller = permitted(await identify(site, credentials), "read")
-    most = max(1, min(MOST_PER_TOKEN, site.options.max_waits // 2))
+    most = max(1, min(MAX_PER_TOKEN, site.options.max_waits // 2))
     own = Share(f"token {caller.token_id}", most, "with this access token")
     return Ask(subject, (own,), True, here, seconds, False)
 
@@ -172,7 +172,7 @@ async def _ask(
 def _shares_by_ticket(most: int, subject: Subject, address: str) -> tuple[Share, ...]:
     """One client can take a quarter of all, and all who have tickets leave a fifth to those with a token."""
     return (
-        Share(f"ticket {subject}", MOST_PER_TICKET, "for this task or process"),
+        Share(f"ticket {subject}", MAX_PER_TICKET, "for this task or process"),
         Share(f"address {address}", max(1, most // 4), "from your address"),
         Share("tickets", most - most // 5, "with a ticket"),
     )

@@ -16,14 +16,14 @@ from holdfast.model import TaskFilter
 
 router = APIRouter(include_in_schema=False)
 
-MOST_HELD = 200
-MOST_DIGITS = 18  # of a bigint
+MAX_HELD = 200
+MAX_DIGITS = 18  # of a bigint
 
 
 async def load_workers(visit: Visit) -> Mapping[str, Any]:
     async def look(engine: AsyncEngine) -> dict[str, Any]:
         pages = [
-            await engine.list_tasks(TaskFilter(status=status), None, MOST_HELD)
+            await engine.list_tasks(TaskFilter(status=status), None, MAX_HELD)
             for status in ("running", "claimed")
         ]
         return {"workers": await engine.worker_status(), "tasks": [task for page in pages for task in page]}
@@ -130,4 +130,4 @@ async def revoke(request: Request) -> Response:
 
 
 def _is_number(given: str) -> bool:
-    return given.isascii() and given.isdigit() and len(given) <= MOST_DIGITS
+    return given.isascii() and given.isdigit() and len(given) <= MAX_DIGITS

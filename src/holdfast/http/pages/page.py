@@ -17,8 +17,8 @@ from holdfast.http.problem import Problem
 LIVE_SECONDS = 2.0
 LIVE_ROUNDS = 150  # then the browser opens it again, and shows its cookie again
 RECHECK_ROUNDS = 15
-MOST_LIVE = 200
-MOST_LIVE_PER_CALLER = 40
+MAX_LIVE = 200
+MAX_LIVE_PER_CALLER = 40
 
 Load = Callable[[Visit], Awaitable[Mapping[str, Any]]]
 
@@ -60,7 +60,7 @@ class Page:
     def _stream(self, visit: Visit) -> Response:
         open_pages = visit.site.live.callers
         own = open_pages[_key(visit)]
-        if own >= MOST_LIVE_PER_CALLER or open_pages.total() >= MOST_LIVE:
+        if own >= MAX_LIVE_PER_CALLER or open_pages.total() >= MAX_LIVE:
             raise Problem(
                 503, "too many pages are open", code="too_many_waits", headers={"Retry-After": "30"}
             )

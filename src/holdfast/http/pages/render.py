@@ -14,7 +14,7 @@ _CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0), *_BIDI) if chr(
 _VISIBLE = {code: f"\\u{code:04x}" for code in _CONTROLS}
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
-MOST_CHARACTERS = 100_000
+MAX_CHARACTERS = 100_000
 NONE = "\u2013"
 
 
@@ -25,7 +25,7 @@ def visible(value: Any) -> Any:
 
 def pretty(value: Any) -> str:
     written = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return written if len(written) <= MOST_CHARACTERS else f"{written[:MOST_CHARACTERS]}\n… cut off"
+    return written if len(written) <= MAX_CHARACTERS else f"{written[:MAX_CHARACTERS]}\n… cut off"
 
 
 def span(value: timedelta | float | None) -> str:

@@ -12,7 +12,7 @@ from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
 from holdfast.model import Scope
 
-MOST_FORM_BYTES = 64 * 1024
+MAX_FORM_BYTES = 64 * 1024
 COOKIE = "holdfast_session"
 
 _process_secret = secrets.token_urlsafe(32)
@@ -72,8 +72,8 @@ async def read_form(request: Request) -> dict[str, str]:
     taken = bytearray()
     async for chunk in request.stream():
         taken += chunk
-        if len(taken) > MOST_FORM_BYTES:
-            raise Problem(413, f"the form is larger than {MOST_FORM_BYTES} bytes")
+        if len(taken) > MAX_FORM_BYTES:
+            raise Problem(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
     try:
         form = dict(parse_qsl(taken.decode(), keep_blank_values=True, strict_parsing=bool(taken)))
     except ValueError:

@@ -19,8 +19,8 @@ from holdfast.outbox.sink import Options, Place, Undelivered, looked_up
 from holdfast.webhook import key_of, signature_headers
 
 CONNECT_SECONDS = 5.0
-MOST_ANSWER_BYTES = 64 * 1024
-MOST_ANSWER_SECONDS = 1.0
+MAX_ANSWER_BYTES = 64 * 1024
+MAX_ANSWER_SECONDS = 1.0
 _LONGEST_WAIT_SECONDS = 86_400.0
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _OURS = re.compile(r"(?i)(webhook-.*|ce-.*|content-.*|host|connection|transfer-encoding|te|upgrade|trailer)")
@@ -124,10 +124,10 @@ async def _end(response: httpx.Response) -> None:
     size = 0
     with contextlib.suppress(httpx.HTTPError, TimeoutError):
         try:
-            async with asyncio.timeout(MOST_ANSWER_SECONDS):
+            async with asyncio.timeout(MAX_ANSWER_SECONDS):
                 async for chunk in response.aiter_raw():
                     size += len(chunk)
-                    if size > MOST_ANSWER_BYTES:
+                    if size > MAX_ANSWER_BYTES:
                         break
         finally:
             await response.aclose()
