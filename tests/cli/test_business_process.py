@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.process.names import SQL_WORDS
+from holdfast.processes.names import SQL_WORDS
 from support.clock import Clock
 from support.comms import CHANNELS
 from support.database import Database

@@ -3,7 +3,7 @@ from datetime import timedelta
 import pytest
 import typer
 
-from holdfast.cli.limit import rate
+from holdfast.cli.limits import rate
 from holdfast.engine import Engine
 from support.commands import Holdfast, answer
 from support.database import Database

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.app import App
-from holdfast.cli.application import load_app
+from holdfast.cli.app_loader import load_app
 from holdfast.errors import ConfigurationError
 from support.command import holdfast
 from support.commands import run

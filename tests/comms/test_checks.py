@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.comms.checks import (
+from holdfast.comms.message_checks import (
     MAX_BODY_BYTES,
     MAX_SMS,
     MAX_SUBJECT,

@@ -8,7 +8,7 @@ import pytest
 import holdfast
 from holdfast import comms
 from holdfast.client.process import ProcessHandle
-from holdfast.comms.send import EmailContent, SmsContent
+from holdfast.comms.send_message import EmailContent, SmsContent
 from support.documents import DOCS, rows, sections
 
 PAGE = sections(DOCS / "reference" / "python.md")

@@ -3,11 +3,11 @@
 import pytest
 
 from holdfast.outbox.sink import BUILT_IN, Options
-from holdfast.outbox.sinks.amqp import AmqpOptions
-from holdfast.outbox.sinks.console import ConsoleOptions
-from holdfast.outbox.sinks.file import FileOptions
-from holdfast.outbox.sinks.http import HttpOptions
-from holdfast.outbox.sinks.nats import NatsOptions
+from holdfast.outbox.sinks.amqp_sink import AmqpOptions
+from holdfast.outbox.sinks.console_sink import ConsoleOptions
+from holdfast.outbox.sinks.file_sink import FileOptions
+from holdfast.outbox.sinks.http_sink import HttpOptions
+from holdfast.outbox.sinks.nats_sink import NatsOptions
 from support.database import Database
 from support.documents import REFERENCE, rows, sections
 

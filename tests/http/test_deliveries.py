@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import httpx
 import pytest
 
-from holdfast.comms.deliveries import report_readers
+from holdfast.comms.delivery_reports import report_readers
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from holdfast.webhook import new_secret, signature_headers

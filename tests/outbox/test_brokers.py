@@ -12,7 +12,7 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from nats.js.api import StreamConfig
 
-from holdfast.outbox.guard import Guard
+from holdfast.outbox.destinations import Guard
 from outbox.conftest import Dispatching
 from outbox.test_dispatcher import settled, until
 from support.brokers import Broker, nats_server, rabbitmq

@@ -11,7 +11,7 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from holdfast.errors import InvalidArgument, InvalidSignature
 from holdfast.events import parse, verify
 from holdfast.model import ClaimedEvent
-from holdfast.outbox.event import OutgoingEvent
+from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.webhook import new_secret, signature_headers
 
 EVENT_ID = UUID("01a1e214-96b1-734b-a098-65c0b72e36ae")

@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.failure import Undelivered
 from holdfast.outbox.sink import Place, build_sink
-from holdfast.outbox.sinks.file import FileSink
+from holdfast.outbox.sinks.file_sink import FileSink
 from outbox.test_event import EVENT_ID, outgoing
 
 
@@ -153,7 +153,7 @@ def test_an_unknown_sink_is_said_so() -> None:
 def test_a_package_may_add_a_sink(monkeypatch: pytest.MonkeyPatch) -> None:
     from importlib.metadata import EntryPoint
 
-    point = EntryPoint("pigeon", "holdfast.outbox.sinks.console:ConsoleSink", "holdfast.sinks")
+    point = EntryPoint("pigeon", "holdfast.outbox.sinks.console_sink:ConsoleSink", "holdfast.sinks")
     monkeypatch.setattr("holdfast.outbox.sink.entry_points", lambda group: [point] * (group == point.group))
 
     sink = build_sink("pigeon", Place("test", "-", {}, Path()))

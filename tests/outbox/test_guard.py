@@ -7,8 +7,8 @@ from ipaddress import ip_address
 import pytest
 
 from holdfast.errors import ConfigurationError
+from holdfast.outbox.destinations import Allowed, Forbidden, Guard, is_public
 from holdfast.outbox.failure import Undelivered
-from holdfast.outbox.guard import Allowed, Forbidden, Guard, is_public
 
 INTERNAL = [
     *("127.0.0.1", "127.255.255.254", "0.0.0.0", "10.0.0.1", "172.16.0.1", "172.31.255.255"),  # noqa: S104
@@ -108,7 +108,7 @@ async def test_a_name_is_looked_up_again_only_after_a_while(monkeypatch: pytest.
     await https(asked)
     assert asked.asked == ["hook.example"]  # type: ignore[attr-defined]
 
-    monkeypatch.setattr("holdfast.outbox.guard.REMEMBER_SECONDS", -1)
+    monkeypatch.setattr("holdfast.outbox.destinations.REMEMBER_SECONDS", -1)
     asked._known = (0.0, ("", "", 0), "")
     await https(asked)
     await https(asked)

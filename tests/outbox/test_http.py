@@ -13,10 +13,10 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from standardwebhooks import Webhook
 
 from holdfast.errors import ConfigurationError
+from holdfast.outbox.destinations import Allowed, Forbidden
 from holdfast.outbox.failure import Undelivered
-from holdfast.outbox.guard import Allowed, Forbidden
 from holdfast.outbox.sink import Place, build_sink
-from holdfast.outbox.sinks.http import HttpSink
+from holdfast.outbox.sinks.http_sink import HttpSink
 from holdfast.webhook import new_secret
 from outbox.test_event import EVENT_ID, outgoing
 from support.receiver import Answer, Receiver, Request, receiving

@@ -440,7 +440,7 @@ RIGHTS = [
     ),
     Bug(
         "an event is sent to an internal address behind a public name",
-        "outbox/guard.py",
+        "outbox/destinations.py",
         "if not is_public(address) and not self._allowed.has(address):",
         "if False:",
         "tests/outbox/test_guard.py",
@@ -618,7 +618,7 @@ PROCESSES = [
     ),
     Bug(
         "a delivery report is taken from anybody",
-        "comms/deliveries.py",
+        "comms/delivery_reports.py",
         "        check_signature(signed, body, self._secrets)\n",
         "",
         "tests/http/test_deliveries.py",
@@ -677,7 +677,7 @@ FLEET = [
     ),
     Bug(
         "an event counts as delivered before it was sent",
-        "outbox/courier.py",
+        "outbox/sender.py",
         "                await self._sink.send(OutgoingEvent(claimed))",
         "                self._early = asyncio.create_task(self._sink.send(OutgoingEvent(claimed)))",
         "tests/outbox/test_dispatcher.py",
@@ -788,7 +788,7 @@ LOCKS = [
     ),
     Bug(
         "a subscription can append to a script",
-        "outbox/sinks/file.py",
+        "outbox/sinks/file_sink.py",
         "if beginning and beginning",
         "if not beginning and beginning",
         "tests/outbox/test_file.py",

@@ -13,11 +13,11 @@ import psycopg
 import pytest
 
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres import EmbeddedServer, binaries, elsewhere, resolve_database_url
+from holdfast.postgres import EmbeddedServer, binaries, resolve_database_url, shared_location
 from holdfast.postgres import account as account_module
 from holdfast.postgres.account import Account, private_directory
-from holdfast.postgres.elsewhere import programs_for
 from holdfast.postgres.installation import directories_read_by
+from holdfast.postgres.shared_location import programs_for
 from holdfast.settings import Settings
 from support.server import DISPOSABLE, disposable_home
 
@@ -44,9 +44,9 @@ for package in map(import_module, ("typer", "rich", "psycopg", "psycopg_binary")
             with suppress(Exception):  # for Windows only, or an extra
                 import_module(module.name)
 from holdfast.cli import main
-from holdfast.postgres import elsewhere
+from holdfast.postgres import shared_location
 programs = Path(sys.argv.pop(1))
-elsewhere.binaries = lambda _: programs
+shared_location.binaries = lambda _: programs
 uid, gid = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 os.setgroups([]); os.setgid(gid); os.setuid(uid)
 main()
@@ -232,7 +232,7 @@ def test_a_socket_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
 @pytest.fixture
 def own_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Instead of the one below /var/lib."""
-    monkeypatch.setattr(elsewhere, "PLACE", home / "lib")
+    monkeypatch.setattr(shared_location, "PLACE", home / "lib")
     return home / "lib"
 
 
@@ -294,9 +294,9 @@ def test_programs_that_the_account_cannot_reach_are_copied_once(
     top = trees[0].parents[1]
     for tree in trees:
         shutil.copytree(tree, closed / tree.relative_to(top))
-    monkeypatch.setattr(elsewhere, "binaries", lambda _: closed / binaries().relative_to(top))
+    monkeypatch.setattr(shared_location, "binaries", lambda _: closed / binaries().relative_to(top))
     monkeypatch.setattr(
-        elsewhere, "directories_read_by", lambda _: [closed / tree.relative_to(top) for tree in trees]
+        shared_location, "directories_read_by", lambda _: [closed / tree.relative_to(top) for tree in trees]
     )
     before = modes_above(closed / "home")
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.arguments import document, duration, instant, resolve_future
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
-from holdfast.cli.values import document, duration, instant, resolve_future
 from holdfast.model import Executor, NewTask
 
 

@@ -6,11 +6,11 @@ from uuid import UUID
 
 import typer
 
-from holdfast.cli.act import Reason
+from holdfast.cli.arguments import document
 from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.event_tail import tail
 from holdfast.cli.output import Json, print_json, print_table, printable
-from holdfast.cli.tail import tail
-from holdfast.cli.values import document
+from holdfast.cli.task_actions import Reason
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.model import DeliveryStatus, OutboxStatus

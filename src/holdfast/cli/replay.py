@@ -11,13 +11,13 @@ from psycopg import IsolationLevel
 from rich.console import Console
 from rich.progress import Progress
 
-from holdfast.cli.act import Reason
+from holdfast.cli.arguments import duration, resolve_past
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.listing import QueueOption, SinceOption, TypeOption
 from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, printable
 from holdfast.cli.retry import find_all
 from holdfast.cli.show import find
-from holdfast.cli.values import duration, resolve_past
+from holdfast.cli.task_actions import Reason
+from holdfast.cli.tasks import QueueOption, SinceOption, TypeOption
 from holdfast.engine import Engine
 from holdfast.engine.documents import load_json
 from holdfast.errors import IllegalMove, InvalidArgument
@@ -215,8 +215,8 @@ def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
 
 
 def _run_here(application: str, task: TaskStatus) -> None:
-    from holdfast.cli.application import load_app  # noqa: PLC0415 - only this needs an application
-    from holdfast.cli.debug import run_under_debugger  # noqa: PLC0415 - as above
+    from holdfast.cli.app_loader import load_app  # noqa: PLC0415 - only this needs an application
+    from holdfast.cli.debugger import run_under_debugger  # noqa: PLC0415 - as above
 
     handler = load_app(application).handlers.get(task.type)
     if handler is None:

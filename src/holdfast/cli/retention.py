@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
+from holdfast.cli.arguments import duration
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table, printable
-from holdfast.cli.values import duration
 from holdfast.engine import Engine
 from holdfast.model import Prunable
 

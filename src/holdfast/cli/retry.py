@@ -10,11 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from holdfast.cli.act import Reason, act_on_each
+from holdfast.cli.arguments import resolve_past
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.listing import QueueOption, SinceOption, TypeOption
 from holdfast.cli.output import Json, complain, describe_error, print_json
-from holdfast.cli.values import resolve_past
+from holdfast.cli.task_actions import Reason, act_on_each
+from holdfast.cli.tasks import QueueOption, SinceOption, TypeOption
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError, Refused, TryAgain
 from holdfast.model import TaskFilter

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.app import App
-from holdfast.cli.application import load_app
+from holdfast.cli.app_loader import load_app
 from holdfast.cli.database import DatabaseUrl
 from holdfast.settings import Settings
 

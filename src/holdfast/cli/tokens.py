@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.act import Reason
+from holdfast.cli.arguments import duration
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table, printable
-from holdfast.cli.values import duration
+from holdfast.cli.task_actions import Reason
 from holdfast.http.access import hash_of, new_token
 from holdfast.model import SCOPES
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.application import Application, load_app
+from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.database import DatabaseUrl
 from holdfast.settings import Settings
 

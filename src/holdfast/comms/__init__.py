@@ -4,7 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.comms.send import (
+    from holdfast.comms.send_message import (
         Sending,
         asend_email,
         asend_sms,
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:
     """Load a name when it is first used: a provider's worker needs none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast.comms' has no attribute {name!r}")
-    home = "templates" if name == "Template" else "send"
+    home = "templates" if name == "Template" else "send_message"
     found = getattr(import_module(f"holdfast.comms.{home}"), name)
     globals()[name] = found
     return found

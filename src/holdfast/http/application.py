@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from holdfast import __version__
 from holdfast.app import App
 from holdfast.client import Address
-from holdfast.comms.deliveries import report_readers
+from holdfast.comms.delivery_reports import report_readers
 from holdfast.errors import ConfigurationError
 from holdfast.http import api, probes
 from holdfast.http.guard import LOCAL_HOSTS, Guard

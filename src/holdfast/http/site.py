@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from fastapi import Request
 
 from holdfast.client import Address
-from holdfast.comms.deliveries import ReportReader
+from holdfast.comms.delivery_reports import ReportReader
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller
 from holdfast.http.database import Database, Trouble, Work

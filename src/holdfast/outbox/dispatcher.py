@@ -18,8 +18,8 @@ from holdfast.engine import outbox as statements
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.logs import Log
 from holdfast.model import Subscription
-from holdfast.outbox.courier import Courier
-from holdfast.outbox.settle import Settler
+from holdfast.outbox.sender import Courier
+from holdfast.outbox.settlements import Settler
 from holdfast.outbox.sink import build_sink, find_place, known_sinks
 from holdfast.settings import Settings
 from holdfast.worker.link import Link

@@ -17,9 +17,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from holdfast.errors import ConfigurationError
 from holdfast.model import Subscription
-from holdfast.outbox.event import OutgoingEvent
+from holdfast.outbox.cloud_event import OutgoingEvent
+from holdfast.outbox.destinations import Allowed
 from holdfast.outbox.failure import Rejected, Undelivered
-from holdfast.outbox.guard import Allowed
 from holdfast.settings import Settings
 
 __all__ = ["Allowed", "Options", "OutgoingEvent", "Place", "Rejected", "Sink", "Undelivered", "build_sink"]
@@ -28,11 +28,11 @@ GROUP = "holdfast.sinks"
 REFERENCE = "env:"
 VARIABLES = "HOLDFAST_SINK_"
 BUILT_IN = {
-    "http": ("http", "HttpSink"),
-    "nats": ("nats", "NatsSink"),
-    "amqp": ("amqp", "AmqpSink"),
-    "file": ("file", "FileSink"),
-    "console": ("console", "ConsoleSink"),
+    "http": ("http_sink", "HttpSink"),
+    "nats": ("nats_sink", "NatsSink"),
+    "amqp": ("amqp_sink", "AmqpSink"),
+    "file": ("file_sink", "FileSink"),
+    "console": ("console_sink", "ConsoleSink"),
 }
 
 
@@ -94,11 +94,7 @@ def known_sinks() -> list[str]:
 
 def build_sink(sink: str, place: Place) -> Sink:
     """Raise ConfigurationError if it is unknown, misses a package, or cannot use its options."""
-    if sink in BUILT_IN:
-        module, name = BUILT_IN[sink]
-        build = partial(_built_in, module, name)
-    else:
-        build = _installed(sink)
+    build = partial(_built_in, sink) if sink in BUILT_IN else _installed(sink)
     try:
         built: Sink = build(place)
     except ValidationError as error:
@@ -119,13 +115,14 @@ def looked_up(value: str) -> str:
     return found
 
 
-def _built_in(module: str, name: str, place: Place) -> Sink:
+def _built_in(sink: str, place: Place) -> Sink:
+    module, name = BUILT_IN[sink]
     try:
         found = import_module(f"holdfast.outbox.sinks.{module}")
     except ModuleNotFoundError as error:
-        extra = module if module in {"nats", "amqp"} else "events"
+        extra = sink if sink in {"nats", "amqp"} else "events"
         raise ConfigurationError(
-            f"the sink {module} needs the package {error.name}", hint=f"pip install 'holdfast[{extra}]'"
+            f"the sink {sink} needs the package {error.name}", hint=f"pip install 'holdfast[{extra}]'"
         ) from None
     built: Sink = getattr(found, name)(place)
     return built

@@ -20,9 +20,9 @@ import psycopg
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.postgres.account import Account, account_for, private_directory
-from holdfast.postgres.elsewhere import link_elsewhere, linked, programs_for
 from holdfast.postgres.installation import EMBEDDED_VERSION
 from holdfast.postgres.postmaster import Postmaster, disown_stale_files, find_postmaster
+from holdfast.postgres.shared_location import link_elsewhere, linked, programs_for
 
 DATABASE = "holdfast"
 

@@ -5,7 +5,7 @@ import pwd
 import subprocess
 import sys
 
-from holdfast.comms.checks import check_sms_sender, parse_mailbox
+from holdfast.comms.message_checks import check_sms_sender, parse_mailbox
 from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.executors.command import find_program

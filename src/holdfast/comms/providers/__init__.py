@@ -5,7 +5,7 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from holdfast.comms.providers.guard import GuardedEmail, GuardedSms
+from holdfast.comms.providers.admission import GuardedEmail, GuardedSms
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings, variable_of
 

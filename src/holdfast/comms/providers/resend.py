@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Any
 
-from holdfast.comms.checks import parse_mailbox
+from holdfast.comms.message_checks import parse_mailbox
 from holdfast.comms.provider import Email, Sent
-from holdfast.comms.providers.http import Api, body_of, id_in
+from holdfast.comms.providers.http_api import Api, body_of, id_in
 from holdfast.comms.providers.required import required, required_sender
 from holdfast.settings import Settings
 

@@ -12,7 +12,7 @@ from email.utils import format_datetime
 
 import aiosmtplib
 
-from holdfast.comms.checks import Mailbox, parse_mailbox
+from holdfast.comms.message_checks import Mailbox, parse_mailbox
 from holdfast.comms.provider import Email, SendFailed, Sent
 from holdfast.comms.providers.required import required, required_sender
 from holdfast.errors import ConfigurationError

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 
 from holdfast.comms.provider import Sent, Sms
-from holdfast.comms.providers.http import Api, body_of, id_in
+from holdfast.comms.providers.http_api import Api, body_of, id_in
 from holdfast.comms.providers.required import required, required_sender
 from holdfast.settings import Settings
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from holdfast.comms.deliveries import MAX_BYTES
+from holdfast.comms.delivery_reports import MAX_BYTES
 from holdfast.errors import InvalidSignature
 from holdfast.http.api.answers import problem
 from holdfast.http.problem import Problem

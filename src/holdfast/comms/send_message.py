@@ -8,7 +8,7 @@ from holdfast.client import Client
 from holdfast.client.process import ProcessHandle
 from holdfast.client.span import WAIT_TTL
 from holdfast.client.transaction import arun_in, run_in
-from holdfast.comms.checks import (
+from holdfast.comms.message_checks import (
     check_address,
     check_bodies,
     check_headers,

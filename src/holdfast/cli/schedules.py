@@ -6,11 +6,11 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from holdfast.cli.act import Reason
-from holdfast.cli.application import Application, load_app
+from holdfast.cli.app_loader import Application, load_app
+from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_fields, print_json, print_table, printable, shown
-from holdfast.cli.values import document, duration, instant
+from holdfast.cli.task_actions import Reason
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.model import CatchUp, Executor, NewSchedule, NewTask, Overlap, ScheduleStatus
 from holdfast.schedule import check_times

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from holdfast.outbox.event import OutgoingEvent
+from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.sink import Options, Place
 
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import psycopg
 
 from holdfast.errors import ConfigurationError
-from holdfast.process.apply import apply_files
-from holdfast.process.names import check_name
+from holdfast.processes.apply import apply_files
+from holdfast.processes.names import check_name
 
 Kind = Literal["attempts", "decision"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.process.catalog import FUNCTIONS, INDEXES, RIGHTS, TABLES, TRIGGERS, Row, look_up
+from holdfast.processes.catalog import FUNCTIONS, INDEXES, RIGHTS, TABLES, TRIGGERS, Row, look_up
 
 _WORKER = "holdfast_worker"
 _ONE_END = "(next_task_id IS NULL)"

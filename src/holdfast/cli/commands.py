@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.arguments import document
 from holdfast.cli.output import Json, print_json, print_table
-from holdfast.cli.values import document
 from holdfast.errors import ConfigurationError
 from holdfast.limits import size_text
 from holdfast.settings import Command, Settings

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.act import Reason
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.task_actions import Reason
 from holdfast.engine.limit import Subject
 from holdfast.settings import parse_duration
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.comms.checks import check_email, check_sms, check_sms_sender, parse_mailbox
+from holdfast.comms.message_checks import check_email, check_sms, check_sms_sender, parse_mailbox
 from holdfast.comms.provider import Email, EmailProvider, SendFailed, Sent, Sms, SmsProvider
 from holdfast.comms.providers.caps import Caps
 from holdfast.errors import ConfigurationError, InvalidArgument

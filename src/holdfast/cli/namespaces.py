@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.act import Reason
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.task_actions import Reason
 from holdfast.errors import NotAllowed
 from holdfast.model import NamespaceMember
 

@@ -13,8 +13,8 @@ from pydantic import AfterValidator, Field
 
 from holdfast import __version__
 from holdfast.errors import ConfigurationError
-from holdfast.outbox.event import OutgoingEvent
-from holdfast.outbox.guard import Guard, Resolve
+from holdfast.outbox.cloud_event import OutgoingEvent
+from holdfast.outbox.destinations import Guard, Resolve
 from holdfast.outbox.sink import Options, Place, Undelivered, looked_up
 from holdfast.webhook import key_of, signature_headers
 

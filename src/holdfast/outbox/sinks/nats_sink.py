@@ -10,8 +10,8 @@ from nats.errors import Error as NatsError
 from nats.js.errors import Error as JetStreamError
 from pydantic import Field
 
-from holdfast.outbox.event import OutgoingEvent
-from holdfast.outbox.guard import Guard
+from holdfast.outbox.cloud_event import OutgoingEvent
+from holdfast.outbox.destinations import Guard
 from holdfast.outbox.server import read_server
 from holdfast.outbox.sink import Options, Place, Rejected, Undelivered
 

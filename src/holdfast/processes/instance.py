@@ -11,7 +11,7 @@ from psycopg.sql import SQL, Identifier
 
 from holdfast.engine import Engine
 from holdfast.errors import TaskNotFound, translate
-from holdfast.process.rules import Process
+from holdfast.processes.rules import Process
 
 
 @dataclass(frozen=True, slots=True)

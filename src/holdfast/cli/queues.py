@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.act import Reason
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.task_actions import Reason
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE")]
 

@@ -12,8 +12,8 @@ from holdfast.engine import outbox as statements
 from holdfast.errors import HoldfastError
 from holdfast.logs import Log
 from holdfast.model import ClaimedEvent, Settlement, Subscription
-from holdfast.outbox.event import OutgoingEvent
-from holdfast.outbox.settle import Settler
+from holdfast.outbox.cloud_event import OutgoingEvent
+from holdfast.outbox.settlements import Settler
 from holdfast.outbox.sink import Rejected, Sink, Undelivered
 from holdfast.settings import Settings
 from holdfast.worker.link import Link

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from holdfast.errors import ConfigurationError
-from holdfast.outbox.event import OutgoingEvent
+from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.sink import Options, Place, Undelivered
 
 MARK = ".holdfast-events"

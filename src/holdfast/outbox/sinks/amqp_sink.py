@@ -11,8 +11,8 @@ from aiormq.connection import TransportFactory
 from pydantic import Field
 from yarl import URL
 
-from holdfast.outbox.event import OutgoingEvent
-from holdfast.outbox.guard import Guard
+from holdfast.outbox.cloud_event import OutgoingEvent
+from holdfast.outbox.destinations import Guard
 from holdfast.outbox.server import read_server
 from holdfast.outbox.sink import Options, Place, Undelivered
 

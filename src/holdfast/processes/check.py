@@ -7,8 +7,8 @@ from typing import Any
 import psycopg
 
 from holdfast.errors import TaskNotFound, translate
-from holdfast.process.catalog import look_up
-from holdfast.process.rules import Finding, Process, Schema
+from holdfast.processes.catalog import look_up
+from holdfast.processes.rules import Finding, Process, Schema
 
 # Registered ones, and those that look like one: x.shipping_supervisor belongs to x.shipping_task.
 _FIND = """

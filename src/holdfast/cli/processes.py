@@ -9,11 +9,11 @@ import typer
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_fields, print_json, print_table
 from holdfast.errors import ConfigurationError
-from holdfast.process.apply import apply_files, compare_files, read_files
-from holdfast.process.check import check_process, find_processes
-from holdfast.process.look import cancel, history, plan
-from holdfast.process.rules import Process
-from holdfast.process.scaffold import scaffold
+from holdfast.processes.apply import apply_files, compare_files, read_files
+from holdfast.processes.check import check_process, find_processes
+from holdfast.processes.instance import cancel, history, plan
+from holdfast.processes.rules import Process
+from holdfast.processes.scaffold import scaffold
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the process: shipping, or comms.send_email.")

@@ -1,0 +1,66 @@
+"""holdfast tasks: what an application can do."""
+
+import inspect
+import re
+from typing import Any
+
+import typer
+
+from holdfast.cli.app_loader import Application, load_app
+from holdfast.cli.output import Json, print_json, print_table
+from holdfast.handler import Handler
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(tasks)
+
+
+def tasks(application: Application, *, as_json: Json = False) -> None:
+    """List the task types of an application. As JSON, with the schema of their arguments and results."""
+    app = load_app(application)
+    if as_json:
+        print_json(app.schema())
+        return
+    handlers = sorted(app.handlers.values(), key=lambda handler: handler.type)
+    if not handlers:
+        typer.echo("The application has no task.", err=True)
+        return
+    print_table(
+        ["type", "queue", "signature", "max_attempts", "retry", "timeout", "executor"],
+        [
+            (
+                handler.type,
+                handler.queue or _first_segment(handler.type),
+                _signature(handler),
+                handler.max_attempts,
+                repr(handler.retry),
+                None if handler.timeout is None else f"{handler.timeout:g}s",
+                handler.executor,
+            )
+            for handler in handlers
+        ],
+    )
+
+
+def _first_segment(task_type: str) -> str:
+    return re.split(r"[.:]", task_type, maxsplit=1)[0]
+
+
+def _signature(handler: Handler) -> str:
+    """As it is called by enqueue: without the context, which the worker adds."""
+    signature = inspect.signature(handler.function)
+    parameters = list(signature.parameters.values())[1 if handler.wants_context else 0 :]
+    shown = ", ".join(_parameter(parameter) for parameter in parameters)
+    returns = signature.return_annotation
+    return f"({shown})" + ("" if returns is signature.empty else f" -> {_annotation(returns)}")
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+    annotation = "" if parameter.annotation is parameter.empty else f": {_annotation(parameter.annotation)}"
+    default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+    return f"{stars}{parameter.name}{annotation}{default}"
+
+
+def _annotation(annotation: Any) -> str:
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
