@@ -8,12 +8,12 @@ from uuid import UUID
 
 from holdfast.client import Client
 from holdfast.client.span import WAIT_TTL, seconds
+from holdfast.client.wait_ticket import issue, wait_url
 from holdfast.engine.documents import load_json
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound
 from holdfast.handler import Handler
 from holdfast.model import Status, TaskEnd, TaskError, TaskStatus
 from holdfast.outcome import Outcome
-from holdfast.ticket import issue, wait_url
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings

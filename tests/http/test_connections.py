@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from holdfast.http import connection
+from holdfast.http import protocol
 from holdfast.http.certificate import own_certificate
-from holdfast.http.crowd import FOR_PROBES, Crowd, Place, source_of
+from holdfast.http.connection_limit import FOR_PROBES, ConnectionLimiter, TrackedConnection, source_of
 from holdfast.postgres import EmbeddedServer
 from support.database import Database, cloned_database
 from support.web import SECRET, Web, serving, web_dsn
@@ -123,8 +123,8 @@ def test_and_while_as_many_do_not_even_begin_their_tls(narrow: Callable[..., Nar
 def hasty(module_db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     """A server with little patience."""
     for name in ("HEAD_SECONDS", "BODY_SECONDS", "UNREAD_SECONDS"):
-        monkeypatch.setattr(connection, name, 0.2)
-    monkeypatch.setattr(connection, "BODY_BYTES_PER_SECOND", 1_000_000)
+        monkeypatch.setattr(protocol, name, 0.2)
+    monkeypatch.setattr(protocol, "BODY_BYTES_PER_SECOND", 1_000_000)
     with serving(module_db) as web:
         yield web
 
@@ -216,51 +216,53 @@ class Ended(list[str]):
         return lambda: self.append(name)
 
 
-def enter(crowd: Crowd, source: str, ended: Ended, name: str, *, asks: bool = False) -> Place | None:
-    place = crowd.admit(source, ended.of(name))
+def enter(
+    limiter: ConnectionLimiter, source: str, ended: Ended, name: str, *, asks: bool = False
+) -> TrackedConnection | None:
+    place = limiter.admit(source, ended.of(name))
     if place is not None and asks:
-        crowd.asking(place)
+        limiter.asking(place)
     return place
 
 
 def test_who_is_silent_longest_makes_room_for_others_of_the_same_address() -> None:
-    ended, crowd = Ended(), Crowd(10, 2)
+    ended, limiter = Ended(), ConnectionLimiter(10, 2)
     for name in ("first", "second", "third"):
-        enter(crowd, "a", ended, name)
+        enter(limiter, "a", ended, name)
     assert ended == ["first"]
-    enter(crowd, "b", ended, "other")
+    enter(limiter, "b", ended, "other")
     assert ended == ["first"]
 
 
 def test_when_all_is_full_the_address_with_most_silent_ones_makes_room() -> None:
-    ended, crowd = Ended(), Crowd(4, 4)
+    ended, limiter = Ended(), ConnectionLimiter(4, 4)
     for source, name in [("a", "a1"), ("b", "b1"), ("b", "b2"), ("b", "b3")]:
-        enter(crowd, source, ended, name)
-    enter(crowd, "c", ended, "c1")
-    assert (ended, len(crowd)) == (["b1"], 4)
+        enter(limiter, source, ended, name)
+    enter(limiter, "c", ended, "c1")
+    assert (ended, len(limiter)) == (["b1"], 4)
 
 
 def test_when_everybody_asks_only_probes_get_in_and_at_last_nobody() -> None:
-    ended, crowd = Ended(), Crowd(2, 2)
-    places = [enter(crowd, "a", ended, str(number), asks=True) for number in range(2 + FOR_PROBES)]
+    ended, limiter = Ended(), ConnectionLimiter(2, 2)
+    places = [enter(limiter, "a", ended, str(number), asks=True) for number in range(2 + FOR_PROBES)]
     assert [place.probes_only for place in places if place] == [False] * 2 + [True] * FOR_PROBES
-    assert crowd.admit("b", ended.of("b")) is None
+    assert limiter.admit("b", ended.of("b")) is None
     assert ended == []
     for place in places:
         assert place
-        crowd.leave(place)
-        crowd.leave(place)
-    assert len(crowd) == 0
-    found = crowd.admit("b", ended.of("b"))
+        limiter.leave(place)
+        limiter.leave(place)
+    assert len(limiter) == 0
+    found = limiter.admit("b", ended.of("b"))
     assert found
     assert found.probes_only is False
 
 
 def test_a_proxy_may_have_as_many_as_there_are() -> None:
-    ended, crowd = Ended(), Crowd(10, 2, lambda source: source == "proxy")
+    ended, limiter = Ended(), ConnectionLimiter(10, 2, lambda source: source == "proxy")
     for number in range(10):
-        enter(crowd, "proxy", ended, str(number), asks=True)
-    assert (len(crowd), ended) == (10, [])
+        enter(limiter, "proxy", ended, str(number), asks=True)
+    assert (len(limiter), ended) == (10, [])
 
 
 @pytest.mark.parametrize(

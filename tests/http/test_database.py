@@ -12,7 +12,7 @@ import pytest
 from holdfast.client.connection import Address
 from holdfast.engine import AsyncEngine
 from holdfast.http import database as http_database
-from holdfast.http.site import Options, Room, Site
+from holdfast.http.site import LoopResources, Site, SiteOptions
 from support.database import Database
 from support.web import serving, web_dsn
 
@@ -71,7 +71,7 @@ def until_locked(db: Database, count: int) -> None:
 
 async def test_probes_at_one_time_share_one_look(db: Database) -> None:
     dsn = web_dsn(db)
-    room = Room(Site(Address(lambda: dsn), Options(), {}))
+    room = LoopResources(Site(Address(lambda: dsn), SiteOptions(), {}))
     await asyncio.gather(*(room.probe() for _ in range(20)))
     query = "select count(*) from pg_stat_activity where usename = 'holdfast_web_login' and datname = %s"
     assert db.connect().execute(query, [db.name]).fetchone() == (1,)

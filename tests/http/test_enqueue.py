@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import App
 from holdfast.engine import Engine
-from holdfast.http import body as http_body
+from holdfast.http import request_body as http_body
 from holdfast.http.access import hash_of, new_token
 from holdfast.http.api import enqueue as http_enqueue
 from holdfast.http.problem import Problem

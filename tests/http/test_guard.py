@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 
 from holdfast.errors import ConfigurationError
 from holdfast.http import create_app, throttle
-from holdfast.http.guard import Guard
-from holdfast.http.proxies import Proxies
-from holdfast.http.server import Listen, bind, check
+from holdfast.http.proxies import TrustedProxies
+from holdfast.http.security import SecurityMiddleware
+from holdfast.http.server import ListenAddress, bind, check
 from holdfast.model import NewTask
 from support.commands import run
 from support.database import Database
@@ -55,7 +55,7 @@ def test_this_machine_goes_by_its_usual_names(web: Web, host: str) -> None:
 
 @pytest.mark.parametrize(("host", "promised"), [("tasks.example.com", True), ("localhost:8420", False)])
 async def test_tls_is_promised_for_names_that_are_ours_alone(host: str, promised: bool) -> None:
-    web = Guard(JSONResponse({}), hosts=None)
+    web = SecurityMiddleware(JSONResponse({}), hosts=None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url=f"https://{host}") as client:
         assert ("Strict-Transport-Security" in (await client.get("/")).headers) is promised
 
@@ -77,15 +77,15 @@ def test_what_is_not_there_is_a_problem_too(web: Web) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])  # noqa: S104 - what is to be refused
 def test_it_listens_publicly_with_logins_names_and_tls_only(host: str) -> None:
-    names, own = ("a.example",), Listen(host, 0, Path("a.pem"), Path("a.pem"))
+    names, own = ("a.example",), ListenAddress(host, 0, Path("a.pem"), Path("a.pem"))
     with pytest.raises(ConfigurationError, match="without a login"):
         check(own, asks_for_login=False, hosts=())
     with pytest.raises(ConfigurationError, match="under which names"):
         check(own, asks_for_login=True, hosts=())
     with pytest.raises(ConfigurationError, match="without TLS access tokens can be read on the way"):
-        check(Listen(host, 0), asks_for_login=True, hosts=names)
+        check(ListenAddress(host, 0), asks_for_login=True, hosts=names)
     check(own, asks_for_login=True, hosts=names)
-    check(Listen(host, 0), asks_for_login=True, hosts=names, proxies=("10.0.0.0/8",))
+    check(ListenAddress(host, 0), asks_for_login=True, hosts=names, proxies=("10.0.0.0/8",))
 
 
 def test_the_command_refuses_a_public_address_without_tls() -> None:
@@ -98,7 +98,7 @@ def test_the_command_refuses_a_public_address_without_tls() -> None:
 
 
 def test_without_a_login_it_has_the_names_of_this_machine_only() -> None:
-    local = Listen("127.0.0.1", 0)
+    local = ListenAddress("127.0.0.1", 0)
     for more in ({"hosts": ("a.example",)}, {"hosts": (), "proxies": ("127.0.0.1",)}):
         with pytest.raises(ConfigurationError, match="--no-login is for this machine only"):
             check(local, asks_for_login=False, **more)
@@ -224,13 +224,13 @@ def test_however_many_addresses_fail_a_good_token_gets_in(proxied: Web) -> None:
 def test_only_proxies_are_believed_who_asks(peer: str, given: list[str], client: str) -> None:
     headers = [(b"x-forwarded-for", value.encode()) for value in given]
     scope = {"type": "http", "client": (peer, 1), "scheme": "http", "headers": headers}
-    found = Proxies(["10.0.0.0/8"]).resolve(scope)
+    found = TrustedProxies(["10.0.0.0/8"]).resolve(scope)
     assert found["client"][0] == client
     assert found["scheme"] == ("http" if peer == "192.0.2.1" else "https")
 
 
 async def test_behind_a_proxy_nobody_comes_past_it() -> None:
-    web = Guard(JSONResponse({}), hosts=None, proxies=["10.0.0.0/8"])
+    web = SecurityMiddleware(JSONResponse({}), hosts=None, proxies=["10.0.0.0/8"])
     for peer, path, status in [
         ("192.0.2.1", "/v1/queues", 421),
         ("192.0.2.1", "/healthz", 200),
@@ -284,14 +284,17 @@ def until_none_is_left(web: Web) -> None:
 
 def test_on_this_machine_it_may_do_without() -> None:
     for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
-        check(Listen(host, 0), asks_for_login=False, hosts=())
+        check(ListenAddress(host, 0), asks_for_login=False, hosts=())
 
 
 def test_an_address_that_is_none_or_taken_is_explained() -> None:
     with pytest.raises(ConfigurationError, match="no address to listen on"):
-        check(Listen("no such host", 0), asks_for_login=True, hosts=())
-    with bind(Listen("127.0.0.1", 0)) as taken, pytest.raises(ConfigurationError, match="cannot listen"):
-        bind(Listen("127.0.0.1", taken.getsockname()[1]))
+        check(ListenAddress("no such host", 0), asks_for_login=True, hosts=())
+    with (
+        bind(ListenAddress("127.0.0.1", 0)) as taken,
+        pytest.raises(ConfigurationError, match="cannot listen"),
+    ):
+        bind(ListenAddress("127.0.0.1", taken.getsockname()[1]))
 
 
 def test_a_reader_of_the_description_finds_only_what_is_here(web: Web) -> None:

@@ -19,10 +19,10 @@ from uuid import UUID
 
 import pytest
 
+from holdfast.client.wait_ticket import issue
 from holdfast.engine import Engine
 from holdfast.model import Held, NewTask, Result
 from holdfast.postgres import EmbeddedServer
-from holdfast.ticket import issue
 from support.database import Database, cloned_database
 from support.web import SECRET, web_dsn
 

@@ -13,9 +13,9 @@ from uuid import UUID
 import httpx
 import pytest
 
+from holdfast.client.wait_ticket import issue
 from holdfast.http.certificate import own_certificate
 from holdfast.model import NewTask, Result
-from holdfast.ticket import issue
 from support.database import Database
 from support.watch import Watch, watched
 from support.web import SECRET, Web, serving

@@ -7,8 +7,8 @@ from uuid import UUID
 import httpx
 import pytest
 
+from holdfast.client.wait_ticket import issue
 from holdfast.model import NewTask
-from holdfast.ticket import issue
 from support.documents import REFERENCE, rows, sections
 from support.web import SECRET, Web
 

@@ -16,13 +16,13 @@ from structlog.testing import capture_logs
 
 from holdfast import App
 from holdfast.client import Address
+from holdfast.client.wait_ticket import expiry, issue
 from holdfast.engine import Engine
 from holdfast.errors import ConfigurationError, InvalidArgument
 from holdfast.http.database import Database as HttpDatabase
-from holdfast.http.waits import Waits, Watched
+from holdfast.http.waiting import WaitRegistry, WatchedSubject
 from holdfast.model import Held, NewTask, Result
 from holdfast.settings import Settings
-from holdfast.ticket import expiry, issue
 from support.database import Database
 from support.web import SECRET, Web, dsn_of, grants, serving, web_dsn
 
@@ -245,7 +245,7 @@ async def test_that_it_cannot_look_is_said_once_with_the_grant_that_is_missing(m
     dsn = dsn_of(module_db, "holdfast_poor_login", "holdfast_client")
     address = Address(lambda: dsn)
     database = HttpDatabase(address)
-    waits = Waits(address, database, 10)
+    waits = WaitRegistry(address, database, 10)
     with capture_logs() as logs:
         async with waits.seat(uuid4(), ()):
             for _ in range(3):
@@ -383,8 +383,8 @@ async def test_a_look_that_was_overtaken_takes_nothing_back(
 ) -> None:
     address = Address(lambda: web_dsn(web.database))
     database = Delayed(address)
-    waits = Waits(address, database, 10)
-    watched = Watched(task_id)
+    waits = WaitRegistry(address, database, 10)
+    watched = WatchedSubject(task_id)
     waits._watched[task_id] = watched
     early = asyncio.create_task(waits._look([task_id]))
     await database.asked.wait()

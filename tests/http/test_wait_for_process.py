@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from holdfast import App, comms
+from holdfast.client.wait_ticket import issue
 from holdfast.errors import TaskNotFound
 from holdfast.settings import Settings
-from holdfast.ticket import issue
 from support.comms import CHANNELS, Channel
 from support.web import SECRET, Web
 from support.worker_thread import working

@@ -18,8 +18,8 @@ from holdfast import App
 from holdfast.engine import Engine
 from holdfast.http import create_app
 from holdfast.http.access import hash_of, new_token
-from holdfast.http.guard import LOCAL_HOSTS
-from holdfast.http.server import Listen, Server, address_of, bind, make_server
+from holdfast.http.security import LOCAL_HOSTS
+from holdfast.http.server import ListenAddress, Server, address_of, bind, make_server
 from holdfast.http.site import Site
 from holdfast.settings import Settings
 from support.database import Database
@@ -89,14 +89,14 @@ def serving(
     database: Database,
     *,
     app: App | None = None,
-    listen: Listen | None = None,
+    listen: ListenAddress | None = None,
     certificate: tuple[Path, Path] | None = None,
     asks_for_login: bool = True,
     hosts: tuple[str, ...] = (),
     **settings: Any,
 ) -> Iterator[Web]:
     chosen = Settings.load(**{"database_url": web_dsn(database), "web_secret": SECRET} | settings)
-    listen = listen or Listen("127.0.0.1", 0, *(certificate or (None, None)))
+    listen = listen or ListenAddress("127.0.0.1", 0, *(certificate or (None, None)))
     with bind(listen) as bound:
         url = address_of(listen, bound)
         where = app or App(settings=chosen)

@@ -41,7 +41,7 @@ def serve(
         typer.Option(metavar="ADDRESS", help="A proxy or its network that does TLS; may be repeated."),
     ] = None,
     no_login: Annotated[
-        bool, typer.Option("--no-login", help="Ask nobody who they are. On this machine only.")
+        bool, typer.Option("--no-login", help="WaitRequest nobody who they are. On this machine only.")
     ] = False,
     log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="console or json.")] = None,
     log_level: Annotated[Text, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
@@ -49,9 +49,9 @@ def serve(
 ) -> None:
     """Serve the API, waiting for results and the dashboard until it is asked to stop (SIGTERM, Ctrl-C)."""
     from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
-    from holdfast.http.crowd import raise_file_limit  # noqa: PLC0415 - as above
-    from holdfast.http.guard import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
-    from holdfast.http.server import Listen, address_of, bind, check, make_server  # noqa: PLC0415 - as above
+    from holdfast.http.connection_limit import raise_file_limit  # noqa: PLC0415 - as above
+    from holdfast.http.security import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
+    from holdfast.http.server import ListenAddress, address_of, bind, check, make_server  # noqa: PLC0415 - as above
     from holdfast.logs import configure  # noqa: PLC0415 - as above
 
     given = {
@@ -65,7 +65,7 @@ def serve(
         "database_url": database_url,
     }
     app, settings = _application(application, given)
-    listen = Listen(settings.web_host, settings.web_port, tls_cert, tls_key)
+    listen = ListenAddress(settings.web_host, settings.web_port, tls_cert, tls_key)
     named = tuple(without_port(name) for name in settings.web_hosts)
     check(listen, asks_for_login=not no_login, hosts=named, proxies=settings.web_proxies)
     configure(settings.log_format, settings.log_level)

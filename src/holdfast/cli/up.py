@@ -31,7 +31,7 @@ from holdfast.settings import Settings
 if TYPE_CHECKING:
     import socket
 
-    from holdfast.http.server import Listen, Server
+    from holdfast.http.server import ListenAddress, Server
 
 T = TypeVar("T")
 
@@ -80,7 +80,7 @@ def up(
 
 def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own: bool) -> None:
     _check_extras("web", "events", *(() if settings.database_url else ("embedded",)))
-    from holdfast.http.server import Listen, bind, check  # noqa: PLC0415 - an extra
+    from holdfast.http.server import ListenAddress, bind, check  # noqa: PLC0415 - an extra
 
     certificate: Path | None = None
     if own:
@@ -88,7 +88,7 @@ def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own
 
         with_key, certificate = own_certificate(settings.home / "tls")
         given = (with_key, with_key)
-    listen = Listen("127.0.0.1", settings.web_port, *given)
+    listen = ListenAddress("127.0.0.1", settings.web_port, *given)
     check(listen, asks_for_login=True, hosts=())
     # First of all: a port that is taken is the most common trouble, and nothing has been started yet.
     with bind(listen) as bound, _database(settings) as url:
@@ -121,7 +121,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _serve(
-    settings: Settings, url: str, listen: "Listen", bound: "socket.socket", certificate: Path | None
+    settings: Settings, url: str, listen: "ListenAddress", bound: "socket.socket", certificate: Path | None
 ) -> None:
     from holdfast.http.server import address_of, make_server  # noqa: PLC0415 - an extra
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.client import Client
 from holdfast.client.span import WAIT_TTL, seconds
 from holdfast.client.wait import process_not_found
+from holdfast.client.wait_ticket import issue, wait_url
 from holdfast.errors import TaskNotFound
 from holdfast.model import ProcessStatus, RegisteredProcess
-from holdfast.ticket import issue, wait_url
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings

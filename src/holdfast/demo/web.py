@@ -14,7 +14,7 @@ from starlette.staticfiles import StaticFiles
 from holdfast import comms, demo
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle
-from holdfast.http.pages.visit import read_form
+from holdfast.http.pages.page_request import read_form
 
 STATIC = Path(__file__).parent / "static"
 VALID_SECONDS = 600

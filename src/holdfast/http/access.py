@@ -37,7 +37,7 @@ class Caller:
         return scope in self.scopes
 
 
-ANYBODY = Caller("anybody", _IMPLIED["admin"])
+ANONYMOUS = Caller("anybody", _IMPLIED["admin"])
 """Whoever can reach a server that asks for no login, which listens on this machine only."""
 
 

@@ -11,11 +11,11 @@ from holdfast.client import Address
 from holdfast.comms.delivery_reports import report_readers
 from holdfast.errors import ConfigurationError
 from holdfast.http import api, probes
-from holdfast.http.guard import LOCAL_HOSTS, Guard
 from holdfast.http.openapi import describe
 from holdfast.http.pages import add_pages, respond
 from holdfast.http.problem import explain_with_problems
-from holdfast.http.site import Options, Site
+from holdfast.http.security import LOCAL_HOSTS, SecurityMiddleware
+from holdfast.http.site import Site, SiteOptions
 from holdfast.settings import Settings
 
 DESCRIPTION = """
@@ -47,7 +47,7 @@ def create_app(
     app = where if isinstance(where, App) else App(where, settings=settings)
     settings = settings or app.settings
     elsewhere = settings.database_url
-    options = Options(
+    options = SiteOptions(
         hosts=None if hosts is None else tuple(hosts),
         asks_for_login=asks_for_login,
         secrets=settings.web_secrets,
@@ -81,6 +81,6 @@ def assemble(site: Site) -> FastAPI:
     web.include_router(probes.router)
     add_pages(web)
     options = site.options
-    web.add_middleware(Guard, hosts=options.hosts, proxies=options.proxies, url=options.url)
+    web.add_middleware(SecurityMiddleware, hosts=options.hosts, proxies=options.proxies, url=options.url)
     web.openapi = lambda: describe(web)  # type: ignore[method-assign] # how FastAPI wants it to be replaced
     return web

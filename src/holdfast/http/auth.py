@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from holdfast.http.access import ANYBODY, Caller, caller_of, hash_of, looks_like_token
+from holdfast.http.access import ANONYMOUS, Caller, caller_of, hash_of, looks_like_token
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
 from holdfast.model import Scope
@@ -18,7 +18,7 @@ Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 
 
 @dataclass(frozen=True)
-class Needs:
+class RequireScope:
     """A dependency that answers who asks, or refuses."""
 
     scope: Scope
@@ -41,7 +41,7 @@ def permitted(caller: Caller, scope: Scope) -> Caller:
 
 async def identify(site: Site, credentials: HTTPAuthorizationCredentials | None) -> Caller:
     if not site.options.asks_for_login:
-        return ANYBODY
+        return ANONYMOUS
     if credentials is None:
         raise _unknown("this needs an access token: Authorization: Bearer hf_…")
     caller = await known(site, credentials.credentials)
@@ -63,7 +63,7 @@ def _unknown(detail: str, error: str = "") -> Problem:
     return Problem(401, detail, headers={"WWW-Authenticate": challenge})
 
 
-MayEnqueue = Annotated[Caller, Depends(Needs("enqueue"))]
-MayRead = Annotated[Caller, Depends(Needs("read"))]
-MayOperate = Annotated[Caller, Depends(Needs("operate"))]
-MayAdminister = Annotated[Caller, Depends(Needs("admin"))]
+MayEnqueue = Annotated[Caller, Depends(RequireScope("enqueue"))]
+MayRead = Annotated[Caller, Depends(RequireScope("read"))]
+MayOperate = Annotated[Caller, Depends(RequireScope("operate"))]
+MayAdminister = Annotated[Caller, Depends(RequireScope("admin"))]

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from holdfast.engine import AsyncEngine
-from holdfast.http.api.answers import problem, problems
+from holdfast.http.api.openapi_parts import problem, problems
 from holdfast.http.auth import MayRead
 from holdfast.http.site import site_of
 from holdfast.model import QueueStatus, WorkerStatus

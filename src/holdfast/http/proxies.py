@@ -1,4 +1,4 @@
-"""Proxies that are trusted to say who asks: their addresses, and what they add to a request."""
+"""TrustedProxies that are trusted to say who asks: their addresses, and what they add to a request."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -9,7 +9,7 @@ from starlette.types import Scope
 Network = IPv4Network | IPv6Network
 
 
-class Proxies:
+class TrustedProxies:
     """Addresses and networks from which requests come that were sent over TLS to a proxy."""
 
     def __init__(self, networks: Iterable[str]) -> None:

@@ -9,7 +9,7 @@ PIECE_BYTES = 64 * 1024
 PATIENCE_SECONDS = 30.0
 
 
-class TooSlow(Exception):
+class SlowReader(Exception):
     """A reader took nothing for so long that the connection is given up."""
 
 
@@ -35,7 +35,7 @@ async def send_piece(send: Send, piece: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(PATIENCE_SECONDS):
             await send({"type": "http.response.body", "body": piece, "more_body": more})
     except TimeoutError:
-        raise TooSlow from None
+        raise SlowReader from None
 
 
 async def disconnected(receive: Receive) -> None:

@@ -14,9 +14,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from holdfast.errors import ConfigurationError
-from holdfast.http.connection import KEEP_ALIVE_SECONDS, Connection, Door
-from holdfast.http.crowd import BACKLOG, Crowd, room_for
-from holdfast.http.proxies import Proxies
+from holdfast.http.connection_limit import BACKLOG, ConnectionLimiter, max_connections_allowed
+from holdfast.http.protocol import KEEP_ALIVE_SECONDS, ConnectionAcceptor, DeadlineProtocol
+from holdfast.http.proxies import TrustedProxies
 from holdfast.http.site import Site
 
 GRACE_SECONDS = 10
@@ -24,7 +24,7 @@ STUCK_MILLISECONDS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
-class Listen:
+class ListenAddress:
     """Where to listen, and with which certificate."""
 
     host: str
@@ -54,7 +54,7 @@ class Server(uvicorn.Server):
 
 
 def check(
-    listen: Listen, *, asks_for_login: bool, hosts: tuple[str, ...], proxies: tuple[str, ...] = ()
+    listen: ListenAddress, *, asks_for_login: bool, hosts: tuple[str, ...], proxies: tuple[str, ...] = ()
 ) -> None:
     """Refuses to let the world in unasked, or to send access tokens over it in the clear."""
     if (listen.certificate is None) != (listen.key is None):
@@ -88,7 +88,7 @@ def check(
         )
 
 
-def bind(listen: Listen) -> socket.socket:
+def bind(listen: ListenAddress) -> socket.socket:
     try:
         family, _, _, _, address = socket.getaddrinfo(
             listen.host, listen.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -107,7 +107,7 @@ def bind(listen: Listen) -> socket.socket:
     return bound
 
 
-def make_server(web: FastAPI, listen: Listen) -> Server:
+def make_server(web: FastAPI, listen: ListenAddress) -> Server:
     site: Site = web.state.site
     config = uvicorn.Config(
         web,
@@ -120,17 +120,21 @@ def make_server(web: FastAPI, listen: Listen) -> Server:
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     config.load()
-    most, proxies, tls = room_for(site.options.max_connections), Proxies(site.options.proxies), _tls(listen)
-    crowd = Crowd(most, max(1, most // 2), proxies.has)
+    most, proxies, tls = (
+        max_connections_allowed(site.options.max_connections),
+        TrustedProxies(site.options.proxies),
+        _tls(listen),
+    )
+    limiter = ConnectionLimiter(most, max(1, most // 2), proxies.has)
 
     def accept(**given: Any) -> asyncio.Protocol:
-        return Door(crowd, tls, lambda: Connection(**given))
+        return ConnectionAcceptor(limiter, tls, lambda: DeadlineProtocol(**given))
 
     config.http_protocol_class = accept  # type: ignore[assignment] # it is only called
     return Server(config, site.stop_waits)
 
 
-def _tls(listen: Listen) -> ssl.SSLContext | None:
+def _tls(listen: ListenAddress) -> ssl.SSLContext | None:
     """TLS 1.2 with forward secrecy and authenticated encryption, or 1.3, which has nothing else."""
     if listen.certificate is None:
         return None
@@ -144,7 +148,7 @@ def _tls(listen: Listen) -> ssl.SSLContext | None:
     return context
 
 
-def address_of(listen: Listen, bound: socket.socket) -> str:
+def address_of(listen: ListenAddress, bound: socket.socket) -> str:
     scheme = "http" if listen.certificate is None else "https"
     host = f"[{listen.host}]" if ":" in listen.host else listen.host
     return f"{scheme}://{host}:{bound.getsockname()[1]}"

@@ -14,8 +14,8 @@ from holdfast.comms.delivery_reports import ReportReader
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller
 from holdfast.http.database import Database, Trouble, Work
-from holdfast.http.throttle import Throttle
-from holdfast.http.waits import Waits
+from holdfast.http.throttle import LoginThrottle
+from holdfast.http.waiting import WaitRegistry
 from holdfast.task import Task
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ SAMPLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SiteOptions:
     """How a site is set up. `create_app` says what each means."""
 
     hosts: tuple[str, ...] | None = None
@@ -50,19 +50,19 @@ class Site:
     """One per application. Connections are made in the event loop that asks first."""
 
     address: Address
-    options: Options
+    options: SiteOptions
     tasks: Mapping[str, Task[..., Any]]
     live: Live = field(default_factory=Live)
-    throttle: Throttle = field(default_factory=Throttle)
+    throttle: LoginThrottle = field(default_factory=LoginThrottle)
     stopping: bool = False
-    _rooms: dict[asyncio.AbstractEventLoop, "Room"] = field(default_factory=dict)
+    _rooms: dict[asyncio.AbstractEventLoop, "LoopResources"] = field(default_factory=dict)
 
     @property
-    def room(self) -> "Room":
+    def room(self) -> "LoopResources":
         loop = asyncio.get_running_loop()
         if loop not in self._rooms:
             self._rooms = {known: room for known, room in self._rooms.items() if not known.is_closed()}
-            self._rooms[loop] = Room(self)
+            self._rooms[loop] = LoopResources(self)
         return self._rooms[loop]
 
     async def enqueue(self, caller: Caller, work: Work[T], *, repeatable: bool) -> T:
@@ -117,13 +117,13 @@ class Site:
             await asyncio.sleep(SAMPLE_SECONDS)
 
 
-class Room:
+class LoopResources:
     """What belongs to one event loop."""
 
     def __init__(self, site: Site) -> None:
         self.database = Database(site.address)
         self.acts = Database(site.address)
-        self.waits = Waits(site.address, self.database, site.options.max_waits)
+        self.waits = WaitRegistry(site.address, self.database, site.options.max_waits)
         self._probes = Database(site.address, size=1)
         self._probe: asyncio.Task[Any] | None = None
 

@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.http.problem import Problem
 from holdfast.http.send import begin, disconnected, send_piece
-from holdfast.http.wait import LOOK_SECONDS, Ask, described, found
-from holdfast.http.waits import Seat, Waits, Watched
+from holdfast.http.wait_responses import LOOK_SECONDS, WaitRequest, described, found
+from holdfast.http.waiting import Waiter, WaitRegistry, WatchedSubject
 from holdfast.model import TaskEvent, TaskLook
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -29,7 +29,7 @@ _ID = re.compile(r"(?P<steps>[0-9]{1,6})-(?P<digest>[0-9a-f]{16})-(?P<progress>[
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class StreamPosition:
     """How far a reader has come."""
 
     steps: int = 0
@@ -41,17 +41,17 @@ class Place:
         return f"{self.steps}-{self.digest or _digest(())}-{self.progress}{'-end' if self.end else ''}"
 
 
-def parse_place(given: str | None) -> Place:
+def parse_position(given: str | None) -> StreamPosition:
     match = _ID.fullmatch(given or "")
     if match is None:
-        return Place()
-    return Place(int(match["steps"]), match["digest"], match["progress"], match["end"] is not None)
+        return StreamPosition()
+    return StreamPosition(int(match["steps"]), match["digest"], match["progress"], match["end"] is not None)
 
 
-class EventStream(Response):
+class EventStreamResponse(Response):
     """Ends with the task; or by itself after an hour, for its reader to come again."""
 
-    def __init__(self, waits: Waits, ask: Ask, place: Place) -> None:
+    def __init__(self, waits: WaitRegistry, ask: WaitRequest, place: StreamPosition) -> None:
         self._waits = waits
         self._ask = ask
         self._place = place
@@ -75,7 +75,7 @@ class EventStream(Response):
         finally:
             gone.cancel()
 
-    async def _tell(self, seat: Seat, gone: asyncio.Task[None], send: Send) -> None:
+    async def _tell(self, seat: Waiter, gone: asyncio.Task[None], send: Send) -> None:
         # The connection ends with the task: a browser would keep it open for nothing.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "close"}
         headers |= self._ask.headers
@@ -93,7 +93,7 @@ class EventStream(Response):
         if not gone.done():
             await send_piece(send, b"", more=False)
 
-    def _unsent(self, watched: Watched) -> Iterator[bytes]:
+    def _unsent(self, watched: WatchedSubject) -> Iterator[bytes]:
         """What the reader has not been told. A slow one is told the last progress only, but every step."""
         events = watched.events
         steps = self._place.steps

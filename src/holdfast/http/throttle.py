@@ -3,7 +3,7 @@
 import time
 from collections import deque
 
-from holdfast.http.crowd import source_of
+from holdfast.http.connection_limit import source_of
 
 MAX_FAILURES = 10
 MAX_RECORDED = 100
@@ -11,7 +11,7 @@ MAX_REMEMBERED = 10_000
 WINDOW_SECONDS = 60.0
 
 
-class Throttle:
+class LoginThrottle:
     """Failed logins of the last minute.
 
     An address that failed too often waits. However many others fail, a good token is let in: they only stop

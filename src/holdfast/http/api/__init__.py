@@ -2,10 +2,10 @@
 
 from fastapi import APIRouter
 
-from holdfast.http.api import acts, deliveries, enqueue, house, queues, tasks, tokens, wait, workers
+from holdfast.http.api import deliveries, enqueue, queues, status, task_actions, tasks, tokens, waits, workers
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1")
-for noun in (enqueue, tasks, acts, wait, queues, workers, house, tokens, deliveries):
+for noun in (enqueue, tasks, task_actions, waits, queues, workers, status, tokens, deliveries):
     router.include_router(noun.router)

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from holdfast.comms.delivery_reports import MAX_BYTES
 from holdfast.errors import InvalidSignature
-from holdfast.http.api.answers import problem
+from holdfast.http.api.openapi_parts import problem
 from holdfast.http.problem import Problem
 from holdfast.http.site import site_of
 

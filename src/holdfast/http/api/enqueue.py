@@ -9,27 +9,27 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import TypeAdapter
 
 from holdfast.client.span import WAIT_TTL
+from holdfast.client.wait_ticket import issue
 from holdfast.errors import HoldfastError
-from holdfast.http import body
-from holdfast.http.api import shapes
-from holdfast.http.api.answers import described, json_body, problems
+from holdfast.http import request_body
+from holdfast.http.api import schemas
+from holdfast.http.api.openapi_parts import described, json_body, problems
 from holdfast.http.auth import MayEnqueue
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
 from holdfast.model import Enqueued
-from holdfast.ticket import issue
 
 router = APIRouter(tags=["tasks"])
 
 MAX_TASKS = 1000
 _WHOLE = ("priority", "max_attempts", "timeout", "lease")
 
-_ONE = TypeAdapter(shapes.NewTask)
-_ONE_OF_BATCH = TypeAdapter(shapes.NewTaskOfBatch)
-_ONE_SCHEMA = described(shapes.NewTask)
+_ONE = TypeAdapter(schemas.NewTask)
+_ONE_OF_BATCH = TypeAdapter(schemas.NewBatchTask)
+_ONE_SCHEMA = described(schemas.NewTask)
 _MANY_SCHEMA = {
     "type": "array",
-    "items": described(shapes.NewTaskOfBatch),
+    "items": described(schemas.NewBatchTask),
     "minItems": 1,
     "maxItems": MAX_TASKS,
 }
@@ -38,7 +38,7 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         description="Asking twice with the same key makes one task.",
-        pattern=shapes.KEY,
+        pattern=schemas.KEY,
         max_length=500,
         examples=["invoice-7"],
     ),
@@ -48,22 +48,22 @@ IdempotencyKey = Annotated[
 @router.post(
     "/tasks",
     status_code=201,
-    response_model=shapes.Enqueued,
+    response_model=schemas.Enqueued,
     summary="Enqueue a task",
     openapi_extra=json_body(_ONE_SCHEMA),
     responses={
         201: {"headers": {"Location": {"schema": {"type": "string"}, "description": "Where the task is."}}},
-        200: {"model": shapes.Enqueued, "description": "The key already stood for this task"},
+        200: {"model": schemas.Enqueued, "description": "The key already stood for this task"},
         **problems(409, 413, 415, 422),
     },
 )
 async def enqueue(
     request: Request, response: Response, caller: MayEnqueue, idempotency_key: IdempotencyKey = None
-) -> shapes.Enqueued:
+) -> schemas.Enqueued:
     """Answers 201 for a new task, 200 for one that the key already stood for, 409 if that one was another."""
     site = site_of(request)
-    given = await body.read_text(request)
-    written = await body.work_on(given, lambda: _read_one(site, given))
+    given = await request_body.read_text(request)
+    written = await request_body.work_on(given, lambda: _read_one(site, given))
     if idempotency_key is not None:
         written = f'{written[:-1]},"idempotency_key":{json.dumps(idempotency_key)}}}'
     [enqueued] = await site.enqueue(
@@ -79,37 +79,37 @@ async def enqueue(
 @router.post(
     "/tasks/batch",
     status_code=201,
-    response_model=shapes.Batch,
+    response_model=schemas.Batch,
     summary="Enqueue many tasks, all or none",
     openapi_extra=json_body(_MANY_SCHEMA),
     responses=problems(409, 413, 415, 422),
 )
-async def enqueue_batch(request: Request, caller: MayEnqueue) -> shapes.Batch:
+async def enqueue_batch(request: Request, caller: MayEnqueue) -> schemas.Batch:
     """Answers in the order of the tasks. If one of them is refused, none is enqueued."""
     site = site_of(request)
-    written = await body.read_text(request, body.MAX_BATCH_BYTES)
-    each, keyed = await body.work_on(written, lambda: _read_batch(site, written))
+    written = await request_body.read_text(request, request_body.MAX_BATCH_BYTES)
+    each, keyed = await request_body.work_on(written, lambda: _read_batch(site, written))
     enqueued = await site.enqueue(
         caller,
         lambda engine: engine.enqueue_written(f"[{','.join(each)}]", caller.token_hash),
         repeatable=keyed,
     )
-    return shapes.Batch(tasks=[_answer(site, one) for one in enqueued])
+    return schemas.Batch(tasks=[_answer(site, one) for one in enqueued])
 
 
 def _read_one(site: Site, written: str) -> str:
-    given = body.parse(written)
-    body.checked(_ONE, given)
+    given = request_body.parse(written)
+    request_body.checked(_ONE, given)
     return _with_defaults(site, given, written)
 
 
 def _read_batch(site: Site, written: str) -> tuple[list[str], bool]:
     """The tasks as they go to the engine, and whether each has a key. One at a time is held parsed."""
     each, keyed = [], True
-    for number, (given, element) in enumerate(body.elements(written)):
+    for number, (given, element) in enumerate(request_body.elements(written)):
         if number == MAX_TASKS:
             raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has more")
-        body.checked(_ONE_OF_BATCH, given, f"[{number}]")
+        request_body.checked(_ONE_OF_BATCH, given, f"[{number}]")
         keyed = keyed and "idempotency_key" in given
         each.append(_with_defaults(site, given, element))
     if not each:
@@ -145,8 +145,8 @@ def _whole(given: dict[str, Any], written: str) -> str:
     return f"{written[:-1]},{json.dumps(again)[1:]}" if again else written
 
 
-def _answer(site: Site, enqueued: Enqueued) -> shapes.Enqueued:
-    return shapes.Enqueued(
+def _answer(site: Site, enqueued: Enqueued) -> schemas.Enqueued:
+    return schemas.Enqueued(
         task_id=enqueued.task_id, created=enqueued.created, wait_url=wait_address(site, enqueued.task_id)
     )
 

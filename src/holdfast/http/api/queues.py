@@ -5,45 +5,45 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 
-from holdfast.http.api import shapes
-from holdfast.http.api.acts import BODY, read_reason
-from holdfast.http.api.answers import problems
+from holdfast.http.api import schemas
+from holdfast.http.api.openapi_parts import problems
+from holdfast.http.api.task_actions import BODY, read_reason
 from holdfast.http.auth import MayOperate, MayRead
 from holdfast.http.site import site_of
 
 router = APIRouter(tags=["queues"])
 
-QueueName = Annotated[str, Path(max_length=200, json_schema_extra=shapes.NAME_RULE, examples=["billing"])]
+QueueName = Annotated[str, Path(max_length=200, json_schema_extra=schemas.NAME_RULE, examples=["billing"])]
 
 
-@router.get("/queues", response_model=shapes.Queues, summary="List queues", responses=problems())
-async def list_queues(request: Request, caller: MayRead) -> shapes.Queues:
+@router.get("/queues", response_model=schemas.Queues, summary="List queues", responses=problems())
+async def list_queues(request: Request, caller: MayRead) -> schemas.Queues:
     del caller
     found = await site_of(request).read(lambda engine: engine.queue_status())
-    return shapes.Queues.model_validate({"queues": [asdict(queue) for queue in found]})
+    return schemas.Queues.model_validate({"queues": [asdict(queue) for queue in found]})
 
 
 @router.post(
     "/queues/{queue}/pause",
-    response_model=shapes.Paused,
+    response_model=schemas.Paused,
     summary="Let nothing be claimed from a queue",
     openapi_extra=BODY,
     responses=problems(404, 413, 415, 422),
 )
-async def pause_queue(request: Request, queue: QueueName, caller: MayOperate) -> shapes.Paused:
+async def pause_queue(request: Request, queue: QueueName, caller: MayOperate) -> schemas.Paused:
     reason = await read_reason(request)
     changed = await site_of(request).operate(caller, lambda engine: engine.pause(queue, reason))
-    return shapes.Paused(queue=queue, paused=True, changed=changed)
+    return schemas.Paused(queue=queue, paused=True, changed=changed)
 
 
 @router.post(
     "/queues/{queue}/resume",
-    response_model=shapes.Paused,
+    response_model=schemas.Paused,
     summary="Let a paused queue go on",
     openapi_extra=BODY,
     responses=problems(404, 413, 415, 422),
 )
-async def resume_queue(request: Request, queue: QueueName, caller: MayOperate) -> shapes.Paused:
+async def resume_queue(request: Request, queue: QueueName, caller: MayOperate) -> schemas.Paused:
     reason = await read_reason(request)
     changed = await site_of(request).operate(caller, lambda engine: engine.resume(queue, reason))
-    return shapes.Paused(queue=queue, paused=False, changed=changed)
+    return schemas.Paused(queue=queue, paused=False, changed=changed)

@@ -11,11 +11,11 @@ from fastapi import APIRouter, Query, Request
 from holdfast.engine import AsyncEngine
 from holdfast.errors import TaskNotFound
 from holdfast.http.access import Caller
-from holdfast.http.api import shapes
-from holdfast.http.api.answers import problems
+from holdfast.http.api import schemas
+from holdfast.http.api.openapi_parts import problems
 from holdfast.http.auth import MayRead, permitted
-from holdfast.http.guard import foreign_origin
-from holdfast.http.hidden import hide_error, hide_event, hide_task, hide_why
+from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why
+from holdfast.http.security import foreign_origin
 from holdfast.http.site import site_of
 from holdfast.model import Status, TaskFilter, TaskStatus
 
@@ -29,7 +29,7 @@ Reason = Annotated[str | None, Query(max_length=2000, pattern=TEXT, description=
 Limit = Annotated[int, Query(ge=1, le=MAX_PER_PAGE, description="Tasks per page.")]
 
 
-@router.get("/tasks", response_model=shapes.TaskPage, summary="List tasks", responses=problems(422))
+@router.get("/tasks", response_model=schemas.TaskPage, summary="List tasks", responses=problems(422))
 async def list_tasks(
     request: Request,
     caller: MayRead,
@@ -44,7 +44,7 @@ async def list_tasks(
     since: Annotated[datetime | None, Query(description="Only those created since then.")] = None,
     before: Annotated[UUID | None, Query(description="Where the page before ended.")] = None,
     limit: Limit = 50,
-) -> shapes.TaskPage:
+) -> schemas.TaskPage:
     """Newest first. `next` of the answer is the address of the next page."""
     del caller
     if since is not None and since.tzinfo is None:
@@ -52,14 +52,14 @@ async def list_tasks(
     matching = TaskFilter(status, queue, type, since)
     found = await site_of(request).read(lambda engine: engine.list_tasks(matching, before, limit + 1))
     page, more = found[:limit], len(found) > limit
-    return shapes.TaskPage(
+    return schemas.TaskPage(
         tasks=[summary_of(task) for task in page],
         next=_next(request, page[-1].task_id) if more else None,
     )
 
 
 @router.get(
-    "/tasks/{task_id}", response_model=shapes.TaskDetail, summary="Show a task", responses=problems(404)
+    "/tasks/{task_id}", response_model=schemas.TaskDetail, summary="Show a task", responses=problems(404)
 )
 async def show_task(
     request: Request,
@@ -67,7 +67,7 @@ async def show_task(
     caller: MayRead,
     reveal: Reveal = False,
     reason: Reason = None,
-) -> shapes.TaskDetail:
+) -> schemas.TaskDetail:
     if reveal:
         await _record(request, task_id, caller, reason)
     task, why = await site_of(request).read(lambda engine: _described(engine, task_id))
@@ -76,41 +76,41 @@ async def show_task(
 
 @router.get(
     "/tasks/{task_id}/events",
-    response_model=shapes.Events,
+    response_model=schemas.Events,
     summary="The life of a task",
     responses=problems(404),
 )
-async def task_events(request: Request, task_id: UUID, caller: MayRead) -> shapes.Events:
+async def task_events(request: Request, task_id: UUID, caller: MayRead) -> schemas.Events:
     """Why an attempt went wrong is hidden here: see its errors."""
     del caller
     found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_events))
-    return shapes.Events.model_validate({"events": [asdict(hide_event(event)) for event in found]})
+    return schemas.Events.model_validate({"events": [asdict(hide_event(event)) for event in found]})
 
 
 @router.get(
     "/tasks/{task_id}/errors",
-    response_model=shapes.Errors,
+    response_model=schemas.Errors,
     summary="The errors of a task",
     responses=problems(404),
 )
 async def task_errors(
     request: Request, task_id: UUID, caller: MayRead, reveal: Reveal = False, reason: Reason = None
-) -> shapes.Errors:
+) -> schemas.Errors:
     if reveal:
         await _record(request, task_id, caller, reason)
     found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_errors))
     shown = found if reveal else [hide_error(error) for error in found]
-    return shapes.Errors.model_validate({"errors": [asdict(error) for error in shown]})
+    return schemas.Errors.model_validate({"errors": [asdict(error) for error in shown]})
 
 
-def summary_of(task: TaskStatus) -> shapes.TaskSummary:
-    return shapes.TaskSummary.model_validate(asdict(hide_task(task)))
+def summary_of(task: TaskStatus) -> schemas.TaskSummary:
+    return schemas.TaskSummary.model_validate(asdict(hide_task(task)))
 
 
-def detail_of(task: TaskStatus, why: str, *, hidden: bool) -> shapes.TaskDetail:
+def detail_of(task: TaskStatus, why: str, *, hidden: bool) -> schemas.TaskDetail:
     if hidden:
         task, why = hide_task(task), hide_why(why, task)
-    return shapes.TaskDetail.model_validate(asdict(task) | {"why": why, "values_hidden": hidden})
+    return schemas.TaskDetail.model_validate(asdict(task) | {"why": why, "values_hidden": hidden})
 
 
 def not_found(task_id: UUID) -> TaskNotFound:

@@ -7,53 +7,55 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import TypeAdapter
 
-from holdfast.http import body
+from holdfast.http import request_body
 from holdfast.http.access import hash_of, new_token
-from holdfast.http.api import shapes
-from holdfast.http.api.acts import BODY, read_reason
-from holdfast.http.api.answers import described, json_body, problems
+from holdfast.http.api import schemas
+from holdfast.http.api.openapi_parts import described, json_body, problems
+from holdfast.http.api.task_actions import BODY, read_reason
 from holdfast.http.auth import MayAdminister
 from holdfast.http.site import site_of
 
 router = APIRouter(tags=["access"])
 
-_NEW = TypeAdapter(shapes.NewToken)
+_NEW = TypeAdapter(schemas.NewToken)
 
 
-@router.get("/tokens", response_model=shapes.Tokens, summary="List access tokens", responses=problems())
-async def list_tokens(request: Request, caller: MayAdminister) -> shapes.Tokens:
+@router.get("/tokens", response_model=schemas.Tokens, summary="List access tokens", responses=problems())
+async def list_tokens(request: Request, caller: MayAdminister) -> schemas.Tokens:
     found = await site_of(request).operate(caller, lambda engine: engine.access_tokens())
-    return shapes.Tokens.model_validate({"tokens": [asdict(token) for token in found]})
+    return schemas.Tokens.model_validate({"tokens": [asdict(token) for token in found]})
 
 
 @router.post(
     "/tokens",
     status_code=201,
-    response_model=shapes.CreatedToken,
+    response_model=schemas.CreatedToken,
     summary="Make an access token",
-    openapi_extra=json_body(described(shapes.NewToken)),
+    openapi_extra=json_body(described(schemas.NewToken)),
     responses=problems(413, 415, 422),
 )
-async def create_token(request: Request, caller: MayAdminister) -> shapes.CreatedToken:
-    asked = body.checked(_NEW, body.parse(await body.read_text(request, body.LARGE_BYTES)))
+async def create_token(request: Request, caller: MayAdminister) -> schemas.CreatedToken:
+    asked = request_body.checked(
+        _NEW, request_body.parse(await request_body.read_text(request, request_body.LARGE_BYTES))
+    )
     token, ttl = new_token(), timedelta(days=asked.days)
     token_id = await site_of(request).operate(
         caller,
         lambda engine: engine.create_token(asked.name, asked.scopes, hash_of(token), ttl, asked.namespace),
     )
-    return shapes.CreatedToken(token_id=token_id, token=token)
+    return schemas.CreatedToken(token_id=token_id, token=token)
 
 
 @router.post(
     "/tokens/{token_id}/revoke",
-    response_model=shapes.Revoked,
+    response_model=schemas.Revoked,
     summary="End an access token and its sessions",
     openapi_extra=BODY,
     responses=problems(404, 413, 415, 422),
 )
 async def revoke_token(
     request: Request, token_id: Annotated[int, Path(ge=1, le=2**63 - 1)], caller: MayAdminister
-) -> shapes.Revoked:
+) -> schemas.Revoked:
     reason = await read_reason(request)
     changed = await site_of(request).operate(caller, lambda engine: engine.revoke_token(token_id, reason))
-    return shapes.Revoked(token_id=token_id, changed=changed)
+    return schemas.Revoked(token_id=token_id, changed=changed)

@@ -7,8 +7,8 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from holdfast.http.pages import login, others, outbox, overview, queues, task, tasks
+from holdfast.http.pages.page_request import LoginNeeded, send_to_login
 from holdfast.http.pages.render import environment
-from holdfast.http.pages.visit import LoginNeeded, send_to_login
 from holdfast.http.problem import Problem
 
 __all__ = ["add_pages", "respond"]

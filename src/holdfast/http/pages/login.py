@@ -5,8 +5,14 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from holdfast.http.access import hash_of, looks_like_token, new_session
 from holdfast.http.auth import known
+from holdfast.http.pages.page_request import (
+    cookie_name,
+    read_action_form,
+    read_form,
+    read_page_request,
+    safe_path,
+)
 from holdfast.http.pages.render import environment
-from holdfast.http.pages.visit import cookie_name, read_act, read_form, safe_path, visit_of
 from holdfast.http.site import site_of
 from holdfast.http.throttle import WINDOW_SECONDS
 
@@ -54,8 +60,8 @@ async def log_in(request: Request) -> Response:
 
 @router.post("/logout")
 async def log_out(request: Request) -> Response:
-    visit = await visit_of(request)
-    await read_act(visit, "read")
+    visit = await read_page_request(request)
+    await read_action_form(visit, "read")
     name = cookie_name(request)
     session = request.cookies.get(name, "")
     await visit.site.operate(visit.caller, lambda engine: engine.close_session(hash_of(session)))

@@ -8,9 +8,15 @@ from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine
 from holdfast.engine.send import list_sends, send_events
-from holdfast.http.hidden import hide_line
+from holdfast.http.hidden_values import hide_line
 from holdfast.http.pages.page import Page, offer
-from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
+from holdfast.http.pages.page_request import (
+    PageRequest,
+    read_action_form,
+    read_page_request,
+    reason_of,
+    redirect_to,
+)
 from holdfast.http.problem import Problem
 from holdfast.model import TaskFilter
 
@@ -20,7 +26,7 @@ MAX_HELD = 200
 MAX_DIGITS = 18  # of a bigint
 
 
-async def load_workers(visit: Visit) -> Mapping[str, Any]:
+async def load_workers(visit: PageRequest) -> Mapping[str, Any]:
     async def look(engine: AsyncEngine) -> dict[str, Any]:
         pages = [
             await engine.list_tasks(TaskFilter(status=status), None, MAX_HELD)
@@ -35,27 +41,27 @@ async def load_workers(visit: Visit) -> Mapping[str, Any]:
     return {"workers": found["workers"], "held": held}
 
 
-async def load_schedules(visit: Visit) -> Mapping[str, Any]:
+async def load_schedules(visit: PageRequest) -> Mapping[str, Any]:
     found = await visit.site.read(lambda engine: engine.schedule_status())
     return {"schedules": found, "namespace": visit.asked("namespace")}
 
 
-async def load_health(visit: Visit) -> Mapping[str, Any]:
+async def load_health(visit: PageRequest) -> Mapping[str, Any]:
     lines = await visit.site.read(lambda engine: engine.health())
     return {"lines": [hide_line(line) for line in lines]}
 
 
-async def load_mailbox(visit: Visit) -> Mapping[str, Any]:
+async def load_mailbox(visit: PageRequest) -> Mapping[str, Any]:
     """Messages hold codes and links that log in whoever has them: one is shown when it is asked for."""
     messages = await visit.site.read(lambda engine: engine.list_mailbox(limit=100))
     return {"messages": messages, "shown": None}
 
 
-async def load_processes(visit: Visit) -> Mapping[str, Any]:
+async def load_processes(visit: PageRequest) -> Mapping[str, Any]:
     return {"sends": await visit.site.read(lambda engine: engine.run(list_sends()))}
 
 
-async def load_send(visit: Visit) -> Mapping[str, Any]:
+async def load_send(visit: PageRequest) -> Mapping[str, Any]:
     channel, number = visit.request.path_params["channel"], visit.request.path_params["send_id"]
     if channel not in ("email", "sms") or not _is_number(number):
         raise Problem(404, "there is no such send")
@@ -70,7 +76,7 @@ async def load_send(visit: Visit) -> Mapping[str, Any]:
     return await visit.site.read(look)
 
 
-async def load_access(visit: Visit) -> Mapping[str, Any]:
+async def load_access(visit: PageRequest) -> Mapping[str, Any]:
     if not visit.caller.may("admin"):
         raise Problem(403, "only those with the scope admin may see who may come in", code="scope_missing")
 
@@ -92,8 +98,8 @@ offer(router, "/access", Page("access.html", "/access", load_access))
 @router.post("/mailbox/{message_id}/reveal")
 async def reveal_message(request: Request, message_id: str) -> Response:
     """Shows the message on this answer only."""
-    visit = await visit_of(request)
-    reason = reason_of(await read_act(visit, "operate"))
+    visit = await read_page_request(request)
+    reason = reason_of(await read_action_form(visit, "operate"))
     if not _is_number(message_id):
         raise Problem(404, "there is no such message")
     number = int(message_id)
@@ -105,8 +111,8 @@ async def reveal_message(request: Request, message_id: str) -> Response:
 
 @router.post("/schedules/{act}")
 async def act_on_schedule(request: Request, act: str) -> Response:
-    visit = await visit_of(request)
-    form = await read_act(visit, "operate")
+    visit = await read_page_request(request)
+    form = await read_action_form(visit, "operate")
     name, namespace, reason = form.get("name", ""), form.get("namespace") or None, reason_of(form)
     if act == "pause":
         await visit.site.operate(visit.caller, lambda engine: engine.pause_schedule(name, reason, namespace))
@@ -114,19 +120,19 @@ async def act_on_schedule(request: Request, act: str) -> Response:
         await visit.site.operate(visit.caller, lambda engine: engine.resume_schedule(name, reason, namespace))
     else:
         raise Problem(404, f"there is nothing at {request.url.path}")
-    return go_to(visit, "/schedules", done=f"{act}d", about=name, namespace=namespace or "")
+    return redirect_to(visit, "/schedules", done=f"{act}d", about=name, namespace=namespace or "")
 
 
 @router.post("/access/revoke")
 async def revoke(request: Request) -> Response:
-    visit = await visit_of(request)
-    form = await read_act(visit, "admin")
+    visit = await read_page_request(request)
+    form = await read_action_form(visit, "admin")
     reason = reason_of(form)
     number = form.get("token_id", "")
     if not _is_number(number):
         raise Problem(400, "that is not the number of a token")
     await visit.site.operate(visit.caller, lambda engine: engine.revoke_token(int(number), reason))
-    return go_to(visit, "/access", done="revoked")
+    return redirect_to(visit, "/access", done="revoked")
 
 
 def _is_number(given: str) -> bool:

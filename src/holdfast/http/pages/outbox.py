@@ -8,7 +8,13 @@ from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine
 from holdfast.http.pages.page import Page, offer
-from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
+from holdfast.http.pages.page_request import (
+    PageRequest,
+    read_action_form,
+    read_page_request,
+    reason_of,
+    redirect_to,
+)
 from holdfast.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
@@ -16,7 +22,7 @@ router = APIRouter(include_in_schema=False)
 NEWEST = 30
 
 
-async def load(visit: Visit) -> Mapping[str, Any]:
+async def load(visit: PageRequest) -> Mapping[str, Any]:
     async def look(engine: AsyncEngine) -> dict[str, Any]:
         events = await engine.tail_events(max_events=NEWEST)
         return {"subscriptions": await engine.outbox_status(), "events": list(reversed(events))}
@@ -29,8 +35,8 @@ offer(router, "/outbox", Page("outbox.html", "/outbox", load))
 
 @router.post("/outbox/{act}")
 async def act_on_subscription(request: Request, act: str) -> Response:
-    visit = await visit_of(request)
-    form = await read_act(visit, "operate")
+    visit = await read_page_request(request)
+    form = await read_action_form(visit, "operate")
     name = form.get("name", "")
     if act == "pause":
         reason = reason_of(form)
@@ -41,4 +47,4 @@ async def act_on_subscription(request: Request, act: str) -> Response:
         await visit.site.operate(visit.caller, lambda engine: engine.redrive_events(name))
     else:
         raise Problem(404, f"there is nothing at {request.url.path}")
-    return go_to(visit, "/outbox", done=act, about=name)
+    return redirect_to(visit, "/outbox", done=act, about=name)

@@ -9,8 +9,8 @@ from fastapi import APIRouter
 from holdfast.engine import AsyncEngine
 from holdfast.http.pages.charts import Chart, chart
 from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.page_request import PageRequest
 from holdfast.http.pages.render import count, rate, span
-from holdfast.http.pages.visit import Visit
 from holdfast.model import Activity, TaskFilter
 
 router = APIRouter()
@@ -24,7 +24,7 @@ WINDOWS = {
 }
 
 
-async def load(visit: Visit) -> Mapping[str, Any]:
+async def load(visit: PageRequest) -> Mapping[str, Any]:
     chosen = visit.asked("window") if visit.asked("window") in WINDOWS else "15m"
     _, since, step = WINDOWS[chosen]
 

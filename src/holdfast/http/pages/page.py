@@ -10,8 +10,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
 
 from holdfast.errors import HoldfastError
+from holdfast.http.pages.page_request import LoginNeeded, PageRequest, read_page_request
 from holdfast.http.pages.render import environment
-from holdfast.http.pages.visit import LoginNeeded, Visit, visit_of
 from holdfast.http.problem import Problem
 
 LIVE_SECONDS = 2.0
@@ -20,7 +20,7 @@ RECHECK_ROUNDS = 15
 MAX_LIVE = 200
 MAX_LIVE_PER_CALLER = 40
 
-Load = Callable[[Visit], Awaitable[Mapping[str, Any]]]
+Load = Callable[[PageRequest], Awaitable[Mapping[str, Any]]]
 
 NAVIGATION = (
     ("/", "Overview"),
@@ -45,19 +45,19 @@ class Page:
     load: Load
 
     async def answer(self, request: Request) -> Response:
-        visit = await visit_of(request)
+        visit = await read_page_request(request)
         if "text/event-stream" in request.headers.get("accept", ""):
             return self._stream(visit)
         return await self.html(visit)
 
-    async def html(self, visit: Visit, status: int = 200, **more: Any) -> Response:
+    async def html(self, visit: PageRequest, status: int = 200, **more: Any) -> Response:
         context = await self.context(visit) | more
         return HTMLResponse(environment.get_template(self.template).render(context), status)
 
-    async def context(self, visit: Visit) -> dict[str, Any]:
+    async def context(self, visit: PageRequest) -> dict[str, Any]:
         return shared(visit, self.section) | dict(await self.load(visit))
 
-    def _stream(self, visit: Visit) -> Response:
+    def _stream(self, visit: PageRequest) -> Response:
         open_pages = visit.site.live.callers
         own = open_pages[_key(visit)]
         if own >= MAX_LIVE_PER_CALLER or open_pages.total() >= MAX_LIVE:
@@ -67,7 +67,7 @@ class Page:
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(self._rounds(visit), media_type="text/event-stream", headers=headers)
 
-    async def _rounds(self, visit: Visit) -> AsyncIterator[str]:
+    async def _rounds(self, visit: PageRequest) -> AsyncIterator[str]:
         template = environment.get_template(self.template)
         sent = ""
         visit.site.live.callers[_key(visit)] += 1
@@ -77,7 +77,7 @@ class Page:
                     return
                 try:
                     if number % RECHECK_ROUNDS == RECHECK_ROUNDS - 1:
-                        await visit_of(visit.request)
+                        await read_page_request(visit.request)
                     context = template.new_context(await self.context(visit))
                     html = "".join(template.blocks["live"](context))
                 except LoginNeeded:
@@ -94,11 +94,11 @@ class Page:
             visit.site.live.callers += Counter()  # forgets those who have none
 
 
-def _key(visit: Visit) -> str:
+def _key(visit: PageRequest) -> str:
     return f"token {visit.caller.token_id}"
 
 
-def shared(visit: Visit, section: str) -> dict[str, Any]:
+def shared(visit: PageRequest, section: str) -> dict[str, Any]:
     """What every template may use."""
     return {
         "root": visit.root,

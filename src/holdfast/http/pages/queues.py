@@ -7,12 +7,18 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from holdfast.http.pages.page import Page, offer
-from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
+from holdfast.http.pages.page_request import (
+    PageRequest,
+    read_action_form,
+    read_page_request,
+    reason_of,
+    redirect_to,
+)
 
 router = APIRouter(include_in_schema=False)
 
 
-async def load(visit: Visit) -> Mapping[str, Any]:
+async def load(visit: PageRequest) -> Mapping[str, Any]:
     return {"queues": await visit.site.read(lambda engine: engine.queue_status())}
 
 
@@ -21,17 +27,17 @@ offer(router, "/queues", Page("queues.html", "/queues", load))
 
 @router.post("/queues/pause")
 async def pause(request: Request) -> Response:
-    visit = await visit_of(request)
-    form = await read_act(visit, "operate")
+    visit = await read_page_request(request)
+    form = await read_action_form(visit, "operate")
     queue, reason = form.get("queue", ""), reason_of(form)
     await visit.site.operate(visit.caller, lambda engine: engine.pause(queue, reason))
-    return go_to(visit, "/queues", done="paused", about=queue)
+    return redirect_to(visit, "/queues", done="paused", about=queue)
 
 
 @router.post("/queues/resume")
 async def resume(request: Request) -> Response:
-    visit = await visit_of(request)
-    form = await read_act(visit, "operate")
+    visit = await read_page_request(request)
+    form = await read_action_form(visit, "operate")
     queue, reason = form.get("queue", ""), reason_of(form)
     await visit.site.operate(visit.caller, lambda engine: engine.resume(queue, reason))
-    return go_to(visit, "/queues", done="resumed", about=queue)
+    return redirect_to(visit, "/queues", done="resumed", about=queue)

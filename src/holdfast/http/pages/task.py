@@ -8,10 +8,16 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine
-from holdfast.http.api.acts import Doing, cancel_or_refuse
-from holdfast.http.hidden import hide_error, hide_event, hide_task, hide_why
+from holdfast.http.api.task_actions import Doing, cancel_or_refuse
+from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why
 from holdfast.http.pages.page import Page, offer
-from holdfast.http.pages.visit import Visit, go_to, read_act, reason_of, visit_of
+from holdfast.http.pages.page_request import (
+    PageRequest,
+    read_action_form,
+    read_page_request,
+    reason_of,
+    redirect_to,
+)
 from holdfast.http.problem import Problem
 from holdfast.model import TaskError, TaskEvent, TaskStatus
 
@@ -28,11 +34,11 @@ ACTS: dict[str, tuple[str, Doing]] = {
 }
 
 
-async def load(visit: Visit) -> Mapping[str, Any]:
+async def load(visit: PageRequest) -> Mapping[str, Any]:
     return await describe(visit, revealed=False)
 
 
-async def describe(visit: Visit, *, revealed: bool) -> Mapping[str, Any]:
+async def describe(visit: PageRequest, *, revealed: bool) -> Mapping[str, Any]:
     task_id = _task_id(visit)
 
     async def look(engine: AsyncEngine) -> dict[str, Any]:
@@ -73,8 +79,8 @@ page = offer(router, "/tasks/{task_id}", Page("task.html", "/tasks", load))
 @router.post("/tasks/{task_id}/reveal")
 async def reveal(request: Request, task_id: UUID) -> Response:
     """Shows the values on this answer only: to load the page again hides them."""
-    visit = await visit_of(request)
-    reason = reason_of(await read_act(visit, "operate"))
+    visit = await read_page_request(request)
+    reason = reason_of(await read_action_form(visit, "operate"))
     await visit.site.operate(
         visit.caller, lambda engine: engine.record_reveal(task_id, reason, visit.address)
     )
@@ -83,16 +89,16 @@ async def reveal(request: Request, task_id: UUID) -> Response:
 
 @router.post("/tasks/{task_id}/{act}")
 async def act_on_task(request: Request, task_id: UUID, act: str) -> Response:
-    visit = await visit_of(request)
+    visit = await read_page_request(request)
     if act not in ACTS:
         raise Problem(404, f"there is nothing at {request.url.path}")
-    reason = reason_of(await read_act(visit, "operate"))
+    reason = reason_of(await read_action_form(visit, "operate"))
     done, doing = ACTS[act]
     await visit.site.operate(visit.caller, lambda engine: doing(engine, task_id, reason))
-    return go_to(visit, f"/tasks/{task_id}", done=done)
+    return redirect_to(visit, f"/tasks/{task_id}", done=done)
 
 
-def _task_id(visit: Visit) -> UUID:
+def _task_id(visit: PageRequest) -> UUID:
     try:
         return UUID(visit.request.path_params["task_id"])
     except ValueError:

@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from holdfast.engine import AsyncEngine
 from holdfast.http.pages.page import Page, offer
-from holdfast.http.pages.visit import Visit
+from holdfast.http.pages.page_request import PageRequest
 from holdfast.model import STATUSES, TaskFilter, TaskStatus
 
 router = APIRouter()
@@ -17,7 +17,7 @@ router = APIRouter()
 PER_PAGE = 50
 
 
-async def load(visit: Visit) -> Mapping[str, Any]:
+async def load(visit: PageRequest) -> Mapping[str, Any]:
     given = {
         name: visit.asked(name)[:500].replace("\0", "") for name in ("search", "status", "queue", "type")
     }

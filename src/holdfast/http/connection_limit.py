@@ -13,7 +13,7 @@ FOR_PROBES = 32
 
 
 @dataclass(slots=True, eq=False)
-class Place:
+class TrackedConnection:
     """One connection. `drop` ends it without a word."""
 
     source: str
@@ -22,7 +22,7 @@ class Place:
 
 
 @dataclass
-class Crowd:
+class ConnectionLimiter:
     """Every connection of a server.
 
     When there is no room for a new one, one that has not asked for anything yet goes: of the same address
@@ -32,16 +32,16 @@ class Crowd:
     most: int
     most_per_source: int
     is_exempt: Callable[[str], bool] = lambda _: False
-    _places: set[Place] = field(default_factory=set)
+    _places: set[TrackedConnection] = field(default_factory=set)
     _sources: Counter[str] = field(default_factory=Counter)
-    _silent: dict[str, dict[Place, None]] = field(default_factory=dict)
+    _silent: dict[str, dict[TrackedConnection, None]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def admit(self, source: str, drop: Callable[[], None]) -> Place | None:
+    def admit(self, source: str, drop: Callable[[], None]) -> TrackedConnection | None:
         crowded = self._sources[source] >= self.most_per_source and not self.is_exempt(source)
-        place = Place(source, drop)
+        place = TrackedConnection(source, drop)
         if (crowded or len(self) >= self.most) and not self._make_room(source if crowded else None):
             if len(self) >= self.most + FOR_PROBES:
                 return None
@@ -51,18 +51,18 @@ class Crowd:
         self.silent(place)
         return place
 
-    def silent(self, place: Place) -> None:
+    def silent(self, place: TrackedConnection) -> None:
         """It has not asked for anything, or has its answer."""
         if place in self._places:
             self._silent.setdefault(place.source, {})[place] = None
 
-    def asking(self, place: Place) -> None:
+    def asking(self, place: TrackedConnection) -> None:
         silent = self._silent.get(place.source, {})
         silent.pop(place, None)
         if not silent:
             self._silent.pop(place.source, None)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: TrackedConnection) -> None:
         if place not in self._places:
             return
         self.asking(place)
@@ -100,7 +100,7 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def room_for(wanted: int) -> int:
+def max_connections_allowed(wanted: int) -> int:
     """How many connections the open files of this process are enough for."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:

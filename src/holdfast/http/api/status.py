@@ -4,10 +4,10 @@ from dataclasses import asdict
 
 from fastapi import APIRouter, Request
 
-from holdfast.http.api import shapes
-from holdfast.http.api.answers import problems
+from holdfast.http.api import schemas
+from holdfast.http.api.openapi_parts import problems
 from holdfast.http.auth import MayRead
-from holdfast.http.hidden import hide_line
+from holdfast.http.hidden_values import hide_line
 from holdfast.http.site import site_of
 
 router = APIRouter(tags=["house"])
@@ -15,21 +15,21 @@ router = APIRouter(tags=["house"])
 _WORST = ("red", "amber", "green")
 
 
-@router.get("/schedules", response_model=shapes.Schedules, summary="List schedules", responses=problems())
-async def list_schedules(request: Request, caller: MayRead) -> shapes.Schedules:
+@router.get("/schedules", response_model=schemas.Schedules, summary="List schedules", responses=problems())
+async def list_schedules(request: Request, caller: MayRead) -> schemas.Schedules:
     del caller
     found = await site_of(request).read(lambda engine: engine.schedule_status())
-    return shapes.Schedules.model_validate({"schedules": [asdict(schedule) for schedule in found]})
+    return schemas.Schedules.model_validate({"schedules": [asdict(schedule) for schedule in found]})
 
 
 @router.get(
-    "/health", response_model=shapes.Health, summary="What is wrong, and what to do", responses=problems()
+    "/health", response_model=schemas.Health, summary="What is wrong, and what to do", responses=problems()
 )
-async def show_health(request: Request, caller: MayRead) -> shapes.Health:
+async def show_health(request: Request, caller: MayRead) -> schemas.Health:
     """The worst first. `level` is that of the worst line."""
     del caller
     found = await site_of(request).read(lambda engine: engine.health())
     levels = {line.level for line in found}
     worst = next((level for level in _WORST if level in levels), "green")
     lines = [asdict(hide_line(line)) for line in found]
-    return shapes.Health.model_validate({"level": worst, "lines": lines})
+    return schemas.Health.model_validate({"level": worst, "lines": lines})

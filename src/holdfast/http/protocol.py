@@ -12,9 +12,9 @@ from uvicorn import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from holdfast.http.crowd import Crowd, Place, source_of
-from holdfast.http.guard import is_probe
+from holdfast.http.connection_limit import ConnectionLimiter, TrackedConnection, source_of
 from holdfast.http.problem import Problem
+from holdfast.http.security import is_probe
 
 HANDSHAKE_SECONDS = 10.0
 HEAD_SECONDS = 10.0
@@ -27,11 +27,13 @@ KEEP_ALIVE_SECONDS = 75
 Phase = Literal["idle", "head", "body", "answer", "unread", "closing"]
 
 
-class Door(asyncio.Protocol):
+class ConnectionAcceptor(asyncio.Protocol):
     """Counts a connection as soon as it is accepted, before its TLS, and hands it to HTTP."""
 
-    def __init__(self, crowd: Crowd, tls: ssl.SSLContext | None, make: Callable[[], "Connection"]) -> None:
-        self._crowd = crowd
+    def __init__(
+        self, limiter: ConnectionLimiter, tls: ssl.SSLContext | None, make: Callable[[], "DeadlineProtocol"]
+    ) -> None:
+        self._crowd = limiter
         self._tls = tls
         self._make = make
         self._handshake: asyncio.Task[None] | None = None
@@ -57,7 +59,11 @@ class Door(asyncio.Protocol):
         self._early += data
 
     async def _shake_hands(
-        self, transport: asyncio.Transport, connection: "Connection", tls: ssl.SSLContext, place: Place
+        self,
+        transport: asyncio.Transport,
+        connection: "DeadlineProtocol",
+        tls: ssl.SSLContext,
+        place: TrackedConnection,
     ) -> None:
         loop = asyncio.get_running_loop()
         encrypted: asyncio.Transport | None = None
@@ -91,23 +97,25 @@ def _pass_on(data: bytes, transport: asyncio.Transport) -> None:
         data = data[size:]
 
 
-class Connection(H11Protocol):
+class DeadlineProtocol(H11Protocol):
     """Uvicorn's, with a deadline for each thing that a client has to send."""
 
     def __init__(
         self, config: Config, server_state: ServerState, app_state: dict[str, Any], _loop: Any = None
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._crowd: Crowd | None = None
-        self._place: Place | None = None
+        self._crowd: ConnectionLimiter | None = None
+        self._place: TrackedConnection | None = None
         self._early = b""
         self._phase: tuple[Phase, object] = ("idle", None)
         self._deadline: asyncio.TimerHandle | None = None
         self._body_began = 0.0
         self._body_bytes = 0
 
-    def begin(self, transport: asyncio.Transport, crowd: Crowd, place: Place) -> None:
-        self._crowd, self._place = crowd, place
+    def begin(
+        self, transport: asyncio.Transport, limiter: ConnectionLimiter, place: TrackedConnection
+    ) -> None:
+        self._crowd, self._place = limiter, place
         place.drop = transport.abort
         if place.probes_only:
             self.app = probes_only(self.app)
@@ -204,7 +212,7 @@ def probes_only(app: ASGIApp) -> ASGIApp:
         if is_probe(scope):
             await app(scope, receive, send)
             return
-        headers = {"Retry-After": "5", "Connection": "close"}
+        headers = {"Retry-After": "5", "DeadlineProtocol": "close"}
         full = Problem(503, "too many connections are open", code="too_many_connections", headers=headers)
         await full.response()(scope, receive, send)
 

@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from holdfast.http.access import ANYBODY, Caller, caller_of, csrf_of, hash_of, same_secret
+from holdfast.http.access import ANONYMOUS, Caller, caller_of, csrf_of, hash_of, same_secret
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
 from holdfast.model import Scope
@@ -23,7 +23,7 @@ class LoginNeeded(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
+class PageRequest:
     """One request of somebody who is logged in."""
 
     request: Request
@@ -50,10 +50,10 @@ def cookie_name(request: Request) -> str:
     return f"__Host-{COOKIE}" if secure else COOKIE
 
 
-async def visit_of(request: Request) -> Visit:
+async def read_page_request(request: Request) -> PageRequest:
     site = site_of(request)
     if not site.options.asks_for_login:
-        return Visit(request, site, ANYBODY, csrf_of(_process_secret))
+        return PageRequest(request, site, ANONYMOUS, csrf_of(_process_secret))
     session = request.cookies.get(cookie_name(request), "")
     access = None
     if session:
@@ -63,7 +63,7 @@ async def visit_of(request: Request) -> Visit:
     caller = caller_of(access)
     if not caller.may("read"):
         raise Problem(403, "this token may not look at anything", code="scope_missing")
-    return Visit(request, site, caller, csrf_of(session))
+    return PageRequest(request, site, caller, csrf_of(session))
 
 
 async def read_form(request: Request) -> dict[str, str]:
@@ -89,7 +89,7 @@ def check_origin(request: Request) -> None:
         raise Problem(403, "this did not come from a page of this server", code="foreign_origin")
 
 
-async def read_act(visit: Visit, scope: Scope) -> dict[str, str]:
+async def read_action_form(visit: PageRequest, scope: Scope) -> dict[str, str]:
     """The form of an act: from our page, in this session, by somebody who may."""
     form = await read_form(visit.request)
     if not same_secret(form.get("csrf", ""), visit.csrf):
@@ -108,7 +108,7 @@ def reason_of(form: dict[str, str]) -> str:
     return reason[:2000]
 
 
-def go_to(visit: Visit, path: str, **asked: str) -> Response:
+def redirect_to(visit: PageRequest, path: str, **asked: str) -> Response:
     return RedirectResponse(f"{visit.root}{path}?{urlencode(asked)}", 303)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from holdfast.http.api.shapes import TASK_ID, ProblemBody
+from holdfast.http.api.schemas import TASK_ID, ProblemBody
 from holdfast.http.problem import MEDIA_TYPE
 
 _MEANING = {
@@ -54,7 +54,7 @@ def problem(status: int) -> dict[str, Any]:
 
 
 def described(shape: type[BaseModel]) -> dict[str, Any]:
-    """The schema of a body. What it leaves out is for the engine to choose, so no default is told."""
+    """The schema of a request_body. What it leaves out is for the engine to choose, so no default is told."""
     schema = shape.model_json_schema()
     for field in schema["properties"].values():
         field.pop("default", None)

@@ -10,8 +10,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.http.problem import Problem
-from holdfast.http.proxies import Proxies
-from holdfast.http.send import TooSlow
+from holdfast.http.proxies import TrustedProxies
+from holdfast.http.send import SlowReader
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 _PROBES = ("/healthz", "/readyz")  # asked for by address, and directly
@@ -31,7 +31,7 @@ HEADERS = {
 HSTS = "max-age=31536000"
 
 
-class Guard:
+class SecurityMiddleware:
     """Around the whole application.
 
     A page of another site whose name was made to point here would ask under that name: that is refused. So is
@@ -47,7 +47,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._hosts = None if hosts is None else frozenset(host.lower() for host in hosts)
-        self._proxies = Proxies(proxies)
+        self._proxies = TrustedProxies(proxies)
         self._origin = urlsplit(url or "").netloc.lower()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -74,7 +74,7 @@ class Guard:
         if refusal is not None:
             await refusal.response()(scope, receive, send_guarded)
             return
-        with suppress(ClientDisconnect, TooSlow):  # there is nobody to answer
+        with suppress(ClientDisconnect, SlowReader):  # there is nobody to answer
             await self._app(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope, direct: Scope) -> Problem | None:
@@ -89,14 +89,14 @@ class Guard:
                 421,
                 "this server is not known under that name",
                 code="unknown_host",
-                hint="Ask for it under one of its names, or add this one to HOLDFAST_WEB_HOSTS.",
+                hint="WaitRequest for it under one of its names, or add this one to HOLDFAST_WEB_HOSTS.",
             )
         if self._proxies and scope is direct and not _is_loopback(scope):
             return Problem(
                 421,
                 "this server is asked through its proxy only",
                 code="not_through_proxy",
-                hint="Ask the proxy, or add its address to HOLDFAST_WEB_PROXIES.",
+                hint="WaitRequest the proxy, or add its address to HOLDFAST_WEB_PROXIES.",
             )
         if scope["method"] not in _READING:
             return foreign_origin(headers, self._origin)

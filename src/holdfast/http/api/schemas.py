@@ -76,7 +76,7 @@ class NewTask(_Strict):
     ] = ""
 
 
-class NewTaskOfBatch(NewTask):
+class NewBatchTask(NewTask):
     """The same with a key of its own."""
 
     idempotency_key: Annotated[

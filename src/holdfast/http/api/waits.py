@@ -6,16 +6,16 @@ from uuid import UUID
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
 
-from holdfast.http.api import shapes
-from holdfast.http.api.answers import problems
+from holdfast.client.wait_ticket import Subject, expiry
+from holdfast.http.api import schemas
+from holdfast.http.api.openapi_parts import problems
 from holdfast.http.auth import Credentials, identify, permitted
-from holdfast.http.crowd import source_of
+from holdfast.http.connection_limit import source_of
 from holdfast.http.problem import Problem
 from holdfast.http.site import site_of
-from holdfast.http.stream import LONGEST_SECONDS, EventStream, parse_place
-from holdfast.http.wait import Ask, LongPoll
-from holdfast.http.waits import Share
-from holdfast.ticket import Subject, expiry
+from holdfast.http.stream import LONGEST_SECONDS, EventStreamResponse, parse_position
+from holdfast.http.wait_responses import LongPollResponse, WaitRequest
+from holdfast.http.waiting import WaitQuota
 
 router = APIRouter(tags=["waiting"])
 
@@ -39,10 +39,10 @@ _WITH_TICKET: dict[str, Any] = {"security": [{"access token": []}, {"ticket": []
 
 @router.get(
     "/tasks/{task_id}/wait",
-    response_model=shapes.Waiting,
+    response_model=schemas.Waiting,
     summary="Wait until a task ends",
     responses={
-        202: {"model": shapes.Waiting, "description": "It has not ended in time; `next` is where to go on"},
+        202: {"model": schemas.Waiting, "description": "It has not ended in time; `next` is where to go on"},
         **problems(404, 429),
     },
     openapi_extra=_WITH_TICKET,
@@ -56,7 +56,7 @@ async def wait_for_task(
 ) -> Response:
     """Holds the connection until the task has ended, or for `timeout` seconds."""
     ask = await _ask(request, task_id, credentials, ticket, timeout)
-    return LongPoll(site_of(request).room.waits, ask)
+    return LongPollResponse(site_of(request).room.waits, ask)
 
 
 @router.get(
@@ -85,16 +85,16 @@ async def stream_task(
     """Events: `status` for each step of its life, `progress`, and at last `end`, with the result."""
     longest = LONGEST_SECONDS if ticket is not None else LONGEST_WAIT  # then it has to show its token again
     ask = await _ask(request, task_id, credentials, ticket, longest)
-    return EventStream(site_of(request).room.waits, ask, parse_place(last_event_id or after))
+    return EventStreamResponse(site_of(request).room.waits, ask, parse_position(last_event_id or after))
 
 
 @router.get(
     "/processes/{process}/{process_id}/wait",
-    response_model=shapes.WaitingForProcess,
+    response_model=schemas.WaitingForProcess,
     summary="Wait until a process ends",
     responses={
         202: {
-            "model": shapes.WaitingForProcess,
+            "model": schemas.WaitingForProcess,
             "description": "It has not ended in time; `next` is where to go on",
         },
         **problems(404, 429),
@@ -112,7 +112,7 @@ async def wait_for_process(
 ) -> Response:
     """Holds the connection until the process has ended, or for `timeout` seconds."""
     ask = await _ask(request, (process, process_id), credentials, ticket, timeout)
-    return LongPoll(site_of(request).room.waits, ask)
+    return LongPollResponse(site_of(request).room.waits, ask)
 
 
 @router.get(
@@ -142,12 +142,12 @@ async def stream_process(
     """One event, `end`, with how the process ended."""
     longest = LONGEST_SECONDS if ticket is not None else LONGEST_WAIT
     ask = await _ask(request, (process, process_id), credentials, ticket, longest)
-    return EventStream(site_of(request).room.waits, ask, parse_place(last_event_id or after))
+    return EventStreamResponse(site_of(request).room.waits, ask, parse_position(last_event_id or after))
 
 
 async def _ask(
     request: Request, subject: Subject, credentials: Credentials, ticket: str | None, seconds: float
-) -> Ask:
+) -> WaitRequest:
     site, here = site_of(request), request.scope.get("root_path", "") + request.scope["path"]
     if ticket is not None:
         now = time.time()
@@ -162,17 +162,17 @@ async def _ask(
         address = source_of(request.client.host if request.client else "")
         shares = _shares_by_ticket(site.options.max_waits, subject, address)
         going_on = f"{here}?ticket={ticket}"
-        return Ask(subject, shares, False, going_on, min(seconds, expires - now), True)
+        return WaitRequest(subject, shares, False, going_on, min(seconds, expires - now), True)
     caller = permitted(await identify(site, credentials), "read")
     most = max(1, min(MAX_PER_TOKEN, site.options.max_waits // 2))
-    own = Share(f"token {caller.token_id}", most, "with this access token")
-    return Ask(subject, (own,), True, here, seconds, False)
+    own = WaitQuota(f"token {caller.token_id}", most, "with this access token")
+    return WaitRequest(subject, (own,), True, here, seconds, False)
 
 
-def _shares_by_ticket(most: int, subject: Subject, address: str) -> tuple[Share, ...]:
+def _shares_by_ticket(most: int, subject: Subject, address: str) -> tuple[WaitQuota, ...]:
     """One client can take a quarter of all, and all who have tickets leave a fifth to those with a token."""
     return (
-        Share(f"ticket {subject}", MAX_PER_TICKET, "for this task or process"),
-        Share(f"address {address}", max(1, most // 4), "from your address"),
-        Share("tickets", most - most // 5, "with a ticket"),
+        WaitQuota(f"ticket {subject}", MAX_PER_TICKET, "for this task or process"),
+        WaitQuota(f"address {address}", max(1, most // 4), "from your address"),
+        WaitQuota("tickets", most - most // 5, "with a ticket"),
     )

@@ -8,10 +8,10 @@ from pydantic import TypeAdapter
 
 from holdfast.engine import AsyncEngine
 from holdfast.errors import IllegalMove
-from holdfast.http import body
+from holdfast.http import request_body
 from holdfast.http.access import Caller
-from holdfast.http.api import shapes
-from holdfast.http.api.answers import described, json_body, problems
+from holdfast.http.api import schemas
+from holdfast.http.api.openapi_parts import described, json_body, problems
 from holdfast.http.auth import MayOperate
 from holdfast.http.site import site_of
 
@@ -19,8 +19,8 @@ router = APIRouter(tags=["acts"])
 
 Doing = Callable[[AsyncEngine, UUID, str | None], Awaitable[str]]
 
-_ACT = TypeAdapter(shapes.Act)
-BODY = json_body(described(shapes.Act), required=False)
+_ACT = TypeAdapter(schemas.Act)
+BODY = json_body(described(schemas.Act), required=False)
 
 
 async def cancel_or_refuse(engine: AsyncEngine, task_id: UUID, reason: str | None) -> str:
@@ -33,24 +33,24 @@ async def cancel_or_refuse(engine: AsyncEngine, task_id: UUID, reason: str | Non
 
 
 async def read_reason(request: Request) -> str | None:
-    return body.checked(_ACT, body.parse(await body.read_optional(request))).reason
+    return request_body.checked(_ACT, request_body.parse(await request_body.read_optional(request))).reason
 
 
-async def _act(request: Request, caller: Caller, task_id: UUID, doing: Doing) -> shapes.Acted:
+async def _act(request: Request, caller: Caller, task_id: UUID, doing: Doing) -> schemas.Acted:
     reason = await read_reason(request)
     status = await site_of(request).operate(caller, lambda engine: doing(engine, task_id, reason))
-    return shapes.Acted.model_validate({"task_id": task_id, "status": status})
+    return schemas.Acted.model_validate({"task_id": task_id, "status": status})
 
 
 def _offer(path: str, summary: str, *refusals: int, doing: Doing) -> None:
-    async def act(request: Request, task_id: UUID, caller: MayOperate) -> shapes.Acted:
+    async def act(request: Request, task_id: UUID, caller: MayOperate) -> schemas.Acted:
         return await _act(request, caller, task_id, doing)
 
     router.post(
         f"/tasks/{{task_id}}/{path}",
         name=f"{path}_task",
         summary=summary,
-        response_model=shapes.Acted,
+        response_model=schemas.Acted,
         openapi_extra=BODY,
         responses=problems(404, 413, 415, 422, *refusals),
     )(act)

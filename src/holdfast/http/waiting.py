@@ -32,7 +32,7 @@ LIVE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class WaitQuota:
     """Waits that are counted together, how many of them there may be, and what the refusal calls them."""
 
     name: str
@@ -41,10 +41,10 @@ class Share:
 
 
 @dataclass(slots=True, eq=False)
-class Seat:
+class Waiter:
     """Somebody who waits for a task or a process: for its end, or, if live, for whatever happens to it."""
 
-    watched: "Watched"
+    watched: "WatchedSubject"
     live: bool
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -65,11 +65,11 @@ class Seat:
 
 
 @dataclass(slots=True, eq=False)
-class Watched:
+class WatchedSubject:
     """A task that somebody waits for, or a process by its wait_key, and what is known of it."""
 
     task_id: UUID
-    seats: set[Seat] = field(default_factory=set)
+    seats: set[Waiter] = field(default_factory=set)
     looked: bool = False
     look: Look | None = None
     events: tuple[TaskEvent, ...] = ()
@@ -91,7 +91,7 @@ class Watched:
             seat.news.set()
 
 
-class Waits:
+class WaitRegistry:
     """Everybody who waits on this event loop."""
 
     def __init__(self, address: Address, database: Database, most: int) -> None:
@@ -99,7 +99,7 @@ class Waits:
         self._address = address
         self._database = database
         self._most = most
-        self._watched: dict[UUID, Watched] = {}
+        self._watched: dict[UUID, WatchedSubject] = {}
         self._seats = 0
         self._shares: Counter[str] = Counter()
         self._dark = Trouble("waits_in_the_dark")
@@ -115,8 +115,8 @@ class Waits:
 
     @contextlib.asynccontextmanager
     async def seat(
-        self, task_id: UUID, shares: tuple[Share, ...], *, live: bool = False
-    ) -> AsyncIterator[Seat]:
+        self, task_id: UUID, shares: tuple[WaitQuota, ...], *, live: bool = False
+    ) -> AsyncIterator[Waiter]:
         """Refused where all seats are taken, or all of a share."""
         if len(self) >= self._most:
             raise Problem(503, "too many wait already", code="too_many_waits", headers=_LATER)
@@ -126,8 +126,8 @@ class Waits:
                 raise Problem(429, told, code="too_many_waits", headers=_LATER)
         self._seats += 1
         self._shares.update(share.name for share in shares)
-        watched = self._watched.setdefault(task_id, Watched(task_id))
-        seat = Seat(watched, live)
+        watched = self._watched.setdefault(task_id, WatchedSubject(task_id))
+        seat = Waiter(watched, live)
         watched.seats.add(seat)
         if watched.looked:
             seat.news.set()
@@ -151,7 +151,7 @@ class Waits:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def _leave(self, seat: Seat, shares: tuple[Share, ...]) -> None:
+    def _leave(self, seat: Waiter, shares: tuple[WaitQuota, ...]) -> None:
         self._seats -= 1
         for share in shares:
             self._shares[share.name] -= 1
@@ -203,7 +203,7 @@ class Waits:
             self._dark.is_over()
         return True
 
-    async def _look_at_some(self, batch: list[Watched]) -> None:
+    async def _look_at_some(self, batch: list[WatchedSubject]) -> None:
         asked = [watched.task_id for watched in batch]
         self._looks += 1
         number = self._looks
@@ -224,7 +224,7 @@ class Waits:
                 watched.number = number
                 self._learn(watched, looks.get(watched.task_id), events, now)
 
-    def _learn(self, watched: Watched, look: Look | None, events: list[TaskEvent], now: float) -> None:
+    def _learn(self, watched: WatchedSubject, look: Look | None, events: list[TaskEvent], now: float) -> None:
         news = not watched.looked or _has_changed(watched.look, look)
         told = tuple(event for event in events if event.task_id == watched.task_id)
         if told:
@@ -235,7 +235,7 @@ class Waits:
         if news:
             watched.tell()
 
-    def _patience(self, watched: Watched) -> float:
+    def _patience(self, watched: WatchedSubject) -> float:
         if watched.live:
             return LIVE_SECONDS
         if not self._listening:

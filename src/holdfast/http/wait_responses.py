@@ -8,23 +8,23 @@ from uuid import UUID
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast.client.wait_ticket import Subject
 from holdfast.engine.documents import load_json
-from holdfast.http.hidden import hide
+from holdfast.http.hidden_values import hide
 from holdfast.http.problem import Problem
 from holdfast.http.send import disconnected, send_bounded
-from holdfast.http.waits import Look, Seat, Share, Waits
+from holdfast.http.waiting import Look, Waiter, WaitQuota, WaitRegistry
 from holdfast.model import ProcessLook, wait_key
-from holdfast.ticket import Subject
 
 LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class WaitRequest:
     """Who waits, for what, for how long, and how much of it may be shown."""
 
     subject: Subject
-    shares: tuple[Share, ...]
+    shares: tuple[WaitQuota, ...]
     hidden: bool
     next: str
     seconds: float
@@ -45,10 +45,10 @@ class Ask:
         return {"Access-Control-Allow-Origin": "*"} if self.by_ticket else {}
 
 
-class LongPoll(Response):
+class LongPollResponse(Response):
     """Answered when the task has ended, with 200; or when the time is over, with 202 and how to go on."""
 
-    def __init__(self, waits: Waits, ask: Ask) -> None:
+    def __init__(self, waits: WaitRegistry, ask: WaitRequest) -> None:
         self._waits = waits
         self._ask = ask
         self.background = None
@@ -75,7 +75,7 @@ class LongPoll(Response):
             await self._until_end(seat, gone)
             return found(seat, ask.subject)
 
-    async def _until_end(self, seat: Seat, gone: asyncio.Task[None]) -> None:
+    async def _until_end(self, seat: Waiter, gone: asyncio.Task[None]) -> None:
         loop = asyncio.get_running_loop()
         await seat.first_look(LOOK_SECONDS)
         deadline = loop.time() + self._ask.seconds
@@ -83,7 +83,7 @@ class LongPoll(Response):
             await seat.next(deadline - loop.time())
 
 
-def found(seat: Seat, subject: Subject) -> Look:
+def found(seat: Waiter, subject: Subject) -> Look:
     if not seat.watched.looked:
         raise Problem(
             503, "the database cannot be used just now", code="unavailable", headers={"Retry-After": "1"}
