@@ -8,8 +8,8 @@ if TYPE_CHECKING:
     from holdfast.context import Context
     from holdfast.errors import TaskCancelled, TaskFailed
     from holdfast.handle import Handle
-    from holdfast.limits import Limits
     from holdfast.outcome import Cancel, Fail, Snooze
+    from holdfast.resources import Resources
     from holdfast.retry import ByException, Exponential, Linear, Never
     from holdfast.task import Task
 
@@ -21,9 +21,9 @@ __all__ = [
     "Exponential",
     "Fail",
     "Handle",
-    "Limits",
     "Linear",
     "Never",
+    "Resources",
     "Snooze",
     "Task",
     "TaskCancelled",
@@ -41,9 +41,9 @@ _HOMES = {
     "Exponential": "retry",
     "Fail": "outcome",
     "Handle": "handle",
-    "Limits": "limits",
     "Linear": "retry",
     "Never": "retry",
+    "Resources": "resources",
     "Snooze": "outcome",
     "Task": "task",
     "TaskCancelled": "errors",

@@ -19,9 +19,9 @@ from holdfast.engine.outbox import emit
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle
 from holdfast.handler import DEFAULT_RETRY, Handler, build_handler
-from holdfast.limits import Limits
 from holdfast.middleware import Middleware
 from holdfast.model import CatchUp, NewSchedule, NewTask, Overlap, Reuse
+from holdfast.resources import Resources
 from holdfast.retry import RetryPolicy
 from holdfast.schedule import build_schedule
 from holdfast.task import Task
@@ -132,7 +132,7 @@ class App:
         retry: RetryPolicy = DEFAULT_RETRY,
         executor: str = "python",
         memory: int | str | None = None,
-        limits: Limits | None = None,
+        resources: Resources | None = None,
         fresh: bool = False,
         deterministic: bool = False,
         reuse: Reuse | None = None,
@@ -152,7 +152,7 @@ class App:
                 retry=retry,
                 executor=executor,
                 memory=memory,
-                limits=limits,
+                resources=resources,
                 fresh=fresh,
                 deterministic=deterministic,
                 reuse=reuse,
@@ -330,7 +330,7 @@ def _described(handler: Handler) -> dict[str, Any]:
         "lease": handler.lease,
         "retry": repr(handler.retry),
         "executor": handler.executor,
-        "limits": handler.limits.as_message(),
+        "resources": handler.resources.as_message(),
         "fresh": handler.fresh,
         "reuse": handler.reuse,
         **handler.schema(),

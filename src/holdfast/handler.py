@@ -6,8 +6,8 @@ from typing import Any
 
 from holdfast.codec import ArgumentsCodec, ResultCodec
 from holdfast.errors import InvalidHandler
-from holdfast.limits import NO_LIMITS, Limits
 from holdfast.model import EXECUTORS, REUSES, Reuse
+from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import Exponential, RetryPolicy
 from holdfast.signature import name_of, read_signature
 
@@ -29,7 +29,7 @@ class Handler:
     max_attempts: int
     queue: str | None
     priority: int
-    limits: Limits
+    resources: Resources
     fresh: bool
     reuse: Reuse | None
     arguments: ArgumentsCodec = field(repr=False, compare=False)
@@ -72,7 +72,7 @@ def build_handler(
     retry: RetryPolicy = DEFAULT_RETRY,
     executor: str = "python",
     memory: int | str | None = None,
-    limits: Limits | None = None,
+    resources: Resources | None = None,
     fresh: bool = False,
     deterministic: bool = False,
     reuse: Reuse | None = None,
@@ -98,7 +98,7 @@ def build_handler(
         max_attempts=max_attempts,
         queue=queue,
         priority=priority,
-        limits=_limits(name, executor, memory, limits),
+        resources=_resources(name, executor, memory, resources),
         fresh=_fresh(name, executor, fresh),
         reuse=_reuse(name, deterministic, reuse),
         arguments=ArgumentsCodec(task_type, name, signature),
@@ -106,19 +106,19 @@ def build_handler(
     )
 
 
-def _limits(name: str, executor: str, memory: int | str | None, limits: Limits | None) -> Limits:
-    if memory is None and limits is None:
-        return NO_LIMITS
+def _resources(name: str, executor: str, memory: int | str | None, resources: Resources | None) -> Resources:
+    if memory is None and resources is None:
+        return NO_RESOURCE_LIMITS
     if executor not in ("process", "command"):
         raise InvalidHandler(
-            f"{name}: memory and limits hold for a process of its own, not for the executor {executor}",
+            f"{name}: memory and resources need a child process, and the executor {executor} has none",
             hint='Add executor="process".',
         )
-    if limits is not None and not isinstance(limits, Limits):
-        raise InvalidHandler(f"{name}: limits takes Limits(…), not {limits!r}")
+    if resources is not None and not isinstance(resources, Resources):
+        raise InvalidHandler(f"{name}: resources takes Resources(…), not {resources!r}")
     if memory is None:
-        return limits or NO_LIMITS
-    return replace(limits or NO_LIMITS, memory=Limits(memory=memory).memory)
+        return resources or NO_RESOURCE_LIMITS
+    return replace(resources or NO_RESOURCE_LIMITS, memory=Resources(memory=memory).memory)
 
 
 def _fresh(name: str, executor: str, fresh: bool) -> bool:

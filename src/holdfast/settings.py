@@ -37,7 +37,7 @@ from pydantic_settings import (
 )
 
 from holdfast.errors import ConfigurationError
-from holdfast.limits import Limits, parse_size
+from holdfast.resources import Resources, parse_size
 
 _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", re.ASCII)
@@ -201,8 +201,8 @@ class Command(BaseModel):
     user: Annotated[str, Field(min_length=1)] | None = None
 
     @property
-    def limits(self) -> Limits:
-        return Limits(
+    def resources(self) -> Resources:
+        return Resources(
             cpu=None if self.cpu is None else self.cpu.total_seconds(),
             memory=self.memory,
             files=self.files,

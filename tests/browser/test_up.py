@@ -110,7 +110,9 @@ def assert_nothing_is_left(home: Path, started: set[int]) -> None:
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(f"host={home}/postgres-18/socket user=postgres dbname=postgres", connect_timeout=3)
     left = [line for pid, _, line in processes() if pid in started or str(home) in line]
-    assert [line for line in left if "testing/guard.py" not in line] == []  # which removes the home itself
+    assert [
+        line for line in left if "testing/home_cleanup.py" not in line
+    ] == []  # which removes the home itself
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ _PATTERNS = [
 
 def _in_code() -> set[str]:
     files = [*(ROOT / "src/holdfast/worker").glob("*.py"), *(ROOT / "src/holdfast/executors").glob("*.py")]
-    text = "\n".join(path.read_text() for path in [*files, ROOT / "src/holdfast/failure.py"])
+    text = "\n".join(path.read_text() for path in [*files, ROOT / "src/holdfast/serialization/failure.py"])
     return {kind for pattern in _PATTERNS for kind in re.findall(pattern, text, re.MULTILINE)}
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from holdfast.executors.command import CommandRun, Plan, chosen_variables, find_program
-from holdfast.executors.conformance import check_conformance
-from holdfast.executors.ending import Bounds, End
-from holdfast.executors.kept import Keeper, NotStarted
-from holdfast.limits import Limits
+from holdfast.executors.command import CommandPlan, CommandRun, chosen_variables, find_program
+from holdfast.executors.command_check import check_conformance
+from holdfast.executors.run_end import RunBounds, RunEnd
+from holdfast.executors.spawner_client import ProcessNotStarted, SpawnerClient
+from holdfast.resources import Resources
 from support.documents import ROOT
 
 OK = """'{"success": true}'"""
@@ -20,30 +20,32 @@ NO = """'{"success": false, "error": "no"}'"""
 
 
 @pytest.fixture
-async def keeper() -> AsyncIterator[Keeper]:
-    one = Keeper()
+async def spawner() -> AsyncIterator[SpawnerClient]:
+    one = SpawnerClient()
     yield one
     await one.close()
 
 
-def plan(*arguments: str, directory: Path | None = None, **environment: str) -> Plan:
-    return Plan("test", arguments, {**chosen_variables(()), **environment}, directory, None)
+def plan(*arguments: str, directory: Path | None = None, **environment: str) -> CommandPlan:
+    return CommandPlan("test", arguments, {**chosen_variables(()), **environment}, directory, None)
 
 
-def bounds(**given: Any) -> Bounds:
-    return Bounds(**{"timeout": 30.0, "output": 1024 * 1024, "grace": 0.3, "limits": Limits(), **given})
-
-
-async def run(keeper: Keeper, script: str, payload: str = "{}", **given: Any) -> End:
-    """A line for the shell, here where it is only a short way to write a program."""
-    return await CommandRun(plan("sh", "-c", script), bounds(**given), lambda _: None).run(
-        keeper, payload.encode()
+def bounds(**given: Any) -> RunBounds:
+    return RunBounds(
+        **{"timeout": 30.0, "output": 1024 * 1024, "grace": 0.3, "resources": Resources(), **given}
     )
 
 
-async def test_the_payload_goes_in_and_the_envelope_comes_out(keeper: Keeper) -> None:
+async def run(spawner: SpawnerClient, script: str, payload: str = "{}", **given: Any) -> RunEnd:
+    """A line for the shell, here where it is only a short way to write a program."""
+    return await CommandRun(plan("sh", "-c", script), bounds(**given), lambda _: None).run(
+        spawner, payload.encode()
+    )
+
+
+async def test_the_payload_goes_in_and_the_envelope_comes_out(spawner: SpawnerClient) -> None:
     script = """read -r payload; echo "heard" >&2; printf '{"success": true, "payload": %s}' "$payload" """
-    end = await run(keeper, script, '{"a": [1.10, "é"], "n": 12345678901234567890.125}\n')
+    end = await run(spawner, script, '{"a": [1.10, "é"], "n": 12345678901234567890.125}\n')
     assert end.answer is not None
     assert end.answer["payload"] == '{"a": [1.10, "é"], "n": 12345678901234567890.125}', "with every digit"
     assert end.detail["stderr"] == "heard\n"
@@ -68,15 +70,15 @@ async def test_the_payload_goes_in_and_the_envelope_comes_out(keeper: Keeper) ->
         ("cat /dev/zero", "output_limit", "more than the 1M allowed"),
     ],
 )
-async def test_each_end_has_its_kind(keeper: Keeper, script: str, kind: str, message: str) -> None:
-    end = await run(keeper, script)
+async def test_each_end_has_its_kind(spawner: SpawnerClient, script: str, kind: str, message: str) -> None:
+    end = await run(spawner, script)
     assert end.kind == kind
     assert message in end.message
 
 
-async def test_errors_and_refusals_of_the_program_are_told(keeper: Keeper) -> None:
-    failed = await run(keeper, """echo '{"success": false, "error": "no disk"}'""")
-    declined = await run(keeper, """echo '{"success": false, "validation_failure_message": "no id"}'""")
+async def test_errors_and_refusals_of_the_program_are_told(spawner: SpawnerClient) -> None:
+    failed = await run(spawner, """echo '{"success": false, "error": "no disk"}'""")
+    declined = await run(spawner, """echo '{"success": false, "validation_failure_message": "no id"}'""")
     assert failed.answer is not None
     assert failed.answer["error"] == "no disk"
     assert declined.answer is not None
@@ -84,56 +86,56 @@ async def test_errors_and_refusals_of_the_program_are_told(keeper: Keeper) -> No
 
 
 async def test_one_that_does_not_end_in_time_is_killed_with_its_family(
-    keeper: Keeper, tmp_path: Path
+    spawner: SpawnerClient, tmp_path: Path
 ) -> None:
     script = f"""trap '' TERM; setsid sh -c 'trap "" TERM; echo $$ > {tmp_path}/pid; sleep 600' & sleep 600"""
-    end = await run(keeper, script, timeout=1.0)
+    end = await run(spawner, script, timeout=1.0)
     assert (end.kind, end.detail["signal"]) == ("timeout", "SIGKILL")
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
 
 
-async def test_one_that_goes_over_a_limit_is_told_so(keeper: Keeper, tmp_path: Path) -> None:
+async def test_one_that_goes_over_a_limit_is_told_so(spawner: SpawnerClient, tmp_path: Path) -> None:
     allocate = "python3 -c 'x = [b\"x\" * 10**6 for _ in range(1000)]; import time; time.sleep(600)'"
-    assert (await run(keeper, allocate, limits=Limits(memory="64M"))).kind == "memory_limit"
+    assert (await run(spawner, allocate, resources=Resources(memory="64M"))).kind == "memory_limit"
     spin = "while :; do :; done"
-    assert (await run(keeper, spin, limits=Limits(cpu=1))).kind == "cpu_limit"
+    assert (await run(spawner, spin, resources=Resources(cpu=1))).kind == "cpu_limit"
     write = f"exec dd if=/dev/zero of={tmp_path}/big bs=1M count=10"
-    assert (await run(keeper, write, limits=Limits(file_size="1M"))).kind == "file_size_limit"
+    assert (await run(spawner, write, resources=Resources(file_size="1M"))).kind == "file_size_limit"
     fork = "while :; do sleep 600 & done"
-    assert (await run(keeper, fork, limits=Limits(processes=20))).kind == "process_limit"
+    assert (await run(spawner, fork, resources=Resources(processes=20))).kind == "process_limit"
 
 
 async def test_it_is_given_no_more_than_it_was_allowed(
-    keeper: Keeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spawner: SpawnerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SECRET_TOKEN", "x")
     monkeypatch.setenv("LANG", "C.UTF-8")
     environment = chosen_variables(("LANG", "MODE=fast", "NOT_SET"))
     assert environment == {"PATH": environment["PATH"], "LANG": "C.UTF-8", "MODE": "fast"}
     script = "env | cut -d= -f1; echo -; stat -c %a .; ls; umask; echo -; ls /proc/self/fd"
-    one = Plan("test", ("sh", "-c", f"({script}) >&2; echo {OK}"), environment, None, None)
-    end = await CommandRun(one, bounds(), lambda _: None).run(keeper, b"{}")
+    one = CommandPlan("test", ("sh", "-c", f"({script}) >&2; echo {OK}"), environment, None, None)
+    end = await CommandRun(one, bounds(), lambda _: None).run(spawner, b"{}")
     names, place, descriptors = (part.split() for part in end.detail["stderr"].split("-\n"))
-    assert set(names) == {"HOLDFAST_KEPT", "LANG", "MODE", "PATH", "PWD"}
+    assert set(names) == {"HOLDFAST_SPAWNER", "LANG", "MODE", "PATH", "PWD"}
     assert place == ["700", "0077"], "an empty directory of its own"
     assert descriptors == ["0", "1", "2", "3"], "the last is that of ls itself"
 
 
-async def test_it_runs_where_it_is_told_to(keeper: Keeper, tmp_path: Path) -> None:
+async def test_it_runs_where_it_is_told_to(spawner: SpawnerClient, tmp_path: Path) -> None:
     script = f"pwd >&2; echo {OK}"
     one = plan("sh", "-c", script, directory=tmp_path)
-    end = await CommandRun(one, bounds(), lambda _: None).run(keeper, b"{}")
+    end = await CommandRun(one, bounds(), lambda _: None).run(spawner, b"{}")
     assert end.detail["stderr"].strip() == str(tmp_path)
 
 
-async def test_a_program_that_cannot_be_started_is_told(keeper: Keeper, tmp_path: Path) -> None:
+async def test_a_program_that_cannot_be_started_is_told(spawner: SpawnerClient, tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("#!/nowhere/at/all\n")
     (tmp_path / "broken").chmod(0o755)
     for name, message in [("no-such-program", "is not found"), (str(tmp_path / "broken"), "No such file")]:
-        with pytest.raises(NotStarted, match=message):
-            await CommandRun(plan(name), bounds(), lambda _: None).run(keeper, b"{}")
+        with pytest.raises(ProcessNotStarted, match=message):
+            await CommandRun(plan(name), bounds(), lambda _: None).run(spawner, b"{}")
 
 
 def test_programs_are_looked_for(tmp_path: Path) -> None:

@@ -701,17 +701,17 @@ ISOLATION = [
     ),
     Bug(
         "a child inherits the environment of its worker",
-        "executors/process.py",
+        "executors/child_process.py",
         "environment=boot.environment,",
         "environment={**os.environ, **boot.environment},",
         "tests/worker/test_isolated.py::test_a_child_gets_the_variables_that_are_chosen_and_no_others",
     ),
     Bug(
         "a fresh task gets a child that has run others",
-        "executors/pool.py",
+        "executors/child_pool.py",
         "            if not (fresh and child.runs):",
         "            if not fresh or child.runs:",
-        "tests/executors/test_pool.py",
+        "tests/executors/test_child_pool.py",
     ),
     Bug(
         "what workers declare does not hold for a task from elsewhere",

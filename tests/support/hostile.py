@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import App, Cancel, Context, Exponential, Fail, Limits, Never, Snooze
+from holdfast import App, Cancel, Context, Exponential, Fail, Never, Resources, Snooze
 
 app = App()
 LIMIT = 2.0
@@ -232,20 +232,22 @@ def fork() -> str:
     return "copy" if os.fork() == 0 else "original"
 
 
-@app.task("work.spin", executor="process", retry=Never(), limits=Limits(cpu=1))
+@app.task("work.spin", executor="process", retry=Never(), resources=Resources(cpu=1))
 def spin() -> None:
     while True:
         pass
 
 
-@app.task("work.many_processes", executor="process", retry=Never(), limits=Limits(processes=10), timeout=20)
+@app.task(
+    "work.many_processes", executor="process", retry=Never(), resources=Resources(processes=10), timeout=20
+)
 def many_processes() -> None:
     while True:
         subprocess.Popen(["sleep", "600"])
         time.sleep(0.02)
 
 
-@app.task("work.many_files", executor="process", retry=Never(), limits=Limits(files=20, file_size="1M"))
+@app.task("work.many_files", executor="process", retry=Never(), resources=Resources(files=20, file_size="1M"))
 def many_files(path: str) -> None:
     Path(path).write_bytes(b"x" * 2_000_000)
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.executors import system
-from holdfast.executors.keeper import MARK
+from holdfast.executors import process_tree
+from holdfast.executors.spawner import MARK
 from support import hostile
 from support.command import holdfast
 from support.documents import ROOT
@@ -31,7 +31,7 @@ async def works(shop: Workshop) -> AsyncIterator[Workshop]:
     shop.app = hostile.app
     with hostile.app.at(shop.db.dsn):
         yield shop
-    assert [pid for pid in system.family_of(os.getpid()) if _is_ours(pid)] == []
+    assert [pid for pid in process_tree.family_of(os.getpid()) if _is_ours(pid)] == []
 
 
 def _is_ours(pid: int) -> bool:
@@ -163,7 +163,7 @@ def _packages() -> str:
 
 
 def _python_for_others() -> str | None:
-    """A Python that another account can run with our packages: this one, or that of the system."""
+    """A Python that another account can run with our packages: this one, or that of the process_tree."""
     if os.geteuid() != 0:
         return None
     check = f"import sys, holdfast.worker; sys.exit(sys.version_info[:2] != {sys.version_info[:2]})"
@@ -372,16 +372,16 @@ async def test_an_application_that_no_child_can_import_says_so(shop: Workshop) -
 
 
 @pytest.mark.full
-async def test_a_keeper_that_is_killed_takes_its_runs_along_and_is_replaced(
+async def test_a_spawner_that_is_killed_takes_its_runs_along_and_is_replaced(
     works: Workshop, tmp_path: Path
 ) -> None:
     family = tmp_path / "pid"
     async with works.working(process_pool=1, worker_concurrency=1) as worker:
         handle = hostile.leave_grandchild.enqueue(str(family), and_wait=True)
         await works.sees(lambda: _is_written(family))
-        keeper = worker._parts.runner._executors["process"]._keeper  # type: ignore[attr-defined]
-        os.kill(keeper.pid, 9)
-        assert (await _error(works, handle))["kind"] == "keeper_died"
+        spawner = worker._parts.runner._executors["process"]._spawner  # type: ignore[attr-defined]
+        os.kill(spawner.pid, 9)
+        assert (await _error(works, handle))["kind"] == "spawner_died"
         await works.sees(lambda: not _is_alive(family))
         assert (await works.ended(hostile.add.enqueue(1)))["result"] == 2
 
@@ -398,7 +398,7 @@ async def test_nothing_survives_a_worker_that_is_killed(works: Workshop, tmp_pat
         hostile.loop_in_c.enqueue(str(tmp_path / "child"), timeout=100)
         paths = [tmp_path / "grandchild", tmp_path / "child"]
         await works.sees(lambda: all(map(_is_written, paths)))
-        started = [pid for pid in system.family_of(process.pid) if _is_ours(pid)]
+        started = [pid for pid in process_tree.family_of(process.pid) if _is_ours(pid)]
         assert {int(path.read_text()) for path in paths} <= set(started)
         process.send(signal.SIGKILL)
         assert process.ended() == -signal.SIGKILL

@@ -10,7 +10,7 @@ import typer
 from holdfast.cli.arguments import document
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.errors import ConfigurationError
-from holdfast.limits import size_text
+from holdfast.resources import size_text
 from holdfast.settings import Command, Settings
 
 command_app = typer.Typer(help="External programs that run tasks.", no_args_is_help=True)
@@ -88,7 +88,7 @@ def check(
 
 
 async def _check(name: str, command: Command, settings: Settings, payload: str) -> list[Any]:
-    from holdfast.executors.conformance import check_conformance  # noqa: PLC0415 - as above
+    from holdfast.executors.command_check import check_conformance  # noqa: PLC0415 - as above
     from holdfast.worker.command import bounds_of, plan_of  # noqa: PLC0415 - as above
 
     told = {
@@ -103,7 +103,7 @@ async def _check(name: str, command: Command, settings: Settings, payload: str) 
 
 def _limits_text(command: Command) -> str:
     sizes = ("memory", "file_size")
-    given = command.limits.as_message()
+    given = command.resources.as_message()
     return ", ".join(
         f"{name} {size_text(int(value)) if name in sizes else value:}" for name, value in given.items()
     )

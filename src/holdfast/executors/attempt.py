@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from holdfast.context import Context
 from holdfast.errors import PayloadError, ResultError
-from holdfast.executors.system import writable_memory
-from holdfast.failure import MAX_MESSAGE, describe, next_delay, storable
+from holdfast.executors.process_tree import writable_memory
 from holdfast.handler import Handler
 from holdfast.logs import current_job
 from holdfast.middleware import Call, Middleware
 from holdfast.outcome import Cancel, Fail, Snooze
+from holdfast.serialization.failure import MAX_MESSAGE, describe, next_delay, storable
 
 LINGER_SECONDS = 1.0
 
@@ -44,7 +44,7 @@ class Attempt:
         self.max_attempts: int = order["max_attempts"]
         self.payload: str = order["payload"]
         self.metadata: str | None = order["metadata"]
-        self.limits: Mapping[str, Any] = order["limits"]
+        self.resources: Mapping[str, Any] = order["resources"]
         self.progress: dict[str, Any] | None = None
         self.stop: str | None = None
         self.at_work = False
@@ -74,7 +74,7 @@ class Attempts:
             return _failed("no_handler_registered", f"the child has no handler for {attempt.type}")
         current_job.set(attempt)
         try:
-            with _limited(attempt.limits):
+            with _limited(attempt.resources):
                 value = self._call(attempt, handler)
                 answer = _returned(handler, value)
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the child
@@ -167,7 +167,7 @@ def _raised(attempt: Attempt, handler: Handler, error: BaseException) -> Answer:
     if isinstance(error, _NotDecoded):
         return _failed("invalid_payload", str(error))
     described = describe(error)
-    if isinstance(error, MemoryError) and attempt.limits.get("memory") is not None:
+    if isinstance(error, MemoryError) and attempt.resources.get("memory") is not None:
         described["kind"] = "memory_limit"
     return {"status": "retry", "error": described, "delay": next_delay(handler.retry, attempt.attempt, error)}
 

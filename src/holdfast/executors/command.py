@@ -12,17 +12,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from holdfast.executors.ending import Bounds, End, described, judge
 from holdfast.executors.envelope import BadEnvelope, read_envelope
-from holdfast.executors.kept import Exit, Keeper, Kept, NotStarted, Program
-from holdfast.executors.output import Stream
-from holdfast.limits import Limits
+from holdfast.executors.run_end import OutputStream, RunBounds, RunEnd, described, judge
+from holdfast.executors.spawner_client import (
+    ProcessExit,
+    ProcessNotStarted,
+    Program,
+    SpawnedProcess,
+    SpawnerClient,
+)
+from holdfast.resources import Resources
 
 SYSTEM_PATH = os.defpath.strip(":")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CommandPlan:
     """How to start a command: from the configuration, with what it names looked up."""
 
     name: str
@@ -59,36 +64,38 @@ def chosen_variables(entries: Iterable[str]) -> dict[str, str]:
 class CommandRun:
     """One run of a program. `stop` ends it before its time."""
 
-    def __init__(self, plan: Plan, bounds: Bounds, pass_on: Callable[[bytes], None]) -> None:
+    def __init__(self, plan: CommandPlan, bounds: RunBounds, pass_on: Callable[[bytes], None]) -> None:
         self._plan = plan
         self._bounds = bounds
         self._pass_on = pass_on
-        self._kept: Kept | None = None
+        self._spawned: SpawnedProcess | None = None
         self._why: str | None = None
         self._printed = 0
 
     def stop(self, why: str, grace: float) -> None:
         self._why = self._why or why
-        if self._kept is not None:
-            self._kept.end(grace)
+        if self._spawned is not None:
+            self._spawned.end(grace)
 
-    async def run(self, keeper: Keeper, payload: bytes, *, close_stdin: bool = True) -> End:
+    async def run(self, spawner: SpawnerClient, payload: bytes, *, close_stdin: bool = True) -> RunEnd:
         """To its end; nothing of it is left then. With an answer if there was an envelope."""
         path = find_program(self._plan.arguments[0], self._plan.directory)
         if path is None:
-            raise NotStarted(
+            raise ProcessNotStarted(
                 f"the program {self._plan.arguments[0]} of command {self._plan.name} is not found"
             )
         with _directory(self._plan) as directory:
-            return await self._run(keeper, self._program(path, directory), payload, close_stdin=close_stdin)
+            return await self._run(spawner, self._program(path, directory), payload, close_stdin=close_stdin)
 
-    async def _run(self, keeper: Keeper, program: Program, payload: bytes, *, close_stdin: bool) -> End:
+    async def _run(
+        self, spawner: SpawnerClient, program: Program, payload: bytes, *, close_stdin: bool
+    ) -> RunEnd:
         loop = asyncio.get_running_loop()
         pipes = [os.pipe() for _ in range(3)]
         (stdin, given), (stdout, prints), (stderr, complains) = ((r, w) for r, w in pipes)
         theirs = [stdin, prints, complains]
         try:
-            kept = self._kept = await keeper.start(program, theirs)
+            spawned = self._spawned = await spawner.start(program, theirs)
         except BaseException:
             for descriptor in (given, stdout, stderr):
                 os.close(descriptor)
@@ -96,16 +103,16 @@ class CommandRun:
         finally:
             for descriptor in theirs:
                 os.close(descriptor)
-        printed = Stream(stdout, self._count, lambda _: None, keep=self._bounds.output)
-        complained = Stream(stderr, self._count, self._pass_on)
+        printed = OutputStream(stdout, self._count, lambda _: None, keep=self._bounds.output)
+        complained = OutputStream(stderr, self._count, self._pass_on)
         feeding = _Feeding(given, payload, close=close_stdin)
         timer = None
         if self._why is not None:  # while it was started
-            kept.end(0)
+            spawned.end(0)
         if self._bounds.timeout is not None:
             timer = loop.call_later(self._bounds.timeout, self.stop, "timeout", self._bounds.grace)
         try:
-            exit = await asyncio.shield(kept.exit)  # noqa: A001 - it is one
+            exit = await asyncio.shield(spawned.exit)  # noqa: A001 - it is one
             printed.drain()
             complained.drain()
             return self._judged(exit, printed, complained)
@@ -116,18 +123,18 @@ class CommandRun:
             printed.close()
             complained.close()
 
-    def _judged(self, exit: Exit, printed: Stream, complained: Stream) -> End:  # noqa: A002 - it is one
+    def _judged(self, exit: ProcessExit, printed: OutputStream, complained: OutputStream) -> RunEnd:  # noqa: A002 - it is one
         kind, message = judge(exit, self._why, self._bounds)
         detail = {**described(exit, printed, complained), "left_processes": exit.left}
         if kind != "envelope_missing" or not printed.count:
-            return End(kind, message, detail=detail)
+            return RunEnd(kind, message, detail=detail)
         try:
-            return End(answer=read_envelope(printed.whole), detail=detail)
+            return RunEnd(answer=read_envelope(printed.whole), detail=detail)
         except BadEnvelope as error:
-            return End("envelope_malformed", f"what it printed is not an envelope: {error}", detail=detail)
+            return RunEnd("envelope_malformed", f"what it printed is not an envelope: {error}", detail=detail)
 
     def _program(self, path: str, directory: str) -> Program:
-        limits = self._bounds.limits
+        limits = self._bounds.resources
         return Program(
             path=path,
             arguments=self._plan.arguments,
@@ -177,7 +184,7 @@ class _Feeding:
                 self._loop.remove_writer(self._descriptor)
 
 
-def system_limits(limits: Limits, *, is_alone: bool) -> dict[str, int]:
+def system_limits(limits: Resources, *, is_alone: bool) -> dict[str, int]:
     """Those that the system keeps. It counts processes by account, so only where the account is not ours."""
     found: dict[str, Any] = {"files": limits.files, "file_size": limits.file_size}
     if limits.cpu is not None:
@@ -190,7 +197,7 @@ def system_limits(limits: Limits, *, is_alone: bool) -> dict[str, int]:
 
 
 @contextmanager
-def _directory(plan: Plan) -> Iterator[str]:
+def _directory(plan: CommandPlan) -> Iterator[str]:
     """The one that was asked for, or an empty one of its own that is gone with it."""
     if plan.directory is not None:
         yield str(plan.directory)
@@ -198,7 +205,7 @@ def _directory(plan: Plan) -> Iterator[str]:
     made = tempfile.mkdtemp(prefix="holdfast-run-")
     try:
         if plan.user is not None:
-            with contextlib.suppress(LookupError):  # the keeper tells that there is no such account
+            with contextlib.suppress(LookupError):  # the spawner tells that there is no such account
                 shutil.chown(made, plan.user)
         yield made
     finally:

@@ -17,7 +17,7 @@ from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.model import Held, TaskStatus
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
-from holdfast.testing.workbench import WORKER_ID, Recorder, Workbench, silence
+from holdfast.testing.inline_runner import WORKER_ID, Recorder, Workbench, silence
 from holdfast.worker.business import business_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.schedules import FireSchedules

@@ -20,7 +20,7 @@ from holdfast.task import Task
 from holdfast.testing.clock import Clock
 from holdfast.testing.drain import ENDED, Drain, Ran
 from holdfast.testing.enqueued import Expectation, explain_count
-from holdfast.testing.workbench import Recorder, UnrecordedTransaction, Workbench, job_without_task
+from holdfast.testing.inline_runner import Recorder, UnrecordedTransaction, Workbench, job_without_task
 from holdfast.worker.job import Job
 
 AnyTask = Task[..., Any, Any] | Handler | str

@@ -15,7 +15,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from holdfast.errors import EmbeddedServerError
 from holdfast.postgres import EMBEDDED_VERSION, EmbeddedServer, binaries
-from holdfast.testing import guard
+from holdfast.testing import home_cleanup
 
 VARIABLE = "HOLDFAST_TEST_DATABASE_URL"
 
@@ -67,8 +67,8 @@ def disposable_home(version: int = EMBEDDED_VERSION, place: Path = _DISK) -> Ite
     """A short path whose server, if any, is stopped and removed at the end, even by kill -9."""
     home = Path(tempfile.mkdtemp(prefix="hf-", dir=place))
     home.chmod(0o711)  # under root the server has an account of its own, which has to pass
-    # -P: the guard's own directory must not stand before the library.
-    command = [sys.executable, "-P", guard.__file__, str(home), str(version)]
+    # -P: the directory of that script must not stand before the library.
+    command = [sys.executable, "-P", home_cleanup.__file__, str(home), str(version)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
     ) as process:

@@ -5,13 +5,13 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.executors.command import CommandRun, Plan, chosen_variables
-from holdfast.executors.ending import Bounds, End
-from holdfast.executors.kept import Keeper, NotStarted
-from holdfast.executors.system import weaknesses
-from holdfast.failure import DEFAULT_RETRY
+from holdfast.executors.command import CommandPlan, CommandRun, chosen_variables
+from holdfast.executors.process_tree import weaknesses
+from holdfast.executors.run_end import RunBounds, RunEnd
+from holdfast.executors.spawner_client import ProcessNotStarted, SpawnerClient
 from holdfast.handler import Handler
-from holdfast.limits import NO_LIMITS
+from holdfast.resources import NO_RESOURCE_LIMITS
+from holdfast.serialization.failure import DEFAULT_RETRY
 from holdfast.settings import Command, Settings
 from holdfast.worker.isolated import pass_on, stop_of
 from holdfast.worker.job import Job
@@ -26,9 +26,9 @@ class CommandExecutor:
     needs_handler = False
 
     def __init__(
-        self, *, keeper: Keeper, settings: Settings, ends: RunEnds, reporter: Reporter, log: Log
+        self, *, spawner: SpawnerClient, settings: Settings, ends: RunEnds, reporter: Reporter, log: Log
     ) -> None:
-        self._keeper = keeper
+        self._spawner = spawner
         self._settings = settings
         self._ends = ends
         self._reporter = reporter
@@ -47,7 +47,7 @@ class CommandExecutor:
         run = CommandRun(plan_of(*found, **_told(job)), bounds, functools.partial(pass_on, "stderr"))
         try:
             end, cancelled = await self._end_of(run, job, bounds)
-        except NotStarted as error:
+        except ProcessNotStarted as error:
             return self._reporter.retry(job, "executor_failed", str(error))
         if cancelled:
             self._ends.killed(job, end)
@@ -55,11 +55,11 @@ class CommandExecutor:
         return self._report(job, handler, end)
 
     async def close(self) -> None:
-        await self._keeper.close()
+        await self._spawner.close()
 
-    async def _end_of(self, run: CommandRun, job: Job, bounds: Bounds) -> tuple[End, bool]:
+    async def _end_of(self, run: CommandRun, job: Job, bounds: RunBounds) -> tuple[RunEnd, bool]:
         """Whatever happens to this call, the run is over when it ends."""
-        running = asyncio.ensure_future(run.run(self._keeper, job.payload.encode()))
+        running = asyncio.ensure_future(run.run(self._spawner, job.payload.encode()))
         cancelled = False
         while not running.done():
             try:
@@ -67,11 +67,11 @@ class CommandExecutor:
             except asyncio.CancelledError:
                 cancelled = True
                 run.stop(*stop_of(job, bounds))
-            except NotStarted:
+            except ProcessNotStarted:
                 break
         return running.result(), cancelled
 
-    def _report(self, job: Job, handler: Handler | None, end: End) -> str:
+    def _report(self, job: Job, handler: Handler | None, end: RunEnd) -> str:
         retry = DEFAULT_RETRY if handler is None else handler.retry
         if end.answer is None:
             return self._ends.failed(job, retry, end)
@@ -80,7 +80,7 @@ class CommandExecutor:
         if end.answer["validation_failure"] is not None:
             message = end.answer["validation_failure"]
             return self._reporter.failed(job, "validation_failure", message, **self._ends.fitted(end.detail))
-        return self._ends.failed(job, retry, End("command_failed", end.answer["error"], detail=end.detail))
+        return self._ends.failed(job, retry, RunEnd("command_failed", end.answer["error"], detail=end.detail))
 
 
 def command_for(task_type: str, commands: Mapping[str, Command]) -> tuple[str, Command] | None:
@@ -90,8 +90,8 @@ def command_for(task_type: str, commands: Mapping[str, Command]) -> tuple[str, C
     return (name, commands[name]) if best else None
 
 
-def plan_of(name: str, command: Command, **told: str) -> Plan:
-    return Plan(
+def plan_of(name: str, command: Command, **told: str) -> CommandPlan:
+    return CommandPlan(
         name=name,
         arguments=command.argv,
         environment={**chosen_variables(command.environment), **told},
@@ -100,15 +100,15 @@ def plan_of(name: str, command: Command, **told: str) -> Plan:
     )
 
 
-def bounds_of(command: Command, settings: Settings, job: Job | None, handler: Handler | None) -> Bounds:
+def bounds_of(command: Command, settings: Settings, job: Job | None, handler: Handler | None) -> RunBounds:
     """What the task says goes first, then its handler, then the command."""
     seconds = None if command.timeout is None else command.timeout.total_seconds()
-    own = NO_LIMITS if handler is None else handler.limits
-    return Bounds(
+    own = NO_RESOURCE_LIMITS if handler is None else handler.resources
+    return RunBounds(
         timeout=(job.timeout if job else None) or (handler.timeout if handler else None) or seconds,
         output=settings.output_limit,
         grace=settings.kill_grace.total_seconds(),
-        limits=command.limits if own == NO_LIMITS else own,
+        resources=command.resources if own == NO_RESOURCE_LIMITS else own,
     )
 
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping
 
-from holdfast.executors.kept import Keeper
 from holdfast.executors.origin import Origin
+from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.handler import Handler
 from holdfast.settings import Settings
 from holdfast.worker.command import CommandExecutor
@@ -26,11 +26,11 @@ def build_executors(
     log: Log,
 ) -> Mapping[str, Executor]:
     """By the name that a task asks for."""
-    keeper = Keeper()
+    spawner = SpawnerClient()
     return {
         "process": ProcessExecutor(
             worker_id=worker_id,
-            keeper=keeper,
+            spawner=spawner,
             find_origin=find_origin,
             wanted=any(handler.executor == "process" for handler in handlers.values()),
             settings=settings,
@@ -39,5 +39,5 @@ def build_executors(
             tell_progress=tell_progress,
             log=log,
         ),
-        "command": CommandExecutor(keeper=keeper, settings=settings, ends=ends, reporter=reporter, log=log),
+        "command": CommandExecutor(spawner=spawner, settings=settings, ends=ends, reporter=reporter, log=log),
     }

@@ -9,16 +9,16 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
+from holdfast.executors.child_process import ChildBoot, ChildBootFailed, start_child
 from holdfast.executors.command import chosen_variables
-from holdfast.executors.ending import Bounds, End
-from holdfast.executors.kept import Keeper
 from holdfast.executors.origin import Origin
-from holdfast.executors.pool import Pool, Sizes
-from holdfast.executors.process import Boot, BootFailed, start_child
-from holdfast.executors.system import weaknesses
-from holdfast.failure import brief
+from holdfast.executors.process_tree import weaknesses
+from holdfast.executors.run_end import RunBounds, RunEnd
+from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.handler import Handler
 from holdfast.outcome import Cancel, Snooze
+from holdfast.serialization.failure import brief
 from holdfast.settings import WITHHELD, Settings
 from holdfast.worker.job import Job
 from holdfast.worker.logs import Log
@@ -43,7 +43,7 @@ class ProcessExecutor:
         self,
         *,
         worker_id: str,
-        keeper: Keeper,
+        spawner: SpawnerClient,
         find_origin: Callable[[], Origin | None],
         wanted: bool,
         settings: Settings,
@@ -53,7 +53,7 @@ class ProcessExecutor:
         log: Log,
     ) -> None:
         self._worker_id = worker_id
-        self._keeper = keeper
+        self._spawner = spawner
         self._find_origin = find_origin
         self._wanted = wanted
         self._settings = settings
@@ -61,7 +61,7 @@ class ProcessExecutor:
         self._reporter = reporter
         self._tell_progress = tell_progress
         self._log = log
-        self._pool: Pool | None = None
+        self._pool: ChildPool | None = None
 
     async def prepare(self) -> None:
         """Where the application has such tasks, have children ready, and say what they are not kept from."""
@@ -87,7 +87,7 @@ class ProcessExecutor:
                 functools.partial(stop_of, job, bounds),
                 fresh=handler.fresh,
             )
-        except BootFailed as error:
+        except ChildBootFailed as error:
             return self._reporter.retry(
                 job, "executor_failed", error.message, **self._ends.fitted(error.detail)
             )
@@ -101,16 +101,16 @@ class ProcessExecutor:
     async def close(self) -> None:
         if self._pool is not None:
             await self._pool.close()
-        await self._keeper.close()
+        await self._spawner.close()
 
-    def _opened(self) -> Pool | None:
+    def _opened(self) -> ChildPool | None:
         """None if no child could find the application."""
         if self._pool is None:
             origin, settings = self._find_origin(), self._settings
             if origin is None:
                 self._log.error("application_not_found", why=NOT_FOUND)
                 return None
-            boot = Boot(
+            boot = ChildBoot(
                 origin,
                 settings.log_format,
                 settings.log_level,
@@ -118,11 +118,11 @@ class ProcessExecutor:
                 variables_of(settings),
                 settings.process_user,
             )
-            start = functools.partial(start_child, self._keeper, boot, settings.output_limit, pass_on)
-            self._pool = Pool(start, _sizes(settings), self._boot_failed)
+            start = functools.partial(start_child, self._spawner, boot, settings.output_limit, pass_on)
+            self._pool = ChildPool(start, _sizes(settings), self._boot_failed)
         return self._pool
 
-    def _answered(self, job: Job, handler: Handler, answer: Mapping[str, Any], end: End) -> str:
+    def _answered(self, job: Job, handler: Handler, answer: Mapping[str, Any], end: RunEnd) -> str:
         match answer:
             case {"status": "succeeded", "result": result}:
                 return self._reporter.succeeded(job, result)
@@ -138,7 +138,7 @@ class ProcessExecutor:
         job.progress = progress
         self._tell_progress()
 
-    def _boot_failed(self, error: BootFailed) -> None:
+    def _boot_failed(self, error: ChildBootFailed) -> None:
         self._log.error("child_not_started", error=brief(error), stderr=error.detail.get("stderr"))
 
 
@@ -152,16 +152,16 @@ def variables_of(settings: Settings) -> dict[str, str]:
     return {**chosen, WITHHELD: ",".join(withheld)} if withheld else chosen
 
 
-def bounds_of(job: Job, handler: Handler, settings: Settings) -> Bounds:
-    return Bounds(
+def bounds_of(job: Job, handler: Handler, settings: Settings) -> RunBounds:
+    return RunBounds(
         timeout=job.timeout or handler.timeout,
         output=settings.output_limit,
         grace=settings.kill_grace.total_seconds(),
-        limits=handler.limits,
+        resources=handler.resources,
     )
 
 
-def stop_of(job: Job, bounds: Bounds) -> tuple[str, float]:
+def stop_of(job: Job, bounds: RunBounds) -> tuple[str, float]:
     """Why a run has to end, and how long that may take: another worker must not begin before."""
     why = job.stop or "shutdown"
     left = job.lease_ends - time.monotonic() - LEASE_MARGIN
@@ -180,8 +180,8 @@ def pass_on(name: str, data: bytes) -> None:
             stream.buffer.flush()
 
 
-def _sizes(settings: Settings) -> Sizes:
-    return Sizes(
+def _sizes(settings: Settings) -> ChildPoolSizes:
+    return ChildPoolSizes(
         warm=min(settings.process_pool, settings.worker_concurrency),
         most=settings.worker_concurrency,
         runs=settings.process_runs,

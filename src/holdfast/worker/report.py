@@ -5,11 +5,18 @@ from typing import Any
 
 from holdfast.engine.documents import report_json
 from holdfast.errors import PayloadError, ResultError
-from holdfast.failure import DEFAULT_RETRY, LONGEST_DELAY, MAX_MESSAGE, brief, next_delay, storable
-from holdfast.failure import describe as describe_exception
 from holdfast.handler import Handler
 from holdfast.model import RawJson
 from holdfast.outcome import Cancel, Fail, Snooze
+from holdfast.serialization.failure import (
+    DEFAULT_RETRY,
+    LONGEST_DELAY,
+    MAX_MESSAGE,
+    brief,
+    next_delay,
+    storable,
+)
+from holdfast.serialization.failure import describe as describe_exception
 from holdfast.worker.clock import DatabaseClock
 from holdfast.worker.job import Job
 

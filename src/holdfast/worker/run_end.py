@@ -4,9 +4,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.executors.ending import End
-from holdfast.failure import MAX_MESSAGE, fits, next_delay, storable
+from holdfast.executors.run_end import RunEnd
 from holdfast.retry import RetryPolicy
+from holdfast.serialization.failure import MAX_MESSAGE, fits, next_delay, storable
 from holdfast.worker.job import Job
 from holdfast.worker.logs import Log
 from holdfast.worker.report import Reporter
@@ -28,20 +28,20 @@ class RunEnds:
         self._reporter = reporter
         self._log = log
 
-    def failed(self, job: Job, retry: RetryPolicy, end: End) -> str:
+    def failed(self, job: Job, retry: RetryPolicy, end: RunEnd) -> str:
         """The process ended without an answer."""
         self._log.warning("run_ended", **job.name, kind=end.kind, why=end.message)
         delay = next_delay(retry, job.attempt, RunFailed(end.kind, end.message))
         return self._told(job, end.kind, end.message, delay, end.detail)
 
-    def raised(self, job: Job, error: Mapping[str, Any], delay: float | None, end: End) -> str:
+    def raised(self, job: Job, error: Mapping[str, Any], delay: float | None, end: RunEnd) -> str:
         """The run itself has told what went wrong."""
         kind, message = str(error.get("kind")), str(error.get("message"))
         self._log.warning("attempt_failed", **job.name, error=message.partition("\n")[0][:500])
         others = {name: value for name, value in error.items() if name not in ("kind", "message")}
         return self._told(job, kind, message, delay, {**others, **end.detail})
 
-    def killed(self, job: Job, end: End) -> None:
+    def killed(self, job: Job, end: RunEnd) -> None:
         """The task is no longer ours, but how its run ended is still worth keeping."""
         if end.answer is None:
             error = {

@@ -39,7 +39,7 @@ def command_of_one(arguments: Sequence[str]) -> list[str]:
 
 
 @dataclass(eq=False)
-class Child:
+class WorkerProcess:
     """One worker process, and the socket on which it says how it goes."""
 
     number: int
@@ -78,7 +78,7 @@ class Supervisor:
         self._metrics_port = metrics_port
         self._boot_seconds = boot_seconds
         self._stopping = asyncio.Event()
-        self._children: dict[int, Child] = {}
+        self._children: dict[int, WorkerProcess] = {}
         self._signals: list[int] = []
         self._was_ready: set[int] = set()
         self._codes: list[int] = []
@@ -146,7 +146,7 @@ class Supervisor:
             loop.remove_reader(child.mouth)
             child.mouth.close()
 
-    async def _start(self, number: int, directory: Path) -> Child:
+    async def _start(self, number: int, directory: Path) -> WorkerProcess:
         address = directory / f"{number}"
         address.unlink(missing_ok=True)
         mouth = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -159,9 +159,9 @@ class Supervisor:
         # A group of its own: Ctrl-C would reach it directly and through us, and twice means at once.
         process = await asyncio.create_subprocess_exec(*command, env=environment, process_group=0)
         self._log.debug("worker_process_started", number=number, pid=process.pid)
-        return Child(number, process, mouth)
+        return WorkerProcess(number, process, mouth)
 
-    async def _watch_boot(self, child: Child) -> None:
+    async def _watch_boot(self, child: WorkerProcess) -> None:
         """A process that lives and never begins to work is as bad as a dead one."""
         while not child.ready.is_set():
             left = child.heard + self._boot_seconds - time.monotonic()

@@ -1,6 +1,6 @@
 """What the system can do about processes: find a whole family, tie it to its parent, limit it.
 
-Standard library only, because the keeper runs without site-packages.
+Standard library only, because the spawner runs without site-packages.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ def weaknesses() -> list[str]:
         return [
             "a process that leaves its group is not found again when its run ends",
             "limits of memory and of the number of processes are not kept",
-            "a killed keeper leaves its runs behind",
+            "a killed spawner leaves its runs behind",
         ]
     if not LISTS_CHILDREN:
         return ["families of processes are found by reading all of /proc, less often: limits are kept late"]

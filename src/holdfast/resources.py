@@ -31,7 +31,7 @@ def size_text(size: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, init=False)
-class Limits:
+class Resources:
     """Of one run: seconds of CPU time, sizes in bytes or as `512M`, numbers. None sets no limit."""
 
     cpu: float | None
@@ -82,4 +82,4 @@ def _whole(name: str, given: object) -> int | None:
     return given
 
 
-NO_LIMITS = Limits()
+NO_RESOURCE_LIMITS = Resources()

@@ -1,7 +1,8 @@
-"""The child: runs handlers of the application, one at a time, for a worker that may kill it at any moment.
+"""The program of a child process: runs handlers of the application, one at a time.
 
-Started by the keeper as `python -m holdfast.executors.child`, with the worker's socket as descriptor 3. What
-handlers print goes elsewhere: nothing but messages is ever written there.
+The spawner starts it as `python -m holdfast.executors.child_program`, with the worker's socket as
+descriptor 3. Only messages are written there; the output of handlers goes to stdout and stderr. The worker
+may kill the child process at any time.
 """
 
 import contextlib
@@ -19,17 +20,17 @@ from typing import Any
 from holdfast.context import Stopped
 from holdfast.executors import origin
 from holdfast.executors.attempt import Application, Attempt, Attempts
-from holdfast.executors.frames import Frames, frame
-from holdfast.executors.system import IS_LINUX, PAGE
-from holdfast.failure import describe
+from holdfast.executors.child_protocol import Frames, frame
+from holdfast.executors.process_tree import IS_LINUX, PAGE
 from holdfast.logs import configure, name_worker
+from holdfast.serialization.failure import describe
 
 CHANNEL = 3
 PROGRESS_SECONDS = 0.1
 IN_VAIN = 70  # EX_SOFTWARE of sysexits.h
 
 
-class Mouth:
+class MessageWriter:
     """What is said to the worker. Of progress, only the last word in a tenth of a second."""
 
     def __init__(self, channel: socket.socket) -> None:
@@ -60,17 +61,17 @@ class Mouth:
             time.sleep(PROGRESS_SECONDS)
 
 
-class Child:
+class ChildProgram:
     """One thread: what the worker says during a run is read when its signal comes."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._frames = Frames()
-        self._mouth = Mouth(channel)
+        self._writer = MessageWriter(channel)
         self._orders: deque[dict[str, Any]] = deque()
         self._attempt: Attempt | None = None
         self._pid = os.getpid()
-        self._memory = Memory()
+        self._memory = ProcessMemory()
 
     def serve(self) -> None:
         """Until stopped, or until the worker is gone."""
@@ -78,9 +79,9 @@ class Child:
         signal.signal(signal.SIGTERM, self._on_term)
         # Leaves in stderr where the run is, even if that hangs in C.
         faulthandler.register(signal.SIGTERM, all_threads=False, chain=True)
-        self._mouth.say({"ready": True})
+        self._writer.say({"ready": True})
         while "stop" not in (order := self._next()):
-            self._attempt = attempt = Attempt(order, self._mouth.tell_progress)
+            self._attempt = attempt = Attempt(order, self._writer.tell_progress)
             answer = attempts.run(attempt)
             if os.getpid() != self._pid:  # a handler has forked, and its copy came back here
                 os._exit(0)
@@ -88,7 +89,7 @@ class Child:
             self._attempt = None
             _flush()
             left = _has_children()
-            self._mouth.say(
+            self._writer.say(
                 {"answer": answer, "run": attempt.run, "left": left, "memory": self._memory.now()}
             )
             if attempt.stop is not None:
@@ -102,7 +103,7 @@ class Child:
             name_worker(boot["worker_id"])
         except BaseException as error:  # noqa: BLE001 - a module may raise anything when it is imported
             _flush()
-            self._mouth.say({"refused": describe(error)})
+            self._writer.say({"refused": describe(error)})
             os._exit(IN_VAIN)
         return Attempts(application)
 
@@ -131,7 +132,7 @@ class Child:
             raise Stopped(told)
 
 
-class Memory:
+class ProcessMemory:
     """What this process holds, read without a detour: it is asked after every run."""
 
     def __init__(self) -> None:
@@ -170,7 +171,7 @@ def main() -> None:
     channel = socket.socket(fileno=CHANNEL)
     channel.set_inheritable(False)
     try:
-        Child(channel).serve()
+        ChildProgram(channel).serve()
         code = 0
     except OSError:  # the worker is gone
         code = IN_VAIN

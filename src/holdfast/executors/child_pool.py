@@ -8,14 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.executors.ending import Bounds, End
-from holdfast.executors.process import BootFailed, Child, Run
+from holdfast.executors.child_process import ChildBootFailed, ChildProcess, ChildRun
+from holdfast.executors.run_end import RunBounds, RunEnd
 
 IDLE_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class ChildPoolSizes:
     """How many children to keep and to have, and when one has served long enough."""
 
     warm: int
@@ -28,24 +28,27 @@ class Sizes:
 class _Waiter:
     """A run that waits for a child. A fresh one takes only a child that has run nothing yet."""
 
-    future: asyncio.Future[Child]
+    future: asyncio.Future[ChildProcess]
     fresh: bool
 
-    def may_take(self, child: Child) -> bool:
+    def may_take(self, child: ChildProcess) -> bool:
         return not self.future.done() and not (self.fresh and child.runs)
 
 
-class Pool:
+class ChildPool:
     """A child runs one task at a time. Runs that wait take the first one that is free or has started."""
 
     def __init__(
-        self, start: Callable[[], Awaitable[Child]], sizes: Sizes, failed: Callable[[BootFailed], None]
+        self,
+        start: Callable[[], Awaitable[ChildProcess]],
+        sizes: ChildPoolSizes,
+        failed: Callable[[ChildBootFailed], None],
     ) -> None:
         self._start = start
         self._sizes = sizes
         self._failed = failed
-        self._idle: list[Child] = []
-        self._busy: set[Child] = set()
+        self._idle: list[ChildProcess] = []
+        self._busy: set[ChildProcess] = set()
         self._starting: set[asyncio.Task[None]] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._waiting: deque[_Waiter] = deque()
@@ -69,19 +72,19 @@ class Pool:
     async def run(
         self,
         order: Mapping[str, Any],
-        bounds: Bounds,
+        bounds: RunBounds,
         on_progress: Callable[[dict[str, Any]], object],
         stopped: Callable[[], tuple[str, float]],
         *,
         fresh: bool = False,
-    ) -> tuple[End, bool]:
+    ) -> tuple[RunEnd, bool]:
         """One run to its end, and whether it was cancelled; then `stopped` says why, and with which grace.
 
-        Nothing of the run is left when this returns; of a fresh one, the child neither. BootFailed if there
-        was no child to be had.
+        Nothing of the run is left when this returns; of a fresh one, the child neither.
+        Raises ChildBootFailed if no child can be started.
         """
         child = await self._take(fresh=fresh)
-        run = Run(next(self._numbers), bounds, on_progress)
+        run = ChildRun(next(self._numbers), bounds, on_progress)
         cancelled = False
         try:
             child.begin(order, run)
@@ -110,14 +113,14 @@ class Pool:
             waiter.future.cancel()
         await asyncio.gather(*self._starting, *self._leaving, return_exceptions=True)
 
-    async def _take(self, *, fresh: bool) -> Child:
+    async def _take(self, *, fresh: bool) -> ChildProcess:
         self._idle = [child for child in self._idle if child.is_alive]
         for child in reversed(self._idle):
             if not (fresh and child.runs):
                 self._idle.remove(child)
                 self._busy.add(child)
                 return child
-        future: asyncio.Future[Child] = self._loop.create_future()
+        future: asyncio.Future[ChildProcess] = self._loop.create_future()
         self._waiting.append(_Waiter(future, fresh))
         self._grow()
         try:
@@ -127,7 +130,7 @@ class Pool:
                 self._give_back(future.result())
             raise
 
-    def _give_back(self, child: Child, *, worn: bool = False) -> None:
+    def _give_back(self, child: ChildProcess, *, worn: bool = False) -> None:
         """To the next run that waits, or to rest; one that has served long enough is replaced."""
         self._busy.discard(child)
         worn = worn or child.runs >= self._sizes.runs or child.memory > self._sizes.memory
@@ -137,7 +140,7 @@ class Pool:
             return
         self._offer(child)
 
-    def _offer(self, child: Child) -> None:
+    def _offer(self, child: ChildProcess) -> None:
         waiter = next((waiter for waiter in self._waiting if waiter.may_take(child)), None)
         if waiter is not None:
             self._waiting.remove(waiter)
@@ -182,7 +185,7 @@ class Pool:
     async def _begin(self) -> None:
         try:
             child = await self._start()
-        except BootFailed as error:
+        except ChildBootFailed as error:
             self._boots = False
             self._failed(error)
             self._refuse(error)
@@ -197,10 +200,10 @@ class Pool:
         self._starting.discard(starting)
         if not starting.cancelled() and (problem := starting.exception()) is not None:
             self._boots = False
-            self._refuse(BootFailed(f"a child process cannot be started: {problem!r}", {}))
+            self._refuse(ChildBootFailed(f"a child process cannot be started: {problem!r}", {}))
         self._grow()
 
-    def _refuse(self, error: BootFailed) -> None:
+    def _refuse(self, error: ChildBootFailed) -> None:
         """The first who waits is told; the next gets another try."""
         while self._waiting:
             waiter = self._waiting.popleft()
@@ -208,7 +211,7 @@ class Pool:
                 waiter.future.set_exception(error)
                 return
 
-    def _retire(self, child: Child) -> None:
+    def _retire(self, child: ChildProcess) -> None:
         leaving = self._loop.create_task(child.close())
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)

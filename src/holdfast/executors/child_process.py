@@ -10,18 +10,23 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.executors.ending import Bounds, End, described, judge, printed
-from holdfast.executors.frames import BadFrame, Frames, frame
-from holdfast.executors.kept import Exit, Keeper, Kept, NotStarted, Program
+from holdfast.executors.child_protocol import BadFrame, Frames, frame
 from holdfast.executors.origin import Origin
-from holdfast.executors.output import Stream
+from holdfast.executors.run_end import OutputStream, RunBounds, RunEnd, described, judge, printed
+from holdfast.executors.spawner_client import (
+    ProcessExit,
+    ProcessNotStarted,
+    Program,
+    SpawnedProcess,
+    SpawnerClient,
+)
 
 BOOT_SECONDS = 120.0
 NO_CORE = {"core": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Boot:
+class ChildBoot:
     """What a child is told at its start, who it runs as, and which variables it gets."""
 
     origin: Origin
@@ -42,8 +47,8 @@ class Boot:
         }
 
 
-class BootFailed(Exception):
-    """A child could not import the application. What it said is kept."""
+class ChildBootFailed(Exception):
+    """A child could not import the application. What it said is spawned."""
 
     def __init__(self, message: str, detail: Mapping[str, Any]) -> None:
         super().__init__(message)
@@ -51,44 +56,46 @@ class BootFailed(Exception):
         self.detail = detail
 
 
-class Run:
+class ChildRun:
     """One order to a child, until its end."""
 
-    def __init__(self, number: int, bounds: Bounds, on_progress: Callable[[dict[str, Any]], object]) -> None:
+    def __init__(
+        self, number: int, bounds: RunBounds, on_progress: Callable[[dict[str, Any]], object]
+    ) -> None:
         self.number = number
         self.bounds = bounds
         self.on_progress = on_progress
         self.why: str | None = None
         self.answer: Mapping[str, Any] | None = None
         self.timer: asyncio.TimerHandle | None = None
-        self.over: asyncio.Future[End] = asyncio.get_running_loop().create_future()
+        self.over: asyncio.Future[RunEnd] = asyncio.get_running_loop().create_future()
 
 
-class Child(asyncio.Protocol):
+class ChildProcess(asyncio.Protocol):
     """Made by `start_child`."""
 
-    def __init__(self, kept: Kept, output_limit: int) -> None:
-        self.kept = kept
+    def __init__(self, spawned: SpawnedProcess, output_limit: int) -> None:
+        self.spawned = spawned
         self.runs = 0
         self.memory = 0
         self.idle_since = 0.0
         self.is_spoilt = False
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.stdout: Stream
-        self.stderr: Stream
+        self.stdout: OutputStream
+        self.stderr: OutputStream
         self._output_limit = output_limit
         self._printed = 0
         self._frames = Frames()
         self._transport: asyncio.Transport | None = None
-        self._run: Run | None = None
+        self._run: ChildRun | None = None
         self._refusal: Mapping[str, Any] | None = None
-        kept.exit.add_done_callback(self._exited)
+        spawned.exit.add_done_callback(self._exited)
 
     @property
     def is_alive(self) -> bool:
-        return not self.kept.exit.done()
+        return not self.spawned.exit.done()
 
-    def begin(self, order: Mapping[str, Any], run: Run) -> None:
+    def begin(self, order: Mapping[str, Any], run: ChildRun) -> None:
         """From here on, `run.over` tells the end."""
         self._run = run
         self._printed = 0
@@ -97,21 +104,21 @@ class Child(asyncio.Protocol):
         self.stderr.begin()
         bounds = run.bounds
         if bounds.is_watched:
-            self.kept.watch(bounds.limits.memory, bounds.limits.processes)
+            self.spawned.watch(bounds.resources.memory, bounds.resources.processes)
         if bounds.timeout is not None:
             loop = asyncio.get_running_loop()
             run.timer = loop.call_later(bounds.timeout, self.stop, "timeout", bounds.grace)
-        self._say({**order, "run": run.number, "limits": bounds.limits.as_message()})
+        self._say({**order, "run": run.number, "resources": bounds.resources.as_message()})
 
-    def end(self, run: Run) -> None:
+    def end(self, run: ChildRun) -> None:
         """It is over. What held for it holds no longer."""
         if run.timer is not None:
             run.timer.cancel()
         if run.bounds.is_watched and not self.is_spoilt:
-            self.kept.watch(None, None)
+            self.spawned.watch(None, None)
 
     def stop(self, why: str, grace: float) -> None:
-        """End the run, and the child with it; the first reason is the one that is kept."""
+        """End the run, and the child with it; the first reason is the one that counts."""
         run = self._run
         if run is None or run.over.done():
             return
@@ -119,9 +126,9 @@ class Child(asyncio.Protocol):
         if run.why is None:
             run.why = why
             self._say({"stop": why})
-        self.kept.end(grace)
+        self.spawned.end(grace)
 
-    async def boot(self, channel: socket.socket, boot: Boot) -> None:
+    async def boot(self, channel: socket.socket, boot: ChildBoot) -> None:
         await asyncio.get_running_loop().create_connection(lambda: self, sock=channel)
         self._say(boot.as_message())
         await asyncio.shield(self._ready)
@@ -129,8 +136,8 @@ class Child(asyncio.Protocol):
     async def close(self, grace: float = 0.0) -> None:
         self.is_spoilt = True
         self._ready.cancel()
-        self.kept.end(grace)
-        await asyncio.shield(self.kept.exit)
+        self.spawned.end(grace)
+        await asyncio.shield(self.spawned.exit)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # of a socket, it is one of both directions
@@ -159,7 +166,7 @@ class Child(asyncio.Protocol):
         else:
             self._answered(self._run, message)
 
-    def _answered(self, run: Run, message: Mapping[str, Any]) -> None:
+    def _answered(self, run: ChildRun, message: Mapping[str, Any]) -> None:
         """If it was told to stop, or cannot be used again, the end is that of the process."""
         run.answer = message["answer"]
         self.memory = message["memory"]
@@ -167,11 +174,11 @@ class Child(asyncio.Protocol):
             return
         if message["left"]:
             self.is_spoilt = True
-            self.kept.end(0)
+            self.spawned.end(0)
             return
         self._finish(run, None)
 
-    def _exited(self, future: "asyncio.Future[Exit]") -> None:
+    def _exited(self, future: "asyncio.Future[ProcessExit]") -> None:
         """Everything it has said was read before: who ends it has closed its descriptors by then."""
         self.is_spoilt = True
         for stream in (self.stdout, self.stderr):
@@ -185,26 +192,26 @@ class Child(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    def _finish(self, run: Run, exit: Exit | None) -> None:  # noqa: A002 - it is one
+    def _finish(self, run: ChildRun, exit: ProcessExit | None) -> None:  # noqa: A002 - it is one
         for stream in (self.stdout, self.stderr):
             stream.drain()
         if run.over.done():  # what was read just now was too much
             return
         self._run = None
         if run.answer is not None and run.why is None:
-            run.over.set_result(End(answer=run.answer, detail=printed(self.stdout, self.stderr)))
+            run.over.set_result(RunEnd(answer=run.answer, detail=printed(self.stdout, self.stderr)))
             return
         if exit is None:  # it was told to stop while its last words were read: wait for its end
             self._run = run
             return
         kind, message = judge(exit, run.why, run.bounds)
-        run.over.set_result(End(kind, message, detail=described(exit, self.stdout, self.stderr)))
+        run.over.set_result(RunEnd(kind, message, detail=described(exit, self.stdout, self.stderr)))
 
-    def _boot_failure(self, exit: Exit) -> BootFailed:  # noqa: A002 - it is one
+    def _boot_failure(self, exit: ProcessExit) -> ChildBootFailed:  # noqa: A002 - it is one
         detail = described(exit, self.stdout, self.stderr)
         if self._refusal is None:
-            return BootFailed("a child process ended before it was ready", detail)
-        return BootFailed(
+            return ChildBootFailed("a child process ended before it was ready", detail)
+        return ChildBootFailed(
             f"the application cannot be imported: {self._refusal.get('message')}", {**self._refusal, **detail}
         )
 
@@ -214,34 +221,34 @@ class Child(asyncio.Protocol):
 
 
 async def start_child(
-    keeper: Keeper, boot: Boot, output_limit: int, pass_on: Callable[[str, bytes], None]
-) -> Child:
-    """A child that has imported the application, or BootFailed."""
+    spawner: SpawnerClient, boot: ChildBoot, output_limit: int, pass_on: Callable[[str, bytes], None]
+) -> ChildProcess:
+    """A child that has imported the application, or ChildBootFailed."""
     ours, theirs = _Ends(), _Ends()
     try:
         channel = ours.socket(theirs)
         descriptors = [os.open(os.devnull, os.O_RDONLY), ours.pipe(theirs), ours.pipe(theirs), channel]
         theirs.numbers.append(descriptors[0])
-        kept = await keeper.start(_program(boot), descriptors)
-    except NotStarted as error:
+        spawned = await spawner.start(_program(boot), descriptors)
+    except ProcessNotStarted as error:
         ours.close()
-        raise BootFailed(f"a child process cannot be started: {error}", {}) from error
+        raise ChildBootFailed(f"a child process cannot be started: {error}", {}) from error
     except BaseException:
         ours.close()
         raise
     finally:
         theirs.close()
-    child = Child(kept, output_limit)
+    child = ChildProcess(spawned, output_limit)
     stdout, stderr = ours.numbers
-    child.stdout = Stream(stdout, child.count_output, functools.partial(pass_on, "stdout"))
-    child.stderr = Stream(stderr, child.count_output, functools.partial(pass_on, "stderr"))
+    child.stdout = OutputStream(stdout, child.count_output, functools.partial(pass_on, "stdout"))
+    child.stderr = OutputStream(stderr, child.count_output, functools.partial(pass_on, "stderr"))
     try:
         async with asyncio.timeout(BOOT_SECONDS):
             await child.boot(ours.sockets[0], boot)
     except BaseException as error:
         await child.close()
         if isinstance(error, TimeoutError):
-            raise BootFailed(f"a child process was not ready within {BOOT_SECONDS:g} s", {}) from error
+            raise ChildBootFailed(f"a child process was not ready within {BOOT_SECONDS:g} s", {}) from error
         raise
     return child
 
@@ -274,12 +281,12 @@ class _Ends:
             one.close()
 
 
-def _program(boot: Boot) -> Program:
+def _program(boot: ChildBoot) -> Program:
     # As they were given to this interpreter: what runs elsewhere shall run the same way.
     flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined] # noqa: SLF001 - multiprocessing uses it, too
     return Program(
         path=sys.executable,
-        arguments=[sys.executable, *flags, "-m", "holdfast.executors.child"],
+        arguments=[sys.executable, *flags, "-m", "holdfast.executors.child_program"],
         environment=boot.environment,
         directory=os.getcwd(),  # noqa: PTH109 - as it is called
         limits=NO_CORE,

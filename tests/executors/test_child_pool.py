@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.executors.ending import Bounds, End
-from holdfast.executors.pool import Pool, Sizes
-from holdfast.executors.process import BootFailed, Run
-from holdfast.limits import NO_LIMITS
+from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
+from holdfast.executors.child_process import ChildBootFailed, ChildRun
+from holdfast.executors.run_end import RunBounds, RunEnd
+from holdfast.resources import NO_RESOURCE_LIMITS
 
-BOUNDS = Bounds(timeout=None, output=1000, grace=1.0, limits=NO_LIMITS)
+BOUNDS = RunBounds(timeout=None, output=1000, grace=1.0, resources=NO_RESOURCE_LIMITS)
 
 
 class Stub:
@@ -23,11 +23,11 @@ class Stub:
         self.is_spoilt = False
         self.is_alive = True
 
-    def begin(self, order: Any, run: Run) -> None:
+    def begin(self, order: Any, run: ChildRun) -> None:
         self.runs += 1
-        run.over.set_result(End(answer=order))
+        run.over.set_result(RunEnd(answer=order))
 
-    def end(self, run: Run) -> None: ...
+    def end(self, run: ChildRun) -> None: ...
 
     async def close(self) -> None:
         self.is_alive = False
@@ -43,22 +43,22 @@ class Nursery:
         return self.born[-1]
 
 
-def refuse(error: BootFailed) -> None:
+def refuse(error: ChildBootFailed) -> None:
     raise AssertionError(error.message)
 
 
-async def run(pool: Pool) -> None:
+async def run(pool: ChildPool) -> None:
     end, cancelled = await pool.run({}, BOUNDS, lambda _: None, lambda: ("cancelled", 0.0))
     assert (end.answer, cancelled) == ({}, False)
 
 
-def sizes(**given: int) -> Sizes:
-    return Sizes(**{"warm": 0, "most": 4, "runs": 100, "memory": 1000, **given})
+def sizes(**given: int) -> ChildPoolSizes:
+    return ChildPoolSizes(**{"warm": 0, "most": 4, "runs": 100, "memory": 1000, **given})
 
 
 async def test_a_child_serves_one_run_after_the_other() -> None:
     nursery = Nursery()
-    pool = Pool(nursery.start, sizes(), refuse)
+    pool = ChildPool(nursery.start, sizes(), refuse)
     for _ in range(5):
         await run(pool)
     assert [child.runs for child in nursery.born] == [5]
@@ -68,7 +68,7 @@ async def test_a_child_serves_one_run_after_the_other() -> None:
 
 async def test_one_that_holds_too_much_memory_or_has_served_long_enough_is_replaced() -> None:
     for nursery, size in [(Nursery(memory=1001), sizes()), (Nursery(), sizes(runs=1))]:
-        pool = Pool(nursery.start, size, refuse)
+        pool = ChildPool(nursery.start, size, refuse)
         await run(pool)
         await run(pool)
         await pool.close()
@@ -77,33 +77,33 @@ async def test_one_that_holds_too_much_memory_or_has_served_long_enough_is_repla
 
 async def test_no_more_are_started_than_may_be() -> None:
     nursery = Nursery()
-    pool = Pool(nursery.start, sizes(most=2), refuse)
+    pool = ChildPool(nursery.start, sizes(most=2), refuse)
     await asyncio.gather(*(run(pool) for _ in range(20)))
     assert len(nursery.born) <= 2
     await pool.close()
 
 
 async def test_who_waits_for_one_that_cannot_be_started_is_told() -> None:
-    told: list[BootFailed] = []
+    told: list[ChildBootFailed] = []
 
     async def start() -> Any:
-        raise BootFailed("the application cannot be imported", {})
+        raise ChildBootFailed("the application cannot be imported", {})
 
-    pool = Pool(start, sizes(warm=2), told.append)
+    pool = ChildPool(start, sizes(warm=2), told.append)
     pool.warm()
-    with pytest.raises(BootFailed, match="cannot be imported"):
+    with pytest.raises(ChildBootFailed, match="cannot be imported"):
         await run(pool)
     assert told
     await pool.close()
 
 
-async def run_fresh(pool: Pool) -> None:
+async def run_fresh(pool: ChildPool) -> None:
     await pool.run({}, BOUNDS, lambda _: None, lambda: ("cancelled", 0.0), fresh=True)
 
 
 async def test_a_fresh_run_has_a_child_that_ran_nothing_before_and_runs_nothing_after() -> None:
     nursery = Nursery()
-    pool = Pool(nursery.start, sizes(), refuse)
+    pool = ChildPool(nursery.start, sizes(), refuse)
     await run(pool)
     await run_fresh(pool)
     await run_fresh(pool)
@@ -114,7 +114,7 @@ async def test_a_fresh_run_has_a_child_that_ran_nothing_before_and_runs_nothing_
 
 async def test_children_that_rest_make_room_for_fresh_ones() -> None:
     nursery = Nursery()
-    pool = Pool(nursery.start, sizes(most=1), refuse)
+    pool = ChildPool(nursery.start, sizes(most=1), refuse)
     await run(pool)
     await asyncio.wait_for(asyncio.gather(run_fresh(pool), run(pool), run_fresh(pool), run(pool)), 10)
     assert sum(child.is_alive for child in nursery.born) <= 1
@@ -124,7 +124,7 @@ async def test_children_that_rest_make_room_for_fresh_ones() -> None:
 
 async def test_a_fresh_run_that_waits_gets_a_child_when_a_used_one_comes_back() -> None:
     nursery = Nursery()
-    pool = Pool(nursery.start, sizes(most=1), refuse)
+    pool = ChildPool(nursery.start, sizes(most=1), refuse)
     await run(pool)
     busy = await pool._take(fresh=False)
     waiting = asyncio.create_task(run_fresh(pool))

@@ -1,8 +1,8 @@
-"""The keeper: a small process of a worker's own that starts its runs, watches and ends them, whole families.
+"""The spawner: a small process of a worker's own that starts its runs, watches and ends them, whole families.
 
 It has one thread, so it may fork and prepare a process before its program begins. It adopts what a run leaves
-behind. When its worker is gone, however it went, so is all that the keeper has started. Standard library
-only; `kept.py` is the other side.
+behind. When its worker is gone, however it went, so is all that the spawner has started. Standard library
+only; `spawner_client.py` is the other side.
 """
 
 import array
@@ -21,13 +21,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from holdfast.executors import system
+from holdfast.executors import process_tree
 
-MARK = "HOLDFAST_KEPT"
-"""In the environment of all that a keeper starts, so that it is found even if the keeper is killed."""
+MARK = "HOLDFAST_SPAWNER"
+"""In the environment of all that a spawner starts, so that it is found even if the spawner is killed."""
 
 ORPHANED = signal.SIGUSR1
-WATCH_SECONDS = 0.05 if system.LISTS_CHILDREN else 0.5
+WATCH_SECONDS = 0.05 if process_tree.LISTS_CHILDREN else 0.5
 PARENT_SECONDS = 1.0
 CLEAR_SECONDS = 5.0
 MAX_DESCRIPTORS = 16
@@ -46,7 +46,7 @@ LIMITS = {
 
 
 @dataclass(slots=True)
-class Run:
+class SpawnedRun:
     """A process that was started, the leader of its own session."""
 
     name: int
@@ -61,12 +61,12 @@ class Run:
         return self.memory is not None or self.processes is not None
 
 
-class Keeper:
+class Spawner:
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._parent = os.getppid()
-        self._runs: dict[int, Run] = {}
-        self._by_pid: dict[int, Run] = {}
+        self._runs: dict[int, SpawnedRun] = {}
+        self._by_pid: dict[int, SpawnedRun] = {}
         self._heard = bytearray()
         self._descriptors: list[int] = []
         self._wakes, wakes = os.pipe()
@@ -78,8 +78,8 @@ class Keeper:
         # Who ends us is the worker, by going away: a signal to all of a service is meant for it.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
-        system.adopt_orphans()
-        system.signal_when_orphaned(ORPHANED)
+        process_tree.adopt_orphans()
+        process_tree.signal_when_orphaned(ORPHANED)
 
     def serve(self) -> None:
         """Until the worker is gone."""
@@ -147,18 +147,18 @@ class Keeper:
                 os.waitpid(pid, 0)
             self._tell(run=order["run"], refused=problem)
             return
-        run = Run(order["run"], pid, order["watch"]["memory"], order["watch"]["processes"])
+        run = SpawnedRun(order["run"], pid, order["watch"]["memory"], order["watch"]["processes"])
         self._runs[run.name] = self._by_pid[pid] = run
         self._tell(run=run.name, pid=pid)
 
-    def _end(self, run: Run, grace: float) -> None:
+    def _end(self, run: SpawnedRun, grace: float) -> None:
         """Ask the whole family to end; whoever is left at the end of the grace is killed."""
         run.kill_at = time.monotonic() + grace
         if grace > 0:
-            family = system.family_of(run.pid)
-            system.send_group(run.pid, signal.SIGTERM)
+            family = process_tree.family_of(run.pid)
+            process_tree.send_group(run.pid, signal.SIGTERM)
             for pid in family:
-                system.send(pid, signal.SIGTERM)
+                process_tree.send(pid, signal.SIGTERM)
         self._look_after_runs()
 
     def _look_after_runs(self) -> None:
@@ -166,24 +166,24 @@ class Keeper:
         for run in list(self._runs.values()):
             if run.kill_at is not None and run.kill_at <= now:
                 run.kill_at = now + CLEAR_SECONDS  # again, should one have got away
-                system.kill_family(run.pid)
+                process_tree.kill_family(run.pid)
             elif run.is_watched:
                 self._watch(run)
 
-    def _watch(self, run: Run) -> None:
-        family = system.family_of(run.pid)
+    def _watch(self, run: SpawnedRun) -> None:
+        family = process_tree.family_of(run.pid)
         if run.memory is not None:
-            used = system.memory_of(run.pid) + sum(map(system.memory_of, family))
+            used = process_tree.memory_of(run.pid) + sum(map(process_tree.memory_of, family))
             if used > run.memory:
                 self._kill(run, "memory_limit")
         if run.processes is not None and len(family) + 1 > run.processes:
             self._kill(run, "process_limit")
 
-    def _kill(self, run: Run, why: str) -> None:
+    def _kill(self, run: SpawnedRun, why: str) -> None:
         run.why = run.why or why
         run.memory = run.processes = None
         run.kill_at = time.monotonic() + CLEAR_SECONDS
-        system.kill_family(run.pid)
+        process_tree.kill_family(run.pid)
 
     def _reap(self) -> None:
         """Take note of who has ended, and end what their runs have left behind."""
@@ -197,11 +197,11 @@ class Keeper:
                 if run is not None:
                     del self._runs[run.name]
                     ended.append((run, status, used))
-        if not ended and all(pid in self._by_pid for pid in system.children_of(os.getpid())):
+        if not ended and all(pid in self._by_pid for pid in process_tree.children_of(os.getpid())):
             return
-        if not system.IS_LINUX:  # nobody is adopted: end at least the group
+        if not process_tree.IS_LINUX:  # nobody is adopted: end at least the group
             for run, _, _ in ended:
-                system.send_group(run.pid, signal.SIGKILL)
+                process_tree.send_group(run.pid, signal.SIGKILL)
         left = self._clear()
         for run, status, used in ended:
             seconds = used.ru_utime + used.ru_stime
@@ -216,13 +216,13 @@ class Keeper:
         found: set[int] = set()
         give_up = time.monotonic() + CLEAR_SECONDS
         while time.monotonic() < give_up:
-            strays = [pid for pid in system.children_of(os.getpid()) if pid not in self._by_pid]
+            strays = [pid for pid in process_tree.children_of(os.getpid()) if pid not in self._by_pid]
             if not strays:
                 break
             for pid in strays:
-                if not system.is_dead(pid):
+                if not process_tree.is_dead(pid):
                     found.add(pid)
-                    system.kill_family(pid)
+                    process_tree.kill_family(pid)
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
             time.sleep(0.001)
@@ -230,7 +230,7 @@ class Keeper:
 
     def _end_all(self) -> None:
         for run in self._by_pid.values():
-            system.kill_family(run.pid)
+            process_tree.kill_family(run.pid)
         self._by_pid.clear()
         self._clear()
 
@@ -251,20 +251,20 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _fork(order: dict[str, Any], given: list[int]) -> tuple[int, str]:
-    """The new process, and what kept its program from beginning."""
+    """The new process, and why its program did not start."""
     reads, writes = os.pipe()
-    keeper = os.getpid()
+    spawner = os.getpid()
     pid = os.fork()
     if pid == 0:
         os.close(reads)
-        _become(order, given, writes, keeper)
+        _become(order, given, writes, spawner)
     os.close(writes)
     with os.fdopen(reads, "rb") as answer:  # closed without a word by the program that begins
         return pid, answer.read().decode(errors="replace")
 
 
-def _become(order: dict[str, Any], given: list[int], answer: int, keeper: int) -> NoReturn:
-    """In the new process. Nothing here may return or leave a trace in the keeper."""
+def _become(order: dict[str, Any], given: list[int], answer: int, spawner: int) -> NoReturn:
+    """In the new process. Nothing here may return or leave a trace in the spawner."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -280,13 +280,13 @@ def _become(order: dict[str, Any], given: list[int], answer: int, keeper: int) -
             _change_user(order["user"])
         os.chdir(order["directory"])
         if order["no_new_privileges"]:
-            system.refuse_new_privileges()
-        system.adopt_orphans()
-        system.signal_when_orphaned(signal.SIGKILL)
-        if os.getppid() != keeper:
+            process_tree.refuse_new_privileges()
+        process_tree.adopt_orphans()
+        process_tree.signal_when_orphaned(signal.SIGKILL)
+        if os.getppid() != spawner:
             os._exit(NOT_STARTED)
         os.execve(order["program"], order["arguments"], order["environment"])  # noqa: S606 - no shell, on purpose
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the keeper tells it
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the spawner tells it
         os.write(answer, f"{type(error).__name__}: {error}".encode()[:2000])
     finally:
         os._exit(NOT_STARTED)
@@ -325,5 +325,5 @@ def main() -> None:
     os.dup2(nowhere, 0)
     os.dup2(nowhere, 1)
     with socket.socket(fileno=descriptor) as control:
-        Keeper(control).serve()
+        Spawner(control).serve()
     sys.exit(0)

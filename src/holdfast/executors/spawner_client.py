@@ -1,4 +1,4 @@
-"""The worker's side of its keeper: processes are asked for here, and how they ended is heard here."""
+"""The worker's side of its spawner: processes are asked for here, and how they ended is heard here."""
 
 import asyncio
 import contextlib
@@ -15,21 +15,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast.executors import system
-from holdfast.executors.keeper import MARK
+from holdfast.executors import process_tree
+from holdfast.executors.spawner import MARK
 
 END_SECONDS = 10.0
-_KEPT_VARIABLES = ("LD_LIBRARY_PATH", "LANG", "LC_ALL")
+_PASSED_VARIABLES = ("LD_LIBRARY_PATH", "LANG", "LC_ALL")
 _ROOT = Path(__file__).parents[2]
-_PROGRAM = "import sys; sys.path.append({root!r}); from holdfast.executors.keeper import main; main()"
+_PROGRAM = "import sys; sys.path.append({root!r}); from holdfast.executors.spawner import main; main()"
 
 
-class NotStarted(Exception):
+class ProcessNotStarted(Exception):
     """A process could not be started."""
 
 
 @dataclass(frozen=True, slots=True)
-class Exit:
+class ProcessExit:
     """How a process ended. Without a status nobody was there to see it."""
 
     status: int | None
@@ -63,35 +63,35 @@ class Program:
     no_new_privileges: bool = True
 
 
-class Kept:
-    """A process that the keeper has started, or is about to."""
+class SpawnedProcess:
+    """A process that the spawner has started, or is about to."""
 
-    def __init__(self, keeper: "Keeper", name: int) -> None:
+    def __init__(self, spawner: "SpawnerClient", name: int) -> None:
         loop = asyncio.get_running_loop()
         self.pid = 0
-        self.exit: asyncio.Future[Exit] = loop.create_future()
+        self.exit: asyncio.Future[ProcessExit] = loop.create_future()
         self.started: asyncio.Future[None] = loop.create_future()
         self.started.add_done_callback(_look_at)
-        self._keeper = keeper
+        self._spawner = spawner
         self._name = name
 
     def watch(self, memory: int | None, processes: int | None) -> None:
         """From now on, kill it with its family when they take more; None for no limit."""
-        self._keeper.order({"do": "watch", "run": self._name, "memory": memory, "processes": processes})
+        self._spawner.order({"do": "watch", "run": self._name, "memory": memory, "processes": processes})
 
     def end(self, grace: float) -> None:
         """Ask it and its family to end; kill who is left after so many seconds."""
-        self._keeper.order({"do": "end", "run": self._name, "grace": grace})
+        self._spawner.order({"do": "end", "run": self._name, "grace": grace})
 
 
-class Keeper:
+class SpawnerClient:
     """Started when it is first needed, and again should it have died."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._mark = ""
-        self._kept: dict[int, Kept] = {}
+        self._spawned: dict[int, SpawnedProcess] = {}
         self._last = 0
         self._heard = bytearray()
         self._orders: deque[tuple[bytes, list[int]]] = deque()
@@ -101,11 +101,11 @@ class Keeper:
     def pid(self) -> int | None:
         return None if self._process is None else self._process.pid
 
-    async def start(self, program: Program, descriptors: Sequence[int]) -> Kept:
+    async def start(self, program: Program, descriptors: Sequence[int]) -> SpawnedProcess:
         """Start a program whose descriptors 0, 1, 2 … are these. They stay ours to close."""
         self._ensure()
         self._last += 1
-        kept = self._kept[self._last] = Kept(self, self._last)
+        spawned = self._spawned[self._last] = SpawnedProcess(self, self._last)
         name, _, value = self._mark.partition("=")
         order = {
             "do": "start",
@@ -124,11 +124,11 @@ class Keeper:
         # Of our own, so that the caller may close its descriptors whenever it likes.
         self.order(order, [os.dup(descriptor) for descriptor in descriptors])
         try:
-            await asyncio.shield(kept.started)
+            await asyncio.shield(spawned.started)
         except asyncio.CancelledError:
-            kept.end(0)
+            spawned.end(0)
             raise
-        return kept
+        return spawned
 
     def order(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         self._orders.append((json.dumps(order).encode() + b"\n", list(descriptors)))
@@ -136,7 +136,7 @@ class Keeper:
             self._send()
 
     async def close(self) -> None:
-        """End the keeper, which ends all that it has started."""
+        """End the spawner, which ends all that it has started."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -160,7 +160,7 @@ class Keeper:
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 start_new_session=True,
-                env={name: os.environ[name] for name in _KEPT_VARIABLES if name in os.environ},
+                env={name: os.environ[name] for name in _PASSED_VARIABLES if name in os.environ},
             )
         ours.setblocking(False)
         self._control = ours
@@ -205,38 +205,38 @@ class Keeper:
             self._hear(said)
 
     def _hear(self, said: Mapping[str, Any]) -> None:
-        kept = self._kept.get(said["run"])
-        if kept is None:
+        spawned = self._spawned.get(said["run"])
+        if spawned is None:
             return
         if "pid" in said:
-            kept.pid = said["pid"]
-            kept.started.set_result(None)
+            spawned.pid = said["pid"]
+            spawned.started.set_result(None)
             return
-        del self._kept[said["run"]]
+        del self._spawned[said["run"]]
         if "refused" in said:
-            kept.started.set_exception(NotStarted(said["refused"]))
+            spawned.started.set_exception(ProcessNotStarted(said["refused"]))
         else:
-            kept.exit.set_result(
-                Exit(**{name: said[name] for name in ("status", "why", "cpu", "memory", "left")})
+            spawned.exit.set_result(
+                ProcessExit(**{name: said[name] for name in ("status", "why", "cpu", "memory", "left")})
             )
 
     def _lost(self) -> None:
-        """The keeper is gone, though nobody asked it to go. What it had started goes, too."""
+        """The spawner is gone, though nobody asked it to go. What it had started goes, too."""
         process, self._process = self._process, None
         self._hang_up()
         if process is not None:
             process.kill()
             process.wait()
         _kill_marked(self._mark)
-        self._forget("keeper_died")
+        self._forget("spawner_died")
 
     def _forget(self, why: str) -> None:
-        gone, self._kept = self._kept, {}
-        for kept in gone.values():
-            if not kept.started.done():
-                kept.started.set_exception(NotStarted("the keeper of this worker is gone"))
-            if not kept.exit.done():
-                kept.exit.set_result(Exit(None, why))
+        gone, self._spawned = self._spawned, {}
+        for spawned in gone.values():
+            if not spawned.started.done():
+                spawned.started.set_exception(ProcessNotStarted("the spawner of this worker is gone"))
+            if not spawned.exit.done():
+                spawned.exit.set_result(ProcessExit(None, why))
 
     def _hang_up(self) -> None:
         control, self._control = self._control, None
@@ -258,9 +258,9 @@ class Keeper:
 
 
 def _kill_marked(mark: str) -> None:
-    if system.IS_LINUX:
-        for pid in system.processes_marked(mark):
-            system.kill_family(pid)
+    if process_tree.IS_LINUX:
+        for pid in process_tree.processes_marked(mark):
+            process_tree.kill_family(pid)
 
 
 def _look_at(future: "asyncio.Future[None]") -> None:

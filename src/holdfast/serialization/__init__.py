@@ -1,0 +1,1 @@
+"""From functions to JSON and back, and text that PostgreSQL can store."""
