@@ -9,7 +9,7 @@ import threading
 import time
 
 from holdfast import App, Context
-from holdfast.worker.supervised import is_supervised
+from holdfast.supervision import is_supervised
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # os.abort is part of the test; its core dump is not
 _witness = os.open(os.environ["WITNESS"], os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)

@@ -10,8 +10,8 @@ import psycopg
 import structlog
 
 from holdfast.engine import Engine
-from holdfast.worker.logs import worker_log
-from holdfast.worker.schedules import FireSchedules
+from holdfast.logs import worker_log
+from holdfast.worker.scheduling import FireSchedules
 
 # Forked from a process that has imported all this, because a test kills more of them than it could start.
 _context = multiprocessing.get_context("forkserver")

@@ -11,9 +11,9 @@ from acceptance.ground import Ground
 from acceptance.hasty_leader import HastyLeader
 from acceptance.trial import FULL, chance, tell, trial
 from holdfast.engine import Engine
+from holdfast.logs import worker_log
 from holdfast.model import NewSchedule, NewTask
-from holdfast.worker.logs import worker_log
-from holdfast.worker.schedules import FireSchedules
+from holdfast.worker.scheduling import FireSchedules
 from support import engine
 from support.engine import Connection
 

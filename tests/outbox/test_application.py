@@ -9,7 +9,7 @@ from holdfast import App
 from holdfast.engine import Engine
 from holdfast.errors import InvalidArgument
 from holdfast.events import ReceivedEvent, areceive, receive
-from holdfast.worker.tidy import OutboxPruning
+from holdfast.worker.duties import OutboxPruning
 from support.clock import Clock
 from support.database import Database
 from support.engine import value

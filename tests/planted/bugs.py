@@ -99,17 +99,17 @@ LEASES = [
     ),
     Bug(
         "a handler goes on although its lease was lost",
-        "worker/beat.py",
+        "worker/heartbeat.py",
         "                self._hands.stop(job, verdict)",
         "                pass",
-        "tests/worker/test_beat.py tests/worker/test_context.py",
+        "tests/worker/test_heartbeat.py tests/worker/test_context.py",
     ),
     Bug(
         "a result is forgotten when the connection breaks",
-        "worker/settle.py",
-        "                await self._link.pause(error)",
-        "                await self._link.pause(error)\n                return",
-        "tests/worker/test_settle.py",
+        "worker/settling.py",
+        "                await self._link.pause(error)\n            else:\n                for (",
+        "                await self._link.pause(error)\n                return\n            else:\n                for (",
+        "tests/worker/test_settling.py",
     ),
 ]
 
@@ -248,18 +248,18 @@ CLAIMS = [
         "sql/functions/worker/ring.sql",
         "perform pg_notify('holdfast', q.queue)",
         "perform q.queue",
-        "tests/sql/test_door.py tests/worker/test_door.py",
+        "tests/sql/test_door.py tests/worker/test_wakeups.py",
     ),
     Bug(
         "what is enqueued while a worker falls idle is not looked for",
-        "worker/claim.py",
+        "worker/claiming.py",
         "        self._look_again = idle\n",
         "",
-        "tests/worker/test_claim.py",
+        "tests/worker/test_claiming.py",
     ),
     Bug(
         "a claim that was asked to stop goes on",
-        "worker/claim.py",
+        "worker/claiming.py",
         "while not self._stopping.is_set():\n            if self._must_hold():",
         "while True:\n            if self._must_hold():",
         "tests/worker/test_stop.py",
@@ -576,10 +576,10 @@ PROCESSES = [
     ),
     Bug(
         "a handler's transaction is committed though its lease was lost",
-        "worker/transaction.py",
+        "worker/job_transaction.py",
         'if verdict == "accepted":\n                try:\n                    connection.commit()',
         "if verdict:\n                try:\n                    connection.commit()",
-        "tests/worker/test_transaction.py",
+        "tests/worker/test_job_transaction.py",
     ),
     Bug(
         "a message is sent again although nobody knows whether it was sent",
@@ -642,10 +642,10 @@ FLEET = [
     ),
     Bug(
         "a leader acts on after its term has ended",
-        "worker/lead.py",
+        "worker/leader.py",
         "        self._acts_until = until\n",
         "        self._acts_until = until + 3600\n",
-        "tests/worker/test_lead.py",
+        "tests/worker/test_leader.py",
     ),
     Bug(
         "who decided on an old version of a schedule fires it",
@@ -739,10 +739,10 @@ LOCKS = [
     ),
     Bug(
         "a result whose task is locked for a moment is forgotten",
-        "worker/settle.py",
+        "worker/settling.py",
         'if verdict == "busy":',
         'if verdict == "locked":',
-        "tests/worker/test_settle.py",
+        "tests/worker/test_settling.py",
     ),
     Bug(
         "a claim of events waits for those that are being settled",

@@ -9,9 +9,8 @@ import structlog
 from holdfast.engine import Engine
 from holdfast.settings import Settings
 from holdfast.worker.business import business_executors
-from holdfast.worker.clock import DatabaseClock
-from holdfast.worker.job import Job
-from holdfast.worker.report import Reporter
+from holdfast.worker.job import DatabaseClock, Job
+from holdfast.worker.reporting import Reporter
 from support.database import Database
 
 WORKER_ID = "stepper"

@@ -9,7 +9,7 @@ import pytest
 import typing_extensions
 
 from holdfast.executors.origin import Origin
-from holdfast.worker.environment import describe_environment
+from holdfast.worker.registration import describe_environment
 
 
 @pytest.mark.parametrize("installed", [pydantic, typing_extensions], ids=["a package", "a single file"])

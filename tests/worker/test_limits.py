@@ -11,8 +11,8 @@ import pytest
 from holdfast import Never
 from holdfast.context import Stopped
 from holdfast.worker import watchdog
-from holdfast.worker.report import HandlerTimeout
-from holdfast.worker.watched import Watched
+from holdfast.worker.reporting import HandlerTimeout
+from holdfast.worker.watchdog import Watched
 from support.workshop import Workshop
 
 

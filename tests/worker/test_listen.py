@@ -69,7 +69,7 @@ async def test_a_listener_that_went_deaf_is_replaced(shop: Workshop, monkeypatch
 async def test_the_wake_up_of_another_queue_wakes_nobody(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.worker.claim.LOOK_AGAIN_SECONDS", 3600)
+    monkeypatch.setattr("holdfast.worker.claiming.LOOK_AGAIN_SECONDS", 3600)
     async with shop.working(poll_interval="1h") as worker:
         await shop.until("select from queues.worker where idle")
         await shop.sees(lambda: not worker._parts.listener.woken.is_set())

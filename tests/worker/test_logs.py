@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
+from holdfast.logs import configure, current_job, is_verbose, worker_log
 from holdfast.worker.job import Job
-from holdfast.worker.logs import configure, current_job, is_verbose, worker_log
 from support.workshop import Workshop
 
 ABOUT_A_TASK = {"task_started", "task_ended", "attempt_failed", "no_handler_registered"}

@@ -17,10 +17,10 @@ from support.workshop import Workshop
 APPLICATION = """
 import asyncio, logging, os, sys, time
 from holdfast import App, Never
-from holdfast.worker import signals, watchdog
+from holdfast.worker import watchdog, worker_process
 
 watchdog.STUCK_SECONDS = 0.5
-signals.AT_ONCE_SECONDS = 3.0
+worker_process.AT_ONCE_SECONDS = 3.0
 app = App()
 
 @app.task("work.echo")

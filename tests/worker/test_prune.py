@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.engine import Engine
+from holdfast.logs import worker_log
 from holdfast.model import NewTask
-from holdfast.worker.logs import worker_log
-from holdfast.worker.prune import BATCH, Retention
+from holdfast.worker.duties import BATCH, Retention
 from support.clock import Clock
 from support.database import Database
 from support.engine import claim as claim_tasks

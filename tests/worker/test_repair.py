@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.worker.repair import ProcessRepair
+from holdfast.worker.duties import ProcessRepair
 from support.comms import CHANNELS, Channel
 from support.workshop import Workshop
 

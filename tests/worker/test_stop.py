@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Context
 from holdfast.worker import Worker
-from holdfast.worker.demand import Demand
+from holdfast.worker.claiming import Demand
 from support.proxy import Proxy
 from support.workshop import Workshop
 

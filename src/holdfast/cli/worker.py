@@ -73,8 +73,8 @@ def worker(
 
 
 def _run_many(processes: int, given: dict[str, str]) -> int:
+    from holdfast.logs import configure, worker_log  # noqa: PLC0415 - other commands start faster
     from holdfast.worker.fleet import supervise  # noqa: PLC0415 - as above
-    from holdfast.worker.logs import configure, worker_log  # noqa: PLC0415 - other commands start faster
     from holdfast.worker.startup import check_settings  # noqa: PLC0415 - as above
 
     settings = Settings.load(**given)

@@ -9,7 +9,7 @@ from holdfast.logs import configure
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import migrate
 from holdfast.settings import Settings
-from holdfast.worker.supervised import end_with_parent
+from holdfast.supervision import end_with_parent
 
 __all__ = ["run"]
 

@@ -20,8 +20,8 @@ from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import WORKER_ID, Recorder, Workbench, silence
 from holdfast.worker.business import business_executors
 from holdfast.worker.job import Job, Stop
-from holdfast.worker.schedules import FireSchedules
-from holdfast.worker.transaction import JobTransaction
+from holdfast.worker.job_transaction import JobTransaction
+from holdfast.worker.scheduling import FireSchedules
 
 LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]

@@ -16,16 +16,14 @@ import pytest
 import structlog
 
 from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
-from holdfast.worker.attempt import Attempts
-from holdfast.worker.clock import DatabaseClock
-from holdfast.worker.job import Job
-from holdfast.worker.logs import Log
-from holdfast.worker.report import HandlerTimeout, NotDecoded, NotEncoded, Reporter
-from holdfast.worker.threads import ThreadPool
-from holdfast.worker.transaction import JobTransaction
-from holdfast.worker.watched import Watched
+from holdfast.worker.attempt import Attempts, ThreadPool
+from holdfast.worker.job import DatabaseClock, Job
+from holdfast.worker.job_transaction import JobTransaction
+from holdfast.worker.reporting import HandlerTimeout, NotDecoded, NotEncoded, Reporter
+from holdfast.worker.watchdog import Watched
 
 WORKER_ID = "holdfast.testing"
 PATIENCE_SECONDS = 0.5

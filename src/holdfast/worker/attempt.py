@@ -5,18 +5,19 @@ import contextlib
 import contextvars
 import functools
 import json
+import queue
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from holdfast.context import Context
 from holdfast.handler import Handler
+from holdfast.logs import Log, current_job
 from holdfast.middleware import Call, Middleware
 from holdfast.worker.job import Job
-from holdfast.worker.logs import Log, current_job
-from holdfast.worker.report import HandlerTimeout, NotDecoded, Reporter, brief, decode
-from holdfast.worker.threads import ThreadPool
-from holdfast.worker.transaction import CommitUnknown, JobTransaction
-from holdfast.worker.watched import Guarded, Watched
+from holdfast.worker.job_transaction import CommitUnknown, JobTransaction
+from holdfast.worker.reporting import HandlerTimeout, NotDecoded, Reporter, brief, decode
+from holdfast.worker.watchdog import Guarded, Watched
 
 
 class Watch(Protocol):
@@ -24,6 +25,37 @@ class Watch(Protocol):
 
     def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> Watched: ...
     def forget(self, watched: Watched) -> None: ...
+
+
+class ThreadPool:
+    """As many threads as were ever needed at once, up to a limit that the runner keeps."""
+
+    def __init__(self) -> None:
+        self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._idle = 0
+        self._lock = threading.Lock()
+
+    def submit(self, call: Callable[[], None]) -> None:
+        """The call must not raise. RuntimeError if the system has no thread left to give."""
+        with self._lock:
+            if self._idle == 0:
+                threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
+            else:
+                self._idle -= 1
+        self._work.put(call)
+
+    def close(self) -> None:
+        with self._lock:
+            for _ in range(self._idle):
+                self._work.put(None)
+            self._idle = 0
+
+    def _serve(self) -> None:
+        while (call := self._work.get()) is not None:
+            call()
+            del call  # else it would be kept until the next one comes
+            with self._lock:
+                self._idle += 1
 
 
 class Attempts:

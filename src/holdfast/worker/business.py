@@ -6,12 +6,12 @@ from typing import Any
 
 from holdfast.comms.provider import Email, SendFailed, Sms
 from holdfast.comms.providers import email_provider, sms_provider
+from holdfast.logs import Log
 from holdfast.settings import Settings
 from holdfast.worker.db_function import DbFunctionExecutor, Settled
 from holdfast.worker.executor import Executor
 from holdfast.worker.functions import Functions
-from holdfast.worker.logs import Log
-from holdfast.worker.report import Reporter
+from holdfast.worker.reporting import Reporter
 from holdfast.worker.sending import SendingExecutor
 from holdfast.worker.subscription import serves_messages
 

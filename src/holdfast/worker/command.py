@@ -10,14 +10,13 @@ from holdfast.executors.process_tree import weaknesses
 from holdfast.executors.run_end import RunBounds, RunEnd
 from holdfast.executors.spawner_client import ProcessNotStarted, SpawnerClient
 from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.resources import NO_RESOURCE_LIMITS
 from holdfast.serialization.failure import DEFAULT_RETRY
 from holdfast.settings import Command, Settings
 from holdfast.worker.isolated import pass_on, stop_of
 from holdfast.worker.job import Job
-from holdfast.worker.logs import Log
-from holdfast.worker.report import Reporter
-from holdfast.worker.run_end import RunEnds
+from holdfast.worker.reporting import Reporter, RunEnds
 
 
 class CommandExecutor:

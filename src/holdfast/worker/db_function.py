@@ -7,12 +7,12 @@ from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound
 from holdfast.worker.functions import Functions
 from holdfast.worker.job import Job
-from holdfast.worker.logs import Log
-from holdfast.worker.report import Reporter
-from holdfast.worker.transaction import CommitUnknown
+from holdfast.worker.job_transaction import CommitUnknown
+from holdfast.worker.reporting import Reporter
 
 Settled = Callable[[Job, str], object]
 _QUERY_CANCELED = "57014"

@@ -5,13 +5,12 @@ from collections.abc import Callable, Mapping
 from holdfast.executors.origin import Origin
 from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.settings import Settings
 from holdfast.worker.command import CommandExecutor
 from holdfast.worker.executor import Executor
 from holdfast.worker.isolated import ProcessExecutor
-from holdfast.worker.logs import Log
-from holdfast.worker.report import Reporter
-from holdfast.worker.run_end import RunEnds
+from holdfast.worker.reporting import Reporter, RunEnds
 
 
 def build_executors(

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.worker.logs import Log
-from holdfast.worker.supervised import SUPERVISOR, tell
+from holdfast.logs import Log
+from holdfast.supervision import SUPERVISOR, tell
 
 BOOT_SECONDS = 300.0
 HEALTHY_SECONDS = 60.0

@@ -19,8 +19,8 @@ from holdfast.errors import HoldfastError, TaskNotFound, translate
 from holdfast.model import LastError
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
 from holdfast.worker.job import Job
+from holdfast.worker.job_transaction import finished, judged
 from holdfast.worker.link import ARRIVAL, WORKER, is_pooled, with_defaults
-from holdfast.worker.transaction import finished, judged
 
 MAX_IDLE = 10
 

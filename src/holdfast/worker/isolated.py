@@ -17,13 +17,12 @@ from holdfast.executors.process_tree import weaknesses
 from holdfast.executors.run_end import RunBounds, RunEnd
 from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.outcome import Cancel, Snooze
 from holdfast.serialization.failure import brief
 from holdfast.settings import WITHHELD, Settings
 from holdfast.worker.job import Job
-from holdfast.worker.logs import Log
-from holdfast.worker.report import Reporter
-from holdfast.worker.run_end import RunEnds
+from holdfast.worker.reporting import Reporter, RunEnds
 
 SHUTDOWN_GRACE = 1.0
 LEASE_MARGIN = 0.5

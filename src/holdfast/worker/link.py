@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.engine import AsyncEngine, Statement
 from holdfast.errors import DatabaseUnavailable, translate
-from holdfast.worker.logs import Log
+from holdfast.logs import Log
 from holdfast.worker.metrics import Metrics
 
 T = TypeVar("T")

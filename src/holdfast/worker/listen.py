@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 
 from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.logs import Log
 from holdfast.settings import Settings
 from holdfast.worker.link import Link, deadline
-from holdfast.worker.logs import Log
 
 CHANNEL = "holdfast"
 PROBE_SECONDS = 30.0

@@ -19,14 +19,14 @@ from holdfast.comms.provider import SendFailed, Sent
 from holdfast.engine.documents import object_of, report_json
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.model import LastError
 from holdfast.worker.db_function import Settled, detail_of, kind_of, told
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound
 from holdfast.worker.functions import Functions
 from holdfast.worker.job import Job
-from holdfast.worker.logs import Log
-from holdfast.worker.report import Reporter
-from holdfast.worker.transaction import CommitUnknown
+from holdfast.worker.job_transaction import CommitUnknown
+from holdfast.worker.reporting import Reporter
 
 SAFE_SHARE = 0.95  # of the time for which a provider recognises a key; the rest covers delays
 PAUSES_SECONDS = (0.1, 0.5, 2.0)  # between attempts to record what is known

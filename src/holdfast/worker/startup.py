@@ -12,8 +12,8 @@ from holdfast.executors.command import find_program
 from holdfast.executors.origin import find_origin
 from holdfast.settings import Command, Settings, variable_of
 from holdfast.worker.command import command_for
-from holdfast.worker.parts import Registered
 from holdfast.worker.subscription import MAILBOX, serves, serves_messages, subscribed
+from holdfast.worker.wiring import Registered
 
 
 def check_settings(settings: Settings) -> None:

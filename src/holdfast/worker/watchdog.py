@@ -2,19 +2,122 @@
 
 import asyncio
 import contextlib
+import ctypes
+import faulthandler
+import os
+import sys
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from types import TracebackType
+from typing import Any, TypeVar
 
+import psycopg
+
+from holdfast.engine import Engine
+from holdfast.engine import lease as statements
+from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.worker.job import Job
-from holdfast.worker.logs import Log
-from holdfast.worker.report import HandlerTimeout
-from holdfast.worker.watched import Watched
+from holdfast.worker.link import arrive, with_defaults
+from holdfast.worker.reporting import HandlerTimeout, Reporter
+from holdfast.worker.settling import release_of
 
 TICK_SECONDS = 0.5
 BLOCKED_SECONDS = 1.0
 STUCK_SECONDS = 10.0
+T = TypeVar("T")
+STUCK_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
+PATIENCE_SECONDS = 3.0
+
+
+def interrupt(thread_id: int, error: type[BaseException] | None) -> None:
+    """Raise in another thread, at its next step in Python, or take back what was not raised yet.
+
+    A call into C that blocks is not woken by it.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread_id), None if error is None else ctypes.py_object(error)
+    )
+
+
+class Watched:
+    """A handler that may be interrupted while it is at work, and never once it has left."""
+
+    __slots__ = ("_interrupted", "_lock", "_thread_id", "deadline", "in_loop", "job", "limit_ends")
+
+    def __init__(self, job: Job, limit: float | None, *, in_loop: bool) -> None:
+        self.job = job
+        self.in_loop = in_loop
+        self.limit_ends = float("inf") if limit is None else time.monotonic() + limit
+        self.deadline = self.limit_ends
+        self._lock = threading.Lock()
+        self._thread_id: int | None = None
+        self._interrupted = False
+
+    def enter(self) -> None:
+        with self._lock:
+            self._thread_id = threading.get_ident()
+
+    def leave(self) -> None:
+        """May be called twice. What is on its way here is taken back: it must not arrive anywhere else."""
+        with self._lock:
+            if self._interrupted and self._thread_id is not None:
+                interrupt(self._thread_id, None)
+            self._thread_id = None
+
+    def run(self, call: Callable[..., T], *given: Any) -> T:
+        """Call it, at work from before its first step until after its last."""
+        self.enter()
+        try:
+            try:
+                return call(*given)
+            finally:
+                self.leave()
+        except BaseException:
+            self.leave()  # an interruption may have come while the first leave was under way
+            raise
+
+    def interrupt(self, error: type[BaseException]) -> bool:
+        """Whether it is at work. One that blocks in C notices only when it comes back."""
+        with self._lock:
+            if self._thread_id is None:
+                return False
+            self._interrupted = True
+            interrupt(self._thread_id, error)
+            return True
+
+
+class Guarded:
+    """An awaitable whose every step can be interrupted: the event loop between them cannot."""
+
+    __slots__ = ("_call", "_watched")
+
+    def __init__(self, call: Awaitable[Any], watched: Watched) -> None:
+        self._call = call
+        self._watched = watched
+
+    def __await__(self) -> "_Steps":
+        return _Steps(self._call.__await__(), self._watched)
+
+
+class _Steps(Generator[Any, Any, Any]):
+    def __init__(self, steps: Generator[Any, Any, Any], watched: Watched) -> None:
+        self._steps = steps
+        self._watched = watched
+
+    def send(self, value: Any) -> Any:
+        return self._watched.run(self._steps.send, value)
+
+    def throw(
+        self,
+        kind: type[BaseException] | BaseException,
+        value: BaseException | object = None,
+        trace: TracebackType | None = None,
+        /,
+    ) -> Any:
+        del value, trace
+        return self._watched.run(self._steps.throw, kind if isinstance(kind, BaseException) else kind())
 
 
 class Watchdog:
@@ -117,3 +220,51 @@ class Watchdog:
 
     def _came_round(self) -> None:
         self._asked_at = None
+
+
+class LastResort:
+    """From the watchdog's thread, on a connection of its own."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        worker_id: str,
+        handlers: Mapping[str, Handler],
+        held: Callable[[], list[Job]],
+        reporter: Reporter,
+        log: Log,
+    ) -> None:
+        self._url = with_defaults(url)
+        self._worker_id = worker_id
+        self._handlers = handlers
+        self._held = held
+        self._reporter = reporter
+        self._log = log
+
+    def leave(self, code: int, why: str, culprit: Job | None = None) -> None:
+        """Does not return. What cannot be given back in time is recovered when its lease ends."""
+        self._log.critical("worker_stuck", why=why, exit_code=code, **(culprit.name if culprit else {}))
+        faulthandler.dump_traceback(all_threads=True)
+        giving = threading.Thread(target=self._give_back, args=(culprit,), daemon=True)
+        giving.start()
+        giving.join(PATIENCE_SECONDS)
+        sys.stderr.flush()
+        os._exit(code)
+
+    def _give_back(self, culprit: Job | None) -> None:
+        try:
+            with psycopg.connect(self._url, autocommit=True) as connection:
+                arrive(connection)
+                self._settle(Engine(connection), culprit)
+        except Exception as error:  # noqa: BLE001 - nothing more can be done
+            self._log.error("release_refused", error=str(error))
+
+    def _settle(self, engine: Engine, culprit: Job | None) -> Any:
+        others = [job for job in self._held() if job is not culprit and not job.outside]
+        if others:
+            engine.run(release_of(self._worker_id, others))
+        if culprit is not None:
+            error = HandlerTimeout("the attempt is past its limit and blocks its worker, which ended")
+            written = self._reporter.raised(culprit, self._handlers[culprit.type], error)
+            engine.run(statements.settle_work("finish", self._worker_id, f"[{written}]"))

@@ -15,16 +15,15 @@ from holdfast.engine import Statement, fleet, schedule
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, Refused, TryAgain
 from holdfast.executors.origin import find_origin
 from holdfast.handler import Handler
+from holdfast.logs import Log, worker_log
 from holdfast.settings import Settings
-from holdfast.worker.environment import describe_environment
-from holdfast.worker.last_resort import STUCK_EXIT_CODE
+from holdfast.supervision import tell
 from holdfast.worker.link import CLIENT, Link
-from holdfast.worker.logs import Log, worker_log
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.parts import Ground, Registered, assemble
+from holdfast.worker.registration import describe_environment
 from holdfast.worker.subscription import describe, subscribed, unserved
-from holdfast.worker.supervised import tell
-from holdfast.worker.watched import Watched
+from holdfast.worker.watchdog import STUCK_EXIT_CODE, Watched
+from holdfast.worker.wiring import Ground, Registered, assemble
 
 T = TypeVar("T")
 

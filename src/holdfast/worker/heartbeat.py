@@ -16,13 +16,12 @@ import psycopg
 from holdfast.engine import Engine, Statement, fleet
 from holdfast.engine import lease as statements
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
-from holdfast.worker.clock import DatabaseClock
-from holdfast.worker.job import Job, Stop
-from holdfast.worker.lead import Candidate
+from holdfast.logs import Log
+from holdfast.worker.job import DatabaseClock, Job, Stop
+from holdfast.worker.leader import Candidate
 from holdfast.worker.link import arrive, hang_up, with_defaults
-from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.release import release_of
+from holdfast.worker.settling import release_of
 
 SWEEP_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0

@@ -10,9 +10,9 @@ import pytest
 from holdfast import App
 from holdfast.engine import Engine, Statement
 from holdfast.errors import InvalidHandler
+from holdfast.logs import worker_log
 from holdfast.model import NewSchedule, NewTask
-from holdfast.worker.logs import worker_log
-from holdfast.worker.schedules import BATCH, FireSchedules, PruneFirings
+from holdfast.worker.scheduling import BATCH, FireSchedules, PruneFirings
 from support.clock import Clock
 from support.database import Database
 from support.engine import value

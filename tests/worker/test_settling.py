@@ -12,7 +12,7 @@ from holdfast.engine import Statement
 from holdfast.errors import DatabaseUnavailable, InvalidArgument
 from holdfast.worker.job import Job
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.settle import MAX_AT_ONCE, MAX_CHARACTERS, Settler
+from holdfast.worker.settling import MAX_AT_ONCE, MAX_CHARACTERS, Settler
 from support.proxy import Proxy
 from support.workshop import Workshop
 
@@ -84,7 +84,7 @@ async def test_a_task_that_another_session_has_locked_keeps_nobody_else(
         await gate.wait()
         return "kept"
 
-    monkeypatch.setattr("holdfast.worker.settle.ASIDE_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast.worker.settling.ASIDE_SECONDS", 0.1)
     other = shop.db.connect(autocommit=False)
     async with shop.working(lease="1m", heartbeat="20s") as worker:
         locked, *others = await echo.aenqueue_many([{}] * 5)

@@ -12,11 +12,10 @@ import pytest
 
 from holdfast.engine import Statement, fleet
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
+from holdfast.logs import worker_log
 from holdfast.model import UnservedQueue
-from holdfast.worker.duty import Ask
-from holdfast.worker.lead import MARGIN, Candidate, Leader
-from holdfast.worker.logs import worker_log
-from holdfast.worker.unserved import Unserved
+from holdfast.worker.duties import Unserved
+from holdfast.worker.leader import MARGIN, Ask, Candidate, Leader
 from support.database import Database
 from support.proxy import Proxy
 from support.workshop import Workshop

@@ -10,16 +10,15 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.context import Stopped
 from holdfast.handler import Handler
-from holdfast.worker.attempt import Attempts
-from holdfast.worker.demand import SHARE_OF_LEASE, Demand
+from holdfast.logs import Log, current_job, is_verbose, name_worker
+from holdfast.worker.attempt import Attempts, ThreadPool
+from holdfast.worker.claiming import SHARE_OF_LEASE, Demand
 from holdfast.worker.executor import Executor, bind_executor
 from holdfast.worker.job import Job, Stop
-from holdfast.worker.logs import Log, current_job, is_verbose, name_worker
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.report import HandlerTimeout, Reporter, ending_of
-from holdfast.worker.settle import Settler
-from holdfast.worker.threads import ThreadPool
-from holdfast.worker.watched import Watched
+from holdfast.worker.reporting import HandlerTimeout, Reporter, ending_of
+from holdfast.worker.settling import Settler
+from holdfast.worker.watchdog import Watched
 
 
 class Runner:

@@ -10,37 +10,28 @@ from typing import Protocol
 from holdfast.engine import Statement
 from holdfast.executors.origin import find_origin
 from holdfast.handler import Handler
+from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.model import NewSchedule
 from holdfast.settings import Settings
-from holdfast.worker.attempt import Attempts
-from holdfast.worker.beat import Beater, Hands
+from holdfast.worker.attempt import Attempts, ThreadPool
 from holdfast.worker.business import business_executors
-from holdfast.worker.claim import Claimer, ClaimLoop
-from holdfast.worker.clock import DatabaseClock
-from holdfast.worker.demand import Demand
-from holdfast.worker.door import Door
-from holdfast.worker.duties import build_duties
+from holdfast.worker.claiming import Claimer, ClaimLoop, Demand
+from holdfast.worker.duties import Unserved, build_duties
 from holdfast.worker.executors import build_executors
-from holdfast.worker.job import Job, Stop
-from holdfast.worker.killed import KilledRuns
-from holdfast.worker.last_resort import LastResort
-from holdfast.worker.lead import MARGIN, Candidate, Leader
+from holdfast.worker.heartbeat import Beater, Hands
+from holdfast.worker.job import DatabaseClock, Job, Stop
+from holdfast.worker.job_transaction import JobTransaction
+from holdfast.worker.leader import MARGIN, Candidate, Leader
 from holdfast.worker.link import Link
 from holdfast.worker.listen import Listener, concerns
-from holdfast.worker.logs import Log
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.release import Releaser
-from holdfast.worker.report import Reporter
-from holdfast.worker.run import Runner
-from holdfast.worker.run_end import RunEnds
-from holdfast.worker.settle import Settler
+from holdfast.worker.reporting import Reporter, RunEnds
+from holdfast.worker.running import Runner
+from holdfast.worker.settling import KilledRuns, Releaser, Settler
 from holdfast.worker.subscription import queues_of
-from holdfast.worker.threads import ThreadPool
-from holdfast.worker.transaction import JobTransaction
-from holdfast.worker.unserved import Unserved
-from holdfast.worker.watchdog import TICK_SECONDS, Watchdog
-from holdfast.worker.watched import Watched
+from holdfast.worker.wakeups import Door
+from holdfast.worker.watchdog import TICK_SECONDS, LastResort, Watchdog, Watched
 
 MAX_UNSETTLED = 10_000
 

@@ -8,8 +8,7 @@ import pytest
 
 from holdfast.model import NextDue
 from holdfast.worker import subscription
-from holdfast.worker.claim import Claimer
-from holdfast.worker.demand import Cursor, Demand
+from holdfast.worker.claiming import Claimer, Cursor, Demand
 from holdfast.worker.job import Job
 from holdfast.worker.listen import Listener
 from support.workshop import Workshop
@@ -331,7 +330,7 @@ def _job() -> Job:
 class _Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("holdfast.worker.demand.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("holdfast.worker.claiming.time.monotonic", lambda: self.now)
 
     def advance(self, seconds: float) -> None:
         self.now += seconds

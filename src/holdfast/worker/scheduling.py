@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from holdfast.engine import schedule
 from holdfast.errors import Refused, UnexpectedDatabaseError
+from holdfast.logs import Log
 from holdfast.model import DueSchedule, Firing
 from holdfast.recurrence import Cron, Every, Recurrence, newest_times
-from holdfast.worker.duty import Ask
-from holdfast.worker.logs import Log
+from holdfast.worker.leader import Ask
 
 BATCH = 20
 PRUNE_BATCH = 1000

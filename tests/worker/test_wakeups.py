@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.worker import link as links
-from holdfast.worker.door import KNOCKS, Door
+from holdfast.worker.wakeups import KNOCKS, Door
 from holdfast.worker.worker import Worker
 from support.workshop import Workshop
 
@@ -15,7 +15,7 @@ FREE = "select where not queues.is_kept('work', queues.clock())"
 @pytest.fixture(autouse=True)
 def echo(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     # However slow the machine is, what crowd sends is fast.
-    monkeypatch.setattr("holdfast.worker.door.WITHIN_SECONDS", WITHIN_SECONDS)
+    monkeypatch.setattr("holdfast.worker.wakeups.WITHIN_SECONDS", WITHIN_SECONDS)
 
     @shop.task("work.echo")
     async def echo() -> str:
@@ -77,7 +77,7 @@ async def test_a_door_is_kept_only_when_wake_ups_come_fast(
     worker = shop.worker()
     door: Door = worker._parts.door
     clock = iter(n * apart * WITHIN_SECONDS / KNOCKS for n in range(10 * KNOCKS))
-    monkeypatch.setattr("holdfast.worker.door.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("holdfast.worker.wakeups.time.monotonic", lambda: next(clock))
 
     for _ in range(5 * KNOCKS):
         door.knock()

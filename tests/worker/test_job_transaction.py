@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast import Context, Never
-from holdfast.worker.transaction import JobTransaction
+from holdfast.worker.job_transaction import JobTransaction
 from support.workshop import Workshop
 
 KINDS = pytest.mark.parametrize("kind", ["async", "sync", "sync behind middleware"])

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from holdfast.engine import fleet
 from holdfast.errors import HoldfastError
+from holdfast.logs import Log
 from holdfast.worker.link import Link
-from holdfast.worker.logs import Log
 
 KNOCKS, WITHIN_SECONDS = 30, 0.1
 LOOK_SECONDS = 0.01

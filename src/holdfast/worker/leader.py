@@ -10,15 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 
 from holdfast.engine import Engine, Statement, fleet
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, translate
-from holdfast.worker.duty import Ask, Duty
+from holdfast.logs import Log
 from holdfast.worker.link import arrive, hang_up, with_defaults
-from holdfast.worker.logs import Log
 
 T = TypeVar("T")
 
@@ -27,6 +26,34 @@ MARGIN = 0.1
 """The part of a term at its end in which its leader no longer acts."""
 LONGEST_PAUSE_SECONDS = 60.0
 PATIENCE_SECONDS = 1.0
+
+
+class Ask(Protocol):
+    """Executes a statement in a transaction of its own, while the term certainly holds.
+
+    Once it no longer does, it raises, and the duty ends there. A statement that is under way when the term
+    ends is cancelled by the server.
+    """
+
+    def __call__(self, statement: Statement[T], /) -> T: ...
+
+
+class Duty(Protocol):
+    """Safe even if two leaders act at once. What it keeps between runs, the next leader does not have."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def interval(self) -> float:
+        """Seconds from one run to the next."""
+
+    def run(self, ask: Ask) -> float | None:
+        """One step that is soon over, because other duties wait for it.
+
+        Answers in how many seconds the next one shall come; None is the interval, 0 means as soon as the
+        others have had their turn.
+        """
 
 
 class TermEnded(Exception):

@@ -1,0 +1,163 @@
+"""Runs a worker as this process, until a signal stops it."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from types import FrameType
+from typing import Any
+
+from holdfast.logs import configure, worker_log
+from holdfast.postgres import resolve_database_url
+from holdfast.schema import migrate
+from holdfast.settings import Settings
+from holdfast.supervision import end_with_parent, is_supervised, tell
+from holdfast.worker.metrics import Metrics, serve
+from holdfast.worker.startup import check_application, check_providers, check_settings
+from holdfast.worker.subscription import subscribed
+from holdfast.worker.wiring import Registered
+from holdfast.worker.worker import Worker
+
+LEFTOVER_SECONDS = 1.0
+WIND_DOWN_SECONDS = 20.0
+AT_ONCE_SECONDS = 12.0
+NUDGE_SECONDS = 2.0
+NUDGE = signal.SIGRTMIN + 3 if sys.platform == "linux" else None
+
+
+def run(app: Registered, *, settings: Settings | None = None, **options: Any) -> int:
+    """Run a worker in this process until it is signalled; answers the exit code."""
+    settings = settings or Settings.load(**options)
+    check_settings(settings)
+    check_application(app, settings)
+    configure(settings.log_format, settings.log_level)
+    end_with_parent()
+    url = resolve_database_url(settings)
+    if settings.database_url is None:
+        migrate(url)
+    loop = _new_loop()
+    try:
+        return _run_to_the_end(loop, loop.create_task(_run(app, url, settings)))
+    finally:
+        _close(loop)
+
+
+def _run_to_the_end(loop: asyncio.AbstractEventLoop, worker: "asyncio.Task[int]") -> int:
+    """A task that a handler started and that calls sys.exit stops the loop. It goes on where it was."""
+    while True:
+        try:
+            return loop.run_until_complete(worker)
+        except (SystemExit, KeyboardInterrupt) as error:
+            if worker.done():
+                raise
+            worker_log("").error("exit_refused", error=repr(error), why="only a signal ends a worker")
+
+
+async def _run(app: Registered, url: str, settings: Settings) -> int:
+    settings = subscribed(app, settings)
+    await check_providers(settings.model_copy(update={"database_url": url}))
+    metrics = Metrics()
+    worker = Worker(app, url, settings, metrics=metrics, owns_process=True)
+    with (
+        _served(metrics, settings.metrics_port, worker.worker_id),
+        Signals(worker, settings.grace, supervised=is_supervised()).installed(),
+    ):
+        telling = asyncio.create_task(_tell_when_ready(worker))
+        try:
+            return await worker.run()
+        finally:
+            telling.cancel()
+            tell("STOPPING=1")
+
+
+@contextlib.contextmanager
+def _served(metrics: Metrics, port: int | None, worker_id: str) -> Any:
+    if port is None:
+        yield
+        return
+    served, stop = serve(metrics, port)
+    worker_log(worker_id).info("metrics_served", port=served)
+    try:
+        yield
+    finally:
+        stop()
+
+
+async def _tell_when_ready(worker: Worker) -> None:
+    await worker.ready.wait()
+    tell("READY=1")
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """Take uvloop where it is installed, else what Python has."""
+    factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+    with contextlib.suppress(ImportError):
+        import uvloop  # noqa: PLC0415 - an extra
+
+        factory = uvloop.new_event_loop
+    return factory()
+
+
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """Do not wait for what handlers have left behind: tasks that refuse to end, threads that hang."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=LEFTOVER_SECONDS))
+    loop.run_until_complete(loop.shutdown_asyncgens())
+    loop.close()
+
+
+class Signals:
+    """Python's own handlers, not the event loop's: those never run while a handler blocks the loop."""
+
+    def __init__(self, worker: Worker, grace: timedelta, *, supervised: bool) -> None:
+        self._worker = worker
+        self._grace = grace.total_seconds()
+        self._supervised = supervised
+        self._loop = asyncio.get_running_loop()
+        self._count = 0
+        self._nudged_at = 0.0
+
+    def received(self, number: int, frame: FrameType | None) -> None:
+        """Only leaves marks: it runs in the middle of anything."""
+        del frame
+        self._count += 1
+        # A supervisor passes on what all its group was sent already. When it means at once, it says SIGQUIT.
+        patient = self._count == 1 or self._supervised
+        if number == signal.SIGQUIT or not patient:
+            self._worker.leave_within(AT_ONCE_SECONDS, 128 + number)
+            self._loop.call_soon_threadsafe(self._worker.stop_at_once, number)
+        elif self._count == 1:
+            self._worker.leave_within(self._grace + WIND_DOWN_SECONDS, 128 + number)
+            self._loop.call_soon_threadsafe(self._worker.stop, number)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Outside of the main thread there are none to be had."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        numbers: list[int] = [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
+        before = {number: signal.signal(number, self.received) for number in numbers}
+        if NUDGE is not None:
+            before[NUDGE] = signal.signal(NUDGE, lambda *_: None)
+            self._worker.when_blocked(self.nudge)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def nudge(self) -> None:
+        """Any thread may be given a signal, but only the main one runs its handler, if it is not in C."""
+        now = time.monotonic()
+        if NUDGE is not None and now - self._nudged_at > NUDGE_SECONDS:
+            self._nudged_at = now
+            signal.pthread_kill(threading.main_thread().ident or 0, NUDGE)
