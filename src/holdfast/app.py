@@ -12,8 +12,9 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 from uuid import UUID
 
-from holdfast.client import Address, Client, Progress, with_trace
+from holdfast.client import Client, Progress, with_trace
 from holdfast.client.process import ProcessHandle
+from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Statement
 from holdfast.engine.outbox import emit
 from holdfast.errors import InvalidArgument, InvalidHandler
@@ -103,7 +104,7 @@ class App:
         self._schedules: dict[str, NewSchedule] = {}
         self.schedules: Mapping[str, NewSchedule] = MappingProxyType(self._schedules)
         self._place = _Place(database_url, settings)
-        self._address = Address(self._place.find)
+        self._address = DatabaseAddress(self._place.find)
         self._client: tuple[int, Client] | None = None
 
     @property
@@ -275,7 +276,7 @@ class App:
         before = self._place, self._address
         self.close()
         self._place = self._place.moved_to(database_url)
-        self._address = Address(self._place.find)
+        self._address = DatabaseAddress(self._place.find)
         try:
             yield
         finally:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from holdfast.client.transaction import arun_in, run_in
+from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import outbox as statements
 from holdfast.errors import ConfigurationError, InvalidArgument, InvalidSignature
 from holdfast.webhook import TOLERANCE_SECONDS, check_signature

@@ -9,8 +9,9 @@ import pytest
 
 from holdfast import App
 from holdfast.client import batch
-from holdfast.client.connection import Address, Link
 from holdfast.client.gather import Gatherer
+from holdfast.connections.pool import AsyncPool
+from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import AsyncEngine
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, KeyConflict
 from holdfast.model import Enqueued, NewTask, RawJson
@@ -37,11 +38,11 @@ class ScriptedEngine:
         return [Enqueued(UUID(int=hash(task.type) % 2**64), created=True) for task in tasks]
 
 
-class ScriptedLink(Link):
+class ScriptedLink(AsyncPool):
     """A connection whose answers wait until the test opens it, and may then be lost."""
 
     def __init__(self) -> None:
-        super().__init__(Address(lambda: ""))
+        super().__init__(DatabaseAddress(lambda: ""))
         self.open = asyncio.Event()
         self.batches: list[list[str]] = []
         self.losses = 0
@@ -137,14 +138,14 @@ async def test_a_hundred_callers_need_few_round_trips(
     app: App, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = 0
-    run = Link.run
+    run = AsyncPool.run
 
-    async def counted(self: Link, *args: Any, **kwargs: Any) -> Any:
+    async def counted(self: AsyncPool, *args: Any, **kwargs: Any) -> Any:
         nonlocal trips
         trips += 1
         return await run(self, *args, **kwargs)
 
-    monkeypatch.setattr(Link, "run", counted)
+    monkeypatch.setattr(AsyncPool, "run", counted)
 
     @app.task("gather.count")
     def count(n: int) -> None: ...

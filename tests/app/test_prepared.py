@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.client.prepared import MAX_STATEMENTS, PreparedEngine
+from holdfast.connections.prepared import MAX_STATEMENTS, PreparedEngine
 from holdfast.engine.enqueue import ask
 from holdfast.engine.statement import Statement, scalar
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, TaskNotFound

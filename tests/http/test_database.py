@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import anyio
 import pytest
 
-from holdfast.client.connection import Address
+from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import AsyncEngine
 from holdfast.http import database as http_database
 from holdfast.http.site import LoopResources, Site, SiteOptions
@@ -20,7 +20,7 @@ from support.web import serving, web_dsn
 async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
     db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connections = http_database.Database(Address(lambda: web_dsn(db)), size=1)
+    connections = http_database.Database(DatabaseAddress(lambda: web_dsn(db)), size=1)
 
     async def leave(engine: AsyncEngine) -> None:
         # As frameworks do it: cancelled again at each wait, until it is out.
@@ -71,7 +71,7 @@ def until_locked(db: Database, count: int) -> None:
 
 async def test_probes_at_one_time_share_one_look(db: Database) -> None:
     dsn = web_dsn(db)
-    room = LoopResources(Site(Address(lambda: dsn), SiteOptions(), {}))
+    room = LoopResources(Site(DatabaseAddress(lambda: dsn), SiteOptions(), {}))
     await asyncio.gather(*(room.probe() for _ in range(20)))
     query = "select count(*) from pg_stat_activity where usename = 'holdfast_web_login' and datname = %s"
     assert db.connect().execute(query, [db.name]).fetchone() == (1,)

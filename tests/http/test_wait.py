@@ -15,8 +15,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from holdfast import App
-from holdfast.client import Address
 from holdfast.client.wait_ticket import expiry, issue
+from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Engine
 from holdfast.errors import ConfigurationError, InvalidArgument
 from holdfast.http.database import Database as HttpDatabase
@@ -243,7 +243,7 @@ def test_one_access_token_does_not_take_all_seats(module_db: Any) -> None:
 
 async def test_that_it_cannot_look_is_said_once_with_the_grant_that_is_missing(module_db: Database) -> None:
     dsn = dsn_of(module_db, "holdfast_poor_login", "holdfast_client")
-    address = Address(lambda: dsn)
+    address = DatabaseAddress(lambda: dsn)
     database = HttpDatabase(address)
     waits = WaitRegistry(address, database, 10)
     with capture_logs() as logs:
@@ -364,7 +364,7 @@ def test_a_lost_listener_loses_no_end(web: Web, engine: Engine, task_id: UUID, q
 class Delayed(HttpDatabase):
     """Whose first answer comes late."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         super().__init__(address)
         self.asked = asyncio.Event()
         self.answer = asyncio.Event()
@@ -381,7 +381,7 @@ class Delayed(HttpDatabase):
 async def test_a_look_that_was_overtaken_takes_nothing_back(
     web: Web, engine: Engine, task_id: UUID, queue: str
 ) -> None:
-    address = Address(lambda: web_dsn(web.database))
+    address = DatabaseAddress(lambda: web_dsn(web.database))
     database = Delayed(address)
     waits = WaitRegistry(address, database, 10)
     watched = WatchedSubject(task_id)

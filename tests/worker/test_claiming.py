@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 
+from holdfast.connections.listener import Listener
 from holdfast.model import NextDue
 from holdfast.worker import subscription
 from holdfast.worker.claiming import Claimer, Cursor, Demand
 from holdfast.worker.job import Job
-from holdfast.worker.listen import Listener
 from support.workshop import Workshop
 
 
@@ -179,10 +179,10 @@ async def test_nothing_is_claimed_while_results_cannot_be_told(shop: Workshop) -
     shop.conn.execute(f"revoke {finish} from holdfast_worker")
     async with shop.working(worker_concurrency=1) as worker:
         first = await shop.app.tasks["work.echo"].aenqueue(text="1")
-        await shop.logged("database_unavailable", link="settle")
+        await shop.logged("database_unavailable", connection="settle")
         second = await shop.app.tasks["work.echo"].aenqueue(text="2")
         claims = worker.metrics.batches["claim"].count
-        await shop.sees(lambda: len(shop.lines("database_unavailable", link="settle")) >= 3)
+        await shop.sees(lambda: len(shop.lines("database_unavailable", connection="settle")) >= 3)
         assert worker.metrics.batches["claim"].count == claims
         shop.conn.execute(f"grant {finish} to holdfast_worker")
         assert (await shop.ended(first, second))["status"] == "succeeded"

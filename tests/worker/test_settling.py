@@ -42,7 +42,7 @@ async def test_a_result_is_told_again_until_it_is_acknowledged(shop: Workshop, p
         await shop.until("select from queues.lease")
         proxy.close()
         gate.set()
-        await shop.logged("database_unavailable", link="settle")
+        await shop.logged("database_unavailable", connection="settle")
         proxy.open()
         row = await shop.ended(handle)
     assert (row["status"], row["result"], row["attempt"]) == ("succeeded", "kept", 1)

@@ -198,7 +198,7 @@ async def test_results_are_told_before_the_end(shop: Workshop, proxy: Proxy) -> 
     await shop.until("select from queues.lease")
     proxy.close()
     gate.set()
-    await shop.logged("database_unavailable", link="settle")
+    await shop.logged("database_unavailable", connection="settle")
     worker.stop()
     proxy.open()
     assert await running == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.worker import link as links
+from holdfast.connections import session
 from holdfast.worker.wakeups import KNOCKS, Door
 from holdfast.worker.worker import Worker
 from support.workshop import Workshop
@@ -64,7 +64,7 @@ async def test_a_keeper_whose_connection_was_cut_costs_nobody_a_task(shop: Works
 async def test_behind_a_pooler_nobody_keeps_a_door(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     async with shop.working(poll_interval="50ms") as worker:
         await shop.sees(lambda: worker._parts.listener.hears)
-        monkeypatch.setattr(links, "is_pooled", lambda *_: True)
+        monkeypatch.setattr(session, "is_pooled", lambda *_: True)
         await crowd(shop, worker)
         await shop.sees(lambda: worker._parts.door._link.pooled)
         assert shop.conn.execute(KEPT).fetchone() is None

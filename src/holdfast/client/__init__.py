@@ -11,11 +11,12 @@ from uuid import UUID
 import psycopg
 
 from holdfast.client.batch import FEW_TASKS, batches
-from holdfast.client.connection import Address, Link, Pool
 from holdfast.client.gather import Gatherer
 from holdfast.client.trace import with_trace
-from holdfast.client.transaction import arun_in, run_in
 from holdfast.client.wait import Listener, Portal, wait_for_end, wait_for_process
+from holdfast.connections.pool import AsyncPool, Pool
+from holdfast.connections.session import DatabaseAddress
+from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import AsyncEngine, Engine, Statement
 from holdfast.engine.enqueue import ask, enqueue_many
 from holdfast.errors import Refused, translate
@@ -40,8 +41,8 @@ Progress = Callable[[int, int], object]
 class _Loop:
     """What belongs to one event loop."""
 
-    def __init__(self, address: Address) -> None:
-        self.link = Link(address)
+    def __init__(self, address: DatabaseAddress) -> None:
+        self.link = AsyncPool(address)
         self.gatherer = Gatherer(self.link)
         self.listener = Listener(address)
 
@@ -53,7 +54,7 @@ class _Loop:
 class Client:
     """One per process: connections are made when they are first needed, and not shared with a fork."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         self._address = address
         self._pool = Pool(address)
         self._portal = Portal()

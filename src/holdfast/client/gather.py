@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from holdfast.client.batch import fitting
-from holdfast.client.connection import Link
+from holdfast.connections.pool import AsyncPool
 from holdfast.engine import AsyncEngine
 from holdfast.errors import DatabaseUnavailable
 from holdfast.model import Enqueued, NewTask
@@ -22,7 +22,7 @@ Waiting = tuple[NewTask, asyncio.Future[Enqueued]]
 class Gatherer:
     """For one event loop."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: AsyncPool) -> None:
         self._link = link
         self._waiting: list[Waiting] = []
         self._sender: asyncio.Task[None] | None = None

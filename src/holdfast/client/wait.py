@@ -11,7 +11,8 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast.client.connection import Address, Link, open_async
+from holdfast.connections.pool import AsyncPool
+from holdfast.connections.session import DatabaseAddress, open_async
 from holdfast.engine import AsyncEngine
 from holdfast.errors import HoldfastError, TaskNotFound
 from holdfast.model import ProcessStatus, Status, TaskEnd, wait_key
@@ -28,7 +29,7 @@ _IDLE_SECONDS = 30.0
 class Listener:
     """One listening connection per event loop, open while somebody waits and a little longer."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         self._address = address
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._tried = asyncio.Event()
@@ -105,7 +106,7 @@ class Listener:
                 told.set()
 
 
-async def wait_for_end(link: Link, listener: Listener, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
+async def wait_for_end(link: AsyncPool, listener: Listener, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
 
     async def watch(engine: AsyncEngine) -> Status:
@@ -128,7 +129,7 @@ async def wait_for_end(link: Link, listener: Listener, task_id: UUID, timeout: f
 
 
 async def wait_for_process(
-    link: Link,
+    link: AsyncPool,
     listener: Listener,
     process: str,
     process_id: int,

@@ -7,7 +7,6 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack, cast
 from holdfast.client import Client
 from holdfast.client.process import ProcessHandle
 from holdfast.client.span import WAIT_TTL
-from holdfast.client.transaction import arun_in, run_in
 from holdfast.comms.message_checks import (
     check_address,
     check_bodies,
@@ -19,6 +18,7 @@ from holdfast.comms.message_checks import (
     parse_mailbox,
 )
 from holdfast.comms.templates import Rendered, Template, load_template
+from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import Statement
 from holdfast.engine import mail as statements
 from holdfast.engine.mail import SendStatus

@@ -7,8 +7,8 @@ from fastapi import FastAPI
 
 from holdfast import __version__
 from holdfast.app import App
-from holdfast.client import Address
 from holdfast.comms.delivery_reports import report_readers
+from holdfast.connections.session import DatabaseAddress
 from holdfast.errors import ConfigurationError
 from holdfast.http import api, probes
 from holdfast.http.openapi import describe
@@ -57,7 +57,7 @@ def create_app(
         report_readers=report_readers(settings),
         max_connections=settings.web_max_connections,
     )
-    return assemble(Site(Address(lambda: elsewhere or app.database_url), options, app.tasks))
+    return assemble(Site(DatabaseAddress(lambda: elsewhere or app.database_url), options, app.tasks))
 
 
 def assemble(site: Site) -> FastAPI:

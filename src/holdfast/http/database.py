@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import psycopg
 import structlog
 
-from holdfast.client.connection import Address, is_dead, open_async
+from holdfast.connections.session import DatabaseAddress, is_lost, open_async
 from holdfast.engine import AsyncEngine
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, TryAgain, translate
 
@@ -53,7 +53,7 @@ class Trouble:
 class Database:
     """At most so many connections to one event loop, each with one transaction at a time."""
 
-    def __init__(self, address: Address, size: int = POOL_SIZE) -> None:
+    def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE) -> None:
         self._address = address
         self._turn = asyncio.Semaphore(size)
         self._idle: list[psycopg.AsyncConnection[Any]] = []
@@ -113,7 +113,7 @@ class Database:
     async def _take(self) -> psycopg.AsyncConnection[Any]:
         while self._idle:
             connection = self._idle.pop()
-            if not is_dead(connection):
+            if not is_lost(connection):
                 return connection
             connection.pgconn.finish()
         connection, _ = await open_async(self._address)

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from holdfast.client import Address
 from holdfast.comms.delivery_reports import ReportReader
+from holdfast.connections.session import DatabaseAddress
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller
 from holdfast.http.database import Database, Trouble, Work
@@ -49,7 +49,7 @@ class Live:
 class Site:
     """One per application. Connections are made in the event loop that asks first."""
 
-    address: Address
+    address: DatabaseAddress
     options: SiteOptions
     tasks: Mapping[str, Task[..., Any]]
     live: Live = field(default_factory=Live)

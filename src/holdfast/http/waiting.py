@@ -14,7 +14,7 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast.client.connection import Address, open_async
+from holdfast.connections.session import DatabaseAddress, open_async
 from holdfast.engine import AsyncEngine
 from holdfast.errors import HoldfastError, translate
 from holdfast.http.database import Database, Trouble
@@ -94,7 +94,7 @@ class WatchedSubject:
 class WaitRegistry:
     """Everybody who waits on this event loop."""
 
-    def __init__(self, address: Address, database: Database, most: int) -> None:
+    def __init__(self, address: DatabaseAddress, database: Database, most: int) -> None:
         self.stopping = False
         self._address = address
         self._database = database

@@ -13,6 +13,8 @@ from typing import Any
 import structlog
 
 from holdfast import __version__
+from holdfast.connections.listener import Listener
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
 from holdfast.engine import outbox as statements
 from holdfast.errors import ConfigurationError, HoldfastError
@@ -22,8 +24,6 @@ from holdfast.outbox.sender import Courier
 from holdfast.outbox.settlements import Settler
 from holdfast.outbox.sink import build_sink, find_place, known_sinks
 from holdfast.settings import Settings
-from holdfast.worker.link import Link
-from holdfast.worker.listen import Listener
 from holdfast.worker.metrics import Metrics
 
 CHANNEL = "holdfast_outbox"
@@ -44,7 +44,7 @@ class Dispatcher:
         self._stopping = asyncio.Event()
         metrics = Metrics()
         self._claiming, self._settling, self._listening = (
-            Link(url, self._log, name, metrics, self._stopping, role=ROLE)
+            WorkerConnection(url, self._log, name, metrics.reconnected, self._stopping, role=ROLE)
             for name in ("claim", "settle", "listen")
         )
         self._settler = Settler(self._settling, self.dispatcher_id, self._log)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from itertools import groupby
 
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import outbox as statements
 from holdfast.errors import HoldfastError
 from holdfast.logs import Log
@@ -16,7 +17,6 @@ from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.settlements import Settler
 from holdfast.outbox.sink import Rejected, Sink, Undelivered
 from holdfast.settings import Settings
-from holdfast.worker.link import Link
 
 Run = list[ClaimedEvent]
 """Events of one aggregate, in order."""
@@ -30,7 +30,7 @@ class Courier:
         *,
         dispatcher_id: str,
         settings: Settings,
-        link: Link,
+        link: WorkerConnection,
         settler: Settler,
         restless: Callable[[], None],
         log: Log,

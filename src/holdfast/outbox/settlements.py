@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Callable
 
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
 from holdfast.engine import outbox as statements
 from holdfast.errors import HoldfastError, TryAgain
 from holdfast.logs import Log
 from holdfast.model import Settlement
-from holdfast.worker.link import Link
 
 MAX_AT_ONCE = 1000
 AGAIN_SECONDS = 0.1
@@ -20,7 +20,7 @@ Waiting = tuple[Settlement, Told]
 class Settler:
     """Keeps every report until the database has acknowledged it, however often it must be sent."""
 
-    def __init__(self, link: Link, dispatcher_id: str, log: Log) -> None:
+    def __init__(self, link: WorkerConnection, dispatcher_id: str, log: Log) -> None:
         self._link = link
         self._dispatcher_id = dispatcher_id
         self._log = log

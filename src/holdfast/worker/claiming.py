@@ -8,6 +8,8 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from holdfast.connections.listener import Listener
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement, fleet
 from holdfast.engine import lease as statements
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
@@ -15,8 +17,6 @@ from holdfast.logs import Log
 from holdfast.model import NextDue
 from holdfast.settings import Settings
 from holdfast.worker.job import DatabaseClock, Job, written
-from holdfast.worker.link import Link
-from holdfast.worker.listen import Listener
 from holdfast.worker.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -93,7 +93,12 @@ class Claimer:
     """The statements of claiming, on a connection of their own."""
 
     def __init__(
-        self, link: Link, worker_id: str, settings: Settings, clock: DatabaseClock, metrics: Metrics
+        self,
+        link: WorkerConnection,
+        worker_id: str,
+        settings: Settings,
+        clock: DatabaseClock,
+        metrics: Metrics,
     ) -> None:
         self.link = link
         self._worker_id = worker_id

@@ -13,6 +13,7 @@ from uuid import UUID
 import psycopg
 from psycopg import IsolationLevel
 
+from holdfast.connections.session import SESSION_FACTS, WORKER_ROLE, is_pooled, with_defaults
 from holdfast.engine import AsyncEngine
 from holdfast.engine import lease as statements
 from holdfast.errors import HoldfastError, TaskNotFound, translate
@@ -20,7 +21,6 @@ from holdfast.model import LastError
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import finished, judged
-from holdfast.worker.link import ARRIVAL, WORKER, is_pooled, with_defaults
 
 MAX_IDLE = 10
 
@@ -37,7 +37,7 @@ class Functions:
     """What a worker's tasks may call in the database, so many at once."""
 
     def __init__(self, url: str, worker_id: str, connections: int) -> None:
-        self._url = with_defaults(url)
+        self._url = with_defaults(url, worker=True)
         self._worker_id = worker_id
         self._idle: list[_Session] = []
         self._room = asyncio.Semaphore(connections)
@@ -103,7 +103,7 @@ class Functions:
         try:
             # Facts that another transaction has just committed must be seen after a wait for it.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            arrived = await connection.execute(ARRIVAL.format(role=WORKER).encode())
+            arrived = await connection.execute(SESSION_FACTS.format(role=WORKER_ROLE).encode())
             row = await arrived.fetchone()
             assert row is not None  # noqa: S101 - an aggregate has one row
             await connection.rollback()

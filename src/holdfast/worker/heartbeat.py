@@ -13,13 +13,13 @@ from typing import Any
 
 import psycopg
 
+from holdfast.connections.session import configure_session, hang_up, with_defaults
 from holdfast.engine import Engine, Statement, fleet
 from holdfast.engine import lease as statements
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.logs import Log
 from holdfast.worker.job import DatabaseClock, Job, Stop
 from holdfast.worker.leader import Candidate
-from holdfast.worker.link import arrive, hang_up, with_defaults
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.settling import release_of
 
@@ -59,7 +59,7 @@ class Beater(threading.Thread):
         metrics: Metrics,
     ) -> None:
         super().__init__(name="holdfast-heartbeat", daemon=True)
-        self._url = with_defaults(url)
+        self._url = with_defaults(url, worker=True)
         self._worker_id = worker_id
         self._interval = interval.total_seconds()
         self._lease = lease.total_seconds()
@@ -238,7 +238,7 @@ class Beater(threading.Thread):
             try:
                 # Known to the watchdog from here on, which hangs up if nothing is heard.
                 self._connection = psycopg.connect(self._url, autocommit=True)
-                arrive(self._connection, min(LOCK_SECONDS, self._lease / 50))
+                configure_session(self._connection, min(LOCK_SECONDS, self._lease / 50))
             except psycopg.Error as error:
                 raise translate(error) from error
             self._metrics.reconnects += self._opened > 0

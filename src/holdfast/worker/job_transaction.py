@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 
+from holdfast.connections.session import with_defaults
 from holdfast.engine import AsyncEngine, Engine
 from holdfast.engine import lease as statements
 from holdfast.worker.job import Job
-from holdfast.worker.link import with_defaults
 
 BUSY_SECONDS = 0.02
 BEGIN = "select 1"
@@ -26,7 +26,7 @@ class JobTransaction:
     """Opened by the handler, left open when its block ends, and committed by the worker with the outcome."""
 
     def __init__(self, url: str, job: Job) -> None:
-        self._url = with_defaults(url)
+        self._url = with_defaults(url, worker=True)
         self._job = job
         self._connection: psycopg.Connection[Any] | None = None
         self._async_connection: psycopg.AsyncConnection[Any] | None = None

@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 
 import psycopg
 
+from holdfast.connections.session import configure_session, hang_up, with_defaults
 from holdfast.engine import Engine, Statement, fleet
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, translate
 from holdfast.logs import Log
-from holdfast.worker.link import arrive, hang_up, with_defaults
 
 T = TypeVar("T")
 
@@ -125,7 +125,7 @@ class Leader(threading.Thread):
 
     def __init__(self, *, url: str, duties: Sequence[Duty], log: Log) -> None:
         super().__init__(name="holdfast-leader", daemon=True)
-        self._url = with_defaults(url)
+        self._url = with_defaults(url, worker=True)
         self._duties = duties
         self._log = log
         self._acts_until = 0.0
@@ -250,7 +250,7 @@ class Leader(threading.Thread):
         if self._connection is None:
             try:
                 self._connection = psycopg.connect(self._url, autocommit=True)
-                arrive(self._connection)
+                configure_session(self._connection)
             except psycopg.Error as error:
                 raise translate(error) from error
         return self._connection

@@ -52,6 +52,10 @@ class Metrics:
     handler_seconds: dict[str, Histogram] = field(default_factory=dict)
     queue_delay: Histogram = field(default_factory=Histogram)
 
+    def reconnected(self) -> None:
+        """Count a connection that was opened again."""
+        self.reconnects += 1
+
     def sent(self, kind: RoundTrip, tasks: int) -> None:
         """A round trip about so many tasks."""
         histogram = self.batches.get(kind)

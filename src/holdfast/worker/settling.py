@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
 from holdfast.engine import lease as statements
 from holdfast.errors import (
@@ -18,7 +19,6 @@ from holdfast.errors import (
 )
 from holdfast.logs import Log
 from holdfast.worker.job import Job
-from holdfast.worker.link import Link
 from holdfast.worker.metrics import Metrics
 
 MAX_AT_ONCE = 1000
@@ -37,7 +37,12 @@ class Settler:
     """Keeps every result until the database has acknowledged it, however often it must be sent."""
 
     def __init__(
-        self, link: Link, worker_id: str, log: Log, metrics: Metrics, done: Callable[[Job, str], None]
+        self,
+        link: WorkerConnection,
+        worker_id: str,
+        log: Log,
+        metrics: Metrics,
+        done: Callable[[Job, str], None],
     ) -> None:
         self._link = link
         self._worker_id = worker_id
@@ -187,7 +192,7 @@ class Releaser:
     What has gone outside is left to that: its attempt counts, and the next one knows that there was one.
     """
 
-    def __init__(self, link: Link, worker_id: str, log: Log, metrics: Metrics) -> None:
+    def __init__(self, link: WorkerConnection, worker_id: str, log: Log, metrics: Metrics) -> None:
         self._link = link
         self._worker_id = worker_id
         self._log = log
@@ -235,7 +240,7 @@ class Releaser:
 class KilledRuns:
     """Nothing depends on it, so it is tried for a while only."""
 
-    def __init__(self, link: Link, worker_id: str, log: Log) -> None:
+    def __init__(self, link: WorkerConnection, worker_id: str, log: Log) -> None:
         self._link = link
         self._worker_id = worker_id
         self._log = log

@@ -1,7 +1,7 @@
 """Which tasks a worker serves, and which of its application's it does not."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast import comms
@@ -34,6 +34,13 @@ def subscribed(app: Application, settings: Settings, modules: Mapping[str, objec
 
 def queues_of(settings: Settings) -> tuple[str, ...]:
     return settings.worker_queues or (() if settings.worker_type_prefixes else ("default",))
+
+
+def concerns(settings: Settings) -> Callable[[str], bool]:
+    """Whether a worker serves the queue that a notification names, which may be another worker's."""
+    queues = frozenset(settings.worker_queues or ("default",))
+    any_queue = bool(settings.worker_type_prefixes)
+    return lambda queue: any_queue or queue in queues
 
 
 def describe(app: Application, settings: Settings) -> dict[str, Any]:

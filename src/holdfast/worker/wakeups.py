@@ -8,10 +8,10 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import fleet
 from holdfast.errors import HoldfastError
 from holdfast.logs import Log
-from holdfast.worker.link import Link
 
 KNOCKS, WITHIN_SECONDS = 30, 0.1
 LOOK_SECONDS = 0.01
@@ -27,7 +27,7 @@ class Door:
     The door is a row that expires by itself, so that nobody waits for us when we are stuck.
     """
 
-    def __init__(self, link: Link, worker_id: str, queues: Sequence[str], log: Log) -> None:
+    def __init__(self, link: WorkerConnection, worker_id: str, queues: Sequence[str], log: Log) -> None:
         self._link = link
         self._worker_id = worker_id
         self._queues = queues

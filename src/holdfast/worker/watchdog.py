@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from holdfast.connections.session import configure_session, with_defaults
 from holdfast.engine import Engine
 from holdfast.engine import lease as statements
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.worker.job import Job
-from holdfast.worker.link import arrive, with_defaults
 from holdfast.worker.reporting import HandlerTimeout, Reporter
 from holdfast.worker.settling import release_of
 
@@ -235,7 +235,7 @@ class LastResort:
         reporter: Reporter,
         log: Log,
     ) -> None:
-        self._url = with_defaults(url)
+        self._url = with_defaults(url, worker=True)
         self._worker_id = worker_id
         self._handlers = handlers
         self._held = held
@@ -255,7 +255,7 @@ class LastResort:
     def _give_back(self, culprit: Job | None) -> None:
         try:
             with psycopg.connect(self._url, autocommit=True) as connection:
-                arrive(connection)
+                configure_session(connection)
                 self._settle(Engine(connection), culprit)
         except Exception as error:  # noqa: BLE001 - nothing more can be done
             self._log.error("release_refused", error=str(error))

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from holdfast.connections.listener import Listener
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
 from holdfast.executors.origin import find_origin
 from holdfast.handler import Handler
@@ -23,13 +25,11 @@ from holdfast.worker.heartbeat import Beater, Hands
 from holdfast.worker.job import DatabaseClock, Job, Stop
 from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.leader import MARGIN, Candidate, Leader
-from holdfast.worker.link import Link
-from holdfast.worker.listen import Listener, concerns
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.reporting import Reporter, RunEnds
 from holdfast.worker.running import Runner
 from holdfast.worker.settling import KilledRuns, Releaser, Settler
-from holdfast.worker.subscription import queues_of
+from holdfast.worker.subscription import concerns, queues_of
 from holdfast.worker.wakeups import Door
 from holdfast.worker.watchdog import TICK_SECONDS, LastResort, Watchdog, Watched
 
@@ -69,8 +69,8 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    links: tuple[Link, ...]
-    claiming: Link
+    links: tuple[WorkerConnection, ...]
+    claiming: WorkerConnection
     runner: Runner
     claim_loop: ClaimLoop
     settler: Settler
@@ -149,8 +149,8 @@ def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
     )
 
 
-def _link(ground: Ground, name: str) -> Link:
-    return Link(ground.url, ground.log, name, ground.metrics, ground.stopping)
+def _link(ground: Ground, name: str) -> WorkerConnection:
+    return WorkerConnection(ground.url, ground.log, name, ground.metrics.reconnected, ground.stopping)
 
 
 def _watchdog(ground: Ground) -> Watchdog:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from holdfast import __version__
+from holdfast.connections.session import CLIENT_ROLE
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement, fleet, schedule
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, Refused, TryAgain
 from holdfast.executors.origin import find_origin
@@ -18,7 +20,6 @@ from holdfast.handler import Handler
 from holdfast.logs import Log, worker_log
 from holdfast.settings import Settings
 from holdfast.supervision import tell
-from holdfast.worker.link import CLIENT, Link
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.registration import describe_environment
 from holdfast.worker.subscription import describe, subscribed, unserved
@@ -181,7 +182,9 @@ class Worker:
 
     async def _run_as_client(self, statement: Statement[T]) -> T:
         """With the authority to enqueue, which the worker's other connections do not have."""
-        link = Link(self._url, self._log, "declaring", self.metrics, self._stopping, role=CLIENT)
+        link = WorkerConnection(
+            self._url, self._log, "declaring", self.metrics.reconnected, self._stopping, role=CLIENT_ROLE
+        )
         try:
             return await link.run(lambda: statement)
         finally:

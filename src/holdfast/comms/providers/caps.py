@@ -1,7 +1,8 @@
 """How much may be sent, as the database has it: shared by all workers, and still true after a crash."""
 
-from holdfast.client.connection import Address, Link
 from holdfast.comms.provider import SendFailed
+from holdfast.connections.pool import AsyncPool
+from holdfast.connections.session import DatabaseAddress
 from holdfast.engine.mail import Reservation
 from holdfast.errors import HoldfastError
 from holdfast.postgres import resolve_database_url
@@ -10,9 +11,9 @@ from holdfast.settings import Settings
 _SCOPES = {"recipient": "to one recipient", "country": "to one country", "all": "in all"}
 
 
-def link_to(settings: Settings) -> Link:
+def link_to(settings: Settings) -> AsyncPool:
     """A connection of the provider's own, made when it is first used."""
-    return Link(Address(lambda: resolve_database_url(settings)))
+    return AsyncPool(DatabaseAddress(lambda: resolve_database_url(settings)))
 
 
 class Caps:

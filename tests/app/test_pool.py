@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from holdfast import App, Task
-from holdfast.client import connection as connections
+from holdfast.connections import pool, session
 from holdfast.errors import DatabaseUnavailable
 from support.database import Database
 from support.sessions import in_background
@@ -141,7 +141,7 @@ def test_threads_share_a_few_connections(
         list(threads.map(charge.enqueue, range(300)))
     admin = db.connect()
     assert count(admin, "queues.task") == 300
-    assert count(admin, OURS) <= connections.POOL_SIZE
+    assert count(admin, OURS) <= pool.POOL_SIZE
 
 
 def test_an_event_loop_that_ended_leaves_no_connection(
@@ -216,7 +216,7 @@ def test_a_fork_opens_connections_of_its_own(db: Database) -> None:
 def test_behind_a_pooler_nothing_is_prepared_and_nobody_listens(
     db: Database, app: App, charge: Task[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "is_pooled", lambda *_: True)
+    monkeypatch.setattr(session, "is_pooled", lambda *_: True)
     handle = [charge.enqueue(n) for n in range(10)][-1]
     with pytest.raises(TimeoutError):
         handle.result(0)

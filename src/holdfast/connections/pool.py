@@ -4,16 +4,15 @@ A statement is never sent twice unless the caller says that repeating it changes
 """
 
 import asyncio
-import select
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import psycopg
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import ConnStatus
 
-from holdfast.client.prepared import PreparedEngine
+from holdfast.connections import session
+from holdfast.connections.prepared import PreparedEngine
+from holdfast.connections.session import DatabaseAddress, is_lost, open_async, with_defaults
 from holdfast.engine import AsyncEngine, Engine
 from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
 
@@ -21,64 +20,11 @@ T = TypeVar("T")
 
 POOL_SIZE = 8
 
-# Without these, a host that has gone silent takes many minutes to give up on.
-_DEFAULTS = {
-    "connect_timeout": "10",
-    "keepalives_idle": "10",
-    "keepalives_interval": "5",
-    "keepalives_count": "3",
-    "tcp_user_timeout": "15000",
-    "fallback_application_name": "holdfast",
-}
-
-
-class Address:
-    """Where the database is, found out when it is first needed: that may start an embedded server."""
-
-    def __init__(self, find: Callable[[], str]) -> None:
-        self._find = find
-        self._finding = threading.Lock()
-        self._found = ""
-
-    def get(self) -> str:
-        with self._finding:
-            self._found = self._found or self._find()
-            return self._found
-
-    async def aget(self) -> str:
-        return self._found or await asyncio.to_thread(self.get)
-
-
-def with_defaults(url: str) -> str:
-    given = conninfo_to_dict(url)
-    return make_conninfo(url, **{name: value for name, value in _DEFAULTS.items() if name not in given})
-
-
-def is_pooled(connection: psycopg.BaseConnection[Any], found: tuple[Any, ...] | None) -> bool:
-    """A pooler has told us a process number of its own making, and the server knows its own."""
-    return found != (connection.info.backend_pid,)
-
-
-def is_dead(connection: psycopg.BaseConnection[Any]) -> bool:
-    """Whether the server hung up while nobody was looking: its farewell then waits in the socket."""
-    if connection.closed:
-        return True
-    waiting = select.poll()
-    waiting.register(connection.pgconn.socket, select.POLLIN)
-    try:
-        for _ in range(3):  # a message, the end of the stream, and one to spare
-            if not waiting.poll(0):
-                break
-            connection.pgconn.consume_input()
-    except psycopg.Error:
-        return True
-    return connection.pgconn.status != ConnStatus.OK
-
 
 class Pool:
     """For threads: each call has a connection to itself, and at most so many are open."""
 
-    def __init__(self, address: Address, size: int = POOL_SIZE) -> None:
+    def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE) -> None:
         self._address = address
         self._turn = threading.BoundedSemaphore(size)
         self._idle: list[PreparedEngine] = []
@@ -115,7 +61,7 @@ class Pool:
     def _take(self) -> PreparedEngine:
         while self._idle:
             engine = self._idle.pop()
-            if not is_dead(engine.connection):
+            if not is_lost(engine.connection):
                 return engine
             engine.connection.close()
         return self._open()
@@ -123,18 +69,19 @@ class Pool:
     def _open(self) -> PreparedEngine:
         try:
             connection = psycopg.connect(with_defaults(self._address.get()), autocommit=True)
-            found = connection.execute("select pg_backend_pid()").fetchone()
+            row = connection.execute("select pg_backend_pid()").fetchone()
         except psycopg.Error as error:
             raise translate(error) from error
-        if is_pooled(connection, found):
+        assert row is not None  # noqa: S101 - a select without a condition has one row
+        if session.is_pooled(connection, row[0]):
             connection.prepare_threshold = None
         return PreparedEngine(connection)
 
 
-class Link:
+class AsyncPool:
     """For one event loop: one connection, one call at a time."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: DatabaseAddress) -> None:
         self._address = address
         self._turn = asyncio.Lock()
         self._connection: psycopg.AsyncConnection[Any] | None = None
@@ -155,7 +102,7 @@ class Link:
             connection.pgconn.finish()
 
     async def _attempt(self, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
-        if self._connection is not None and is_dead(self._connection):
+        if self._connection is not None and is_lost(self._connection):
             self.close()
         if self._connection is None:
             self._connection, _ = await open_async(self._address)
@@ -170,24 +117,3 @@ class Link:
             if not usable:
                 self.close()
         return answer
-
-
-async def open_async(address: Address) -> tuple[psycopg.AsyncConnection[Any], bool]:
-    """A connection, and whether it goes through a pooler, which keeps no state for us."""
-    url = await address.aget()
-    try:
-        connection = await psycopg.AsyncConnection.connect(with_defaults(url), autocommit=True)
-    except psycopg.Error as error:
-        raise translate(error) from error
-    try:
-        cursor = await connection.execute("select pg_backend_pid()")
-        found = await cursor.fetchone()
-    except BaseException as error:  # also when whoever asked for it was cancelled
-        connection.pgconn.finish()
-        if isinstance(error, psycopg.Error):
-            raise translate(error) from error
-        raise
-    pooled = is_pooled(connection, found)
-    if pooled:
-        connection.prepare_threshold = None
-    return connection, pooled

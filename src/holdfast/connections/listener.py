@@ -8,10 +8,10 @@ from typing import Any
 
 import psycopg
 
+from holdfast.connections.session import deadline
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.logs import Log
-from holdfast.settings import Settings
-from holdfast.worker.link import Link, deadline
 
 CHANNEL = "holdfast"
 PROBE_SECONDS = 30.0
@@ -24,19 +24,12 @@ class Deaf(Exception):
     """Notifications do not come through, though everything else does."""
 
 
-def concerns(settings: Settings) -> Callable[[str], bool]:
-    """Whether a worker serves the queue that a notification names, which may be another worker's."""
-    queues = frozenset(settings.worker_queues or ("default",))
-    any_queue = bool(settings.worker_type_prefixes)
-    return lambda queue: any_queue or queue in queues
-
-
 class Listener:
     """Hears that there is work. Probes itself: a listener that went deaf looks like an empty queue."""
 
     def __init__(
         self,
-        link: Link,
+        connection: WorkerConnection,
         log: Log,
         *,
         concerns: Callable[[str], bool],
@@ -45,7 +38,7 @@ class Listener:
     ) -> None:
         self.woken = asyncio.Event()
         self.hears = False
-        self._link = link
+        self._connection = connection
         self._log = log
         self._channel = channel
         self._concerns = concerns
@@ -59,13 +52,13 @@ class Listener:
                 await self._listen()
             except Deaf as error:
                 self._log.warning("no_wake_ups", why=f"{error}: looking for work by polling")
-                await self._link.close()
+                await self._connection.close()
                 return
             except (HoldfastError, psycopg.Error) as error:
                 self.hears = False
                 self.woken.set()
-                await self._link.close()
-                await self._link.pause(error)
+                await self._connection.close()
+                await self._connection.pause(error)
 
     async def wait(self, seconds: float) -> None:
         """Until woken, or so long."""
@@ -74,14 +67,14 @@ class Listener:
                 await self.woken.wait()
 
     async def _listen(self) -> None:
-        connection = await self._link.connection()
-        if self._link.pooled:
+        connection = await self._connection.connection()
+        if self._connection.pooled:
             raise Deaf("a pooler stands between us and the database")
         with deadline(connection, ANSWER_SECONDS):
             await connection.execute(f'listen {self._channel}; listen "{self._probe}"')
         if not await self._hears_itself(connection):
             raise Deaf("notifications do not come through")
-        self._link.works()
+        self._connection.works()
         # Listen first, look then: what was committed in between is found by the look.
         self.hears = True
         self.woken.set()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.worker import link as links
-from holdfast.worker.listen import Listener
+from holdfast.connections import session
+from holdfast.connections.listener import Listener
 from support.workshop import Workshop
 
 
@@ -24,7 +24,7 @@ async def test_a_listener_whose_connection_was_cut_hears_again(shop: Workshop) -
     async with shop.working(poll_interval="1h") as worker:
         await shop.until("select from queues.worker where idle")
         await shop.terminate()
-        await shop.logged("database_back", link="listen")
+        await shop.logged("database_back", connection="listen")
         await shop.sees(lambda: worker._parts.listener.hears)
         await shop.until("select from queues.worker where idle")
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
@@ -33,7 +33,7 @@ async def test_a_listener_whose_connection_was_cut_hears_again(shop: Workshop) -
 async def test_behind_a_pooler_work_is_found_by_polling_with_one_warning(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "is_pooled", lambda *_: True)
+    monkeypatch.setattr(session, "is_pooled", lambda *_: True)
     async with shop.working(poll_interval="50ms"):
         await shop.logged("no_wake_ups")
         row = await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
@@ -54,15 +54,15 @@ async def test_where_notifications_do_not_come_through_work_is_found_by_polling(
 
 
 async def test_a_listener_that_went_deaf_is_replaced(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.listen.PROBE_SECONDS", 0.05)
-    monkeypatch.setattr("holdfast.worker.listen.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.connections.listener.PROBE_SECONDS", 0.05)
+    monkeypatch.setattr("holdfast.connections.listener.ANSWER_SECONDS", 0.5)
     async with shop.working(poll_interval="1h") as worker:
         listener = worker._parts.listener
         await shop.sees(lambda: listener.hears)
         listener._probe, probe = "nobody_listens_here", listener._probe
-        await shop.logged("database_unavailable", link="listen")
+        await shop.logged("database_unavailable", connection="listen")
         listener._probe = probe
-        await shop.logged("database_back", link="listen")
+        await shop.logged("database_back", connection="listen")
         await shop.sees(lambda: listener.hears)
 
 

@@ -8,12 +8,12 @@ import pytest
 import structlog
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from holdfast.connections import session
+from holdfast.connections.session import with_defaults
+from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import fleet
 from holdfast.errors import DatabaseUnavailable, NotInstalled
 from holdfast.postgres import EmbeddedServer
-from holdfast.worker import link as links
-from holdfast.worker.link import Link, with_defaults
-from holdfast.worker.metrics import Metrics
 from support.database import Database
 from support.proxy import Proxy
 from support.workshop import Line, Workshop
@@ -26,8 +26,8 @@ def echo(shop: Workshop) -> None:
         return "done"
 
 
-def link_to(url: str) -> Link:
-    return Link(url, structlog.get_logger(), "test", Metrics(), asyncio.Event())
+def link_to(url: str) -> WorkerConnection:
+    return WorkerConnection(url, structlog.get_logger(), "test", lambda: None, asyncio.Event())
 
 
 async def test_a_worker_goes_on_after_its_connections_were_cut(shop: Workshop) -> None:
@@ -44,7 +44,7 @@ async def test_a_worker_waits_for_a_database_that_is_not_there_yet(shop: Worksho
     handle = await shop.app.tasks["work.echo"].aenqueue()
     worker = shop.worker(proxy.dsn)
     running = asyncio.create_task(worker.run())
-    await shop.logged("database_unavailable", link="claim")
+    await shop.logged("database_unavailable", connection="claim")
     assert not worker.ready.is_set()
     proxy.open()
     await shop.ended(handle)
@@ -72,7 +72,7 @@ async def test_a_server_that_became_read_only_is_left_and_tried_again(shop: Work
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
         shop.conn.execute(f'alter database "{shop.db.name}" set default_transaction_read_only = on')
         await shop.terminate()
-        await shop.logged("database_unavailable", link="claim")
+        await shop.logged("database_unavailable", connection="claim")
         opened = worker.metrics.reconnects
         await shop.sees(lambda: worker.metrics.reconnects > opened + 1)
         shop.conn.execute("set default_transaction_read_only = off")
@@ -84,9 +84,10 @@ async def test_a_server_that_became_read_only_is_left_and_tried_again(shop: Work
 
 
 def test_of_several_hosts_the_one_that_can_be_written_to_is_meant() -> None:
-    several = conninfo_to_dict(with_defaults("host=one,two port=1,2"))
+    several = conninfo_to_dict(with_defaults("host=one,two port=1,2", worker=True))
     assert several["target_session_attrs"] == "read-write"
-    assert "target_session_attrs" not in conninfo_to_dict(with_defaults("host=one"))
+    assert "target_session_attrs" not in conninfo_to_dict(with_defaults("host=one", worker=True))
+    assert "target_session_attrs" not in conninfo_to_dict(with_defaults("host=one,two"))
 
 
 async def test_a_host_that_is_gone_is_passed_over(shop: Workshop, db: Database) -> None:
@@ -148,7 +149,7 @@ async def test_a_login_with_the_rights_of_a_worker_is_enough(shop: Workshop) -> 
 async def test_behind_a_pooler_nothing_is_prepared_and_no_role_is_set(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(links, "is_pooled", lambda *_: True)
+    monkeypatch.setattr(session, "is_pooled", lambda *_: True)
     link = link_to(shop.db.dsn)
     connection: Any = await link.connection()
     cursor = await connection.execute("select current_user")

@@ -1,0 +1,1 @@
+"""Connections to the database: pools, the listener, transactions of other libraries, those of a worker."""

@@ -1,0 +1,156 @@
+"""Opening one connection and setting up its session: defaults of the address, poolers, roles, timeouts."""
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import ConnStatus
+
+from holdfast.errors import translate
+
+AnyConnection = psycopg.Connection[Any] | psycopg.AsyncConnection[Any]
+
+LOCK_SECONDS = 1.0
+WORKER_ROLE = "holdfast_worker"
+CLIENT_ROLE = "holdfast_client"
+
+SESSION_FACTS = """
+select pg_backend_pid(), count(*) = 2
+from pg_roles r
+where r.rolname in ('{role}', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
+"""
+"""The process id of the server's backend, and whether the login has more rights than the role."""
+
+# With the defaults of the operating system, an unreachable host is noticed only after many minutes.
+_DEFAULTS = {
+    "connect_timeout": "10",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "15000",
+    "fallback_application_name": "holdfast",
+}
+_WORKER_DEFAULTS = {"connect_timeout": "5", "fallback_application_name": "holdfast worker"}
+
+
+class DatabaseAddress:
+    """The connection string, resolved on first use: resolving it may start an embedded server."""
+
+    def __init__(self, resolve: Callable[[], str]) -> None:
+        self._resolve = resolve
+        self._lock = threading.Lock()
+        self._resolved = ""
+
+    def get(self) -> str:
+        with self._lock:
+            self._resolved = self._resolved or self._resolve()
+            return self._resolved
+
+    async def aget(self) -> str:
+        return self._resolved or await asyncio.to_thread(self.get)
+
+
+def with_defaults(url: str, *, worker: bool = False) -> str:
+    """Add our defaults for parameters that the URL does not set.
+
+    Of several hosts, a worker needs one that accepts writes. An application may want to read from a standby.
+    """
+    given = conninfo_to_dict(url)
+    defaults = _DEFAULTS | _WORKER_DEFAULTS if worker else dict(_DEFAULTS)
+    if worker and ("," in str(given.get("host", "")) or "," in str(given.get("hostaddr", ""))):
+        defaults["target_session_attrs"] = "read-write"
+    return make_conninfo(url, **{name: value for name, value in defaults.items() if name not in given})
+
+
+def is_pooled(connection: AnyConnection, server_pid: int) -> bool:
+    """Return whether a pooler such as PgBouncer is in between: it reports a process id of its own."""
+    return connection.info.backend_pid != server_pid
+
+
+def is_lost(connection: AnyConnection) -> bool:
+    """Return True if the server closed the connection while it was idle."""
+    if connection.closed:
+        return True
+    poll = select.poll()
+    poll.register(connection.pgconn.socket, select.POLLIN)
+    try:
+        for _ in range(3):  # an error message, the end of the stream, and one to spare
+            if not poll.poll(0):
+                break
+            connection.pgconn.consume_input()
+    except psycopg.Error:
+        return True
+    return connection.pgconn.status != ConnStatus.OK
+
+
+def hang_up(connection: AnyConnection) -> None:
+    """Make a statement that waits for the server fail now. Safe to call from any thread.
+
+    A half-open connection never answers, no server setting limits that, and cancelling the statement would
+    wait for the server as well. The caller that waits closes the connection.
+    """
+    if connection.closed:
+        return
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.pgconn.socket)) as own,
+    ):
+        own.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
+    """Hang up if the statement inside takes longer. For use in an event loop."""
+    timer = asyncio.get_running_loop().call_later(seconds, hang_up, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def session_settings(*, powerful: bool, lock_timeout: float, role: str = WORKER_ROLE) -> str:
+    """Return the statement that limits waits for locks, and the rights of a login that has too many.
+
+    Not for use behind a pooler, which would pass these settings on to other clients.
+    """
+    limit = f"select set_config('lock_timeout', '{lock_timeout * 1000:.0f}ms', false)"
+    return f"{limit}, set_config('role', '{role}', false)" if powerful else limit
+
+
+def configure_session(connection: psycopg.Connection[Any], lock_timeout: float = LOCK_SECONDS) -> None:
+    """Set up a session of a worker's thread. `WorkerConnection` does the same for an event loop."""
+    row = connection.execute(SESSION_FACTS.format(role=WORKER_ROLE).encode()).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    if is_pooled(connection, row[0]):
+        connection.prepare_threshold = None
+    else:
+        connection.execute(session_settings(powerful=row[1], lock_timeout=lock_timeout).encode())
+
+
+async def open_async(address: DatabaseAddress) -> tuple[psycopg.AsyncConnection[Any], bool]:
+    """Return a connection in autocommit, and whether it goes through a pooler, which keeps no state."""
+    url = await address.aget()
+    try:
+        connection = await psycopg.AsyncConnection.connect(with_defaults(url), autocommit=True)
+    except psycopg.Error as error:
+        raise translate(error) from error
+    try:
+        cursor = await connection.execute("select pg_backend_pid()")
+        row = await cursor.fetchone()
+    except BaseException as error:  # including the cancellation of the caller
+        connection.pgconn.finish()
+        if isinstance(error, psycopg.Error):
+            raise translate(error) from error
+        raise
+    assert row is not None  # noqa: S101 - a select without a condition has one row
+    pooled = is_pooled(connection, row[0])
+    if pooled:
+        connection.prepare_threshold = None
+    return connection, pooled
