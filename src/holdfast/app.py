@@ -19,11 +19,11 @@ from holdfast.engine import Statement
 from holdfast.engine.outbox import emit
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle
-from holdfast.handler import DEFAULT_RETRY, Handler, build_handler
+from holdfast.handler import Handler, build_handler
 from holdfast.middleware import Middleware
 from holdfast.model import CatchUp, NewSchedule, NewTask, Overlap, Reuse
 from holdfast.resources import Resources
-from holdfast.retry import RetryPolicy
+from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.schedule import build_schedule
 from holdfast.task import Task
 

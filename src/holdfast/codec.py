@@ -1,6 +1,5 @@
 """JSON to arguments, arguments to JSON, and the same for results: built once per handler, run per task."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, Required
 
@@ -11,11 +10,9 @@ from pydantic_core.core_schema import CoreConfig
 from typing_extensions import TypedDict  # typing's own lacks what pydantic needs before Python 3.12
 
 from holdfast.errors import InvalidArgument, InvalidHandler, NotPortable, PayloadError, ResultError
+from holdfast.serialization.text import has_escaped_nul, storable_json, storable_value
 from holdfast.signature import Field, Signature
 
-_NUL = r"\u0000"
-_ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _SHOWN = 80
 _typed_dict: Any = TypedDict  # to type checkers it takes literals only
 
@@ -68,7 +65,7 @@ class ArgumentsCodec:
             written = self._write(arguments)
         except Exception as error:
             raise self._blamed(arguments, error) from error
-        if _NUL in written and _ESCAPED_NUL.search(written):
+        if has_escaped_nul(written):
             raise self._blamed(arguments, None)
         return written
 
@@ -106,7 +103,7 @@ class ArgumentsCodec:
                 written = self._write({name: value})
             except Exception as problem:  # noqa: BLE001 - whatever it is, it is about this argument
                 return NotPortable(f"{self.type}: {name} cannot be written as JSON: {_brief(problem)}")
-            if _ESCAPED_NUL.search(written):
+            if has_escaped_nul(written):
                 return NotPortable(f"{self.type}: {name} holds NUL, which PostgreSQL cannot store")
         return NotPortable(f"{self.type}: the arguments cannot be written as JSON: {_brief(error)}")
 
@@ -129,7 +126,7 @@ class ResultCodec:
             written = self.to_json(value, by_alias=True, warnings=False).decode()
         except Exception as error:  # noqa: BLE001 - a serializer of the application's own may raise anything
             written = self._encode_plain(value, error)
-        return _ESCAPED_NUL.sub(r"\1\\ufffd", written) if _NUL in written else written
+        return storable_json(written)
 
     def load(self, written: str | None) -> Any:
         if written is None:
@@ -148,7 +145,7 @@ class ResultCodec:
         """Text with lone surrogates is refused by the fast way; anything else that was is refused again."""
         try:
             plain = self.adapter.serializer.to_python(value, by_alias=True, warnings=False)
-            return _ANYTHING.serializer.to_json(_storable(plain), by_alias=True).decode()
+            return _ANYTHING.serializer.to_json(storable_value(plain), by_alias=True).decode()
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             reason = _brief(error)
             raise ResultError(f"the result of {self.type} cannot be written as JSON: {reason}") from error
@@ -176,17 +173,6 @@ def _given(problem: Any) -> str:
 
 def _brief(error: Exception | None) -> str:
     return str(error).removeprefix("Error serializing to JSON: ") or type(error).__name__
-
-
-def _storable(value: Any) -> Any:
-    match value:
-        case str():
-            return _LONE_SURROGATE.sub("�", value)
-        case dict():
-            return {_storable(key): _storable(member) for key, member in value.items()}
-        case list() | tuple():
-            return [_storable(member) for member in value]
-    return value
 
 
 def _arguments_adapter(name: str, signature: Signature) -> TypeAdapter[Any]:

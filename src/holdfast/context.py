@@ -8,6 +8,8 @@ from uuid import UUID
 
 import structlog
 
+from holdfast.serialization.text import storable
+
 
 class Stopped(BaseException):
     """Raised by `Context.check` when the task was cancelled, deleted or lost: let it pass.
@@ -74,7 +76,7 @@ class Context:
         self._held.progress = {
             "done": _number(done),
             "total": None if total is None else _number(total),
-            "note": None if note is None else _storable(str(note)[:500]),
+            "note": None if note is None else storable(str(note)[:500]),
         }
         self._tell()
 
@@ -105,7 +107,3 @@ def _number(given: float) -> float | None:
     if not math.isfinite(number):
         return None
     return int(number) if number.is_integer() else number
-
-
-def _storable(note: str) -> str:
-    return note.replace("\0", "\ufffd").encode("utf-8", "replace").decode()

@@ -8,10 +8,8 @@ from holdfast.codec import ArgumentsCodec, ResultCodec
 from holdfast.errors import InvalidHandler
 from holdfast.model import EXECUTORS, REUSES, Reuse
 from holdfast.resources import NO_RESOURCE_LIMITS, Resources
-from holdfast.retry import Exponential, RetryPolicy
+from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.signature import name_of, read_signature
-
-DEFAULT_RETRY = Exponential()
 
 
 @dataclass(frozen=True, slots=True)

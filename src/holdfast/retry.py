@@ -1,9 +1,12 @@
 """When to try again: policies that a task is given, asked by the worker after each attempt that raised."""
 
+import math
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
+
+MAX_DELAY_SECONDS = 90 * 365 * 86400.0  # finish refuses times that are a century away
 
 
 @runtime_checkable
@@ -72,6 +75,19 @@ class ByException:
         return self.otherwise.delay(attempt, error)
 
 
+def next_delay(policy: RetryPolicy, attempt: int, error: BaseException) -> float | None:
+    """Seconds until the next attempt. A policy that raises must not keep the task from being settled."""
+    try:
+        delay = policy.delay(attempt, error)
+        if delay is None:
+            return None
+        if not math.isfinite(delay):
+            raise ValueError(delay)  # noqa: TRY301 - handled like any other failure of a policy
+        return min(max(0.0, delay), MAX_DELAY_SECONDS)
+    except Exception:  # noqa: BLE001 - an application's policy may raise anything
+        return DEFAULT_RETRY.delay(attempt, error)
+
+
 def _jittered(raw: float, jitter: float) -> float:
     return raw + random.uniform(0, jitter * raw)  # noqa: S311 - spreads load, guards no secret
 
@@ -87,3 +103,6 @@ def _check_choice(kind: object, policy: object) -> None:
         raise TypeError(f"ByException maps exception classes to policies; {kind!r} is no such class")
     if not isinstance(policy, RetryPolicy):
         raise TypeError(f"ByException maps {kind.__name__} to {policy!r}, which is not a retry policy")
+
+
+DEFAULT_RETRY = Exponential()

@@ -193,7 +193,7 @@ def test_a_number_that_json_lacks_arrives_as_an_argument() -> None:
         ({"a": [math.inf, 1.5]}, '{"a":[null,1.5]}'),
         ("a\0b", '"a\\ufffdb"'),
         ("\ud800x", '"\ufffdx"'),
-        ({"\udfff": ["\0", float("nan")]}, '{"\ufffd":["\\ufffd",null]}'),
+        ({"\udfff": ["\0", float("nan")]}, '{"\ufffd":["\ufffd",null]}'),
         (b"\xff", '"_w=="'),
     ],
 )

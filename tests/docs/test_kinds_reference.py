@@ -7,6 +7,7 @@ from support.documents import REFERENCE, ROOT, rows, sections
 # Written as a kind where it is reported, judged or kept.
 _PATTERNS = [
     r'"kind": "(\w+)"',
+    r'error_of\("(\w+)"',
     r'(?:failed|retry|_failed)\(\s*(?:job, )?"(\w+)"',
     r'return "(\w+)", f?"',
     r'\["kind"\] = "(\w+)"',

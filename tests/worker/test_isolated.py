@@ -300,7 +300,7 @@ async def test_every_hostile_handler_ends_as_its_own_kind_and_touches_nobody_els
     assert 16 * MEBIBYTE < details["output_limit"]["stdout_bytes"] < 32 * MEBIBYTE
     assert len(details["output_limit"]["stdout"]) < 10_000
     assert "bytes left out" in details["output_limit"]["stdout"]
-    assert errors["handler_error"]["message"] == "ValueError: a \ufffd and a ?"
+    assert errors["handler_error"]["message"] == "ValueError: a \ufffd and a \ufffd"
     assert details["handler_error"]["stdout"] == "out \ufffd put \\udcff\n"
     assert "File too large" in errors["handler_error, of a limit"]["message"]
 

@@ -279,7 +279,7 @@ async def test_an_error_whose_text_cannot_be_had_is_still_told(shop: Workshop) -
 
     async with shop.working():
         row = await shop.ended(await fail.aenqueue())
-    assert "Silent: (its text cannot be had: SystemExit)" in row["last_error"]
+    assert "Silent: (its text cannot be read: SystemExit)" in row["last_error"]
 
 
 async def test_a_handler_may_print_a_lot(shop: Workshop, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,9 +13,10 @@ from uuid import UUID
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, plain, printable, shown
+from holdfast.cli.output import Json, plain, shown
 from holdfast.engine import Engine
 from holdfast.model import TailedEvent
+from holdfast.serialization.text import visible
 
 PAGE = 1000
 
@@ -89,4 +90,4 @@ def _print(found: TailedEvent, as_json: bool) -> None:
     about = found.aggregate_id or found.subject or ""
     state = f"{found.delivered}/{found.deliveries}" + (f" dead {found.dead}" if found.dead else "")
     line = f"{shown(found.occurred_at)}  {found.event_type}  {about}  {state}  {shown(found.data)}"
-    typer.echo(printable(line).replace("\n", "\\n"))
+    typer.echo(visible(line).replace("\n", "\\n"))

@@ -9,11 +9,12 @@ import typer
 from holdfast.cli.arguments import document
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.event_tail import tail
-from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
 from holdfast.engine import Engine
 from holdfast.errors import HoldfastError
 from holdfast.model import DeliveryStatus, OutboxStatus
+from holdfast.serialization.text import visible
 from holdfast.webhook import new_secret
 
 LOOK_SECONDS = 0.2
@@ -85,7 +86,7 @@ def subscribe(
     if as_json:
         print_json({"name": name, "created": not known, "secret": made})
         return
-    typer.echo(f"Subscription {printable(name)} {'is there already' if known else 'is there'}.")
+    typer.echo(f"Subscription {visible(name)} {'is there already' if known else 'is there'}.")
     if made:
         typer.echo(f"Its deliveries are signed with this secret, which is not shown again:\n{made}")
 
@@ -167,7 +168,7 @@ def rotate(
     if as_json:
         print_json({"name": name, "secrets": count, "secret": made})
         return
-    typer.echo(f"Subscription {printable(name)} is signed with {count} secret{'s' if count > 1 else ''}.")
+    typer.echo(f"Subscription {visible(name)} is signed with {count} secret{'s' if count > 1 else ''}.")
     if made:
         typer.echo(f"The new one, which is not shown again:\n{made}")
 
@@ -195,7 +196,7 @@ def remove(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json =
     if as_json:
         print_json({"name": name, "removed": True})
     else:
-        typer.echo(f"Subscription {printable(name)} is removed.")
+        typer.echo(f"Subscription {visible(name)} is removed.")
 
 
 def _row(one: OutboxStatus) -> list[Any]:
@@ -212,7 +213,7 @@ def _tell(name: str, state: str, *, changed: bool, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "paused": state == "paused", "changed": changed})
     else:
-        typer.echo(f"Subscription {printable(name)} {'is' if changed else 'was already'} {state}.")
+        typer.echo(f"Subscription {visible(name)} {'is' if changed else 'was already'} {state}.")
 
 
 def _wait_for(engine: Engine, name: str, event_id: UUID, seconds: float) -> DeliveryStatus:
@@ -247,5 +248,5 @@ def _verdict(event_id: UUID, found: DeliveryStatus, why: str | None) -> str:
     if found.status == "delivered":
         return f"Event {event_id} was delivered."
     if found.last_error is not None:
-        return f"Event {event_id} was not delivered: {printable(found.last_error)}"
-    return f"Event {event_id} is {found.status}: {printable(why or 'it was not sent')}"
+        return f"Event {event_id} was not delivered: {visible(found.last_error)}"
+    return f"Event {event_id} is {found.status}: {visible(why or 'it was not sent')}"

@@ -9,9 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, printable
+from holdfast.cli.output import Json, print_json
 from holdfast.errors import ConfigurationError
 from holdfast.model import LEVELS, HealthLine, Level
+from holdfast.serialization.text import visible
 
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
 
@@ -84,7 +85,7 @@ def _print(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> None
 
 def _shown(line: HealthLine) -> Text:
     text = Text(f"{line.level:<5}", style=_COLOURS[line.level])
-    text.append(f"  {line.check_name:<18}  {printable(line.message)}", style="default")
+    text.append(f"  {line.check_name:<18}  {visible(line.message)}", style="default")
     if line.advice:
-        text.append(f"\n       {'':<18}  {printable(line.advice)}", style="dim")
+        text.append(f"\n       {'':<18}  {visible(line.advice)}", style="dim")
     return text

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
 from holdfast.engine.limit import Subject
+from holdfast.serialization.text import visible
 from holdfast.settings import parse_duration
 
 _UNITS = {
@@ -110,7 +111,7 @@ def set_limit(
             }
         )
     else:
-        typer.echo(f"The {subject} {printable(name)} is limited.")
+        typer.echo(f"The {subject} {visible(name)} is limited.")
 
 
 @limits.command("remove")
@@ -123,6 +124,6 @@ def remove_limit(
     if as_json:
         print_json({"subject": subject, "name": name, "changed": changed})
     elif changed:
-        typer.echo(f"The {subject} {printable(name)} is not limited any more.")
+        typer.echo(f"The {subject} {visible(name)} is not limited any more.")
     else:
-        typer.echo(f"The {subject} {printable(name)} was not limited.")
+        typer.echo(f"The {subject} {visible(name)} was not limited.")

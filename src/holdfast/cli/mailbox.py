@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_fields, print_json, print_table, printable
+from holdfast.cli.output import Json, print_fields, print_json, print_table
 from holdfast.engine.mail import MailboxMessage
 from holdfast.errors import TaskNotFound
+from holdfast.serialization.text import visible
 
 commands = typer.Typer(help="Messages that were kept instead of sent.", no_args_is_help=True)
 
@@ -96,7 +97,7 @@ def _print_message(message: MailboxMessage) -> None:
     }
     print_fields((name, value) for name, value in fields.items() if value is not None)
     if message.text_body is not None:
-        typer.echo(f"\n{printable(message.text_body)}")
+        typer.echo(f"\n{visible(message.text_body)}")
     if message.html_body is not None:
         typer.echo(
             f"\nHTML of {len(message.html_body)} characters: holdfast mailbox show"

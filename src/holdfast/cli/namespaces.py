@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
 from holdfast.errors import NotAllowed
 from holdfast.model import NamespaceMember
+from holdfast.serialization.text import visible
 
 LoginArgument = Annotated[str, typer.Argument(metavar="LOGIN", help="A role that connects to the database.")]
 
@@ -57,7 +58,7 @@ def show(
     if as_json:
         print_json({"namespace": namespace, "members": found})
         return
-    typer.echo(f"Namespace {printable(namespace)}")
+    typer.echo(f"Namespace {visible(namespace)}")
     columns = ["kind", "name", "added_at", "added_by"]
     if found:
         print_table(columns, [[getattr(one, column) for column in columns] for one in found])
@@ -83,7 +84,7 @@ def add(
         print_json({"login": login, "namespace": namespace, "changed": changed})
     else:
         verb = "uses" if changed else "already uses"
-        typer.echo(f"Login {printable(login)} {verb} namespace {printable(namespace)}.")
+        typer.echo(f"Login {visible(login)} {verb} namespace {visible(namespace)}.")
 
 
 @commands.command()
@@ -96,7 +97,7 @@ def remove(
     if as_json:
         print_json({"login": login, "changed": changed})
     else:
-        typer.echo(f"Login {printable(login)} {'has' if changed else 'already had'} its own namespace.")
+        typer.echo(f"Login {visible(login)} {'has' if changed else 'already had'} its own namespace.")
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.errors import HoldfastError
+from holdfast.serialization.text import visible
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
@@ -26,10 +27,6 @@ _COLOURS = {
     "dead_letter": "red",
     "cancelled": "magenta",
 }
-_BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-# What would move the cursor, change colours or turn the line around: data shall not control the terminal.
-_CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0), *_BIDI) if chr(code) not in "\n\t"]
-_VISIBLE = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _CONTROLS}  # noqa: PLR2004 - a byte
 
 
 def print_json(value: Any) -> None:
@@ -55,11 +52,7 @@ def describe_error(error: HoldfastError) -> dict[str, str | None]:
 
 
 def complain(error: HoldfastError) -> None:
-    typer.echo(f"holdfast: {printable(str(error))}", err=True)
-
-
-def printable(text: str) -> str:
-    return text.translate(_VISIBLE)
+    typer.echo(f"holdfast: {visible(str(error))}", err=True)
 
 
 def shown(value: Any) -> str:
@@ -72,14 +65,14 @@ def shown(value: Any) -> str:
         case bool():
             return "yes" if value else "no"
         case str():
-            return printable(value)
+            return visible(value)
         case dict() | list():
-            return printable(json.dumps(value, ensure_ascii=False))
+            return visible(json.dumps(value, ensure_ascii=False))
     return str(value)
 
 
 def pretty(value: Any) -> str:
-    return printable(json.dumps(value, ensure_ascii=False, indent=2))
+    return visible(json.dumps(value, ensure_ascii=False, indent=2))
 
 
 def status_text(status: str, deleted: object = None) -> Text:

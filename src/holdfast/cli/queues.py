@@ -5,8 +5,9 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
+from holdfast.serialization.text import visible
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE")]
 
@@ -63,4 +64,4 @@ def _tell(queue: str, *, paused: bool, changed: bool, as_json: bool) -> None:
         print_json({"queue": queue, "paused": paused, "changed": changed})
         return
     state = "paused" if paused else "running"
-    typer.echo(f"Queue {printable(queue)} {'is' if changed else 'was already'} {state}.")
+    typer.echo(f"Queue {visible(queue)} {'is' if changed else 'was already'} {state}.")

@@ -13,7 +13,7 @@ from rich.progress import Progress
 
 from holdfast.cli.arguments import duration, resolve_past
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, printable
+from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table
 from holdfast.cli.retry import find_all
 from holdfast.cli.show import find
 from holdfast.cli.task_actions import Reason
@@ -22,6 +22,7 @@ from holdfast.engine import Engine
 from holdfast.engine.documents import load_json
 from holdfast.errors import IllegalMove, InvalidArgument
 from holdfast.model import Status, TaskEnd, TaskFilter, TaskStatus
+from holdfast.serialization.text import visible
 
 ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
 LOOK_SECONDS = 0.1
@@ -203,7 +204,7 @@ def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
     if as_json:
         print_json({"envelope": envelope, "enqueued": enqueued, "recorded": changed})
         return
-    typer.echo(f"{printable(function)} would answer\n{pretty(envelope)}")
+    typer.echo(f"{visible(function)} would answer\n{pretty(envelope)}")
     columns = ["type", "queue", "executor", "run_at", "payload"]
     print_table(columns, [tuple(getattr(one, name) for name in columns) for one in enqueued], "enqueued")
     print_table(
@@ -226,4 +227,4 @@ def _run_here(application: str, task: TaskStatus) -> None:
     if task.status == "succeeded":
         result = load_json(written)
         compared = "the same" if result == task.result else first_difference(task.result, result)
-        typer.echo(f"compared with the original: {printable(compared)}")
+        typer.echo(f"compared with the original: {visible(compared)}")

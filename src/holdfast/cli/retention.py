@@ -11,9 +11,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from holdfast.cli.arguments import duration
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import Engine
 from holdfast.model import Prunable
+from holdfast.serialization.text import visible
 
 BATCH = 1000
 FOREVER = "forever"
@@ -144,7 +145,7 @@ def _prunable(status: Kept) -> Prunable:
 
 
 def _subject(status: Kept, type_prefix: str) -> str:
-    return f"{status}{f' of {printable(type_prefix)}…' if type_prefix else ''}"
+    return f"{status}{f' of {visible(type_prefix)}…' if type_prefix else ''}"
 
 
 def _told(kept: timedelta | None) -> str:

@@ -9,11 +9,12 @@ from rich.text import Text
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_fields, print_json, print_table, printable, shown
+from holdfast.cli.output import Json, print_fields, print_json, print_table, shown
 from holdfast.cli.task_actions import Reason
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.model import CatchUp, Executor, NewSchedule, NewTask, Overlap, ScheduleStatus
 from holdfast.schedule import check_times
+from holdfast.serialization.text import visible
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Namespace = Annotated[
@@ -275,4 +276,4 @@ def _tell(name: str, as_json: bool, words: str, **fields: Any) -> None:
     if as_json:
         print_json({"schedule": name, **fields})
     else:
-        typer.echo(f"Schedule {printable(name)} {words}.")
+        typer.echo(f"Schedule {visible(name)} {words}.")

@@ -7,10 +7,11 @@ from uuid import UUID
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, printable, status_text
+from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, status_text
 from holdfast.engine import Engine
 from holdfast.errors import TaskNotFound
 from holdfast.model import DeliveryStatus, TaskError, TaskEvent, TaskStatus
+from holdfast.serialization.text import visible
 
 TaskArgument = Annotated[UUID, typer.Argument(metavar="ID")]
 
@@ -47,7 +48,7 @@ def show(
     _print_life(events, errors)
     _print_deliveries(deliveries)
     for one in ran_with:
-        typer.echo(f"\n{printable(one.worker_id)} ran with\n{pretty(one.environment)}")
+        typer.echo(f"\n{visible(one.worker_id)} ran with\n{pretty(one.environment)}")
 
 
 def why(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
@@ -58,7 +59,7 @@ def why(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json =
     if as_json:
         print_json({"task_id": task_id, "status": status, "why": words})
     else:
-        typer.echo(printable(words))
+        typer.echo(visible(words))
 
 
 def find(engine: Engine, task_id: UUID) -> TaskStatus:

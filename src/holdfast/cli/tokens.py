@@ -6,10 +6,11 @@ import typer
 
 from holdfast.cli.arguments import duration
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table, printable
+from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
 from holdfast.http.access import hash_of, new_token
 from holdfast.model import SCOPES
+from holdfast.serialization.text import visible
 
 commands = typer.Typer(help="Access tokens for the HTTP side.", no_args_is_help=True)
 
@@ -52,7 +53,7 @@ def create(
     else:
         typer.echo(token)
         typer.echo(
-            f"Token {token_id} for {printable(name)}: it is kept nowhere, so keep it yourself.", err=True
+            f"Token {token_id} for {visible(name)}: it is kept nowhere, so keep it yourself.", err=True
         )
 
 

@@ -19,10 +19,11 @@ from rich.text import Text
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.health import level_text, worst
-from holdfast.cli.output import Json, print_json, printable, table_lines
+from holdfast.cli.output import Json, print_json, table_lines
 from holdfast.cli.workers import running_text, state_text
 from holdfast.engine import Engine
 from holdfast.model import ActivityCount, HealthLine, QueueStatus, WorkerStatus
+from holdfast.serialization.text import visible
 
 INTERVAL_SECONDS = 1.0
 GENTLE = 10  # times as long as a look took is waited at least: a huge backlog takes long to count
@@ -208,7 +209,7 @@ def _more(found: int) -> list[Text]:
 
 
 def _trouble(line: HealthLine) -> Text:
-    return level_text(line.level).append(f"  {printable(line.message)}", style="default")
+    return level_text(line.level).append(f"  {visible(line.message)}", style="default")
 
 
 def _rate(rate: float | None) -> str:

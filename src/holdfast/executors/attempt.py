@@ -17,7 +17,9 @@ from holdfast.handler import Handler
 from holdfast.logs import current_job
 from holdfast.middleware import Call, Middleware
 from holdfast.outcome import Cancel, Fail, Snooze
-from holdfast.serialization.failure import MAX_MESSAGE, describe, next_delay, storable
+from holdfast.retry import next_delay
+from holdfast.serialization.failure import MAX_MESSAGE, describe
+from holdfast.serialization.text import storable
 
 LINGER_SECONDS = 1.0
 

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from holdfast.http.problem import Problem
 from holdfast.http.site import site_of
+from holdfast.serialization.text import is_nested_deeper
 
 T = TypeVar("T")
 
@@ -25,10 +26,7 @@ MAX_MEMBERS = 100  # of the object that a body, or an element of one, is
 LARGE_BYTES = 64 * 1024
 
 _JSON_TYPE = re.compile(r"application/(json|[\w.+-]+\+json)\s*(;.*)?", re.IGNORECASE)
-# Possessive, so that a long string leaves nothing behind to come back to.
-_NO_BRACKETS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^"\[\]{}]++')
 _BLANK = re.compile(r"[ \t\r\n]*+")
-_ONE_KIND = str.maketrans("{}", "[]")
 
 _workers = ThreadPoolExecutor(2, "holdfast-body")  # two at a time are enough, and leave the others their turn
 
@@ -124,7 +122,7 @@ def _decode(text: str) -> tuple[Any, int]:
         raise Problem(400, f"the body is not JSON: {error}") from None
     except RecursionError:
         raise _too_deep() from None
-    if _is_deep(text[:end]):
+    if is_nested_deeper(text[:end], MAX_DEPTH):
         raise _too_deep()
     return value, end
 
@@ -132,16 +130,6 @@ def _decode(text: str) -> tuple[Any, int]:
 def _skip(text: str, place: int) -> int:
     found = _BLANK.match(text, place)
     return found.end() if found else place
-
-
-def _is_deep(text: str) -> bool:
-    """Of JSON that was parsed, so that brackets come in pairs: each round takes the innermost ones away."""
-    if text.count("[") + text.count("{") <= MAX_DEPTH:
-        return False
-    brackets = _NO_BRACKETS.sub("", text).translate(_ONE_KIND)
-    for _ in range(MAX_DEPTH):
-        brackets = brackets.replace("[]", "")
-    return bool(brackets)
 
 
 def _too_deep() -> Problem:

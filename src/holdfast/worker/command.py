@@ -12,7 +12,8 @@ from holdfast.executors.spawner_client import ProcessNotStarted, SpawnerClient
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.resources import NO_RESOURCE_LIMITS
-from holdfast.serialization.failure import DEFAULT_RETRY
+from holdfast.retry import DEFAULT_RETRY
+from holdfast.serialization.failure import fitted
 from holdfast.settings import Command, Settings
 from holdfast.worker.isolated import pass_on, stop_of
 from holdfast.worker.job import Job
@@ -78,7 +79,7 @@ class CommandExecutor:
             return self._reporter.succeeded(job, end.answer["payload"] or "null")
         if end.answer["validation_failure"] is not None:
             message = end.answer["validation_failure"]
-            return self._reporter.failed(job, "validation_failure", message, **self._ends.fitted(end.detail))
+            return self._reporter.failed(job, "validation_failure", message, **fitted(end.detail))
         return self._ends.failed(job, retry, RunEnd("command_failed", end.answer["error"], detail=end.detail))
 
 

@@ -19,7 +19,7 @@ from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.outcome import Cancel, Snooze
-from holdfast.serialization.failure import brief
+from holdfast.serialization.failure import brief, fitted
 from holdfast.settings import WITHHELD, Settings
 from holdfast.worker.job import Job
 from holdfast.worker.reporting import Reporter, RunEnds
@@ -87,9 +87,7 @@ class ProcessExecutor:
                 fresh=handler.fresh,
             )
         except ChildBootFailed as error:
-            return self._reporter.retry(
-                job, "executor_failed", error.message, **self._ends.fitted(error.detail)
-            )
+            return self._reporter.retry(job, "executor_failed", error.message, **fitted(error.detail))
         if cancelled and not (end.answer is not None and job.stop == "shutdown"):
             self._ends.killed(job, end)
             return None

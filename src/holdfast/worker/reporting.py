@@ -11,23 +11,14 @@ from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.model import RawJson
 from holdfast.outcome import Cancel, Fail, Snooze
-from holdfast.retry import RetryPolicy
-from holdfast.serialization.failure import (
-    DEFAULT_RETRY,
-    LONGEST_DELAY,
-    MAX_MESSAGE,
-    brief,
-    fits,
-    next_delay,
-    storable,
-)
+from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, RetryPolicy, next_delay
+from holdfast.serialization.failure import brief, error_of, fitted
 from holdfast.serialization.failure import describe as describe_exception
 from holdfast.worker.job import DatabaseClock, Job
 
 __all__ = ["HandlerTimeout", "NotDecoded", "NotEncoded", "Reporter", "brief", "decode", "ending_of"]
 
 CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply, or to be too long
-LEAST_OUTPUT = 100
 
 
 class HandlerTimeout(BaseException):
@@ -114,7 +105,7 @@ class Reporter:
     def retry(self, job: Job, kind: str, message: str, *, delay: float | None = None, **detail: Any) -> str:
         """To be tried again after so many seconds; without, after the usual ones."""
         seconds = DEFAULT_RETRY.delay(job.attempt, RuntimeError(message)) if delay is None else delay
-        run_at = self._clock.now(min(max(0.0, seconds or 0.0), LONGEST_DELAY))
+        run_at = self._clock.now(min(max(0.0, seconds or 0.0), MAX_DELAY_SECONDS))
         return f'{self._head(job, "retry")},"error":{_told(kind, message, detail)},"run_at":"{run_at}"}}'
 
     def unknown_commit(self, job: Job) -> str:
@@ -125,11 +116,11 @@ class Reporter:
     def _outcome(self, job: Job, value: Snooze | Cancel | Fail) -> str:
         if isinstance(value, Snooze):
             seconds = value.seconds if isinstance(value.seconds, float) else value.delay.total_seconds()
-            run_at = self._clock.now(min(seconds, LONGEST_DELAY))
+            run_at = self._clock.now(min(seconds, MAX_DELAY_SECONDS))
             return f'{self._head(job, "snooze")},"run_at":"{run_at}"}}'
         if isinstance(value, Fail):
             return self.failed(job, "failed_by_handler", value.reason)
-        error = json.dumps({"kind": "cancelled_by_handler", "message": storable(value.reason, MAX_MESSAGE)})
+        error = json.dumps(error_of("cancelled_by_handler", value.reason))
         return f'{self._head(job, "cancelled")},"error":{error}}}'
 
     def _head(self, job: Job, status: str) -> str:
@@ -161,35 +152,16 @@ class RunEnds:
     def killed(self, job: Job, end: RunEnd) -> None:
         """The task is no longer ours, but how its run ended is still worth keeping."""
         if end.answer is None:
-            error = {
-                "kind": end.kind,
-                "message": storable(end.message, MAX_MESSAGE),
-                **self.fitted(end.detail),
-            }
-            self.record_killed(job, json.dumps(error))
-
-    def fitted(self, detail: Mapping[str, Any]) -> dict[str, Any]:
-        """As much of it as is kept: of what was printed, the ends."""
-        whole = {
-            name: storable(value, MAX_MESSAGE) if isinstance(value, str) else value
-            for name, value in detail.items()
-        }
-        most = MAX_MESSAGE
-        while not fits([whole, "x" * MAX_MESSAGE]) and most > LEAST_OUTPUT:
-            most //= 2
-            for name in ("stdout", "stderr", "traceback"):
-                if name in whole:
-                    whole[name] = storable(whole[name], most)
-        return whole
+            self.record_killed(job, json.dumps({**error_of(end.kind, end.message), **fitted(end.detail)}))
 
     def _told(self, job: Job, kind: str, message: str, delay: float | None, detail: Mapping[str, Any]) -> str:
         if delay is None:
-            return self._reporter.failed(job, kind, message, **self.fitted(detail))
-        return self._reporter.retry(job, kind, message, delay=delay, **self.fitted(detail))
+            return self._reporter.failed(job, kind, message, **fitted(detail))
+        return self._reporter.retry(job, kind, message, delay=delay, **fitted(detail))
 
 
 def _told(kind: str, message: str, detail: dict[str, Any]) -> str:
-    return json.dumps({"kind": kind, "message": storable(message, MAX_MESSAGE), **detail})
+    return json.dumps({**error_of(kind, message), **detail})
 
 
 def ending_of(job: Job) -> str:

@@ -9,18 +9,17 @@ from urllib.parse import quote
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-_BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
-_CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0), *_BIDI) if chr(code) not in "\n\t"]
-_VISIBLE = {code: f"\\u{code:04x}" for code in _CONTROLS}
+from holdfast.serialization.text import visible
+
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 MAX_CHARACTERS = 100_000
 NONE = "\u2013"
 
 
-def visible(value: Any) -> Any:
-    """Applied to everything that a template puts out, unless the template itself made it."""
-    return value.translate(_VISIBLE) if isinstance(value, str) and not isinstance(value, Markup) else value
+def finalize(value: Any) -> Any:
+    """Applied to everything that a template prints, unless the template itself made it."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def pretty(value: Any) -> str:
@@ -75,7 +74,7 @@ environment = Environment(
     loader=FileSystemLoader(Path(__file__).parent.parent / "templates"),
     autoescape=True,
     undefined=StrictUndefined,
-    finalize=visible,
+    finalize=finalize,
     trim_blocks=True,
     lstrip_blocks=True,
 )
