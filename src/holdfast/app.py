@@ -16,12 +16,13 @@ from holdfast.client import Client, Progress, with_trace
 from holdfast.client.process import ProcessHandle
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Statement
-from holdfast.engine.outbox import emit
+from holdfast.engine.enqueue import NewTask, Reuse
+from holdfast.engine.events import emit
+from holdfast.engine.schedules import CatchUp, NewSchedule, Overlap
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle
 from holdfast.handler import Handler, build_handler
 from holdfast.middleware import Middleware
-from holdfast.model import CatchUp, NewSchedule, NewTask, Overlap, Reuse
 from holdfast.resources import Resources
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.schedule import build_schedule

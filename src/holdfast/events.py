@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from holdfast.connections.transaction import arun_in, run_in
-from holdfast.engine import outbox as statements
+from holdfast.engine import events as statements
 from holdfast.errors import ConfigurationError, InvalidArgument, InvalidSignature
 from holdfast.webhook import TOLERANCE_SECONDS, check_signature
 

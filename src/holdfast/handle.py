@@ -9,10 +9,11 @@ from uuid import UUID
 from holdfast.client import Client
 from holdfast.client.span import WAIT_TTL, seconds
 from holdfast.client.wait_ticket import issue, wait_url
+from holdfast.engine import tasks
 from holdfast.engine.documents import load_json
+from holdfast.engine.tasks import Status, TaskEnd, TaskError, TaskStatus
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound
 from holdfast.handler import Handler
-from holdfast.model import Status, TaskEnd, TaskError, TaskStatus
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -47,10 +48,14 @@ class Handle(Generic[R_co]):
         return f"<Handle of task {self.task_id}>"
 
     def status(self) -> Status:
-        return self._found(self._home.connect().run(lambda engine: engine.task_status(self.task_id)))
+        return self._found(
+            self._home.connect().run(lambda engine: engine.run(tasks.task_status(self.task_id)))
+        )
 
     async def astatus(self) -> Status:
-        return self._found(await self._home.connect().arun(lambda engine: engine.task_status(self.task_id)))
+        return self._found(
+            await self._home.connect().arun(lambda engine: engine.run(tasks.task_status(self.task_id)))
+        )
 
     # Outcomes that a handler is annotated with, besides its result, are not what anybody waits for.
     def result(self: "Handle[T | Outcome]", timeout: float | None = None) -> T:
@@ -72,26 +77,28 @@ class Handle(Generic[R_co]):
                 task_id=self.task_id,
                 status=end.status,
             )
-        raise _failed(end, await client.arun(lambda engine: engine.task_errors(self.task_id)))
+        raise _failed(end, await client.arun(lambda engine: engine.run(tasks.task_errors(self.task_id))))
 
     def cancel(self, reason: str | None = None) -> Status:
         """Answers the status it led to: cancelled, or how the task had already ended."""
-        return self._home.connect().run(lambda engine: engine.cancel(self.task_id, reason))
+        return self._home.connect().run(lambda engine: engine.run(tasks.cancel(self.task_id, reason)))
 
     async def acancel(self, reason: str | None = None) -> Status:
-        return await self._home.connect().arun(lambda engine: engine.cancel(self.task_id, reason))
+        return await self._home.connect().arun(lambda engine: engine.run(tasks.cancel(self.task_id, reason)))
 
     def reschedule(self, run_at: datetime | None = None, *, delay: float | timedelta | None = None) -> Status:
         """Move a waiting task; one that does not wait is left as it is."""
         after = check_moment(run_at, delay, needed=True)
-        return self._home.connect().run(lambda engine: engine.reschedule(self.task_id, run_at, delay=after))
+        return self._home.connect().run(
+            lambda engine: engine.run(tasks.reschedule(self.task_id, run_at, delay=after))
+        )
 
     async def areschedule(
         self, run_at: datetime | None = None, *, delay: float | timedelta | None = None
     ) -> Status:
         after = check_moment(run_at, delay, needed=True)
         return await self._home.connect().arun(
-            lambda engine: engine.reschedule(self.task_id, run_at, delay=after)
+            lambda engine: engine.run(tasks.reschedule(self.task_id, run_at, delay=after))
         )
 
     def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:

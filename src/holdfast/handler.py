@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from holdfast.codec import ArgumentsCodec, ResultCodec
+from holdfast.engine.enqueue import EXECUTORS, REUSES, Reuse
 from holdfast.errors import InvalidHandler
-from holdfast.model import EXECUTORS, REUSES, Reuse
 from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.signature import name_of, read_signature

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.client.span import seconds
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.schedules import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, Overlap
 from holdfast.errors import InvalidArgument, InvalidHandler
-from holdfast.model import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, NewTask, Overlap
 from holdfast.recurrence import Cron, Every
 from holdfast.task import Task
 

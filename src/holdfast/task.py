@@ -10,10 +10,11 @@ from typing_extensions import TypeVar
 
 from holdfast.client import Progress, with_trace
 from holdfast.client.span import seconds
+from holdfast.engine.documents import RawJson
+from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle, Home, check_moment
 from holdfast.handler import Handler
-from holdfast.model import Enqueued, NewTask, RawJson
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,8 +15,8 @@ from acceptance.fleet import Fleet
 from acceptance.producer import Producer
 from acceptance.waiting import wait_for
 from acceptance.witness import Line, Witness
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue
+from holdfast.engine.enqueue import NewTask
 from holdfast.postgres import EmbeddedServer
 from holdfast.schema import migrate
 from support import engine
@@ -62,7 +62,7 @@ class Ground:
 
     def enqueue(self, task_type: str, label: str, max_attempts: int = 20, **payload: Any) -> UUID:
         task = NewTask(f"acceptance.{task_type}", {"label": label, **payload}, max_attempts=max_attempts)
-        return Engine(self.conn).enqueue(task)
+        return Engine(self.conn).run(enqueue.enqueue(task))
 
     def gate(self, name: str) -> Path:
         """For a handler to wait at, until the test makes it."""

@@ -18,6 +18,7 @@ from acceptance.fleet import HOLDFAST
 from acceptance.trial import chance
 from acceptance.waiting import wait_for
 from holdfast.engine import Engine
+from holdfast.engine.events import emit
 from support.database import Database
 from support.engine import Connection
 from support.receiver import OK, Answer, Receiver, Request, receiving
@@ -56,7 +57,7 @@ class Writers:
             change = "update account set changes = changes + 1 where name = %s returning changes"
             row = conn.execute(change, [name]).fetchone()
             assert row
-            event_id = Engine(conn).emit("account.changed", {"n": row[0]}, name)
+            event_id = Engine(conn).run(emit("account.changed", {"n": row[0]}, name))
             sleep(delays.choice([0, 0, 0.001, 0.005, 0.05]))
             if delays.random() < 0.2:
                 conn.rollback()

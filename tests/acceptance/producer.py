@@ -10,9 +10,9 @@ from uuid import UUID
 
 import psycopg
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, enqueue
+from holdfast.engine.enqueue import NewTask
 from holdfast.errors import DatabaseUnavailable, TryAgain
-from holdfast.model import NewTask
 
 T = TypeVar("T")
 
@@ -123,16 +123,16 @@ class _Client:
         self._connection: psycopg.Connection[Any] | None = None
 
     def enqueue(self, task: NewTask) -> UUID:
-        return Engine(self._connected()).enqueue(task)
+        return Engine(self._connected()).run(enqueue.enqueue(task))
 
     def enqueue_many(self, tasks: list[NewTask]) -> list[UUID]:
-        return [enqueued.task_id for enqueued in Engine(self._connected()).enqueue_many(tasks)]
+        return [enqueued.task_id for enqueued in Engine(self._connected()).run(enqueue.enqueue_many(tasks))]
 
     def undo(self, task: NewTask) -> None:
         """Enqueue in a transaction that is rolled back."""
         connection = self._connected()
         with connection.transaction(force_rollback=True):
-            Engine(connection).enqueue(task)
+            Engine(connection).run(enqueue.enqueue(task))
 
     def close(self) -> None:
         connection, self._connection = self._connection, None

@@ -11,8 +11,8 @@ from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
 from acceptance.producer import Producer
 from acceptance.trial import FULL, chance, sized, tell, trial
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue, leases
+from holdfast.engine.enqueue import NewTask
 from support.engine import rows, value
 
 WORKERS = {"HOLDFAST_LEASE": 2.0, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
@@ -66,8 +66,8 @@ def test_no_token_is_issued_again_after_a_crash_of_the_server(ground: Ground) ->
     tokens: list[int] = []
     for _ in range(3):
         client = Engine(ground.conn)
-        client.enqueue_many([NewTask("acceptance.work") for _ in range(70)])
-        tokens += [client.claim("w1", 1, queues=["acceptance"])[0].token for _ in range(70)]
+        client.run(enqueue.enqueue_many([NewTask("acceptance.work") for _ in range(70)]))
+        tokens += [client.run(leases.claim("w1", 1, queues=["acceptance"]))[0].token for _ in range(70)]
         ground.server.stop("immediate")
         ground.server.start()
         assert value(ground.conn, "select count(*) from queues.lease") < len(tokens)

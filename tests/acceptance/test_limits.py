@@ -10,8 +10,8 @@ from acceptance.ground import Ground
 from acceptance.trial import FULL, chance, tell, trial
 from acceptance.waiting import wait_for
 from acceptance.witness import Line
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue, limits
+from holdfast.engine.enqueue import NewTask
 from support import engine
 
 LEASE = 2.0
@@ -30,7 +30,7 @@ def ask(ground: Ground, count: int, keys: list[str | None], seconds: float) -> N
         )
         for n in range(count)
     ]
-    Engine(ground.conn).enqueue_many(tasks)
+    Engine(ground.conn).run(enqueue.enqueue_many(tasks))
 
 
 def kill_some(ground: Ground, kills: int) -> None:
@@ -68,7 +68,7 @@ def most_at_once(ground: Ground) -> dict[str, int]:
 @trial("P3")
 @pytest.mark.timeout(600 if FULL else 120)
 def test_no_more_than_five_run_at_once_whoever_is_killed(ground: Ground) -> None:
-    Engine(ground.conn).set_limit("queue", "acceptance", max_running=5)
+    Engine(ground.conn).run(limits.set_limit("queue", "acceptance", max_running=5))
     count = 2000 if FULL else 150
     ask(ground, count, [None], 0.02)
     ground.fleet.start(COUNT, WORKERS)
@@ -87,7 +87,7 @@ def test_no_more_than_five_run_at_once_whoever_is_killed(ground: Ground) -> None
 @trial("P3")
 @pytest.mark.timeout(600 if FULL else 120)
 def test_no_key_runs_more_than_its_share_and_a_late_small_one_gets_its_own(ground: Ground) -> None:
-    Engine(ground.conn).set_limit("type", "acceptance.work", per_key=2)
+    Engine(ground.conn).run(limits.set_limit("type", "acceptance.work", per_key=2))
     keys: list[str | None] = [f"key-{n}" for n in range(50 if FULL else 10)]
     count = 2000 if FULL else 100
     ask(ground, count // 2, ["big"], 0.02)

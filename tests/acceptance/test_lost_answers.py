@@ -9,8 +9,8 @@ import pytest
 from acceptance.checker import lost_by_the_living
 from acceptance.ground import Ground
 from acceptance.trial import chance, sized, tell, trial
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue
+from holdfast.engine.enqueue import NewTask
 from support import races
 from support.database import Database
 from support.engine import value
@@ -89,7 +89,9 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated_under_the_same_key(db: D
     def book(connection: psycopg.Connection[tuple[object, ...]], number: int, *, commit: bool = True) -> None:
         with connection.transaction(force_rollback=not commit):
             connection.execute("insert into booking values (%s) on conflict do nothing", [number])
-            Engine(connection).enqueue(NewTask("default.work", {"n": number}, idempotency_key=f"k{number}"))
+            Engine(connection).run(
+                enqueue.enqueue(NewTask("default.work", {"n": number}, idempotency_key=f"k{number}"))
+            )
 
     with Wire(db.dsn, chance("wire")).running() as wire:
         for number in range(rounds):

@@ -9,8 +9,8 @@ from acceptance.fleet import WorkerProcess
 from acceptance.ground import Ground
 from acceptance.trial import sized, tell, trial
 from acceptance.waiting import wait_for
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue
+from holdfast.engine.enqueue import NewTask
 
 LEASE = 4.0
 WORKERS = {"HOLDFAST_LEASE": LEASE, "HOLDFAST_HEARTBEAT": 0.5}
@@ -115,7 +115,7 @@ def test_every_late_report_is_refused_and_changes_nothing(ground: Ground) -> Non
             NewTask("acceptance.insist", {"label": f"{number}-{n}", "gates": gates}, max_attempts=10)
             for n in range(count)
         ]
-        tasks = [enqueued.task_id for enqueued in Engine(ground.conn).enqueue_many(asked)]
+        tasks = [enqueued.task_id for enqueued in Engine(ground.conn).run(enqueue.enqueue_many(asked))]
         for task_id in tasks:
             ground.wait_for_start(task_id)
         sleeper.pause()

@@ -11,8 +11,9 @@ from acceptance.ground import Ground
 from acceptance.hasty_leader import HastyLeader
 from acceptance.trial import FULL, chance, tell, trial
 from holdfast.engine import Engine
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.schedules import NewSchedule, declare_schedules
 from holdfast.logs import worker_log
-from holdfast.model import NewSchedule, NewTask
 from holdfast.worker.scheduling import FireSchedules
 from support import engine
 from support.engine import Connection
@@ -63,7 +64,7 @@ def test_one_task_per_nominal_time_whoever_leads_and_dies(ground: Ground) -> Non
         )
         for name in names()
     ]
-    Engine(conn).declare_schedules("acceptance", schedules)
+    Engine(conn).run(declare_schedules("acceptance", schedules))
     with leaders(url) as running:
         for _ in range(KILLS):
             sleep(victims.uniform(0.1, 0.4))

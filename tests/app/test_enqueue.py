@@ -6,8 +6,9 @@ import pytest
 
 from holdfast import App, Linear, Task
 from holdfast.engine import Engine
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.tasks import TaskStatus, list_task_ids, list_tasks, task_status
 from holdfast.errors import InvalidArgument, KeyConflict, NotPortable, TooLarge
-from holdfast.model import NewTask, TaskStatus
 from support.clock import NOON, Clock
 from support.database import Database
 
@@ -26,7 +27,7 @@ def charge(app: App) -> Task[..., str]:
 @pytest.fixture
 def found(db: Database) -> Callable[[Any], TaskStatus]:
     def find(handle: Any) -> TaskStatus:
-        task = Engine(db.connect()).task_status(handle.task_id)
+        task = Engine(db.connect()).run(task_status(handle.task_id))
         assert task is not None
         return task
 
@@ -135,7 +136,7 @@ def test_ten_thousand_and_more_are_sent_without_waiting_for_each_other(
     )
     assert told == [*((n * 500, 10_050) for n in range(1, 21)), (10_050, 10_050)]
     assert len({handle.task_id for handle in handles}) == 10_050
-    last = Engine(db.connect()).task_status(handles[-1].task_id)
+    last = Engine(db.connect()).run(task_status(handles[-1].task_id))
     assert last is not None
     assert last.payload == {"invoice_id": 10_049}
 
@@ -147,7 +148,7 @@ def test_a_refusal_far_back_names_its_place_and_leaves_nothing_behind(
     calls[2100]["note"] = "x" * 300_000
     with pytest.raises(TooLarge, match=r"tasks\[2100\]\.payload"):
         charge.enqueue_many(calls)
-    assert Engine(db.connect()).list_task_ids() == []
+    assert Engine(db.connect()).run(list_task_ids()) == []
 
 
 async def test_an_event_loop_enqueues_many_too(charge: Task[..., str]) -> None:
@@ -162,7 +163,7 @@ def test_many_are_all_or_nothing(db: Database, app: App, charge: Task[..., str])
     tasks = [NewTask("billing.charge", {"invoice_id": n}) for n in range(10_001)]
     with pytest.raises(InvalidArgument, match="type"):
         app.enqueue_many([*tasks, NewTask("not a type")])
-    assert Engine(db.connect()).list_tasks() == []
+    assert Engine(db.connect()).run(list_tasks()) == []
 
 
 @pytest.mark.parametrize(

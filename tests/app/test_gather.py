@@ -13,8 +13,9 @@ from holdfast.client.gather import Gatherer
 from holdfast.connections.pool import AsyncPool
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import AsyncEngine
+from holdfast.engine.documents import RawJson
+from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, KeyConflict
-from holdfast.model import Enqueued, NewTask, RawJson
 from support.database import Database
 
 T = TypeVar("T")

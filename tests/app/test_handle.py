@@ -12,9 +12,9 @@ import pytest
 
 from holdfast import App, Cancel, Fail, Handle, Task, TaskCancelled, TaskFailed
 from holdfast.client import wait
-from holdfast.engine import Engine
+from holdfast.engine import Engine, enqueue
+from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
-from holdfast.model import NewTask
 from support.database import Database
 from support.drain import drain
 from support.sessions import in_background
@@ -268,5 +268,5 @@ def test_a_client_waits_for_and_cancels_its_own_tasks_with_its_own_rights(db: Da
     assert other.cancel() == "cancelled"
     with pytest.raises(TaskCancelled):
         other.result()
-    Engine(db.connect()).enqueue(NewTask("client.echo", {"text": "of another login"}))
+    Engine(db.connect()).run(enqueue.enqueue(NewTask("client.echo", {"text": "of another login"})))
     app.close()

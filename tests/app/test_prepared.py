@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from holdfast.connections.prepared import MAX_STATEMENTS, PreparedEngine
-from holdfast.engine.enqueue import ask
+from holdfast.engine import health, tasks
+from holdfast.engine.enqueue import NewTask, enqueue_one
 from holdfast.engine.statement import Statement, scalar
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, TaskNotFound
-from holdfast.model import NewTask
 from support.database import Database
 
 
@@ -28,12 +28,12 @@ def prepared(engine: PreparedEngine) -> list[str]:
 
 def test_a_statement_is_prepared_when_it_comes_again(engine: PreparedEngine) -> None:
     task = NewTask("billing.charge", {"invoice": "ä"})
-    first = engine.ask(task)
+    first = engine.run(enqueue_one(task))
     assert prepared(engine) == []
-    second, third = engine.ask(task), engine.ask(task)
-    assert prepared(engine) == [ask(task).sql]
+    second, third = engine.run(enqueue_one(task)), engine.run(enqueue_one(task))
+    assert prepared(engine) == [enqueue_one(task).sql]
     assert len({first.task_id, second.task_id, third.task_id}) == 3
-    shown = engine.task_status(third.task_id)
+    shown = engine.run(tasks.task_status(third.task_id))
     assert shown is not None
     assert shown.payload == {"invoice": "ä"}
 
@@ -41,8 +41,8 @@ def test_a_statement_is_prepared_when_it_comes_again(engine: PreparedEngine) -> 
 def test_a_refusal_is_told_as_ever_and_the_connection_stays_usable(engine: PreparedEngine) -> None:
     for _ in range(3):
         with pytest.raises(InvalidArgument, match="type"):
-            engine.ask(NewTask("not a type"))
-    assert engine.ask(NewTask("billing.charge")).created
+            engine.run(enqueue_one(NewTask("not a type")))
+    assert engine.run(enqueue_one(NewTask("billing.charge"))).created
 
 
 def test_a_function_that_was_replaced_meanwhile_is_called_anew(engine: PreparedEngine) -> None:
@@ -57,10 +57,10 @@ def test_a_function_that_was_replaced_meanwhile_is_called_anew(engine: PreparedE
 
 def test_a_lost_connection_is_told_as_ever(db: Database, engine: PreparedEngine) -> None:
     for _ in range(2):
-        engine.clock()
+        engine.run(health.clock())
     db.connect().execute("select pg_terminate_backend(%s, 10000)", [engine.connection.info.backend_pid])
     with pytest.raises(DatabaseUnavailable):
-        engine.clock()
+        engine.run(health.clock())
 
 
 def test_no_more_are_kept_than_a_connection_should_hold(engine: PreparedEngine) -> None:
@@ -74,5 +74,5 @@ def test_behind_a_pooler_nothing_is_prepared(engine: PreparedEngine) -> None:
     engine.connection.prepare_threshold = None
     for _ in range(3):
         with pytest.raises(TaskNotFound):
-            engine.cancel(UUID(int=1))
+            engine.run(tasks.cancel(UUID(int=1)))
     assert prepared(engine) == []

@@ -11,8 +11,11 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
 
-from holdfast.engine import Engine
-from holdfast.model import Held, NewSchedule, NewTask, Result, Settlement
+from holdfast.engine import Engine, enqueue, events, health, leases, messages, queues, schedules, workers
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.events import Settlement
+from holdfast.engine.leases import Held, Result
+from holdfast.engine.schedules import NewSchedule
 from holdfast.postgres import EmbeddedServer
 from support.commands import fail
 from support.comms import CHANNELS
@@ -64,18 +67,26 @@ def task_id(web: Web) -> UUID:
 
 
 def furnish(engine: Engine, database: Database) -> UUID:
-    engine.register_worker("worker-1", "host-a", pid=7, queues=["media", "billing"], concurrency=8)
-    engine.lead("worker-1", timedelta(hours=1))
-    engine.register_worker("worker-2", "host-b", pid=9, queues=["mail"], concurrency=2)
+    engine.run(
+        workers.register_worker("worker-1", "host-a", pid=7, queues=["media", "billing"], concurrency=8)
+    )
+    engine.run(workers.lead("worker-1", timedelta(hours=1)))
+    engine.run(workers.register_worker("worker-2", "host-b", pid=9, queues=["mail"], concurrency=2))
     fail(engine, queue="billing", count=2)
     fail(engine, queue="billing", status="dead_letter")
     for n in range(6):
-        engine.enqueue(NewTask("mail.welcome", {"to": f"{n}@example.com"}, idempotency_key=f"welcome-{n}"))
-    engine.pause("mail", "the provider is down")
-    engine.take_sample()
+        engine.run(
+            enqueue.enqueue(
+                NewTask("mail.welcome", {"to": f"{n}@example.com"}, idempotency_key=f"welcome-{n}")
+            )
+        )
+    engine.run(queues.pause("mail", "the provider is down"))
+    engine.run(health.take_sample())
     task = NewTask("reports.weekly", {"of": "last week"})
-    engine.add_schedule(
-        NewSchedule(name="weekly-report", task=task, cron="0 9 * * mon-fri", tz="Europe/Berlin")
+    engine.run(
+        schedules.add_schedule(
+            NewSchedule(name="weekly-report", task=task, cron="0 9 * * mon-fri", tz="Europe/Berlin")
+        )
     )
     _mail(engine, database)
     _tell_others(engine)
@@ -86,43 +97,47 @@ def _mail(engine: Engine, database: Database) -> None:
     """A mail that failed once and then went, and a text message that waits."""
     connection = database.connect()
     email, sms = CHANNELS
-    send = email.kick_off(connection, scheduled_at=engine.clock())
+    send = email.kick_off(connection, scheduled_at=engine.run(health.clock()))
     email.supervise(connection, send)
     email.fail(connection, send, attempt=1)
     email.supervise(connection, send)
     email.succeed(connection, send, attempt=2)
     sms.kick_off(connection)
-    engine.keep_message(
-        "email",
-        "ada@example.org",
-        "m-1",
-        sender="Shop <shop@example.org>",
-        subject="Your code",
-        text_body="Your code is 123456",
-        html_body="<p>Your code is <b>123456</b></p>",
+    engine.run(
+        messages.keep_message(
+            "email",
+            "ada@example.org",
+            "m-1",
+            sender="Shop <shop@example.org>",
+            subject="Your code",
+            text_body="Your code is 123456",
+            html_body="<p>Your code is <b>123456</b></p>",
+        )
     )
 
 
 def _tell_others(engine: Engine) -> None:
     """An event that a receiver took, and one that it never will."""
-    subscription_id = engine.subscribe("shop", "console", "-", ["order.*"])
+    subscription_id = engine.run(events.subscribe("shop", "console", "-", ["order.*"]))
     for number, status in ((1, "delivered"), (2, "rejected")):
-        engine.emit("order.created", {"order": number}, f"order-{number}")
-        [claimed] = engine.claim_events("d1", subscription_id)
+        engine.run(events.emit("order.created", {"order": number}, f"order-{number}"))
+        [claimed] = engine.run(events.claim_events("d1", subscription_id))
         how: Any = status
         told = Settlement(subscription_id, claimed.event_id, claimed.token, how, "410 Gone")
-        engine.settle_events("d1", [told])
+        engine.run(events.settle_events("d1", [told]))
 
 
 def _run(engine: Engine) -> UUID:
-    running = engine.enqueue(NewTask("media.report", {"pages": 12}, max_attempts=5))
-    [claimed] = engine.claim("worker-1", queues=["media"])
+    running = engine.run(enqueue.enqueue(NewTask("media.report", {"pages": 12}, max_attempts=5)))
+    [claimed] = engine.run(leases.claim("worker-1", queues=["media"]))
     error = {"kind": "ConnectionError", "message": "no answer", "traceback": "Traceback:\n  line 1\n  line 2"}
-    again = Result(running, claimed.token, "retry", error=error, run_at=engine.clock())
-    engine.finish("worker-1", [again])
-    [claimed] = engine.claim("worker-1", queues=["media"])
+    again = Result(running, claimed.token, "retry", error=error, run_at=engine.run(health.clock()))
+    engine.run(leases.finish("worker-1", [again]))
+    [claimed] = engine.run(leases.claim("worker-1", queues=["media"]))
     progress = {"done": 3, "total": 12, "note": "drawing page 3"}
-    engine.heartbeat("worker-1", [Held(running, claimed.token, engine.clock(), progress)])
+    engine.run(
+        leases.heartbeat("worker-1", [Held(running, claimed.token, engine.run(health.clock()), progress)])
+    )
     return running
 
 

@@ -8,8 +8,11 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
+from holdfast.engine import access, enqueue, events, schedules, tasks
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.events import Settlement
+from holdfast.engine.schedules import NewSchedule
 from holdfast.http.access import hash_of, new_token
-from holdfast.model import NewSchedule, NewTask, Settlement
 from support.commands import fail
 from support.web import Web
 
@@ -35,13 +38,13 @@ def told(page: Page, text: str) -> None:
 
 
 def status(web: Web, task_id: UUID) -> str:
-    found = web.engine.task_status(task_id)
+    found = web.engine.run(tasks.task_status(task_id))
     assert found
     return "deleted" if found.deleted_at else found.status
 
 
 def reasons(web: Web, task_id: UUID) -> list[str]:
-    return [event.reason for event in web.engine.task_events(task_id) if event.reason]
+    return [event.reason for event in web.engine.run(tasks.task_events(task_id)) if event.reason]
 
 
 def row(page: Page, name: str) -> Locator:
@@ -51,7 +54,7 @@ def row(page: Page, name: str) -> Locator:
 def test_a_task_is_cancelled_by_keyboard_and_that_is_undone(
     page: Page, web: Web, scheme: str, pictures: Path
 ) -> None:
-    task = web.engine.enqueue(NewTask("keyboard.one"))
+    task = web.engine.run(enqueue.enqueue(NewTask("keyboard.one")))
     page.goto(f"/tasks/{task}")
     page.get_by_text("Cancel…").focus()
     page.keyboard.press("Enter")
@@ -82,7 +85,7 @@ def test_a_dead_task_is_retried_and_that_is_undone(page: Page, web: Web, scheme:
 
 @at_length
 def test_a_task_is_deleted_and_restored(page: Page, web: Web, scheme: str, pictures: Path) -> None:
-    task = web.engine.enqueue(NewTask("unwanted.one"))
+    task = web.engine.run(enqueue.enqueue(NewTask("unwanted.one")))
     page.goto(f"/tasks/{task}")
     act(page, "Delete", "of no use")
     told(page, "The task is deleted")
@@ -101,19 +104,19 @@ def test_a_task_is_deleted_and_restored(page: Page, web: Web, scheme: str, pictu
 def test_values_are_shown_when_asked_for_and_that_is_recorded(
     open_page: OpenPage, web: Web, scheme: str, pictures: Path
 ) -> None:
-    task = web.engine.enqueue(NewTask("secret.one", {"card": "4111-1111"}))
+    task = web.engine.run(enqueue.enqueue(NewTask("secret.one", {"card": "4111-1111"})))
     page = open_page(scheme, scopes=("operate",))
     page.goto(f"/tasks/{task}")
     expect(page.get_by_text("4111-1111")).to_have_count(0)
     act(page, "Show values", "support")
     expect(page.get_by_text("4111-1111")).to_be_visible()
     page.screenshot(path=pictures / f"act-shown-{scheme}.png", full_page=True)
-    assert [event.reason for event in web.engine.reveals_of(task)] == ["support"]
+    assert [event.reason for event in web.engine.run(access.reveals_of(task))] == ["support"]
 
 
 @at_length
 def test_who_may_only_look_is_offered_no_act(open_page: OpenPage, web: Web, scheme: str) -> None:
-    task = web.engine.enqueue(NewTask("watched.one"))
+    task = web.engine.run(enqueue.enqueue(NewTask("watched.one")))
     page = open_page(scheme, scopes=("read",))
     for path in (f"/tasks/{task}", "/queues", "/schedules", "/outbox"):
         page.goto(path)
@@ -123,7 +126,7 @@ def test_who_may_only_look_is_offered_no_act(open_page: OpenPage, web: Web, sche
 
 
 def test_a_queue_is_paused_and_resumed(page: Page, web: Web, scheme: str, pictures: Path) -> None:
-    web.engine.enqueue(NewTask(f"halting{scheme}.one"))
+    web.engine.run(enqueue.enqueue(NewTask(f"halting{scheme}.one")))
     page.goto("/queues")
     queue = row(page, f"halting{scheme}")
     act(queue, "Pause", "moving")
@@ -141,7 +144,9 @@ def test_a_queue_is_paused_and_resumed(page: Page, web: Web, scheme: str, pictur
 @at_length
 def test_a_schedule_is_paused_and_resumed(page: Page, web: Web, scheme: str) -> None:
     name = f"hourly-{scheme}"
-    web.engine.add_schedule(NewSchedule(name=name, task=NewTask("a.b"), every=timedelta(hours=1)))
+    web.engine.run(
+        schedules.add_schedule(NewSchedule(name=name, task=NewTask("a.b"), every=timedelta(hours=1)))
+    )
     page.goto("/schedules")
     act(row(page, name), "Pause", "holidays")
     told(page, "The schedule is paused")
@@ -158,15 +163,15 @@ def test_a_subscription_is_paused_resumed_and_gets_what_was_given_up(
     page: Page, web: Web, scheme: str, pictures: Path
 ) -> None:
     name = f"shop-{scheme}"
-    subscription_id = web.engine.subscribe(name, "console", "-", [f"{scheme}.*"])
-    web.engine.emit(f"{scheme}.created", {"order": 7}, "order-7")
-    [event] = web.engine.claim_events("d1", subscription_id)
+    subscription_id = web.engine.run(events.subscribe(name, "console", "-", [f"{scheme}.*"]))
+    web.engine.run(events.emit(f"{scheme}.created", {"order": 7}, "order-7"))
+    [event] = web.engine.run(events.claim_events("d1", subscription_id))
     lost = Settlement(subscription_id, event.event_id, event.token, "rejected", "410 Gone")
-    web.engine.settle_events("d1", [lost])
+    web.engine.run(events.settle_events("d1", [lost]))
     page.goto("/outbox")
     row(page, name).get_by_role("button", name="Send again").click()
     told(page, "sent again")
-    [found] = [one for one in web.engine.outbox_status() if one.name == name]
+    [found] = [one for one in web.engine.run(events.outbox_status()) if one.name == name]
     assert (found.dead, found.pending) == (0, 1)
     act(row(page, name), "Pause", "the receiver moves")
     told(page, "gather until it goes on")
@@ -178,7 +183,7 @@ def test_a_subscription_is_paused_resumed_and_gets_what_was_given_up(
 @at_length
 def test_a_token_is_revoked(page: Page, web: Web, scheme: str) -> None:
     name = f"lost-{scheme}"
-    web.engine.create_token(name, ["read"], hash_of(new_token()))
+    web.engine.run(access.create_token(name, ["read"], hash_of(new_token())))
     page.goto("/access")
     act(row(page, name), "Revoke", f"{scheme} laptop was stolen")
     told(page, "The token is revoked")

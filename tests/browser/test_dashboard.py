@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from holdfast.engine import enqueue, health, tasks
+from holdfast.engine.enqueue import NewTask
 from holdfast.http.pages.page import NAVIGATION
-from holdfast.model import NewTask
 from holdfast.postgres import EmbeddedServer
 from support.accessibility import serious
 from support.database import Database, cloned_database
@@ -125,7 +126,7 @@ def test_a_page_lives(open_page: OpenPage, web: Web, task_id: UUID) -> None:
     page = open_page()
     page.goto("/queues")
     expect(page.get_by_role("link", name="newcomers")).to_have_count(0)
-    web.engine.enqueue(NewTask("newcomers.first"))
+    web.engine.run(enqueue.enqueue(NewTask("newcomers.first")))
     expect(page.get_by_role("link", name="newcomers")).to_be_visible(timeout=20_000)
 
 
@@ -137,13 +138,13 @@ def test_a_page_can_be_held_still(open_page: OpenPage, task_id: UUID) -> None:
 
 
 def test_who_is_about_to_say_why_is_not_disturbed(open_page: OpenPage, web: Web, task_id: UUID) -> None:
-    task = web.engine.enqueue(NewTask("patient.one"))
+    task = web.engine.run(enqueue.enqueue(NewTask("patient.one")))
     page = open_page()
     page.goto(f"/tasks/{task}")
     page.get_by_text("Cancel…").click()
     page.get_by_label("Why?").first.fill("because I")
     before = page.evaluate("Number(document.documentElement.dataset.live ?? 0)")
-    web.engine.reschedule(task, delay=None, run_at=web.engine.clock())
+    web.engine.run(tasks.reschedule(task, delay=None, run_at=web.engine.run(health.clock())))
     page.wait_for_function("n => Number(document.documentElement.dataset.live ?? 0) > n", arg=before)
     expect(page.get_by_label("Why?").first).to_have_value("because I")
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue, tasks
+from holdfast.engine.enqueue import NewTask
 from holdfast.postgres import EmbeddedServer
 from support.commands import Holdfast, run
 from support.database import Database, cloned_database
@@ -34,7 +34,7 @@ def empty_db(server: EmbeddedServer, template: str) -> Iterator[Database]:
     """One for all tests of input that is refused: nothing may ever be in it."""
     with cloned_database(server, template) as database:
         yield database
-        left = Engine(database.connect()).list_tasks()
+        left = Engine(database.connect()).run(tasks.list_tasks())
         assert left == []
 
 
@@ -45,4 +45,4 @@ def engine(db: Database) -> Engine:
 
 @pytest.fixture
 def task_id(engine: Engine) -> UUID:
-    return engine.enqueue(NewTask("billing.charge", {"amount": 7}))
+    return engine.run(enqueue.enqueue(NewTask("billing.charge", {"amount": 7})))

@@ -3,8 +3,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue, leases, tasks
+from holdfast.engine.enqueue import NewTask
 from support.commands import Holdfast, answer, fail, run
 from support.database import Database
 
@@ -12,16 +12,16 @@ UNKNOWN = "01990000-0000-7000-8000-000000000000"
 
 
 def status_of(engine: Engine, task_id: UUID) -> str:
-    found = engine.task_status(task_id)
+    found = engine.run(tasks.task_status(task_id))
     assert found is not None
     return found.status
 
 
 def test_tasks_are_cancelled_and_the_reason_is_kept(engine: Engine, holdfast: Holdfast) -> None:
-    ids = [engine.enqueue(NewTask("a.b")) for _ in range(2)]
+    ids = [engine.run(enqueue.enqueue(NewTask("a.b"))) for _ in range(2)]
     result = holdfast("cancel", *map(str, ids), "--reason", "not needed")
     assert (result.exit_code, result.stdout) == (0, f"{ids[0]}  cancelled\n{ids[1]}  cancelled\n")
-    assert engine.task_events(ids[0])[-1].reason == "not needed"
+    assert engine.run(tasks.task_events(ids[0]))[-1].reason == "not needed"
 
 
 def test_cancelling_again_changes_nothing_and_is_no_error(holdfast: Holdfast, task_id: UUID) -> None:
@@ -54,15 +54,15 @@ def test_nothing_is_done_if_one_of_the_ids_is_malformed(
 
 def test_a_deleted_task_is_restored_to_its_place(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
     assert holdfast("delete", str(task_id), "--reason", "test data").stdout == f"{task_id}  deleted\n"
-    assert engine.claim("w1", queues=["billing"]) == []
+    assert engine.run(leases.claim("w1", queues=["billing"])) == []
     assert holdfast("restore", str(task_id)).stdout == f"{task_id}  pending\n"
 
 
 def test_a_task_whose_key_was_given_away_is_not_restored(engine: Engine, holdfast: Holdfast) -> None:
     task = NewTask("a.b", idempotency_key="k")
-    first = engine.enqueue(task)
-    engine.delete_task(first)
-    engine.enqueue(task)
+    first = engine.run(enqueue.enqueue(task))
+    engine.run(tasks.delete_task(first))
+    engine.run(enqueue.enqueue(task))
     refused = holdfast("restore", str(first))
     assert refused.exit_code == 1
     assert "Delete that task first" in refused.stderr
@@ -76,7 +76,7 @@ def test_a_client_may_not_delete(db: Database, holdfast: Holdfast, task_id: UUID
 def test_a_reason_is_kept_as_it_is(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
     reason = "'; drop schema queues; -- ☃ \u202e [bold]x[/bold] $(id)"
     assert holdfast("cancel", str(task_id), "--reason", reason).exit_code == 0
-    assert engine.task_events(task_id)[-1].reason == reason
+    assert engine.run(tasks.task_events(task_id))[-1].reason == reason
 
 
 def test_named_tasks_are_retried(engine: Engine, holdfast: Holdfast) -> None:
@@ -122,7 +122,7 @@ def test_without_a_status_failed_and_dead_letter_are_meant_but_not_cancelled(
 
 def test_a_deleted_task_is_left_out(engine: Engine, holdfast: Holdfast) -> None:
     ids = fail(engine, count=2)
-    engine.delete_task(ids[0])
+    engine.run(tasks.delete_task(ids[0]))
     assert holdfast("retry", "--status", "failed", "--yes").stdout == "Retried 1 of 1 task.\n"
 
 
@@ -144,7 +144,7 @@ def test_a_task_that_somebody_else_retried_meanwhile_does_not_stop_the_others(
     engine: Engine, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = fail(engine, count=3)
-    monkeypatch.setattr("typer.confirm", lambda *_, **__: engine.retry(ids[1]))
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: engine.run(tasks.retry(ids[1])))
     result = holdfast("retry", "--status", "failed", "--json")
     assert result.exit_code == 1
     counts = json.loads(result.stdout)

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.model import TaskStatus
+from holdfast.engine import Engine, tasks
+from holdfast.engine.tasks import TaskStatus
 from support.commands import Holdfast, answer, run
 from support.database import Database
 
@@ -14,14 +14,16 @@ from support.database import Database
 def enqueued(
     engine: Engine, holdfast: Holdfast, *arguments: str, stdin: str | bytes | None = None
 ) -> TaskStatus:
-    task = engine.task_status(UUID(answer(holdfast("enqueue", *arguments, "--json", stdin=stdin))["task_id"]))
+    task = engine.run(
+        tasks.task_status(UUID(answer(holdfast("enqueue", *arguments, "--json", stdin=stdin))["task_id"]))
+    )
     assert task is not None
     return task
 
 
 def test_the_id_is_all_that_is_printed(engine: Engine, holdfast: Holdfast) -> None:
     result = holdfast("enqueue", "billing.charge", '{"amount": 7}')
-    task = engine.task_status(UUID(result.stdout.strip()))
+    task = engine.run(tasks.task_status(UUID(result.stdout.strip())))
     assert task is not None
     assert (task.type, task.queue, task.payload, task.status) == (
         "billing.charge",
@@ -162,7 +164,7 @@ def test_bad_input_is_refused_with_2_and_a_message_and_nothing_is_enqueued(
     refused = run("enqueue", *arguments, url=empty_db.dsn)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert complaint in refused.stderr
-    assert Engine(empty_db.connect()).list_tasks() == []
+    assert Engine(empty_db.connect()).run(tasks.list_tasks()) == []
 
 
 def test_standard_input_that_is_not_utf_8_is_refused(holdfast: Holdfast) -> None:

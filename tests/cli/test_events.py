@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.model import Settlement
+from holdfast.engine.events import Settlement, attend_outbox, claim_events, emit, settle_events
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer, fail
 from support.database import Database
@@ -59,7 +59,7 @@ def test_what_no_dispatcher_can_use_is_refused(holdfast: Holdfast, options: list
 def test_subscriptions_are_listed_with_what_they_have_still_to_get(
     engine: Engine, holdfast: Holdfast, shop: str
 ) -> None:
-    engine.emit("order.created", {"n": 1}, "o1")
+    engine.run(emit("order.created", {"n": 1}, "o1"))
     (one,) = answer(holdfast("events", "list", "--json"))["subscriptions"]
     assert (one["name"], one["pending"], one["event_types"]) == ("shop", 1, ["order.*", "task.*"])
     assert (one["breaker"], one["dead"]) == ("closed", 0)
@@ -100,18 +100,18 @@ def test_a_secret_is_rotated(holdfast: Holdfast, shop: str) -> None:
 
 
 def _claim(engine: Engine, shop: str, status: str) -> UUID:
-    (subscription,) = engine.attend_outbox("d1")
+    (subscription,) = engine.run(attend_outbox("d1"))
     assert subscription.name == shop
     number = subscription.subscription_id
-    events = engine.claim_events("d1", number)
+    events = engine.run(claim_events("d1", number))
     settlements = [Settlement(number, e.event_id, e.token, status, "no") for e in events]  # type: ignore[arg-type]
-    assert set(engine.settle_events("d1", settlements)) == {"accepted"}
+    assert set(engine.run(settle_events("d1", settlements))) == {"accepted"}
     return events[0].event_id
 
 
 def test_dead_events_are_redriven(engine: Engine, holdfast: Holdfast, shop: str) -> None:
-    engine.emit("order.created")
-    engine.emit("order.created")
+    engine.run(emit("order.created"))
+    engine.run(emit("order.created"))
     event_id = _claim(engine, shop, "rejected")
 
     assert holdfast("events", "redrive", shop, "--event", str(event_id)).stdout == (
@@ -137,7 +137,7 @@ def test_a_task_is_shown_with_its_events_and_their_deliveries(
 
 def test_the_past_is_shown_newest_last(engine: Engine, holdfast: Holdfast) -> None:
     for n in range(3):
-        engine.emit("order.created" if n else "user.created", {"n": n}, f"o{n}")
+        engine.run(emit("order.created" if n else "user.created", {"n": n}, f"o{n}"))
 
     lines = holdfast("events", "tail", "--no-follow", "-n", "2", "--json").stdout.splitlines()
     assert [json.loads(line)["data"]["n"] for line in lines] == [1, 2]
@@ -147,7 +147,7 @@ def test_the_past_is_shown_newest_last(engine: Engine, holdfast: Holdfast) -> No
 
 
 def test_an_event_cannot_control_the_terminal(engine: Engine, holdfast: Holdfast) -> None:
-    engine.emit("order.created", {"x": "\x1b[31mred\nline"}, "a")
+    engine.run(emit("order.created", {"x": "\x1b[31mred\nline"}, "a"))
 
     assert "\x1b" not in holdfast("events", "tail", "--no-follow").stdout
 
@@ -234,12 +234,12 @@ def test_events_are_followed_as_they_come_also_those_that_commit_late(db: Databa
     late, admin = db.connect(autocommit=False), db.connect()
     tail = Process("events", "tail", "--interval", "0.05", url=db.dsn, directory=tmp_path)
     try:
-        Engine(late).emit("order.late")
-        Engine(admin).emit("order.early")
+        Engine(late).run(emit("order.late"))
+        Engine(admin).run(emit("order.early"))
         tail.wait_for("order.early")
         late.commit()
         shown = tail.wait_for("order.late")
-        Engine(admin).emit("order.last")
+        Engine(admin).run(emit("order.last"))
         shown = tail.wait_for("order.last")
         assert [shown.count(name) for name in ("order.early", "order.late", "order.last")] == [1, 1, 1]
         assert tail.end(signal.SIGINT) == 0

@@ -8,9 +8,10 @@ from uuid import UUID
 import pytest
 from typer.testing import Result
 
-from holdfast.engine import Engine
-from holdfast.model import NewTask
-from holdfast.model import Result as AttemptResult
+from holdfast.engine import Engine, enqueue, leases, queues, schedules, tasks, workers
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.health import measure
+from holdfast.engine.leases import Result as AttemptResult
 from support.clock import Clock
 from support.commands import Holdfast, run
 from support.database import Database
@@ -36,8 +37,8 @@ def lines(result: Result) -> dict[str, dict[str, Any]]:
 @pytest.fixture
 def busy(engine: Engine, clock: Clock) -> Engine:
     """A worker serves the queue `billing`, and leads."""
-    engine.register_worker("w1", "host", queues=["billing"])
-    engine.lead("w1")
+    engine.run(workers.register_worker("w1", "host", queues=["billing"]))
+    engine.run(workers.lead("w1"))
     return engine
 
 
@@ -56,7 +57,7 @@ def test_programs_get_a_document(busy: Engine, health: Callable[..., Result]) ->
 def test_a_paused_queue(
     busy: Engine, health: Callable[..., Result], holdfast: Holdfast, task_id: UUID
 ) -> None:
-    busy.pause("billing", "the provider is down")
+    busy.run(queues.pause("billing", "the provider is down"))
 
     result = health()
     assert result.exit_code == 1
@@ -69,9 +70,9 @@ def test_a_paused_queue(
 def test_a_missing_subscription(
     busy: Engine, clock: Clock, health: Callable[..., Result], holdfast: Holdfast
 ) -> None:
-    task_id = busy.enqueue(NewTask("mail.send"))
+    task_id = busy.run(enqueue.enqueue(NewTask("mail.send")))
     clock.advance(59)
-    busy.heartbeat("w1", [])
+    busy.run(leases.heartbeat("w1", []))
     clock.advance(1)
 
     result = health()
@@ -84,13 +85,13 @@ def test_a_missing_subscription(
 def test_a_long_open_transaction(
     busy: Engine, db: Database, clock: Clock, health: Callable[..., Result], holdfast: Holdfast
 ) -> None:
-    task_id = busy.enqueue(NewTask("billing.charge"))
+    task_id = busy.run(enqueue.enqueue(NewTask("billing.charge")))
     holder = db.connect("holdfast_operator", autocommit=False)
-    Engine(holder).reschedule(task_id, clock.now)
+    Engine(holder).run(tasks.reschedule(task_id, clock.now))
     for _ in range(70):
-        busy.measure()
+        busy.run(measure())
         clock.advance(60)
-    busy.heartbeat("w1", [])
+    busy.run(leases.heartbeat("w1", []))
 
     result = health()
     assert result.exit_code == 2
@@ -106,16 +107,16 @@ def test_a_long_open_transaction(
 def test_a_dead_worker(
     busy: Engine, clock: Clock, health: Callable[..., Result], holdfast: Holdfast, task_id: UUID
 ) -> None:
-    busy.claim("w1", queues=["billing"])
+    busy.run(leases.claim("w1", queues=["billing"]))
     clock.advance(20)
-    busy.heartbeat("w1", [])
+    busy.run(leases.heartbeat("w1", []))
     clock.advance(61)
 
     result = health()
     assert result.exit_code == 2
     assert "worker w1 on host (pid unknown) has been silent for 61 s" in result.stdout
     assert "the lease has ended" in holdfast("why", str(task_id)).stdout
-    busy.recover_workers()
+    busy.run(workers.recover_workers())
     assert "worker w1 on host was lost" in health().stdout
 
 
@@ -132,8 +133,8 @@ def test_a_full_outbox(
     busy: Engine, clock: Clock, health: Callable[..., Result], holdfast: Holdfast, task_id: UUID
 ) -> None:
     subscribe(busy.connection, "crm", "task.*", "order.*")
-    (claimed,) = busy.claim("w1", queues=["billing"])
-    busy.finish("w1", [AttemptResult(claimed.task_id, claimed.token, "succeeded")])
+    (claimed,) = busy.run(leases.claim("w1", queues=["billing"]))
+    busy.run(leases.finish("w1", [AttemptResult(claimed.task_id, claimed.token, "succeeded")]))
     busy.connection.execute("select queues.emit('order.created') from generate_series(1, 9999)")
 
     result = health()
@@ -151,13 +152,13 @@ def test_an_unfinished_task_that_holds_its_schedule_up(
     holdfast(
         *("schedules", "add", "nightly", "billing.close", "--every", "1m", "--overlap", "skip"),
     )
-    task_id = busy.run_schedule("nightly")
+    task_id = busy.run(schedules.run_schedule("nightly"))
 
     assert "schedule nightly leaves out its times" in holdfast("why", str(task_id)).stdout
 
 
 def test_the_same_as_metrics(busy: Engine, clock: Clock, health: Callable[..., Result]) -> None:
-    busy.pause('mail "quoted"'.replace(" ", "_"))
+    busy.run(queues.pause('mail "quoted"'.replace(" ", "_")))
     result = health("--metrics")
 
     assert result.exit_code == 0

@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from holdfast.cli.limits import rate
-from holdfast.engine import Engine
+from holdfast.engine import Engine, leases, limits
 from support.commands import Holdfast, answer
 from support.database import Database
 
@@ -34,7 +34,7 @@ def test_a_limit_is_set_listed_and_removed(engine: Engine, holdfast: Holdfast) -
         "limits", "set", "queue", "mail", "--running", "5", "--rate", "100/min", "--reason", "relay"
     )
     assert done.stdout == "The queue mail is limited.\n"
-    (limit,) = engine.limit_status()
+    (limit,) = engine.run(limits.limit_status())
     assert (limit.max_running, limit.rate, limit.per, limit.reason) == (5, 100, timedelta(minutes=1), "relay")
     assert "relay" in holdfast("limits", "list").stdout
     (listed,) = answer(holdfast("limits", "list", "--json"))["limits"]
@@ -53,7 +53,7 @@ def test_a_limit_that_limits_nothing_is_refused(holdfast: Holdfast) -> None:
 def test_a_key_is_given_when_a_task_is_enqueued(engine: Engine, holdfast: Holdfast) -> None:
     for _ in range(2):
         holdfast("enqueue", "mail.send", "{}", "--concurrency-key", "customer-7")
-    assert len(engine.claim("w1", 5, queues=["mail"])) == 1
+    assert len(engine.run(leases.claim("w1", 5, queues=["mail"]))) == 1
 
 
 def test_a_reader_may_look_but_not_limit(db: Database, holdfast: Holdfast) -> None:

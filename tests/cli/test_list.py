@@ -4,8 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.model import STATUSES, NewTask, Result
+from holdfast.engine import Engine, enqueue, health, leases, tasks
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.leases import Result
+from holdfast.engine.tasks import STATUSES
 from support.commands import Holdfast, answer, fail, run
 from support.database import Database
 
@@ -15,7 +17,7 @@ def listed(holdfast: Holdfast, *arguments: str) -> list[UUID]:
 
 
 def test_tasks_are_listed_newest_first(engine: Engine, holdfast: Holdfast) -> None:
-    ids = [engine.enqueue(NewTask("a.b")) for _ in range(3)]
+    ids = [engine.run(enqueue.enqueue(NewTask("a.b"))) for _ in range(3)]
     assert listed(holdfast) == ids[::-1]
     rows = holdfast("list").stdout.splitlines()
     assert rows[0].split() == ["task_id", "status", "attempt", "run_at", "queue", "type"]
@@ -25,8 +27,8 @@ def test_tasks_are_listed_newest_first(engine: Engine, holdfast: Holdfast) -> No
 def test_filters_are_combined(engine: Engine, holdfast: Holdfast) -> None:
     [failed] = fail(engine)
     fail(engine, queue="mail")
-    engine.enqueue(NewTask("billing.charge"))
-    engine.enqueue(NewTask("billing_old.charge"))
+    engine.run(enqueue.enqueue(NewTask("billing.charge")))
+    engine.run(enqueue.enqueue(NewTask("billing_old.charge")))
     assert listed(holdfast, "--status", "failed", "--queue", "billing", "--type", "billing.") == [failed]
     assert len(listed(holdfast, "--type", "billing.")) == 2
 
@@ -34,16 +36,18 @@ def test_filters_are_combined(engine: Engine, holdfast: Holdfast) -> None:
 def test_since_takes_a_time_or_a_duration_on_the_clock_of_the_engine(
     engine: Engine, holdfast: Holdfast, task_id: UUID
 ) -> None:
-    later = engine.clock() + timedelta(hours=3)
+    later = engine.run(health.clock()) + timedelta(hours=3)
     engine.connection.execute("update queues.test_clock set stands_at = %s", [later])
-    new = engine.enqueue(NewTask("a.b"))
+    new = engine.run(enqueue.enqueue(NewTask("a.b")))
     assert listed(holdfast, "--since", "2h") == [new]
     assert listed(holdfast, "--since", "1d") == [new, task_id]
     assert listed(holdfast, "--since", (later - timedelta(seconds=1)).isoformat()) == [new]
 
 
 def test_each_page_says_how_to_get_the_next(engine: Engine, holdfast: Holdfast) -> None:
-    ids = [engine.enqueue(NewTask("a.b", queue="it's a queue".replace(" ", "-"))) for _ in range(5)][::-1]
+    ids = [
+        engine.run(enqueue.enqueue(NewTask("a.b", queue="it's a queue".replace(" ", "-")))) for _ in range(5)
+    ][::-1]
     page = holdfast("list", "--queue", "it's-a-queue", "--limit", "2", "--since", "1h")
     seen = [page]
     while page.stderr:
@@ -56,7 +60,7 @@ def test_each_page_says_how_to_get_the_next(engine: Engine, holdfast: Holdfast) 
 
 
 def test_the_last_page_is_the_last_even_if_it_is_full(engine: Engine, holdfast: Holdfast) -> None:
-    ids = [engine.enqueue(NewTask("a.b")) for _ in range(4)]
+    ids = [engine.run(enqueue.enqueue(NewTask("a.b"))) for _ in range(4)]
     first = answer(holdfast("list", "--limit", "2", "--json"))
     assert first["next_before"] == str(ids[2])
     second = answer(holdfast("list", "--limit", "2", "--before", first["next_before"], "--json"))
@@ -73,14 +77,16 @@ def test_nothing_found_is_an_empty_document_and_a_remark(holdfast: Holdfast) -> 
 
 
 def test_a_deleted_task_is_marked(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
-    engine.delete_task(task_id)
+    engine.run(tasks.delete_task(task_id))
     assert "pending (deleted)" in holdfast("list").stdout
 
 
 def test_each_task_is_one_line_whatever_its_error_holds(engine: Engine, holdfast: Holdfast) -> None:
-    engine.enqueue(NewTask("billing.charge"))
-    [task] = engine.claim("w1", queues=["billing"])
-    engine.finish("w1", [Result(task.task_id, task.token, "failed", error="line\nbreak " + "x" * 500)])
+    engine.run(enqueue.enqueue(NewTask("billing.charge")))
+    [task] = engine.run(leases.claim("w1", queues=["billing"]))
+    engine.run(
+        leases.finish("w1", [Result(task.task_id, task.token, "failed", error="line\nbreak " + "x" * 500)])
+    )
     fail(engine, queue="mail")
     rows = holdfast("list").stdout.splitlines()
     assert len(rows) == 3

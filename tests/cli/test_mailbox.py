@@ -1,23 +1,26 @@
 import pytest
 
 from holdfast.engine import Engine
+from holdfast.engine.messages import keep_message, list_mailbox
 from support.commands import Holdfast, answer
 from support.database import Database
 
 
 @pytest.fixture
 def messages(engine: Engine) -> list[int]:
-    email = engine.keep_message(
-        "email",
-        "ada@example.com",
-        "k1",
-        sender="shop@example.com",
-        subject="Your code",
-        text_body="Your code is 123.\nBye\x1b[31m",
-        html_body="<p>Your code is <b>123</b></p>",
-        headers={"X-Order": "7"},
+    email = engine.run(
+        keep_message(
+            "email",
+            "ada@example.com",
+            "k1",
+            sender="shop@example.com",
+            subject="Your code",
+            text_body="Your code is 123.\nBye\x1b[31m",
+            html_body="<p>Your code is <b>123</b></p>",
+            headers={"X-Order": "7"},
+        )
     )
-    return [email, engine.keep_message("sms", "+4915112345678", "k2", text_body="Code 456")]
+    return [email, engine.run(keep_message("sms", "+4915112345678", "k2", text_body="Code 456"))]
 
 
 def test_messages_are_listed_newest_first(holdfast: Holdfast, messages: list[int]) -> None:
@@ -85,6 +88,6 @@ def test_what_was_written_to_a_recipient_is_erased_with_a_reason(
     assert holdfast("messages", "erase", "ada@example.com").exit_code == 2
     erased = holdfast("messages", "erase", "ADA@example.com", "--reason", "asked for")
     assert erased.stdout == "Erased 1 message\n"
-    assert [one.mailbox_message_id for one in engine.list_mailbox()] == messages[1:]
+    assert [one.mailbox_message_id for one in engine.run(list_mailbox())] == messages[1:]
     again = answer(holdfast("messages", "erase", "ada@example.com", "--reason", "asked for", "--json"))
     assert again == {"erased": 0}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access
 from support.commands import Holdfast, answer, run
 from support.database import Database
 
@@ -20,7 +20,7 @@ def test_a_login_joins_a_namespace_and_leaves_it(client: str, engine: Engine, ho
     assert added.stdout == f"Login {CLIENT} uses namespace shop.\n"
     assert answer(holdfast("namespaces", "add", CLIENT, "shop", "--json"))["changed"] is False
     assert answer(run("namespaces", "show", "--json", url=client))["namespace"] == "shop"
-    assert engine.access_events(1)[0].reason == f"login {CLIENT}, namespace shop: one application"
+    assert engine.run(access.access_events(1))[0].reason == f"login {CLIENT}, namespace shop: one application"
 
     assert holdfast("namespaces", "remove", CLIENT).stdout == f"Login {CLIENT} has its own namespace.\n"
     assert answer(holdfast("namespaces", "remove", CLIENT, "--json"))["changed"] is False

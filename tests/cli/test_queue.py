@@ -1,12 +1,12 @@
 from uuid import UUID
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, leases, queues
 from support.commands import Holdfast, answer
 from support.database import Database
 
 
 def test_queues_show_what_waits_and_what_is_paused(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
-    engine.pause("mail", "provider is down")
+    engine.run(queues.pause("mail", "provider is down"))
     [billing, mail] = answer(holdfast("queues", "--json"))["queues"]
     assert (billing["queue"], billing["due"], billing["paused_at"]) == ("billing", 1, None)
     assert (mail["queue"], mail["due"], mail["pause_reason"]) == ("mail", 0, "provider is down")
@@ -22,10 +22,10 @@ def test_no_queue_is_no_error(holdfast: Holdfast) -> None:
 
 def test_a_queue_is_paused_and_resumed(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
     assert holdfast("pause", "billing", "--reason", "moving").stdout == "Queue billing is paused.\n"
-    assert engine.claim("w1", queues=["billing"]) == []
+    assert engine.run(leases.claim("w1", queues=["billing"])) == []
     assert holdfast("pause", "billing").stdout == "Queue billing was already paused.\n"
     assert holdfast("resume", "billing").stdout == "Queue billing is running.\n"
-    assert len(engine.claim("w1", queues=["billing"])) == 1
+    assert len(engine.run(leases.claim("w1", queues=["billing"]))) == 1
     assert answer(holdfast("resume", "billing", "--json")) == {
         "queue": "billing",
         "paused": False,

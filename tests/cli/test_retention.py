@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, tasks
 from support.clock import Clock
 from support.commands import Holdfast, answer, fail
 from support.database import Database
@@ -58,7 +58,7 @@ def test_what_is_too_old_is_counted_and_then_removed(
     engine: Engine, holdfast: Holdfast, task_id: UUID
 ) -> None:
     clock = Clock(engine.connection)
-    engine.cancel(task_id)
+    engine.run(tasks.cancel(task_id))
     fail(engine, count=3)
     clock.advance(100 * 86400)
 
@@ -68,9 +68,9 @@ def test_what_is_too_old_is_counted_and_then_removed(
         "failed": 3,
         "cancelled": 1,
     }
-    assert len(engine.list_tasks()) == 4
+    assert len(engine.run(tasks.list_tasks())) == 4
     assert ["failed", "3"] in [line.split() for line in holdfast("prune").stdout.splitlines()]
-    assert engine.list_tasks() == []
+    assert engine.run(tasks.list_tasks()) == []
 
 
 def test_a_reader_may_look_but_not_prune(db: Database, holdfast: Holdfast) -> None:

@@ -3,8 +3,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.model import NewSchedule, NewTask
+from holdfast.engine import Engine, tasks
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.schedules import NewSchedule, declare_schedules
 from support.commands import Holdfast, answer, run
 from support.database import Database
 
@@ -92,7 +93,7 @@ def test_a_schedule_is_run_by_hand(schedules: Any, engine: Engine) -> None:
     schedules(*HOURLY)
     task_id = schedules("run", "nightly", "--reason", "now").stdout.strip()
 
-    (task,) = engine.list_tasks()
+    (task,) = engine.run(tasks.list_tasks())
     assert (str(task.task_id), task.type) == (task_id, "report.make")
     assert answer(schedules("run", "nightly", "--json"))["schedule"] == "nightly"
 
@@ -158,7 +159,7 @@ def test_an_unknown_schedule_is_told_so(empty_db: Database, command: str) -> Non
 
 def test_a_schedule_that_left_the_code_is_shown_as_orphaned(schedules: Any, engine: Engine) -> None:
     one = NewSchedule(name="old", task=NewTask("report.make"), cron="0 * * * *")
-    engine.declare_schedules("shop", [one])
-    engine.declare_schedules("shop", [])
+    engine.run(declare_schedules("shop", [one]))
+    engine.run(declare_schedules("shop", []))
 
     assert "orphaned" in schedules("list").stdout

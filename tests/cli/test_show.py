@@ -2,8 +2,8 @@ import json
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from holdfast.engine import Engine
-from holdfast.model import NewTask
+from holdfast.engine import Engine, enqueue, queues, tasks
+from holdfast.engine.enqueue import NewTask
 from support.commands import Holdfast, answer, fail
 from support.database import Database
 
@@ -12,7 +12,7 @@ UNKNOWN = "01990000-0000-7000-8000-000000000000"
 
 def test_show_tells_fields_life_and_errors(engine: Engine, holdfast: Holdfast) -> None:
     [task_id] = fail(engine)
-    engine.retry(task_id, "the bank is back")
+    engine.run(tasks.retry(task_id, "the bank is back"))
     shown = holdfast("show", str(task_id)).stdout
     for expected in (str(task_id), "billing.charge", "pending", "payload\n{}", "events", "the bank is back"):
         assert expected in shown
@@ -31,7 +31,7 @@ def test_show_as_json_has_every_field_the_events_and_the_errors(engine: Engine, 
 
 
 def test_durations_are_seconds_in_json(engine: Engine, holdfast: Holdfast) -> None:
-    task_id = engine.enqueue(NewTask("a.b", timeout=timedelta(milliseconds=1500)))
+    task_id = engine.run(enqueue.enqueue(NewTask("a.b", timeout=timedelta(milliseconds=1500))))
     assert answer(holdfast("show", str(task_id), "--json"))["timeout"] == 1.5
 
 
@@ -41,7 +41,7 @@ def test_the_payload_is_written_over_several_lines(engine: Engine, holdfast: Hol
 
 def test_a_payload_does_not_control_the_terminal(engine: Engine, holdfast: Holdfast) -> None:
     text = "\x1b[31mred \x9b \x7f \u202e [bold]not markup[/bold] :smile:"
-    task_id = engine.enqueue(NewTask("a.b", {"text": text}, idempotency_key=text))
+    task_id = engine.run(enqueue.enqueue(NewTask("a.b", {"text": text}, idempotency_key=text)))
     shown = holdfast("show", str(task_id)).stdout
     assert not {"\x1b", "\x9b", "\x7f", "\u202e"} & set(shown)
     assert r"\x1b[31mred \x9b \x7f \u202e [bold]not markup[/bold] :smile:" in shown
@@ -49,7 +49,7 @@ def test_a_payload_does_not_control_the_terminal(engine: Engine, holdfast: Holdf
 
 
 def test_json_is_ascii_whatever_the_payload_holds(engine: Engine, holdfast: Holdfast) -> None:
-    task_id = engine.enqueue(NewTask("a.b", "snowman ☃"))
+    task_id = engine.run(enqueue.enqueue(NewTask("a.b", "snowman ☃")))
     assert holdfast("show", str(task_id), "--json").stdout.isascii()
 
 
@@ -72,7 +72,7 @@ def test_what_is_not_an_id_is_bad_usage(holdfast: Holdfast) -> None:
 
 
 def test_why_says_why_in_one_sentence(holdfast: Holdfast, engine: Engine, task_id: UUID) -> None:
-    engine.pause("billing", "moving house")
+    engine.run(queues.pause("billing", "moving house"))
     why = holdfast("why", str(task_id)).stdout
     assert why.startswith("Queue billing was paused at ")
     assert "because: moving house" in why
@@ -87,6 +87,6 @@ def test_why_as_json_has_the_status_too(holdfast: Holdfast, task_id: UUID) -> No
 def test_the_json_of_show_can_be_enqueued_again(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
     payload = answer(holdfast("show", str(task_id), "--json"))["payload"]
     again = holdfast("enqueue", "billing.charge", "-", stdin=json.dumps(payload))
-    found = engine.task_status(UUID(again.stdout.strip()))
+    found = engine.run(tasks.task_status(UUID(again.stdout.strip())))
     assert found is not None
     assert found.payload == {"amount": 7}

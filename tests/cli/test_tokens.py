@@ -1,6 +1,6 @@
 """holdfast tokens."""
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access
 from holdfast.http.access import hash_of
 from support.commands import Holdfast, answer, run
 from support.database import Database
@@ -9,7 +9,7 @@ from support.database import Database
 def test_a_token_is_printed_once_and_good_until_it_is_revoked(engine: Engine, holdfast: Holdfast) -> None:
     made = holdfast("tokens", "create", "shop", "--scope", "enqueue", "--scope", "read", "--ttl", "1d")
     token = made.stdout.strip()
-    found = engine.check_token(hash_of(token))
+    found = engine.run(access.check_token(hash_of(token)))
     assert found
     assert (found.name, found.scopes) == ("shop", ["enqueue", "read"])
     [listed] = answer(holdfast("tokens", "list", "--json"))["tokens"]
@@ -17,13 +17,13 @@ def test_a_token_is_printed_once_and_good_until_it_is_revoked(engine: Engine, ho
     assert token not in holdfast("tokens", "list").stdout
     revoked = holdfast("tokens", "revoke", str(found.token_id), "--reason", "leaked")
     assert revoked.stdout == f"Token {found.token_id} is revoked.\n"
-    assert engine.check_token(hash_of(token)) is None
+    assert engine.run(access.check_token(hash_of(token))) is None
     assert answer(holdfast("tokens", "revoke", str(found.token_id), "--json"))["changed"] is False
 
 
 def test_without_a_scope_it_may_read(engine: Engine, holdfast: Holdfast) -> None:
     made = answer(holdfast("tokens", "create", "anna", "--json"))
-    found = engine.check_token(hash_of(made["token"]))
+    found = engine.run(access.check_token(hash_of(made["token"])))
     assert found
     assert found.scopes == ["read"]
 

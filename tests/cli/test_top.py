@@ -12,8 +12,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.cli.top import Rates, rates_between
-from holdfast.engine import Engine
-from holdfast.model import ActivityCount, NewTask
+from holdfast.engine import Engine, enqueue, leases, queues, workers
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.health import ActivityCount
 from support.clock import NOON
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import run
@@ -24,10 +25,10 @@ PATIENCE_SECONDS = 60
 
 @pytest.fixture
 def busy(engine: Engine) -> Engine:
-    engine.enqueue_many([NewTask("billing.charge")] * 3)
-    engine.register_worker("w1", "host", queues=["billing"], concurrency=5)
-    engine.claim("w1", queues=["billing"])
-    engine.pause("mail", "later")
+    engine.run(enqueue.enqueue_many([NewTask("billing.charge")] * 3))
+    engine.run(workers.register_worker("w1", "host", queues=["billing"], concurrency=5))
+    engine.run(leases.claim("w1", queues=["billing"]))
+    engine.run(queues.pause("mail", "later"))
     return engine
 
 
@@ -93,7 +94,7 @@ def test_it_is_live_in_a_terminal_until_it_is_ended(busy: Engine, db: Database, 
         os.close(theirs)
         try:
             read_until(ours, b"billing")
-            busy.enqueue(NewTask("later.added"))
+            busy.run(enqueue.enqueue(NewTask("later.added")))
             read_until(ours, b"later")
             if by == "key":
                 os.write(ours, b"q")

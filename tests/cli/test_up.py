@@ -12,9 +12,9 @@ from datetime import timedelta
 import pytest
 
 from holdfast.cli import up
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access
+from holdfast.engine.access import AccessTokenStatus
 from holdfast.http.access import hash_of
-from holdfast.model import AccessTokenStatus
 from support.database import Database
 
 HOLDER = """
@@ -27,7 +27,7 @@ with _token(sys.argv[1]):
 
 
 def tokens(db: Database) -> list[AccessTokenStatus]:
-    return Engine(db.connect()).access_tokens()
+    return Engine(db.connect()).run(access.access_tokens())
 
 
 def until(look: Callable[[], bool]) -> None:
@@ -41,7 +41,7 @@ def test_the_token_is_revoked_when_it_ends(db: Database) -> None:
     with up._token(db.dsn) as token:
         [made] = tokens(db)
         assert made.good
-        assert Engine(db.connect()).check_token(hash_of(token))
+        assert Engine(db.connect()).run(access.check_token(hash_of(token)))
     [over] = tokens(db)
     assert not over.good
     assert over.revoked_at

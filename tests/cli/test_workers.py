@@ -4,8 +4,9 @@ import os
 import signal
 import subprocess
 
-from holdfast.engine import Engine
-from holdfast.model import Held, NewTask
+from holdfast.engine import Engine, enqueue, leases, workers
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.leases import Held
 from support.clock import Clock
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer
@@ -16,15 +17,15 @@ def test_the_fleet_is_shown_with_its_leader_and_who_is_silent(
     db: Database, engine: Engine, holdfast: Holdfast
 ) -> None:
     clock = Clock(engine.connection)
-    engine.register_worker("gone", "node-1", queues=["billing"])
+    engine.run(workers.register_worker("gone", "node-1", queues=["billing"]))
     clock.advance(61)
-    engine.register_worker("w1", "node-2", pid=4711, type_prefixes=["mail."], concurrency=8)
-    engine.lead("w1")
-    engine.enqueue_many([NewTask("mail.send")] * 2)
-    [task] = engine.claim("w1", type_prefixes=["mail."])
-    [ahead] = engine.claim("w1", type_prefixes=["mail."])
+    engine.run(workers.register_worker("w1", "node-2", pid=4711, type_prefixes=["mail."], concurrency=8))
+    engine.run(workers.lead("w1"))
+    engine.run(enqueue.enqueue_many([NewTask("mail.send")] * 2))
+    [task] = engine.run(leases.claim("w1", type_prefixes=["mail."]))
+    [ahead] = engine.run(leases.claim("w1", type_prefixes=["mail."]))
     begun = Held(task.task_id, task.token, started_at=clock.now)
-    engine.heartbeat("w1", [begun, Held(ahead.task_id, ahead.token)])
+    engine.run(leases.heartbeat("w1", [begun, Held(ahead.task_id, ahead.token)]))
     clock.advance(5)
 
     header, gone, live = holdfast("workers").stdout.splitlines()
@@ -38,7 +39,7 @@ def test_the_fleet_is_shown_with_its_leader_and_who_is_silent(
 
 
 def test_programs_get_every_column(engine: Engine, holdfast: Holdfast) -> None:
-    engine.register_worker("w1", "node-2", queues=["billing"])
+    engine.run(workers.register_worker("w1", "node-2", queues=["billing"]))
 
     [worker] = answer(holdfast("workers", "--json"))["workers"]
 
@@ -66,7 +67,7 @@ def test_a_reader_may_look(db: Database, holdfast: Holdfast) -> None:
 
 
 def test_it_goes_on_until_it_is_interrupted(db: Database, engine: Engine) -> None:
-    engine.register_worker("w1", "node-1")
+    engine.run(workers.register_worker("w1", "node-1"))
     watching = subprocess.Popen(
         [*IGNORING_INTERRUPTS, HOLDFAST, "workers", "--watch"],
         env=os.environ | {"DATABASE_URL": db.dsn},
@@ -75,7 +76,7 @@ def test_it_goes_on_until_it_is_interrupted(db: Database, engine: Engine) -> Non
     assert watching.stdout
     with watching.stdout as shown:
         first = [shown.readline() for _ in range(2)]
-        engine.register_worker("w2", "node-2")
+        engine.run(workers.register_worker("w2", "node-2"))
         while not shown.readline().startswith(b"w2"):
             pass
         watching.send_signal(signal.SIGINT)

@@ -14,7 +14,7 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from sqlalchemy.orm import Session
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access
 from holdfast.http.access import hash_of, new_token
 from holdfast.webhook import new_secret, signature_headers
 from support.database import Database
@@ -124,7 +124,7 @@ async def test_fastapi_wait(
     monkeypatch.setenv("HOLDFAST_WEB_URL", "http://127.0.0.1/holdfast")
     shop = example("fastapi_wait")
     token = new_token()
-    Engine(db.connect()).create_token("me", ["operate"], hash_of(token))
+    Engine(db.connect()).run(access.create_token("me", ["operate"], hash_of(token)))
     client = AsyncClient(transport=ASGITransport(shop.web), base_url="http://127.0.0.1")
     with working(shop.tasks, db.dsn, worker_queues="reports"):
         async with shop.lifespan(shop.web), client:

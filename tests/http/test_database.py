@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from holdfast.connections.session import DatabaseAddress
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, health
 from holdfast.http import database as http_database
 from holdfast.http.site import LoopResources, Site, SiteOptions
 from support.database import Database
@@ -31,7 +31,7 @@ async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
         with anyio.CancelScope() as scope:
             await connections.run("holdfast_reader", leave)
         assert scope.cancelled_caught
-        await connections.run("holdfast_reader", lambda engine: engine.clock())
+        await connections.run("holdfast_reader", lambda engine: engine.run(health.clock()))
     await connections.close()
     assert caplog.records == []
 

@@ -11,12 +11,13 @@ import httpx
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access, enqueue
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.tasks import TaskStatus, task_status
 from holdfast.http import request_body as http_body
 from holdfast.http.access import hash_of, new_token
 from holdfast.http.api import enqueue as http_enqueue
 from holdfast.http.problem import Problem
-from holdfast.model import NewTask, TaskStatus
 from support.database import Database
 from support.web import Web
 
@@ -24,7 +25,7 @@ from support.web import Web
 def test_a_new_task_is_created(shop: httpx.Client, engine: Engine) -> None:
     answer = shop.post("/v1/tasks", json={"type": "billing.charge", "payload": {"amount": 7}, "priority": 3})
     assert answer.status_code == 201
-    task = engine.task_status(UUID(answer.json()["task_id"]))
+    task = engine.run(task_status(UUID(answer.json()["task_id"])))
     assert task
     assert (task.type, task.queue, task.payload, task.priority) == (
         "billing.charge",
@@ -49,7 +50,7 @@ def test_a_key_makes_one_task_and_may_not_mean_two_things(shop: httpx.Client) ->
 
 def token_client(web: Web, name: str, **more: Any) -> httpx.Client:
     token = new_token()
-    web.engine.create_token(name, ["enqueue"], hash_of(token), **more)
+    web.engine.run(access.create_token(name, ["enqueue"], hash_of(token), **more))
     return httpx.Client(base_url=web.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
 
 
@@ -74,7 +75,7 @@ def test_the_same_key_of_another_token_is_another_task_with_a_ticket_of_its_own(
 
 def test_an_open_transaction_of_another_namespace_keeps_no_token_waiting(web: Web) -> None:
     other = web.database.connect("holdfast_client", autocommit=False)
-    Engine(other).enqueue(NewTask("billing.open", idempotency_key="k"))
+    Engine(other).run(enqueue.enqueue(NewTask("billing.open", idempotency_key="k")))
     with token_client(web, "dora") as dora:
         body = {"type": "billing.open", "payload": {}}
         answer = dora.post("/v1/tasks", json=body, headers={"Idempotency-Key": "k"})
@@ -87,10 +88,12 @@ def test_a_token_may_be_bound_to_the_namespace_of_a_login(web: Web, engine: Engi
     with token_client(web, "bound", namespace="holdfast_client_login") as bound:
         answer = bound.post("/v1/tasks", json={"type": "billing.bound"}, headers={"Idempotency-Key": "b"})
     task_id = UUID(answer.json()["task_id"])
-    task = client.task_status(task_id)
+    task = client.run(task_status(task_id))
     assert task
     assert (task.namespace, task.enqueued_by) == ("holdfast_client_login", "holdfast_web_login")
-    assert client.ask(NewTask("billing.bound", {}, idempotency_key="b")).task_id == task_id
+    assert (
+        client.run(enqueue.enqueue_one(NewTask("billing.bound", {}, idempotency_key="b"))).task_id == task_id
+    )
 
 
 def test_a_token_made_over_http_says_its_namespace(admin: httpx.Client) -> None:
@@ -107,7 +110,7 @@ def test_a_concurrency_key_is_kept(shop: httpx.Client, engine: Engine) -> None:
     asked = {"type": "billing.in_turn", "concurrency_key": "customer-7"}
     one = shop.post("/v1/tasks", json=asked).json()
     [other] = shop.post("/v1/tasks/batch", json=[asked]).json()["tasks"]
-    tasks = [engine.task_status(UUID(task["task_id"])) for task in (one, other)]
+    tasks = [engine.run(task_status(UUID(task["task_id"]))) for task in (one, other)]
     assert [task.concurrency_key for task in tasks if task] == ["customer-7"] * 2
     refused = shop.post("/v1/tasks", json=asked | {"concurrency_key": "k" * 201})
     assert refused.status_code == 400
@@ -127,7 +130,7 @@ def test_a_batch_is_answered_in_order(shop: httpx.Client, engine: Engine) -> Non
     body = [{"type": "batch.one", "payload": n, "idempotency_key": f"k{n}"} for n in range(5)]
     answer = shop.post("/v1/tasks/batch", json=body)
     assert answer.status_code == 201
-    tasks = [engine.task_status(UUID(one["task_id"])) for one in answer.json()["tasks"]]
+    tasks = [engine.run(task_status(UUID(one["task_id"]))) for one in answer.json()["tasks"]]
     assert [task.payload for task in tasks if task] == [0, 1, 2, 3, 4]
     assert [one["created"] for one in shop.post("/v1/tasks/batch", json=body).json()["tasks"]] == [False] * 5
 
@@ -219,7 +222,7 @@ def test_the_same_spec_has_one_hash_from_psql_python_and_http(
 
 
 def _status(web: Web, task_id: UUID) -> TaskStatus:
-    task = web.engine.task_status(task_id)
+    task = web.engine.run(task_status(task_id))
     assert task is not None
     return task
 

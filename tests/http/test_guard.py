@@ -14,12 +14,13 @@ import pytest
 from fastapi.responses import JSONResponse
 from structlog.testing import capture_logs
 
+from holdfast.engine import access, enqueue, queues
+from holdfast.engine.enqueue import NewTask
 from holdfast.errors import ConfigurationError
 from holdfast.http import create_app, throttle
 from holdfast.http.proxies import TrustedProxies
 from holdfast.http.security import SecurityMiddleware
 from holdfast.http.server import ListenAddress, bind, check
-from holdfast.model import NewTask
 from support.commands import run
 from support.database import Database
 from support.web import Web, serving
@@ -135,14 +136,14 @@ def test_a_page_of_another_origin_changes_nothing(
     for client in (unlocked.client(), web.client("admin")):
         answer = client.post(path, json={"type": "forged.one"}, headers=headers)
         assert (answer.status_code, answer.json()["code"]) == (403, "foreign_origin")
-    assert "forged" not in [queue.queue for queue in web.engine.queue_status()]
+    assert "forged" not in [queue.queue for queue in web.engine.run(queues.queue_status())]
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
 def test_without_a_login_every_act_says_that_it_is_json(unlocked: Web, headers: dict[str, str]) -> None:
     refused = unlocked.client().post("/v1/queues/forged/pause", headers=headers)
     assert refused.status_code == 415
-    assert "forged" not in [queue.queue for queue in unlocked.engine.queue_status()]
+    assert "forged" not in [queue.queue for queue in unlocked.engine.run(queues.queue_status())]
 
 
 def test_without_a_login_programs_and_own_pages_may_act(unlocked: Web) -> None:
@@ -158,12 +159,12 @@ def test_without_a_login_a_name_that_was_made_to_point_here_is_refused(unlocked:
 
 
 def test_a_page_of_another_origin_cannot_feign_that_somebody_looked(unlocked: Web) -> None:
-    task_id = unlocked.engine.enqueue(NewTask("feigned.one", {"card": 1}))
+    task_id = unlocked.engine.run(enqueue.enqueue(NewTask("feigned.one", {"card": 1})))
     for path in (f"/v1/tasks/{task_id}", f"/v1/tasks/{task_id}/errors"):
         foreign = {"Sec-Fetch-Site": "cross-site"}
         answer = unlocked.client().get(path, params={"reveal": "true"}, headers=foreign)
         assert answer.status_code == 403
-    assert unlocked.engine.reveals_of(task_id) == []
+    assert unlocked.engine.run(access.reveals_of(task_id)) == []
 
 
 NAME = "tasks.example.com"
@@ -198,13 +199,13 @@ def test_logins_that_fail_close_the_way_to_their_own_address_only(proxied: Web) 
     good = proxied.token("read")
     assert log_in(proxied, good, X_Forwarded_For="198.51.100.7").status_code == 429
     assert log_in(proxied, good, X_Forwarded_For="198.51.100.8").status_code == 303
-    assert proxied.engine.access_events(1)[0].address == "198.51.100.8"
+    assert proxied.engine.run(access.access_events(1))[0].address == "198.51.100.8"
 
 
 def test_however_many_addresses_fail_a_good_token_gets_in(proxied: Web) -> None:
     for number in range(throttle.MAX_RECORDED + 5):
         log_in(proxied, "hf_" + "A" * 43, X_Forwarded_For=f"203.0.113.{number}")
-    recorded = [event.act for event in proxied.engine.access_events(500)].count("login_refused")
+    recorded = [event.act for event in proxied.engine.run(access.access_events(500))].count("login_refused")
     assert recorded <= throttle.MAX_RECORDED
     assert log_in(proxied, proxied.token("read"), X_Forwarded_For="192.0.2.9").status_code == 303
 

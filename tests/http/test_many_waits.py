@@ -20,8 +20,9 @@ from uuid import UUID
 import pytest
 
 from holdfast.client.wait_ticket import issue
-from holdfast.engine import Engine
-from holdfast.model import Held, NewTask, Result
+from holdfast.engine import Engine, enqueue, health, leases
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.leases import Held, Result
 from holdfast.postgres import EmbeddedServer
 from support.database import Database, cloned_database
 from support.web import SECRET, web_dsn
@@ -106,21 +107,24 @@ async def read_nothing(port: int, task_id: UUID) -> asyncio.StreamWriter:
 def tell(engine: Engine, held: list[Held], number: int) -> None:
     """Much for the slow ones to read."""
     progress = {"done": number, "note": "x" * LARGEST_PROGRESS}
-    engine.heartbeat("w2", [replace(one, progress=progress) for one in held])
+    engine.run(leases.heartbeat("w2", [replace(one, progress=progress) for one in held]))
 
 
 def finish(engine: Engine, task_id: UUID, token: int, ended: dict[UUID, float]) -> None:
-    engine.finish("w1", [Result(task_id, token, "succeeded", {"n": "x" * 200})])
+    engine.run(leases.finish("w1", [Result(task_id, token, "succeeded", {"n": "x" * 200})]))
     ended[task_id] = time.monotonic()
 
 
 async def drive(server: Server) -> dict[str, Any]:
     engine = Engine(server.database.connect())
-    enqueued = engine.enqueue_many([NewTask("waits.one") for _ in range(WAITS)])
-    shared = [one.task_id for one in engine.enqueue_many([NewTask("slow.one") for _ in range(SLOW)])]
-    tokens = {task.task_id: task.token for task in engine.claim("w1", WAITS, queues=["waits"])}
+    enqueued = engine.run(enqueue.enqueue_many([NewTask("waits.one") for _ in range(WAITS)]))
+    shared = [
+        one.task_id for one in engine.run(enqueue.enqueue_many([NewTask("slow.one") for _ in range(SLOW)]))
+    ]
+    tokens = {task.task_id: task.token for task in engine.run(leases.claim("w1", WAITS, queues=["waits"]))}
     held = [
-        Held(task.task_id, task.token, engine.clock()) for task in engine.claim("w2", SLOW, queues=["slow"])
+        Held(task.task_id, task.token, engine.run(health.clock()))
+        for task in engine.run(leases.claim("w2", SLOW, queues=["slow"]))
     ]
     before = server.memory()
     told: dict[UUID, float] = {}

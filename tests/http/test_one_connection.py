@@ -14,8 +14,10 @@ import httpx
 import pytest
 
 from holdfast.client.wait_ticket import issue
+from holdfast.engine import enqueue, leases, tasks
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.leases import Result
 from holdfast.http.certificate import own_certificate
-from holdfast.model import NewTask, Result
 from support.database import Database
 from support.watch import Watch, watched
 from support.web import SECRET, Web, serving
@@ -44,7 +46,7 @@ def test_one_encrypted_connection_stays_open_until_the_task_has_ended(
     served: tuple[Web, Watch, httpx.Client], way: str
 ) -> None:
     web, watch, client = served
-    task_id = web.engine.enqueue(NewTask(f"{way}ing.one"))
+    task_id = web.engine.run(enqueue.enqueue(NewTask(f"{way}ing.one")))
     ticket = issue([SECRET], task_id, timedelta(hours=1), time.time())
     with ThreadPoolExecutor() as pool:
         asking = pool.submit(client.get, f"/v1/tasks/{task_id}/{way}", params={"ticket": ticket})
@@ -63,13 +65,13 @@ def test_one_encrypted_connection_stays_open_until_the_task_has_ended(
 
 
 def _finish(web: Web, queue: str) -> float:
-    [task] = web.engine.claim("w1", queues=[queue])
-    web.engine.finish("w1", [Result(task.task_id, task.token, "succeeded", {"the": "result"})])
+    [task] = web.engine.run(leases.claim("w1", queues=[queue]))
+    web.engine.run(leases.finish("w1", [Result(task.task_id, task.token, "succeeded", {"the": "result"})]))
     return _ended_at(web, task.task_id)
 
 
 def _ended_at(web: Web, task_id: UUID) -> float:
-    found = web.engine.task_status(task_id)
+    found = web.engine.run(tasks.task_status(task_id))
     assert found is not None
     assert found.finished_at is not None
     return found.finished_at.timestamp()

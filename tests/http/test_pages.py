@@ -11,11 +11,13 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access, enqueue, events, messages, queues, schedules, tasks
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.events import Settlement
+from holdfast.engine.schedules import NewSchedule
 from holdfast.http.access import hash_of, new_token
 from holdfast.http.pages import page
 from holdfast.http.pages.page import NAVIGATION
-from holdfast.model import NewSchedule, NewTask, Settlement
 from holdfast.postgres import EmbeddedServer
 from support.commands import fail
 from support.database import cloned_database
@@ -146,10 +148,10 @@ def test_a_session_ends_with_its_token(web: Web, stranger: Visitor) -> None:
     from holdfast.http.access import hash_of, new_token
 
     token = new_token()
-    number = web.engine.create_token("short", ["read"], hash_of(token))
+    number = web.engine.run(access.create_token("short", ["read"], hash_of(token)))
     assert stranger.post("/login", token=token, csrf="").status_code == 303
     assert stranger.get("/queues").status_code == 200
-    web.engine.revoke_token(number)
+    web.engine.run(access.revoke_token(number))
     assert stranger.get("/queues").status_code == 303
 
 
@@ -157,7 +159,7 @@ def test_a_session_ends_with_its_token(web: Web, stranger: Visitor) -> None:
 def test_a_form_of_another_site_does_nothing(anna: Visitor, engine: Engine, origin: str | None) -> None:
     answer = anna.post("/queues/pause", origin, queue="forged", reason="x")
     assert answer.status_code == 403
-    assert "forged" not in [queue.queue for queue in engine.queue_status()]
+    assert "forged" not in [queue.queue for queue in engine.run(queues.queue_status())]
 
 
 @pytest.mark.parametrize("csrf", ["", "wrong"])
@@ -165,7 +167,7 @@ def test_a_form_without_the_word_of_the_session_does_nothing(
     anna: Visitor, engine: Engine, csrf: str
 ) -> None:
     assert anna.post("/queues/pause", queue="forged", reason="x", csrf=csrf).status_code == 403
-    assert "forged" not in [queue.queue for queue in engine.queue_status()]
+    assert "forged" not in [queue.queue for queue in engine.run(queues.queue_status())]
 
 
 def test_who_may_only_read_is_offered_no_act_and_can_do_none(stranger: Visitor, engine: Engine) -> None:
@@ -187,17 +189,19 @@ def test_a_token_that_may_only_enqueue_sees_nothing(stranger: Visitor) -> None:
 
 
 def test_acts_are_done_with_a_reason_and_can_be_undone(anna: Visitor, engine: Engine) -> None:
-    task_id = engine.enqueue(NewTask("acted.on"))
+    task_id = engine.run(enqueue.enqueue(NewTask("acted.on")))
     for act, undo, status in [("cancel", "retry", "cancelled"), ("delete", "restore", "pending")]:
         answer = anna.post(f"/tasks/{task_id}/{act}", reason="a good one")
         assert answer.status_code == 303
         shown = anna.get(answer.headers["Location"]).text
         assert f'action="/tasks/{task_id}/{undo}"' in shown
-        task = engine.task_status(task_id)
+        task = engine.run(tasks.task_status(task_id))
         assert task
         assert task.status == status
         assert anna.post(f"/tasks/{task_id}/{undo}", reason="undone").status_code == 303
-    acts = [(event.event_type, event.actor) for event in engine.task_events(task_id) if event.actor]
+    acts = [
+        (event.event_type, event.actor) for event in engine.run(tasks.task_events(task_id)) if event.actor
+    ]
     assert acts[1:] == [
         (act, "holdfast_web_login for test admin") for act in ("cancelled", "retried", "deleted", "restored")
     ]
@@ -214,15 +218,15 @@ def test_a_form_that_makes_no_sense_is_refused(anna: Visitor, form: str) -> None
 
 
 def test_an_act_without_a_reason_is_refused(anna: Visitor, engine: Engine) -> None:
-    task_id = engine.enqueue(NewTask("acted.on"))
+    task_id = engine.run(enqueue.enqueue(NewTask("acted.on")))
     assert anna.post(f"/tasks/{task_id}/cancel", reason=" ").status_code == 400
-    task = engine.task_status(task_id)
+    task = engine.run(tasks.task_status(task_id))
     assert task
     assert task.status == "pending"
 
 
 def test_queues_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None:
-    engine.enqueue(NewTask("halted.one"))
+    engine.run(enqueue.enqueue(NewTask("halted.one")))
     anna.post("/queues/pause", queue="halted", reason="moving")
     assert "moving" in anna.get("/queues").text
     anna.post("/queues/resume", queue="halted", reason="moved")
@@ -230,7 +234,9 @@ def test_queues_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None:
 
 
 def test_schedules_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None:
-    engine.add_schedule(NewSchedule(name="nightly", task=NewTask("a.b"), every=timedelta(days=1)))
+    engine.run(
+        schedules.add_schedule(NewSchedule(name="nightly", task=NewTask("a.b"), every=timedelta(days=1)))
+    )
     answer = anna.post("/schedules/pause", name="nightly", reason="holidays")
     shown = anna.get(answer.headers["Location"]).text
     assert "holidays" in shown
@@ -245,14 +251,16 @@ def test_schedules_of_one_name_are_told_apart_by_their_namespace(
 ) -> None:
     every = timedelta(hours=1)
     mine = NewSchedule(name="twice", task=NewTask("a.b"), every=every)
-    engine.add_schedule(mine)
-    Engine(web.database.connect("holdfast_client")).add_schedule(mine)
+    engine.run(schedules.add_schedule(mine))
+    Engine(web.database.connect("holdfast_client")).run(schedules.add_schedule(mine))
 
     assert anna.post("/schedules/pause", name="twice", reason="x").status_code == 400
     named = {"name": "twice", "namespace": "holdfast_client_login", "reason": "stocktaking"}
     assert "holdfast_client_login" in anna.post("/schedules/pause", **named).headers["Location"]
-    states = {one.namespace: one.state for one in engine.schedule_status() if one.name == "twice"}
-    assert states == {engine.namespace(): "active", "holdfast_client_login": "paused"}
+    states = {
+        one.namespace: one.state for one in engine.run(schedules.schedule_status()) if one.name == "twice"
+    }
+    assert states == {engine.run(access.namespace()): "active", "holdfast_client_login": "paused"}
 
 
 def _row(anna: Visitor, name: str) -> str:
@@ -263,10 +271,14 @@ def _row(anna: Visitor, name: str) -> str:
 
 
 def test_subscriptions_are_paused_resumed_and_get_what_was_given_up(anna: Visitor, engine: Engine) -> None:
-    subscription_id = engine.subscribe("shop", "console", "-", ["order.*"])
-    engine.emit("order.created", {"order": 7}, "order-7")
-    [event] = engine.claim_events("d1", subscription_id)
-    engine.settle_events("d1", [Settlement(subscription_id, event.event_id, event.token, "rejected", "410")])
+    subscription_id = engine.run(events.subscribe("shop", "console", "-", ["order.*"]))
+    engine.run(events.emit("order.created", {"order": 7}, "order-7"))
+    [event] = engine.run(events.claim_events("d1", subscription_id))
+    engine.run(
+        events.settle_events(
+            "d1", [Settlement(subscription_id, event.event_id, event.token, "rejected", "410")]
+        )
+    )
     assert "1 given up" in _row(anna, f"event-{event.event_id}")
     anna.post("/outbox/redrive", name="shop")
     assert "1 given up" not in _row(anna, f"event-{event.event_id}")
@@ -280,19 +292,21 @@ def test_subscriptions_are_paused_resumed_and_get_what_was_given_up(anna: Visito
 
 
 def test_a_token_is_revoked(anna: Visitor, engine: Engine) -> None:
-    token_id = engine.create_token("lost", ["read"], hash_of(new_token()))
+    token_id = engine.run(access.create_token("lost", ["read"], hash_of(new_token())))
     answer = anna.post("/access/revoke", token_id=str(token_id), reason="stolen")
     assert "The token is revoked" in anna.get(answer.headers["Location"]).text
-    assert [token.revoked_at for token in engine.access_tokens() if token.token_id == token_id] != [None]
+    assert [
+        token.revoked_at for token in engine.run(access.access_tokens()) if token.token_id == token_id
+    ] != [None]
     odd = {"token_id": "x", "reason": "stolen"}
     assert anna.post("/access/revoke", **odd).status_code == 400
 
 
 def test_values_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: Engine) -> None:
-    task_id = engine.enqueue(NewTask("hidden.one", {"card": "4111-1111"}))
+    task_id = engine.run(enqueue.enqueue(NewTask("hidden.one", {"card": "4111-1111"})))
     assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
     assert "4111-1111" in anna.post(f"/tasks/{task_id}/reveal", reason="support").text
-    assert [event.reason for event in engine.reveals_of(task_id)] == ["support"]
+    assert [event.reason for event in engine.run(access.reveals_of(task_id))] == ["support"]
     assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
 
 
@@ -308,10 +322,12 @@ def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(anna: Visito
 def test_a_message_of_the_mailbox_is_shown_when_that_is_recorded(
     anna: Visitor, web: Web, engine: Engine
 ) -> None:
-    engine.keep_message(
-        "email", "bert@example.com", "kept-1", subject="Your code is 271828", text_body="Or 314159."
+    engine.run(
+        messages.keep_message(
+            "email", "bert@example.com", "kept-1", subject="Your code is 271828", text_body="Or 314159."
+        )
     )
-    [kept] = engine.list_mailbox(limit=1)
+    [kept] = engine.run(messages.list_mailbox(limit=1))
     path = f"/mailbox/{kept.mailbox_message_id}/reveal"
     reader = Visitor(web)
     reader.log_in("read")
@@ -321,12 +337,12 @@ def test_a_message_of_the_mailbox_is_shown_when_that_is_recorded(
         assert "271828" not in shown
         assert "314159" not in shown
     assert reader.post(path, reason="curious").status_code == 403
-    assert [event.act for event in engine.access_events(1)] == ["logged_in"]
+    assert [event.act for event in engine.run(access.access_events(1))] == ["logged_in"]
     assert anna.post(path, reason="").status_code == 400
     shown = anna.post(path, reason="support").text
     assert "Your code is 271828" in shown
     assert "314159" in shown
-    [event] = engine.access_events(1)
+    [event] = engine.run(access.access_events(1))
     assert (event.act, event.mailbox_message_id, event.reason) == (
         "revealed",
         kept.mailbox_message_id,
@@ -354,8 +370,8 @@ def test_one_visitor_cannot_open_all_live_pages(
 
 
 def test_tasks_are_searched(anna: Visitor, engine: Engine) -> None:
-    task_id = engine.enqueue(NewTask("sought.one", idempotency_key="order-77"))
-    engine.enqueue(NewTask("sought.other"))
+    task_id = engine.run(enqueue.enqueue(NewTask("sought.one", idempotency_key="order-77")))
+    engine.run(enqueue.enqueue(NewTask("sought.other")))
     [failed] = fail(engine, queue="sought3")
     assert str(failed) in anna.get("/tasks?search=IT BROKE&status=failed").text
     assert str(failed) not in anna.get("/tasks?search=it broke&status=succeeded").text
@@ -385,7 +401,7 @@ def test_what_is_not_there_is_a_page_for_people(anna: Visitor) -> None:
 
 
 def test_the_living_part_of_a_page_is_a_stream(anna: Visitor, engine: Engine) -> None:
-    engine.enqueue(NewTask("alive.one"))
+    engine.run(enqueue.enqueue(NewTask("alive.one")))
     with anna.client.stream("GET", "/queues", headers={"Accept": "text/event-stream"}) as answer:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         lines = answer.iter_lines()

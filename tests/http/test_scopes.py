@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from holdfast.client.wait_ticket import issue
-from holdfast.model import NewTask
+from holdfast.engine import enqueue
+from holdfast.engine.enqueue import NewTask
 from support.documents import REFERENCE, rows, sections
 from support.web import SECRET, Web
 
@@ -29,7 +30,7 @@ _HOUR = timedelta(hours=1)
 
 @pytest.fixture(scope="module")
 def task_id(web: Web) -> UUID:
-    return web.engine.enqueue(NewTask("scopes.subject"))
+    return web.engine.run(enqueue.enqueue(NewTask("scopes.subject")))
 
 
 def _ask(client: httpx.Client, endpoint: str, task_id: UUID, ticket: str | None = None) -> httpx.Response:

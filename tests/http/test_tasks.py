@@ -6,8 +6,9 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from holdfast.engine import Engine
-from holdfast.model import NewTask, Result
+from holdfast.engine import Engine, access, enqueue, leases, tasks, workers
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.leases import Result
 from support.commands import fail
 from support.web import Web
 
@@ -16,8 +17,10 @@ CANARY = "4111-1111-1111-1111"
 
 @pytest.fixture
 def task_id(engine: Engine) -> UUID:
-    return engine.enqueue(
-        NewTask("cards.charge", {"card": CANARY, "amounts": [1, 2]}, metadata={"note": CANARY})
+    return engine.run(
+        enqueue.enqueue(
+            NewTask("cards.charge", {"card": CANARY, "amounts": [1, 2]}, metadata={"note": CANARY})
+        )
     )
 
 
@@ -36,8 +39,8 @@ def test_a_task_is_shown_with_its_values_hidden(reader: httpx.Client, task_id: U
 def test_no_listing_or_wait_of_a_reader_shows_a_value(
     reader: httpx.Client, engine: Engine, task_id: UUID
 ) -> None:
-    [task] = engine.claim("w1", queues=["cards"], max_tasks=1)
-    engine.finish("w1", [Result(task.task_id, task.token, "succeeded", {"card": CANARY})])
+    [task] = engine.run(leases.claim("w1", queues=["cards"], max_tasks=1))
+    engine.run(leases.finish("w1", [Result(task.task_id, task.token, "succeeded", {"card": CANARY})]))
     for path in (
         "",
         f"/{task.task_id}",
@@ -54,7 +57,7 @@ def test_values_are_shown_to_who_may_and_that_is_recorded(web: Web, task_id: UUI
     operator = web.client("operate")
     shown = operator.get(f"/v1/tasks/{task_id}", params={"reveal": "true", "reason": "ticket 12"}).json()
     assert (shown["values_hidden"], shown["payload"]["card"]) == (False, CANARY)
-    [seen] = web.engine.reveals_of(task_id)
+    [seen] = web.engine.run(access.reveals_of(task_id))
     assert (seen.act, seen.actor, seen.reason) == (
         "revealed",
         "holdfast_web_login for test operate",
@@ -64,13 +67,13 @@ def test_values_are_shown_to_who_may_and_that_is_recorded(web: Web, task_id: UUI
 
 
 def test_pages_are_cut_by_task(reader: httpx.Client, engine: Engine) -> None:
-    ids = [str(engine.enqueue(NewTask("pages.one"))) for _ in range(5)]
+    ids = [str(engine.run(enqueue.enqueue(NewTask("pages.one")))) for _ in range(5)]
     address: str | None = "/v1/tasks?queue=pages&limit=2"
     seen: list[list[str]] = []
     while address:
         page = reader.get(address).json()
         seen.append([task["task_id"] for task in page["tasks"]])
-        engine.enqueue(NewTask("pages.later"))
+        engine.run(enqueue.enqueue(NewTask("pages.later")))
         address = page["next"]
     assert [len(page) for page in seen] == [2, 2, 1]
     assert [task for page in seen for task in page] == ids[::-1]
@@ -98,7 +101,7 @@ def test_a_filter_that_cannot_be_meant_is_refused(reader: httpx.Client, query: s
 
 def test_filters_are_those_of_the_engine(reader: httpx.Client, engine: Engine) -> None:
     [failed] = fail(engine, queue="filtered")
-    engine.enqueue(NewTask("filtered.other"))
+    engine.run(enqueue.enqueue(NewTask("filtered.other")))
     found = reader.get(
         "/v1/tasks", params={"status": "failed", "queue": "filtered", "type": "filtered.ch"}
     ).json()
@@ -120,11 +123,13 @@ def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(
     web: Web, reader: httpx.Client, engine: Engine, status: str
 ) -> None:
     queue = f"leaky_{status}"
-    task_id = engine.enqueue(NewTask(f"{queue}.charge", max_attempts=1 if status == "dead_letter" else 3))
-    [claimed] = engine.claim("w1", queues=[queue])
+    task_id = engine.run(
+        enqueue.enqueue(NewTask(f"{queue}.charge", max_attempts=1 if status == "dead_letter" else 3))
+    )
+    [claimed] = engine.run(leases.claim("w1", queues=[queue]))
     error = {"kind": "Declined", "message": f"card {CANARY} was declined", "traceback": f"card={CANARY!r}"}
     word: Any = "failed" if status == "failed" else "retry"
-    engine.finish("w1", [Result(task_id, claimed.token, word, error=error)])
+    engine.run(leases.finish("w1", [Result(task_id, claimed.token, word, error=error)]))
     for path in (f"/{task_id}", f"/{task_id}/errors", f"/{task_id}/events", f"?queue={queue}"):
         answer = reader.get(f"/v1/tasks{path}")
         assert answer.status_code == 200
@@ -136,12 +141,12 @@ def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(
     operator = web.client("operate")
     assert CANARY in operator.get(f"/v1/tasks/{task_id}/errors", params=asked).text
     assert CANARY in operator.get(f"/v1/tasks/{task_id}", params=asked).json()["why"]
-    assert [seen.reason for seen in engine.reveals_of(task_id)] == ["support", "support"]
+    assert [seen.reason for seen in engine.run(access.reveals_of(task_id))] == ["support", "support"]
 
 
 def test_why_a_person_acted_is_not_hidden(reader: httpx.Client, engine: Engine) -> None:
-    task_id = engine.enqueue(NewTask("acted.on"))
-    engine.cancel(task_id, "the customer asked for it")
+    task_id = engine.run(enqueue.enqueue(NewTask("acted.on")))
+    engine.run(tasks.cancel(task_id, "the customer asked for it"))
     for path in ("", "/events"):
         assert "the customer asked for it" in reader.get(f"/v1/tasks/{task_id}{path}").text
 
@@ -156,7 +161,9 @@ def test_an_act_is_recorded_for_whom_it_was_done(web: Web, engine: Engine, task_
     operator = web.client("operate")
     answer = operator.post(f"/v1/tasks/{task_id}/cancel", json={"reason": "not wanted"})
     assert answer.json() == {"task_id": str(task_id), "status": "cancelled"}
-    [cancelled] = [event for event in engine.task_events(task_id) if event.event_type == "cancelled"]
+    [cancelled] = [
+        event for event in engine.run(tasks.task_events(task_id)) if event.event_type == "cancelled"
+    ]
     assert (cancelled.actor, cancelled.reason) == ("holdfast_web_login for test operate", "not wanted")
 
 
@@ -176,9 +183,9 @@ def test_an_act_that_is_not_possible_is_refused(web: Web, engine: Engine, task_i
     operator = web.client("operate")
     answer = operator.post(f"/v1/tasks/{task_id}/retry")
     assert (answer.status_code, answer.json()["code"]) == (412, "QF412")
-    engine.enqueue(NewTask("ended.one"))
-    [task] = engine.claim("w1", queues=["ended"])
-    engine.finish("w1", [Result(task.task_id, task.token, "succeeded")])
+    engine.run(enqueue.enqueue(NewTask("ended.one")))
+    [task] = engine.run(leases.claim("w1", queues=["ended"]))
+    engine.run(leases.finish("w1", [Result(task.task_id, task.token, "succeeded")]))
     assert operator.post(f"/v1/tasks/{task.task_id}/cancel").status_code == 412
     assert operator.post(f"/v1/tasks/{uuid4()}/cancel").status_code == 404
 
@@ -197,7 +204,7 @@ def test_a_queue_is_paused_and_resumed(web: Web, engine: Engine) -> None:
 
 
 def test_workers_are_listed(reader: httpx.Client, engine: Engine) -> None:
-    engine.register_worker("w-listed", "host", queues=["listed"], concurrency=4)
+    engine.run(workers.register_worker("w-listed", "host", queues=["listed"], concurrency=4))
     [shown] = [
         worker for worker in reader.get("/v1/workers").json()["workers"] if worker["worker_id"] == "w-listed"
     ]
@@ -207,7 +214,7 @@ def test_workers_are_listed(reader: httpx.Client, engine: Engine) -> None:
 def test_metrics_are_in_the_format_of_prometheus(reader: httpx.Client, engine: Engine) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
-    engine.enqueue(NewTask("metered.one", queue='odd"queue\\'))
+    engine.run(enqueue.enqueue(NewTask("metered.one", queue='odd"queue\\')))
     families = {family.name: family for family in text_string_to_metric_families(reader.get("/metrics").text)}
     due = {sample.labels["queue"]: sample.value for sample in families["holdfast_queue_due"].samples}
     assert due['odd"queue\\'] == 1

@@ -17,11 +17,12 @@ from structlog.testing import capture_logs
 from holdfast import App
 from holdfast.client.wait_ticket import expiry, issue
 from holdfast.connections.session import DatabaseAddress
-from holdfast.engine import Engine
+from holdfast.engine import Engine, enqueue, leases, tasks
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.leases import Held, Result
 from holdfast.errors import ConfigurationError, InvalidArgument
 from holdfast.http.database import Database as HttpDatabase
 from holdfast.http.waiting import WaitRegistry, WatchedSubject
-from holdfast.model import Held, NewTask, Result
 from holdfast.settings import Settings
 from support.database import Database
 from support.web import SECRET, Web, dsn_of, grants, serving, web_dsn
@@ -37,7 +38,7 @@ def queue() -> str:
 
 @pytest.fixture
 def task_id(engine: Engine, queue: str) -> UUID:
-    return engine.enqueue(NewTask(f"{queue}.one"))
+    return engine.run(enqueue.enqueue(NewTask(f"{queue}.one")))
 
 
 def ticket(task_id: UUID, ttl: timedelta = HOUR, secret: str = SECRET) -> str:
@@ -45,8 +46,8 @@ def ticket(task_id: UUID, ttl: timedelta = HOUR, secret: str = SECRET) -> str:
 
 
 def finish(engine: Engine, queue: str, result: Any = None, status: Any = "succeeded") -> UUID:
-    [task] = engine.claim("w1", queues=[queue])
-    engine.finish("w1", [Result(task.task_id, task.token, status, result)])
+    [task] = engine.run(leases.claim("w1", queues=[queue]))
+    engine.run(leases.finish("w1", [Result(task.task_id, task.token, status, result)]))
     return task.task_id
 
 
@@ -94,16 +95,16 @@ def test_after_the_time_given_it_says_how_to_go_on(
 def test_a_task_that_did_not_succeed_has_its_status_and_no_reasons(
     web: Web, engine: Engine, task_id: UUID, status: str, queue: str
 ) -> None:
-    [task] = engine.claim("w1", queues=[queue])
+    [task] = engine.run(leases.claim("w1", queues=[queue]))
     secret = {"kind": "Boom", "message": "secret internals"}
-    engine.finish("w1", [Result(task.task_id, task.token, status, error=secret)])  # type: ignore[arg-type] # one of those
+    engine.run(leases.finish("w1", [Result(task.task_id, task.token, status, error=secret)]))  # type: ignore[arg-type] # one of those
     answer = web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id)})
     assert answer.json()["status"] == status
     assert "secret internals" not in answer.text
 
 
 def test_a_ticket_opens_its_own_task_only(web: Web, engine: Engine, task_id: UUID) -> None:
-    other = engine.enqueue(NewTask("others.one"))
+    other = engine.run(enqueue.enqueue(NewTask("others.one")))
     for path in (f"/v1/tasks/{other}/wait", f"/v1/tasks/{other}/stream", f"/v1/tasks/{task_id}", "/v1/tasks"):
         answer = web.client().get(path, params={"ticket": ticket(task_id), "timeout": 0})
         assert answer.status_code == 401, path
@@ -172,7 +173,7 @@ def test_any_page_that_has_a_ticket_may_wait(web: Web, engine: Engine, task_id: 
 
 
 def test_seats_are_bounded(web: Web, engine: Engine, queue: str) -> None:
-    task_id = engine.enqueue(NewTask(f"{queue}.one"))
+    task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.one")))
     params = {"ticket": ticket(task_id), "timeout": "60"}
     with ThreadPoolExecutor(20) as pool:
         waiting = [
@@ -189,7 +190,7 @@ def test_seats_are_bounded(web: Web, engine: Engine, queue: str) -> None:
 def test_a_server_that_is_full_or_ends_says_so(module_db: Any) -> None:
     with ThreadPoolExecutor() as pool:
         with serving(module_db, web_max_waits=1) as small:
-            task_id = small.engine.enqueue(NewTask("full.one"))
+            task_id = small.engine.run(enqueue.enqueue(NewTask("full.one")))
             path, params = f"/v1/tasks/{task_id}/wait", {"ticket": ticket(task_id), "timeout": "60"}
             waiting = pool.submit(httpx.get, small.url + path, params=params, timeout=60)
             when_waiting(small, 1)
@@ -212,7 +213,7 @@ def test_no_client_takes_all_seats_and_readers_keep_some(module_db: Any) -> None
         ThreadPoolExecutor(20) as pool,
         serving(module_db, web_max_waits=20, web_proxies="127.0.0.1") as small,
     ):
-        ids = [small.engine.enqueue(NewTask("crowded.one")) for _ in range(5)]
+        ids = [small.engine.run(enqueue.enqueue(NewTask("crowded.one"))) for _ in range(5)]
         waiting = [wait_in(pool, small, task_id, "192.0.2.1") for task_id in ids]
         when_waiting(small, 5)
         refused = wait_in(pool, small, ids[0], "192.0.2.1").result(30)
@@ -232,7 +233,7 @@ def test_no_client_takes_all_seats_and_readers_keep_some(module_db: Any) -> None
 
 def test_one_access_token_does_not_take_all_seats(module_db: Any) -> None:
     with ThreadPoolExecutor() as pool, serving(module_db, web_max_waits=4) as small:
-        path = f"/v1/tasks/{small.engine.enqueue(NewTask('crowded.one'))}/wait"
+        path = f"/v1/tasks/{small.engine.run(enqueue.enqueue(NewTask('crowded.one')))}/wait"
         waiting = [pool.submit(small.client("read").get, path, params={"timeout": "60"}) for _ in range(2)]
         when_waiting(small, 2)
         assert small.client("read").get(path).status_code == 429
@@ -295,11 +296,11 @@ def test_a_stream_tells_the_life_of_a_task(web: Web, engine: Engine, task_id: UU
         assert answer.headers["Content-Type"].startswith("text/event-stream")
         events = _events(answer)
         assert next(events)[2]["event"] == "created"
-        [task] = engine.claim("w1", queues=[queue])
+        [task] = engine.run(leases.claim("w1", queues=[queue]))
         assert next(events)[2]["event"] == "claimed"
-        engine.heartbeat("w1", [Held(task_id, task.token, progress={"done": 1, "total": 2})])
+        engine.run(leases.heartbeat("w1", [Held(task_id, task.token, progress={"done": 1, "total": 2})]))
         assert next(events)[1:] == ("progress", {"done": 1, "total": 2})
-        engine.finish("w1", [Result(task_id, task.token, "succeeded", {"n": 7})])
+        engine.run(leases.finish("w1", [Result(task_id, task.token, "succeeded", {"n": 7})]))
         rest = [(kind, data.get("event") or data["result"]) for _, kind, data in events]
     assert rest == [("status", "started"), ("status", "succeeded"), ("end", {"n": 7})]
 
@@ -324,8 +325,8 @@ def test_a_step_that_became_known_late_is_not_left_out(
     web: Web, engine: Engine, task_id: UUID, queue: str
 ) -> None:
     client, address = web.client(), f"/v1/tasks/{task_id}/stream?ticket={ticket(task_id)}"
-    engine.claim("w1", queues=[queue])
-    engine.cancel(task_id)
+    engine.run(leases.claim("w1", queues=[queue]))
+    engine.run(tasks.cancel(task_id))
     *steps, (_, kind, _) = _events(client.get(address))
     assert [data["event"] for _, _, data in steps] == ["created", "claimed", "cancelled"]
     assert kind == "end"
@@ -337,7 +338,7 @@ def test_a_step_that_became_known_late_is_not_left_out(
 
 
 def test_many_readers_of_one_task_are_all_told(web: Web, engine: Engine, queue: str) -> None:
-    task_id = engine.enqueue(NewTask(f"{queue}.one"))
+    task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.one")))
     params = {"ticket": ticket(task_id)}
     with ThreadPoolExecutor(12) as pool:
         streams = [

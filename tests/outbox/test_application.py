@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine
+from holdfast.engine import Engine, events
 from holdfast.errors import InvalidArgument
 from holdfast.events import ReceivedEvent, areceive, receive
 from holdfast.worker.duties import OutboxPruning
@@ -67,12 +67,12 @@ def test_the_leader_prunes_step_by_step_until_nothing_is_left(db: Database) -> N
     admin = db.connect()
     clock = Clock(admin)
     engine, worker = Engine(admin), Engine(db.connect("holdfast_worker"))
-    engine.emit("order.created")
-    engine.receive("1", "urn:shop")
+    engine.run(events.emit("order.created"))
+    engine.run(events.receive("1", "urn:shop"))
     clock.advance(timedelta(days=31).total_seconds())
     duty = OutboxPruning()
 
     assert duty.run(worker.run) == 0.0
     assert duty.run(worker.run) is None
     assert count_events(admin) == 0
-    assert engine.receive("1", "urn:shop") is True
+    assert engine.run(events.receive("1", "urn:shop")) is True

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 
+from holdfast.engine.events import ClaimedEvent
 from holdfast.errors import InvalidArgument, InvalidSignature
 from holdfast.events import parse, verify
-from holdfast.model import ClaimedEvent
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.webhook import new_secret, signature_headers
 

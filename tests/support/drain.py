@@ -7,9 +7,10 @@ from typing import Any
 import psycopg
 
 from holdfast.app import App
-from holdfast.engine import Engine
+from holdfast.engine import Engine, leases
+from holdfast.engine.documents import RawJson
+from holdfast.engine.leases import Claimed, Result
 from holdfast.handler import Handler
-from holdfast.model import Claimed, RawJson, Result
 from holdfast.outcome import Cancel, Fail, Snooze
 
 WORKER = "drain"
@@ -19,8 +20,8 @@ def drain(app: App, connection: psycopg.Connection[Any]) -> int:
     """Run until nothing is due; answers how many attempts that took."""
     engine, done = Engine(connection), 0
     prefixes = list(app.handlers)
-    while claimed := engine.claim(WORKER, 100, type_prefixes=prefixes):
-        engine.finish(WORKER, [_run(app.handlers[task.type], task) for task in claimed])
+    while claimed := engine.run(leases.claim(WORKER, 100, type_prefixes=prefixes)):
+        engine.run(leases.finish(WORKER, [_run(app.handlers[task.type], task) for task in claimed]))
         done += len(claimed)
     return done
 

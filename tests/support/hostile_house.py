@@ -5,9 +5,24 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID, uuid4
 
-from holdfast.engine import Engine
+from holdfast.engine import (
+    Engine,
+    access,
+    enqueue,
+    events,
+    health,
+    leases,
+    messages,
+    queues,
+    schedules,
+    tasks,
+    workers,
+)
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.events import Settlement
+from holdfast.engine.leases import Held, Result
+from holdfast.engine.schedules import NewSchedule
 from holdfast.http.access import hash_of, new_token
-from holdfast.model import Held, NewSchedule, NewTask, Result, Settlement
 
 SPACES = r"\s\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
 """What the engine lets no name hold."""
@@ -35,14 +50,18 @@ def stage(engine: Engine, text: str) -> Staged:
     worker = _register(engine, text, queue)
     task_id = _end(engine, text, queue, worker)
     running_id = _run(engine, text, queue, worker)
-    engine.pause(queue, text)
-    engine.add_schedule(
-        NewSchedule(name=f"s{uuid4().hex}{word}", task=NewTask(f"{queue}.{word}"), every=timedelta(days=1))
+    engine.run(queues.pause(queue, text))
+    engine.run(
+        schedules.add_schedule(
+            NewSchedule(
+                name=f"s{uuid4().hex}{word}", task=NewTask(f"{queue}.{word}"), every=timedelta(days=1)
+            )
+        )
     )
     _emit(engine, text, line, word)
     send_id = _mail(engine, text, line)
-    token_id = engine.create_token(line[:60], ["read"], hash_of(new_token()))
-    engine.revoke_token(token_id, text)
+    token_id = engine.run(access.create_token(line[:60], ["read"], hash_of(new_token())))
+    engine.run(access.revoke_token(token_id, text))
     return Staged(task_id, running_id, send_id)
 
 
@@ -56,44 +75,50 @@ def _cut(text: str, most: int) -> str:
 
 def _register(engine: Engine, text: str, queue: str) -> str:
     worker = f"{uuid4().hex}{_cut(text, 150)}"
-    engine.register_worker(worker, text[:100], queues=[queue], version=text[:50])
+    engine.run(workers.register_worker(worker, text[:100], queues=[queue], version=text[:50]))
     return worker
 
 
 def _end(engine: Engine, text: str, queue: str, worker: str) -> UUID:
     key = f"{uuid4().hex}{text}"[:100]
-    task_id = engine.enqueue(
-        NewTask(f"{queue}.{_word(text)}", {text: text}, queue, idempotency_key=key, metadata={text: text})
+    task_id = engine.run(
+        enqueue.enqueue(
+            NewTask(f"{queue}.{_word(text)}", {text: text}, queue, idempotency_key=key, metadata={text: text})
+        )
     )
-    [claimed] = engine.claim(worker, queues=[queue])
+    [claimed] = engine.run(leases.claim(worker, queues=[queue]))
     error = {"kind": text, "message": text, "traceback": text}
-    engine.finish(worker, [Result(task_id, claimed.token, "failed", {text: text}, error)])
-    engine.delete_task(task_id, text)
-    engine.restore_task(task_id, text)
+    engine.run(leases.finish(worker, [Result(task_id, claimed.token, "failed", {text: text}, error)]))
+    engine.run(tasks.delete_task(task_id, text))
+    engine.run(tasks.restore_task(task_id, text))
     return task_id
 
 
 def _run(engine: Engine, text: str, queue: str, worker: str) -> UUID:
-    task_id = engine.enqueue(NewTask(f"{queue}.{_word(text)}", {text: text}, queue))
-    [claimed] = engine.claim(worker, queues=[queue])
+    task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.{_word(text)}", {text: text}, queue)))
+    [claimed] = engine.run(leases.claim(worker, queues=[queue]))
     progress = {"done": 1, "total": 2, "note": text}
-    engine.heartbeat(worker, [Held(task_id, claimed.token, engine.clock(), progress)])
+    engine.run(leases.heartbeat(worker, [Held(task_id, claimed.token, engine.run(health.clock()), progress)]))
     return task_id
 
 
 def _emit(engine: Engine, text: str, line: str, word: str) -> None:
     kind = f"n{uuid4().hex}"
     name = f"{kind}{word}"
-    subscription_id = engine.subscribe(name, "console", f"-{word}", [f"{kind}.*"])
-    engine.emit(f"{kind}.{word}", {text: text}, line)
-    [claimed] = engine.claim_events("d1", subscription_id)
+    subscription_id = engine.run(events.subscribe(name, "console", f"-{word}", [f"{kind}.*"]))
+    engine.run(events.emit(f"{kind}.{word}", {text: text}, line))
+    [claimed] = engine.run(events.claim_events("d1", subscription_id))
     lost = Settlement(subscription_id, claimed.event_id, claimed.token, "rejected", text)
-    engine.settle_events("d1", [lost])
-    engine.pause_subscription(name, text)
+    engine.run(events.settle_events("d1", [lost]))
+    engine.run(events.pause_subscription(name, text))
 
 
 def _mail(engine: Engine, text: str, line: str) -> int:
-    engine.keep_message(
-        "email", "a@example.org", uuid4().hex, sender=line, subject=line, text_body=text, html_body=text
+    engine.run(
+        messages.keep_message(
+            "email", "a@example.org", uuid4().hex, sender=line, subject=line, text_body=text, html_body=text
+        )
     )
-    return engine.send_email(recipient="a@example.org", subject=line, text_body=text, html_body=text)
+    return engine.run(
+        messages.send_email(recipient="a@example.org", subject=line, text_body=text, html_body=text)
+    )

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import structlog
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, leases
 from holdfast.settings import Settings
 from holdfast.worker.business import business_executors
 from holdfast.worker.job import DatabaseClock, Job
@@ -42,8 +42,10 @@ class Stepper:
             await executor.close()
 
     def claim(self) -> Job | None:
-        claimed = self._engine.claim_work(
-            WORKER_ID, 1, queues=["comms"], type_prefixes=None, lease=self._settings.lease, after=None
+        claimed = self._engine.run(
+            leases.claim_work(
+                WORKER_ID, 1, queues=["comms"], type_prefixes=None, lease=self._settings.lease, after=None
+            )
         )
         if not claimed:
             return None
@@ -55,7 +57,7 @@ class Stepper:
     async def run(self, job: Job) -> None:
         written = await self._executors[job.executor].run(job, None)
         if written is not None:
-            self._engine.settle_work("finish", WORKER_ID, f"[{written}]")
+            self._engine.run(leases.settle_work("finish", WORKER_ID, f"[{written}]"))
 
     async def step(self) -> str | None:
         """Run the next task that is due, and answer its type."""

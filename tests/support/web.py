@@ -15,7 +15,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from holdfast import App
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access
 from holdfast.http import create_app
 from holdfast.http.access import hash_of, new_token
 from holdfast.http.security import LOCAL_HOSTS
@@ -68,7 +68,7 @@ class Web:
     def token(self, *scopes: str) -> str:
         if scopes not in self.tokens:
             token = new_token()
-            self.engine.create_token(f"test {' '.join(scopes)}", scopes, hash_of(token))
+            self.engine.run(access.create_token(f"test {' '.join(scopes)}", scopes, hash_of(token)))
             self.tokens[scopes] = token
         return self.tokens[scopes]
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine
+from holdfast.engine import Engine, health
 from holdfast.errors import InvalidArgument
 from holdfast.testing import Sandbox
 
@@ -18,7 +18,7 @@ def test_it_goes_on_by_itself_at_first(holdfast: Sandbox) -> None:
 
 def test_once_set_it_stands_still_for_every_connection(holdfast: Sandbox) -> None:
     assert holdfast.clock.set(NOON) == NOON
-    assert Engine(holdfast.connect()).clock() == NOON
+    assert Engine(holdfast.connect()).run(health.clock()) == NOON
     assert holdfast.clock.now() == NOON
 
 

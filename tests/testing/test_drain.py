@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast import App, Cancel, Context, Exponential, Fail, Linear, Never, Snooze
-from holdfast.engine import Engine
+from holdfast.engine import Engine, enqueue, leases, queues, tasks
+from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
-from holdfast.model import NewTask
 from holdfast.testing import DrainLimitReached, Sandbox
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -260,7 +260,7 @@ def test_a_limit_below_one_is_refused(holdfast: Sandbox, app: App) -> None:
 
 
 def test_a_task_without_a_handler_fails_as_in_a_worker(holdfast: Sandbox, app: App) -> None:
-    Engine(holdfast.connect()).enqueue(NewTask("any.unknown"))
+    Engine(holdfast.connect()).run(enqueue.enqueue(NewTask("any.unknown")))
     [ran] = holdfast.drain()
     assert ran.status == "failed"
     assert "no_handler_registered" in str(ran.error)
@@ -272,7 +272,7 @@ def test_with_an_app_only_its_own_tasks_run(holdfast: Sandbox) -> None:
     billing.task("mail.send_invoice")(lambda: "billed")
     engine = Engine(holdfast.connect())
     for task_type in ("mail.send_invoice", "mail.send", "other.thing"):
-        engine.enqueue(NewTask(task_type))
+        engine.run(enqueue.enqueue(NewTask(task_type)))
     assert [ran.result for ran in holdfast.drain(mail)] == ["sent"]
     left = holdfast.enqueued()
     assert [(task.type, task.attempt) for task in left] == [("mail.send_invoice", 0), ("other.thing", 0)]
@@ -285,7 +285,7 @@ def test_without_an_app_the_handlers_of_all_in_use_run(holdfast: Sandbox) -> Non
     billing.task("billing.charge")(lambda: "charged")
     engine = Engine(holdfast.connect())
     for task_type in ("billing.charge", "mail.send"):
-        engine.enqueue(NewTask(task_type))
+        engine.run(enqueue.enqueue(NewTask(task_type)))
     assert [ran.result for ran in holdfast.drain()] == ["charged", "sent"]
 
 
@@ -344,7 +344,7 @@ def test_a_task_that_is_deleted_while_it_runs_is_told_as_deleted(holdfast: Sandb
 
     @app.task("any.long")
     def long(ctx: Context) -> None:
-        engine.delete_task(ctx.task_id)
+        engine.run(tasks.delete_task(ctx.task_id))
         ctx.check()
 
     long.enqueue()
@@ -407,7 +407,7 @@ def test_a_payload_that_does_not_fit_fails_its_task(holdfast: Sandbox, app: App)
     @app.task("any.typed")
     def typed(n: int) -> None: ...
 
-    Engine(holdfast.connect()).enqueue(NewTask("any.typed", {"n": "many"}))
+    Engine(holdfast.connect()).run(enqueue.enqueue(NewTask("any.typed", {"n": "many"})))
     [ran] = holdfast.drain()
     assert ran.status == "failed"
     assert "n: " in str(ran.error)
@@ -428,7 +428,7 @@ def test_a_lease_that_ended_is_swept_first(holdfast: Sandbox, app: App) -> None:
         return ctx.attempt
 
     thing.enqueue()
-    Engine(holdfast.connect()).claim("a worker that dies", queues=["any"])
+    Engine(holdfast.connect()).run(leases.claim("a worker that dies", queues=["any"]))
     assert holdfast.drain() == []
     holdfast.clock.advance(minutes=1)
     assert [ran.result for ran in holdfast.drain()] == [2]
@@ -439,7 +439,7 @@ def test_a_paused_queue_rests(holdfast: Sandbox, app: App) -> None:
     def thing() -> None: ...
 
     thing.enqueue()
-    Engine(holdfast.connect()).pause("any")
+    Engine(holdfast.connect()).run(queues.pause("any"))
     assert holdfast.drain(until=timedelta(days=1)) == []
 
 
@@ -449,7 +449,7 @@ def test_a_task_that_somebody_else_has_locked_is_left_alone(holdfast: Sandbox, a
 
     handle = thing.enqueue()
     other = holdfast.connect(autocommit=False)
-    Engine(other).cancel(handle.task_id)
+    Engine(other).run(tasks.cancel(handle.task_id))
     assert holdfast.drain(until=timedelta(hours=1)) == []
     other.rollback()
     assert [ran.status for ran in holdfast.drain()] == ["succeeded"]

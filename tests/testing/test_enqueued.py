@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import App, Linear
-from holdfast.engine import Engine
+from holdfast.engine import Engine, enqueue
+from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
-from holdfast.model import NewTask
 from holdfast.testing import Sandbox
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -81,7 +81,9 @@ def test_the_queue_counts_if_it_is_given(holdfast: Sandbox, ship: Any) -> None:
 def test_the_failure_lists_what_waits_instead(holdfast: Sandbox, ship: Any) -> None:
     holdfast.clock.set(NOON)
     ship.enqueue(order_id=8, to=KYIV)
-    Engine(holdfast.connect()).enqueue(NewTask("mail.send", {"to": "ada"}, run_at=NOON + timedelta(days=1)))
+    Engine(holdfast.connect()).run(
+        enqueue.enqueue(NewTask("mail.send", {"to": "ada"}, run_at=NOON + timedelta(days=1)))
+    )
     with pytest.raises(AssertionError) as failure:
         holdfast.assert_enqueued(ship, order_id=7)
     first, second, third = str(failure.value).splitlines()
@@ -120,7 +122,9 @@ def test_assert_not_enqueued_fails_if_such_a_task_waits(holdfast: Sandbox, ship:
 
 
 def test_a_type_without_a_handler_is_compared_as_json(holdfast: Sandbox) -> None:
-    Engine(holdfast.connect()).enqueue(NewTask("mail.send", {"to": ["ada"], "at": NOON.isoformat()}))
+    Engine(holdfast.connect()).run(
+        enqueue.enqueue(NewTask("mail.send", {"to": ["ada"], "at": NOON.isoformat()}))
+    )
     holdfast.assert_enqueued("mail.send", to=("ada",))
     holdfast.assert_not_enqueued("mail.send", to="ada")
     holdfast.assert_not_enqueued("mail.send", subject="hello")
@@ -132,7 +136,7 @@ def test_the_name_of_a_type_finds_its_handler(holdfast: Sandbox, ship: Any) -> N
 
 
 def test_a_payload_that_does_not_fit_matches_only_without_arguments(holdfast: Sandbox, ship: Any) -> None:
-    Engine(holdfast.connect()).enqueue(NewTask("shop.ship", {"order_id": "many"}))
+    Engine(holdfast.connect()).run(enqueue.enqueue(NewTask("shop.ship", {"order_id": "many"})))
     holdfast.assert_enqueued(ship)
     holdfast.assert_not_enqueued(ship, order_id=1)
 

@@ -10,9 +10,11 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
-from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, fleet, lease, task
+from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, health, leases, queues, tasks, workers
+from holdfast.engine.enqueue import Enqueued, NewTask
+from holdfast.engine.leases import Claimed, Held, Result, Swept, Verdict
+from holdfast.engine.tasks import TaskFilter, TaskId
 from holdfast.errors import IllegalMove, KeyConflict, TaskNotFound, TooLarge
-from holdfast.model import Claimed, Enqueued, Held, NewTask, Result, Swept, TaskFilter, TaskId, Verdict
 from support.database import Database
 
 T = TypeVar("T")
@@ -25,120 +27,126 @@ def engine(tx: psycopg.Connection[Any]) -> Engine:
 
 @pytest.fixture
 def task_id(engine: Engine) -> UUID:
-    return engine.enqueue(NewTask("mail.send", {"to": "ä"}, metadata={"trace": "t"}))
+    return engine.run(enqueue.enqueue(NewTask("mail.send", {"to": "ä"}, metadata={"trace": "t"})))
 
 
 def claimed(engine: Engine) -> Claimed:
-    [task] = engine.claim("w1", queues=["mail"])
+    [task] = engine.run(leases.claim("w1", queues=["mail"]))
     return task
 
 
 def test_a_task_is_enqueued_claimed_and_finished(engine: Engine, task_id: UUID) -> None:
     task = claimed(engine)
     assert (task.task_id, task.payload, task.metadata) == (task_id, {"to": "ä"}, {"trace": "t"})
-    assert engine.heartbeat("w1", [Held(task_id, task.token)]) == [Verdict(task_id, "held")]
+    assert engine.run(leases.heartbeat("w1", [Held(task_id, task.token)])) == [Verdict(task_id, "held")]
 
     result = Result(task_id, task.token, "succeeded", {"sent": True})
-    assert engine.finish("w1", [result]) == [Verdict(task_id, "accepted")]
-    assert engine.finish("w1", [result]) == [Verdict(task_id, "already_done")]
+    assert engine.run(leases.finish("w1", [result])) == [Verdict(task_id, "accepted")]
+    assert engine.run(leases.finish("w1", [result])) == [Verdict(task_id, "already_done")]
 
-    found = engine.task_status(task_id)
+    found = engine.run(tasks.task_status(task_id))
     assert found is not None
     assert (found.status, found.result, found.metadata) == ("succeeded", {"sent": True}, {"trace": "t"})
 
 
 def test_a_batch_is_answered_in_order(engine: Engine, task_id: UUID) -> None:
     batch = [NewTask("mail.send", idempotency_key="k"), NewTask("mail.send", idempotency_key="k")]
-    first, second = engine.enqueue_many(batch)
+    first, second = engine.run(enqueue.enqueue_many(batch))
     assert (first.created, second) == (True, Enqueued(first.task_id, created=False))
 
 
 def test_a_batch_keeps_limits_and_times(engine: Engine) -> None:
-    run_at = engine.clock() + timedelta(hours=1)
+    run_at = engine.run(health.clock()) + timedelta(hours=1)
     task = NewTask("mail.send", run_at=run_at, timeout=timedelta(milliseconds=1), lease=timedelta(minutes=2))
-    [many] = engine.enqueue_many([task])
-    one = engine.enqueue(task)
+    [many] = engine.run(enqueue.enqueue_many([task]))
+    one = engine.run(enqueue.enqueue(task))
     for task_id in (many.task_id, one):
-        found = engine.task_status(task_id)
+        found = engine.run(tasks.task_status(task_id))
         assert found is not None
         assert (found.run_at, found.timeout, found.lease) == (run_at, task.timeout, task.lease)
 
 
 def test_a_released_task_waits_again(engine: Engine, task_id: UUID) -> None:
     held = Held(task_id, claimed(engine).token)
-    assert engine.release("w1", [held]) == [Verdict(task_id, "released")]
-    assert engine.finish("w1", [Result(task_id, held.token, "failed")]) != [Verdict(task_id, "accepted")]
+    assert engine.run(leases.release("w1", [held])) == [Verdict(task_id, "released")]
+    assert engine.run(leases.finish("w1", [Result(task_id, held.token, "failed")])) != [
+        Verdict(task_id, "accepted")
+    ]
 
 
 def test_a_claim_takes_a_cursor_and_a_lease(engine: Engine, task_id: UUID) -> None:
-    [task] = engine.claim("w1", 10, type_prefixes=["mail."], lease=timedelta(seconds=5), after={})
-    assert task.lease_until - engine.clock() < timedelta(seconds=6)
+    [task] = engine.run(leases.claim("w1", 10, type_prefixes=["mail."], lease=timedelta(seconds=5), after={}))
+    assert task.lease_until - engine.run(health.clock()) < timedelta(seconds=6)
 
 
 def test_a_person_cancels_retries_deletes_restores_and_reschedules(engine: Engine, task_id: UUID) -> None:
-    assert engine.cancel(task_id, "wrong") == "cancelled"
-    assert engine.retry(task_id, "right after all") == "pending"
-    assert engine.reschedule(task_id, engine.clock() + timedelta(days=1)) == "scheduled"
-    assert engine.delete_task(task_id) == "deleted"
-    assert engine.restore_task(task_id, "needed") == "scheduled"
-    acts = [event.event_type for event in engine.task_events(task_id)]
+    assert engine.run(tasks.cancel(task_id, "wrong")) == "cancelled"
+    assert engine.run(tasks.retry(task_id, "right after all")) == "pending"
+    assert (
+        engine.run(tasks.reschedule(task_id, engine.run(health.clock()) + timedelta(days=1))) == "scheduled"
+    )
+    assert engine.run(tasks.delete_task(task_id)) == "deleted"
+    assert engine.run(tasks.restore_task(task_id, "needed")) == "scheduled"
+    acts = [event.event_type for event in engine.run(tasks.task_events(task_id))]
     assert acts == ["created", "cancelled", "retried", "rescheduled", "deleted", "restored"]
-    assert engine.explain(task_id).startswith("It is scheduled for")
+    assert engine.run(tasks.explain(task_id)).startswith("It is scheduled for")
 
 
 def test_errors_are_read_in_order(engine: Engine, task_id: UUID) -> None:
     for _ in range(2):
         task = claimed(engine)
-        run_at = engine.clock()
-        engine.finish(
-            "w1", [Result(task_id, task.token, "retry", error={"kind": "Boom", "n": 1}, run_at=run_at)]
+        run_at = engine.run(health.clock())
+        engine.run(
+            leases.finish(
+                "w1", [Result(task_id, task.token, "retry", error={"kind": "Boom", "n": 1}, run_at=run_at)]
+            )
         )
-    errors = engine.task_errors(task_id)
+    errors = engine.run(tasks.task_errors(task_id))
     assert [(error.attempt, error.kind) for error in errors] == [(1, "Boom"), (2, "Boom")]
     assert errors[0].detail == {"kind": "Boom", "n": 1}
 
 
 def test_a_listing_is_filtered_and_paged(engine: Engine, task_id: UUID) -> None:
-    ids = [engine.enqueue(NewTask("listed.one")) for _ in range(3)]
-    matching = TaskFilter("pending", "listed", "listed.", engine.clock() - timedelta(minutes=1))
-    page = engine.list_tasks(matching, max_tasks=2)
+    ids = [engine.run(enqueue.enqueue(NewTask("listed.one"))) for _ in range(3)]
+    matching = TaskFilter("pending", "listed", "listed.", engine.run(health.clock()) - timedelta(minutes=1))
+    page = engine.run(tasks.list_tasks(matching, max_tasks=2))
     assert [task.task_id for task in page] == ids[:0:-1]
-    assert engine.list_task_ids(matching, before=page[-1].task_id) == [TaskId(ids[0], None)]
+    assert engine.run(tasks.list_task_ids(matching, before=page[-1].task_id)) == [TaskId(ids[0], None)]
 
 
 def test_a_queue_is_paused_and_resumed(engine: Engine, task_id: UUID) -> None:
-    assert (engine.pause("mail", "moving"), engine.pause("mail")) == (True, False)
-    [status] = [status for status in engine.queue_status() if status.queue == "mail"]
+    assert (engine.run(queues.pause("mail", "moving")), engine.run(queues.pause("mail"))) == (True, False)
+    [status] = [status for status in engine.run(queues.queue_status()) if status.queue == "mail"]
     assert (status.pause_reason, status.due) == ("moving", 1)
-    assert (engine.resume("mail"), engine.resume("mail")) == (True, False)
+    assert (engine.run(queues.resume("mail")), engine.run(queues.resume("mail"))) == (True, False)
 
 
 def test_a_worker_is_registered_idle_leads_and_retires(engine: Engine) -> None:
-    engine.register_worker("w1", "host", queues=["mail"], concurrency=3)
-    assert engine.mark_idle("w1", idle=True)
-    assert engine.lead("w1", timedelta(seconds=5))
-    [status] = [status for status in engine.worker_status() if status.worker_id == "w1"]
+    engine.run(workers.register_worker("w1", "host", queues=["mail"], concurrency=3))
+    assert engine.run(workers.mark_idle("w1", idle=True))
+    assert engine.run(workers.lead("w1", timedelta(seconds=5)))
+    [status] = [status for status in engine.run(workers.worker_status()) if status.worker_id == "w1"]
     assert (status.queues, status.idle, status.leader, status.concurrency) == (["mail"], True, True, 3)
-    assert (engine.retire_worker("w1"), engine.retire_worker("w1")) == (True, False)
+    assert (engine.run(workers.retire_worker("w1")), engine.run(workers.retire_worker("w1"))) == (True, False)
 
 
 def test_a_sweep_says_what_it_did(engine: Engine) -> None:
-    assert engine.sweep() == Swept(recovered=0, dead=0)
+    assert engine.run(leases.sweep()) == Swept(recovered=0, dead=0)
 
 
 def test_refusals_are_exceptions_of_their_own(engine: Engine, task_id: UUID) -> None:
     connection = engine.connection
     with connection.transaction(), pytest.raises(IllegalMove), connection.transaction():
-        engine.retry(task_id)
+        engine.run(tasks.retry(task_id))
     with connection.transaction(), pytest.raises(TaskNotFound), connection.transaction():
-        engine.cancel(uuid4())
+        engine.run(tasks.cancel(uuid4()))
     with connection.transaction(), pytest.raises(TaskNotFound), connection.transaction():
-        engine.run_function("public.nothing", {})
+        engine.run(leases.run_function("public.nothing", {}))
     with connection.transaction(), pytest.raises(TooLarge), connection.transaction():
-        engine.enqueue(NewTask("mail.send", "x" * 300_000))
-    engine.enqueue(NewTask("mail.send", 1, idempotency_key="k"))
+        engine.run(enqueue.enqueue(NewTask("mail.send", "x" * 300_000)))
+    engine.run(enqueue.enqueue(NewTask("mail.send", 1, idempotency_key="k")))
     with pytest.raises(KeyConflict):
-        engine.enqueue(NewTask("mail.send", 2, idempotency_key="k"))
+        engine.run(enqueue.enqueue(NewTask("mail.send", 2, idempotency_key="k")))
 
 
 def test_a_business_function_answers_its_envelope(engine: Engine) -> None:
@@ -146,29 +154,29 @@ def test_a_business_function_answers_its_envelope(engine: Engine) -> None:
         create function queues.echo(payload jsonb) returns jsonb language sql security definer
         set search_path = pg_catalog, pg_temp as $$ select jsonb_build_object('payload', payload) $$;
         revoke execute on function queues.echo from public""")
-    assert engine.run_function("queues.echo", [1, "é"]) == {"payload": [1, "é"]}
+    assert engine.run(leases.run_function("queues.echo", [1, "é"])) == {"payload": [1, "é"]}
 
 
 def test_the_row_factory_of_the_callers_connection_does_not_matter(engine: Engine, task_id: UUID) -> None:
     engine.connection.row_factory = dict_row
-    assert engine.task_status(task_id) is not None
+    assert engine.run(tasks.task_status(task_id)) is not None
 
 
 def test_the_engine_never_commits(db: Database) -> None:
     connection = db.connect(autocommit=False)
-    task_id = Engine(connection).enqueue(NewTask("mail.send"))
+    task_id = Engine(connection).run(enqueue.enqueue(NewTask("mail.send")))
     connection.rollback()
-    assert Engine(connection).task_status(task_id) is None
+    assert Engine(connection).run(tasks.task_status(task_id)) is None
 
 
 async def test_the_same_statements_run_on_an_asynchronous_connection(db: Database) -> None:
     async with await psycopg.AsyncConnection.connect(db.dsn, autocommit=True) as connection:
         engine = AsyncEngine(connection)
-        task_id = await engine.enqueue(NewTask("mail.send", {"x": 1}))
-        [task] = await engine.claim("w1", queues=["mail"])
+        task_id = await engine.run(enqueue.enqueue(NewTask("mail.send", {"x": 1})))
+        [task] = await engine.run(leases.claim("w1", queues=["mail"]))
         assert (task.task_id, task.payload) == (task_id, {"x": 1})
         with pytest.raises(IllegalMove):
-            await engine.retry(task_id)
+            await engine.run(tasks.retry(task_id))
 
 
 async def test_the_same_statements_run_on_asyncpg(db: Database) -> None:
@@ -179,18 +187,18 @@ async def test_the_same_statements_run_on_asyncpg(db: Database) -> None:
     async def run(statement: Statement[T]) -> T:
         return statement.decode(await connection.fetch(statement.sql, *statement.params))
 
-    run_at = await run(fleet.clock()) - timedelta(seconds=1)
+    run_at = await run(health.clock()) - timedelta(seconds=1)
     new = NewTask("mail.send", {"x": "é"}, priority=5, run_at=run_at, timeout=timedelta(seconds=9))
     task_id = await run(enqueue.enqueue(new))
     await run(enqueue.enqueue_many([new, NewTask("other.thing")]))
-    claimed = await run(lease.claim("w1", 5, queues=["mail"], lease=timedelta(minutes=1), after={}))
+    claimed = await run(leases.claim("w1", 5, queues=["mail"], lease=timedelta(minutes=1), after={}))
     assert (claimed[0].task_id, claimed[0].payload, claimed[0].timeout) == (task_id, new.payload, new.timeout)
     held = [Held(claimed[0].task_id, claimed[0].token, progress={"done": 1})]
-    assert await run(lease.heartbeat("w1", held)) == [Verdict(task_id, "held")]
-    found = await run(task.task_status(task_id))
+    assert await run(leases.heartbeat("w1", held)) == [Verdict(task_id, "held")]
+    found = await run(tasks.task_status(task_id))
     assert found is not None
     assert (found.progress, found.payload, found.priority) == ({"done": 1}, {"x": "é"}, 5)
-    page = await run(task.list_tasks(TaskFilter(since=run_at), max_tasks=10))
+    page = await run(tasks.list_tasks(TaskFilter(since=run_at), max_tasks=10))
     assert len(page) == 3
     await connection.close()
 
@@ -198,7 +206,7 @@ async def test_the_same_statements_run_on_asyncpg(db: Database) -> None:
 def test_the_same_statements_run_with_percent_placeholders(db: Database) -> None:
     built = enqueue.enqueue(NewTask("mail.send", {"x": "100 %s"}, idempotency_key="%(k)s"))
     rows = db.connect().execute(built.percent_sql.encode(), built.params).fetchall()
-    found = Engine(db.connect()).task_status(built.decode(rows))
+    found = Engine(db.connect()).run(tasks.task_status(built.decode(rows)))
     assert found is not None
     assert (found.payload, found.idempotency_key) == ({"x": "100 %s"}, "%(k)s")
 
@@ -208,8 +216,10 @@ def test_a_report_that_cannot_be_stored_still_ends_its_task(engine: Engine, task
     for _ in range(400):
         deep = [deep]
     token = claimed(engine).token
-    assert engine.heartbeat("w1", [Held(task_id, token, progress=deep)]) == [Verdict(task_id, "held")]
+    assert engine.run(leases.heartbeat("w1", [Held(task_id, token, progress=deep)])) == [
+        Verdict(task_id, "held")
+    ]
     result = Result(task_id, token, "failed", deep, error="nul \0")
-    assert engine.finish("w1", [result]) == [Verdict(task_id, "accepted")]
-    [error] = engine.task_errors(task_id)
+    assert engine.run(leases.finish("w1", [result])) == [Verdict(task_id, "accepted")]
+    [error] = engine.run(tasks.task_errors(task_id))
     assert error.message == "nul \ufffd"

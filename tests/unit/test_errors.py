@@ -8,7 +8,7 @@ import pytest
 
 import holdfast
 from holdfast import errors
-from holdfast.engine import Engine
+from holdfast.engine import Engine, health, queues
 from holdfast.errors import BY_SQLSTATE, HoldfastError, translate
 from support.database import Database
 
@@ -132,10 +132,10 @@ def test_a_connection_that_was_closed_is_unavailable(db: Database) -> None:
     connection = db.connect()
     connection.close()
     with pytest.raises(errors.DatabaseUnavailable):
-        Engine(connection).clock()
+        Engine(connection).run(health.clock())
 
 
 def test_the_error_of_the_driver_is_kept_as_the_cause(tx: psycopg.Connection[Any]) -> None:
     with pytest.raises(errors.InvalidArgument) as caught:
-        Engine(tx).pause("")
+        Engine(tx).run(queues.pause(""))
     assert isinstance(caught.value.__cause__, psycopg.Error)

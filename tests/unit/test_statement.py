@@ -8,10 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, fleet, lease, task
-from holdfast.engine.documents import load_json, report_json
+from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, leases, tasks, workers
+from holdfast.engine.documents import RawJson, load_json, report_json
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.leases import Claimed, Held, Result
+from holdfast.engine.tasks import TaskFilter, TaskStatus
 from holdfast.errors import InvalidArgument, NotPortable
-from holdfast.model import Claimed, Held, NewTask, RawJson, Result, TaskFilter, TaskStatus
 
 TASK_ID = UUID("01990000-0000-7000-8000-000000000001")
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -21,20 +23,20 @@ STATEMENTS: list[Statement[Any]] = [
         NewTask("a.b", {}, "q", 1, NOON, "k", 3, timedelta(1), timedelta(1), "python", {"trace": "x"})
     ),
     enqueue.enqueue_many([NewTask("a"), NewTask("b")]),
-    lease.claim("w", 5, queues=["q"], type_prefixes=["a."], lease=timedelta(seconds=9), after={}),
-    lease.heartbeat("w", [Held(TASK_ID, 1)]),
-    lease.finish("w", [Result(TASK_ID, 1, "succeeded")]),
-    lease.release("w", [Held(TASK_ID, 1)]),
-    lease.sweep(7),
-    lease.run_function("a.b", {}),
-    lease.call_function("a.b", "{}"),
-    lease.last_error("w", TASK_ID, 1),
-    task.cancel(TASK_ID, "r"),
-    task.list_tasks(TaskFilter("failed", "q", "a.", NOON), TASK_ID, 10),
-    task.task_status(TASK_ID),
-    task.task_errors(TASK_ID),
-    fleet.register_worker("w", "h", pid=1, version="1", queues=["q"], type_prefixes=["a."], concurrency=2),
-    fleet.worker_status(),
+    leases.claim("w", 5, queues=["q"], type_prefixes=["a."], lease=timedelta(seconds=9), after={}),
+    leases.heartbeat("w", [Held(TASK_ID, 1)]),
+    leases.finish("w", [Result(TASK_ID, 1, "succeeded")]),
+    leases.release("w", [Held(TASK_ID, 1)]),
+    leases.sweep(7),
+    leases.run_function("a.b", {}),
+    leases.call_function("a.b", "{}"),
+    leases.last_error("w", TASK_ID, 1),
+    tasks.cancel(TASK_ID, "r"),
+    tasks.list_tasks(TaskFilter("failed", "q", "a.", NOON), TASK_ID, 10),
+    tasks.task_status(TASK_ID),
+    tasks.task_errors(TASK_ID),
+    workers.register_worker("w", "h", pid=1, version="1", queues=["q"], type_prefixes=["a."], concurrency=2),
+    workers.worker_status(),
 ]
 
 
@@ -66,7 +68,7 @@ def test_what_is_not_given_is_not_passed_so_that_the_defaults_of_the_function_ho
 
 def test_a_value_is_bound_and_never_part_of_the_sql() -> None:
     hostile = "'); drop schema queues cascade; --"
-    built = task.cancel(TASK_ID, hostile)
+    built = tasks.cancel(TASK_ID, hostile)
     assert hostile not in built.sql
     assert built.params == (TASK_ID, hostile)
 
@@ -91,9 +93,9 @@ def test_a_payload_that_contains_itself_is_refused() -> None:
 @pytest.mark.parametrize("value", ["nul\0", "half \ud83d"])
 def test_text_that_postgres_cannot_hold_is_refused_by_the_name_of_its_argument(value: str) -> None:
     with pytest.raises(NotPortable, match=r"^reason holds"):
-        task.cancel(TASK_ID, value)
+        tasks.cancel(TASK_ID, value)
     with pytest.raises(NotPortable, match=r"^queues holds"):
-        lease.claim("w", queues=[value])
+        leases.claim("w", queues=[value])
 
 
 def test_a_time_without_a_zone_is_refused() -> None:
@@ -130,22 +132,22 @@ def test_a_null_payload_is_sent_so_that_the_engine_decides() -> None:
 
 
 def test_documents_are_selected_as_text() -> None:
-    built = task.task_status(TASK_ID)
+    built = tasks.task_status(TASK_ID)
     assert "answer.payload::text" in built.sql
     assert "answer.status," in built.sql
-    assert "answer.payload::text, answer.attempt" in lease.claim("w").sql
+    assert "answer.payload::text, answer.attempt" in leases.claim("w").sql
 
 
 def test_a_row_becomes_a_dataclass_with_decoded_documents() -> None:
     row = ['{"x": 1}' if field.name in {"payload", "error"} else None for field in fields(TaskStatus)]
-    found = task.task_status(TASK_ID).decode([row])
+    found = tasks.task_status(TASK_ID).decode([row])
     assert found is not None
     assert (found.payload, found.result) == ({"x": 1}, None)
 
 
 def test_a_claimed_payload_is_decoded_only_when_it_is_asked_for() -> None:
     row = ["[1e" if field.name == "payload_json" else None for field in fields(Claimed)]
-    [claimed] = lease.claim("w").decode([row])
+    [claimed] = leases.claim("w").decode([row])
     with pytest.raises(json.JSONDecodeError):
         _ = claimed.payload
 
@@ -193,5 +195,5 @@ def test_brackets_in_strings_are_not_depth() -> None:
 
 def test_one_bad_result_does_not_keep_the_others_from_being_sent() -> None:
     results = [Result(TASK_ID, 1, "succeeded", {"ok": 1}), Result(TASK_ID, 2, "failed", error=object())]
-    good, bad = json.loads(lease.finish("w", results).params[1])
+    good, bad = json.loads(leases.finish("w", results).params[1])
     assert (good["result"], bad["error"]["holdfast"]) == ({"ok": 1}, "not stored")

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.connections.listener import Listener
-from holdfast.model import NextDue
+from holdfast.engine.leases import NextDue
 from holdfast.worker import subscription
 from holdfast.worker.claiming import Claimer, Cursor, Demand
 from holdfast.worker.job import Job

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine import Statement, fleet
+from holdfast.engine import Statement, health, workers
+from holdfast.engine.queues import UnservedQueue
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
 from holdfast.logs import worker_log
-from holdfast.model import UnservedQueue
 from holdfast.worker.duties import Unserved
 from holdfast.worker.leader import MARGIN, Ask, Candidate, Leader
 from support.database import Database
@@ -160,7 +160,7 @@ def test_who_has_withdrawn_resigns_once_and_asks_no_more(candidate: Candidate) -
     assert seconds_until(candidate.due) <= 0
     candidate.stand(ask)
 
-    assert asked == [fleet.resign("w1").sql]
+    assert asked == [workers.resign("w1").sql]
     assert candidate.due == float("inf")
 
 
@@ -211,8 +211,8 @@ def test_a_statement_that_fails_leaves_nothing_behind_for_the_next(db: Database)
     def asks(ask: Ask) -> float | None:
         if not answers:
             answers.append("asked")
-            ask(fleet.lead(""))
-        answers.append(ask(fleet.clock()))
+            ask(workers.lead(""))
+        answers.append(ask(health.clock()))
         return None
 
     chore = Chore(does=asks, interval=0.01)
@@ -226,10 +226,10 @@ def test_a_duty_that_asks_after_the_term_has_ended_is_not_answered(db: Database)
     answered = []
 
     def slow(ask: Ask) -> None:
-        ask(fleet.clock())
+        ask(health.clock())
         asked.set()
         ended.wait(30)
-        answered.append(ask(fleet.clock()))
+        answered.append(ask(health.clock()))
 
     chore = Chore(does=slow)
     with leading(db.dsn, chore) as leader:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, enqueue, tasks
+from holdfast.engine.enqueue import NewTask
 from holdfast.logs import worker_log
-from holdfast.model import NewTask
 from holdfast.worker.duties import BATCH, Retention
 from support.clock import Clock
 from support.database import Database
@@ -15,12 +15,12 @@ from support.workshop import Workshop
 
 async def test_a_leader_prunes(shop: Workshop) -> None:
     engine = Engine(shop.conn)
-    task_id = engine.enqueue(NewTask("elsewhere.work"))
-    engine.cancel(task_id)
+    task_id = engine.run(enqueue.enqueue(NewTask("elsewhere.work")))
+    engine.run(tasks.cancel(task_id))
     shop.conn.execute("update queues.outcome set finished_at = finished_at - interval '1 year'")
     async with shop.working():
         await shop.logged("pruned", rows=1)
-    assert engine.task_status(task_id) is None
+    assert engine.run(tasks.task_status(task_id)) is None
 
 
 @pytest.mark.parametrize("backlog", [0, BATCH - 1, 2 * BATCH + 1])

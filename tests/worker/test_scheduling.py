@@ -8,10 +8,12 @@ from uuid import UUID
 import pytest
 
 from holdfast import App
-from holdfast.engine import Engine, Statement
+from holdfast.engine import Engine, Statement, schedules
+from holdfast.engine.enqueue import NewTask
+from holdfast.engine.schedules import NewSchedule
+from holdfast.engine.tasks import task_status
 from holdfast.errors import InvalidHandler
 from holdfast.logs import worker_log
-from holdfast.model import NewSchedule, NewTask
 from holdfast.worker.scheduling import BATCH, FireSchedules, PruneFirings
 from support.clock import Clock
 from support.database import Database
@@ -289,7 +291,9 @@ async def test_a_schedule_that_is_taken_keeps_no_worker_from_its_tasks(shop: Wor
 
 async def test_what_left_the_code_is_orphaned_by_the_next_worker(shop: Workshop) -> None:
     task = NewTask("work.greet")
-    Engine(shop.conn).declare_schedules(shop.app.name, [NewSchedule(name="old", task=task, cron="* * * * *")])
+    Engine(shop.conn).run(
+        schedules.declare_schedules(shop.app.name, [NewSchedule(name="old", task=task, cron="* * * * *")])
+    )
 
     async with shop.working():
         await shop.logged("schedule_declared", schedule="old", verdict="orphaned")
@@ -364,9 +368,9 @@ def test_a_schedules_task_is_as_enqueue_would_make_it(db: Database) -> None:
     def count(n: int) -> None: ...
 
     engine = Engine(db.connect())
-    engine.declare_schedules("shop", app.schedules.values())
-    task_id: UUID = engine.run_schedule("work.count")
-    found = engine.task_status(task_id)
+    engine.run(schedules.declare_schedules("shop", app.schedules.values()))
+    task_id: UUID = engine.run(schedules.run_schedule("work.count"))
+    found = engine.run(task_status(task_id))
     assert found is not None
     assert (found.payload, found.queue, found.priority, found.max_attempts) == ({"n": 7}, "slow", 4, 9)
     assert found.lease == timedelta(seconds=60)

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from holdfast.connections import session
 from holdfast.connections.session import with_defaults
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import fleet
+from holdfast.engine import health
 from holdfast.errors import DatabaseUnavailable, NotInstalled
 from holdfast.postgres import EmbeddedServer
 from support.database import Database
@@ -105,14 +105,14 @@ async def test_an_address_may_set_what_we_would_have_set() -> None:
 
 async def test_a_statement_without_an_answer_is_given_up(proxy: Proxy) -> None:
     link = link_to(proxy.dsn)
-    await link.run(fleet.clock)
+    await link.run(health.clock)
     proxy.freeze()
     asked = time.monotonic()
     with pytest.raises(DatabaseUnavailable):
-        await link.run(fleet.clock, seconds=0.2)
+        await link.run(health.clock, seconds=0.2)
     assert time.monotonic() - asked < 4
     proxy.thaw()
-    await link.run(fleet.clock)
+    await link.run(health.clock)
     await link.close()
 
 
@@ -128,7 +128,7 @@ async def test_the_pause_grows_until_answers_come_and_is_never_the_same(
     assert all(2.5 <= pause <= 5 for pause in pauses[-4:])
     assert len(set(pauses[-6:])) > 1
     monkeypatch.undo()
-    await link.run(fleet.clock)
+    await link.run(health.clock)
     await link.close()
     assert not link.failing
 

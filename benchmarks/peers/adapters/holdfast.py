@@ -10,6 +10,7 @@ from pathlib import Path
 
 from benchmarks.peers.adapters import common
 from holdfast import App
+from holdfast.engine import health
 from holdfast.schema import migrate
 
 app = App(common.URL)
@@ -59,7 +60,9 @@ watches: list[asyncio.Task[None]] = []
 @contextmanager
 def producer() -> Iterator[common.Producer]:
     task = wait if common.ORDER.get("task") == "wait" else noop
-    app.connect().run(lambda engine: engine.clock())  # connected before the time is taken, as the others are
+    app.connect().run(
+        lambda engine: engine.run(health.clock())
+    )  # connected before the time is taken, as the others are
     pad = "x" * common.ORDER.get("pad", 0)
     yield common.Producer(
         lambda seq: task.enqueue(seq=seq),
@@ -74,7 +77,7 @@ def producer() -> Iterator[common.Producer]:
 
 @asynccontextmanager
 async def concurrent_producer() -> AsyncIterator[common.AsyncProducer]:
-    await app.connect().arun(lambda engine: engine.clock())
+    await app.connect().arun(lambda engine: engine.run(health.clock()))
     yield common.AsyncProducer(lambda seq: noop.aenqueue(seq=seq))
     app.close()
 

@@ -8,8 +8,8 @@ from typing import NoReturn
 
 import typer
 
-from holdfast.engine import Engine
-from holdfast.model import RawJson
+from holdfast.engine import Engine, health
+from holdfast.engine.documents import RawJson
 from holdfast.settings import parse_duration
 
 Moment = datetime | timedelta
@@ -60,7 +60,7 @@ def resolve_future(engine: Engine, run_at: datetime | None, delay: timedelta | N
 def _reckon(engine: Engine, distance: timedelta) -> datetime:
     """From the engine's clock, because this machine's may be wrong."""
     try:
-        return engine.clock() + distance
+        return engine.run(health.clock()) + distance
     except OverflowError:
         raise typer.BadParameter("that is further away than the calendar reaches") from None
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.context import Context
+from holdfast.engine.tasks import TaskStatus
 from holdfast.handler import Handler
-from holdfast.model import TaskStatus
 from holdfast.outcome import OUTCOMES
 
 

@@ -8,7 +8,7 @@ import typer
 from holdfast.cli.arguments import document, duration, instant, resolve_future
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
-from holdfast.model import Executor, NewTask
+from holdfast.engine.enqueue import Executor, NewTask, enqueue_many
 
 
 def register(app: typer.Typer) -> None:
@@ -82,7 +82,7 @@ def enqueue(
             concurrency_key=concurrency_key,
         )
         # A batch of one, because it also says whether the task is new.
-        [enqueued] = engine.enqueue_many([task])
+        [enqueued] = engine.run(enqueue_many([task]))
     if as_json:
         print_json(enqueued)
         return

@@ -14,8 +14,8 @@ import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, plain, shown
-from holdfast.engine import Engine
-from holdfast.model import TailedEvent
+from holdfast.engine import Engine, events
+from holdfast.engine.events import TailedEvent
 from holdfast.serialization.text import visible
 
 PAGE = 1000
@@ -61,14 +61,14 @@ class Follower:
         self._seen: dict[UUID, tuple[int, int]] = {}
 
     def start(self, lines: int) -> list[TailedEvent]:
-        newest = self._engine.tail_events(max_events=max(lines, 1))
+        newest = self._engine.run(events.tail_events(max_events=max(lines, 1)))
         self._remember(newest)
         return newest[-lines:] if lines else []
 
     def look(self) -> Iterator[TailedEvent]:
         place = self._place
         while True:
-            page = self._engine.tail_events(*place, PAGE)
+            page = self._engine.run(events.tail_events(*place, PAGE))
             yield from (found for found in page if found.event_id not in self._seen)
             self._remember(page)
             if len(page) < PAGE:

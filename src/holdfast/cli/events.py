@@ -12,8 +12,21 @@ from holdfast.cli.event_tail import tail
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
 from holdfast.engine import Engine
+from holdfast.engine import events as engine_events
+from holdfast.engine.events import (
+    DeliveryStatus,
+    OutboxStatus,
+    dispatcher_status,
+    event_deliveries,
+    outbox_status,
+    pause_subscription,
+    redrive_events,
+    resume_subscription,
+    rotate_secret,
+    test_subscription,
+    unsubscribe,
+)
 from holdfast.errors import HoldfastError
-from holdfast.model import DeliveryStatus, OutboxStatus
 from holdfast.serialization.text import visible
 from holdfast.webhook import new_secret
 
@@ -71,16 +84,18 @@ def subscribe(
     made = new_secret() if sink == "http" and not secret else None
     secrets = [made] if made else list(secret or ())
     with connected(database_url) as engine:
-        known = any(found.name == name for found in engine.outbox_status())
-        engine.subscribe(
-            name,
-            sink,
-            to,
-            event or ["*"],
-            type_prefixes=prefix,
-            options=option,
-            secrets=secrets,
-            max_attempts=max_attempts,
+        known = any(found.name == name for found in engine.run(outbox_status()))
+        engine.run(
+            engine_events.subscribe(
+                name,
+                sink,
+                to,
+                event or ["*"],
+                type_prefixes=prefix,
+                options=option,
+                secrets=secrets,
+                max_attempts=max_attempts,
+            )
         )
     made = None if known else made
     if as_json:
@@ -94,7 +109,7 @@ def subscribe(
 def list_subscriptions(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """Show who asks for what, what each has still to get, and whether its receiver answers."""
     with connected(database_url) as engine:
-        found = engine.outbox_status()
+        found = engine.run(outbox_status())
     if as_json:
         print_json({"subscriptions": found})
     elif not found:
@@ -120,14 +135,14 @@ def pause(
 ) -> None:
     """Keep the events of a subscription back until it is resumed. They gather meanwhile."""
     with connected(database_url) as engine:
-        changed = engine.pause_subscription(name, reason)
+        changed = engine.run(pause_subscription(name, reason))
     _tell(name, "paused", changed=changed, as_json=as_json)
 
 
 def resume(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """Let a subscription have its events again, and try its receiver at once."""
     with connected(database_url) as engine:
-        changed = engine.resume_subscription(name)
+        changed = engine.run(resume_subscription(name))
     _tell(name, "running", changed=changed, as_json=as_json)
 
 
@@ -141,7 +156,7 @@ def try_out(
 ) -> None:
     """Send a test event to one subscription, in the ordinary way, and say what became of it."""
     with connected(database_url) as engine:
-        event_id = engine.test_subscription(name)
+        event_id = engine.run(test_subscription(name))
         found = _wait_for(engine, name, event_id, wait)
         why = None if found.status in SETTLED else _why_not(engine, name)
     if as_json:
@@ -164,7 +179,7 @@ def rotate(
     """Sign with a new secret, beside the old one until receivers know it. Then rotate with --keep 0."""
     made = None if secret else new_secret()
     with connected(database_url) as engine:
-        count = engine.rotate_secret(name, secret or made or "", keep)
+        count = engine.run(rotate_secret(name, secret or made or "", keep))
     if as_json:
         print_json({"name": name, "secrets": count, "secret": made})
         return
@@ -182,7 +197,7 @@ def redrive(
 ) -> None:
     """Give dead events of a subscription another chance."""
     with connected(database_url) as engine:
-        count = engine.redrive_events(name, event, limit)
+        count = engine.run(redrive_events(name, event, limit))
     if as_json:
         print_json({"name": name, "redriven": count})
     else:
@@ -192,7 +207,7 @@ def redrive(
 def remove(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """End a subscription. What it has not got yet it does not get any more."""
     with connected(database_url) as engine:
-        engine.unsubscribe(name)
+        engine.run(unsubscribe(name))
     if as_json:
         print_json({"name": name, "removed": True})
     else:
@@ -220,7 +235,7 @@ def _wait_for(engine: Engine, name: str, event_id: UUID, seconds: float) -> Deli
     """Until it was delivered, or failed once, or it is known that no dispatcher can send it."""
     ends_at = time.monotonic() + seconds
     while True:
-        (found,) = engine.event_deliveries(event_id)
+        (found,) = engine.run(event_deliveries(event_id))
         settled = found.status in SETTLED or found.last_error is not None
         if settled or time.monotonic() > ends_at or _status_of(engine, name).problem:
             return found
@@ -228,7 +243,7 @@ def _wait_for(engine: Engine, name: str, event_id: UUID, seconds: float) -> Deli
 
 
 def _status_of(engine: Engine, name: str) -> OutboxStatus:
-    return next(one for one in engine.outbox_status() if one.name == name)
+    return next(one for one in engine.run(outbox_status()) if one.name == name)
 
 
 def _why_not(engine: Engine, name: str) -> str:
@@ -237,7 +252,7 @@ def _why_not(engine: Engine, name: str) -> str:
         return one.problem
     if one.paused_at:
         return f"the subscription is paused. Resume it: holdfast events resume {name}"
-    if not any(dispatcher.live for dispatcher in engine.dispatcher_status()):
+    if not any(dispatcher.live for dispatcher in engine.run(dispatcher_status())):
         return "no dispatcher is running. Start one: holdfast dispatch"
     if one.breaker != "closed":
         return f"its receiver fails and is left alone for a while: {one.last_error}"

@@ -10,8 +10,9 @@ from rich.text import Text
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
+from holdfast.engine import health as engine_health
+from holdfast.engine.health import LEVELS, HealthLine, Level
 from holdfast.errors import ConfigurationError
-from holdfast.model import LEVELS, HealthLine, Level
 from holdfast.serialization.text import visible
 
 _COLOURS = {"green": "green", "amber": "yellow", "red": "bold red"}
@@ -34,7 +35,7 @@ def health(
     if as_json and as_metrics:
         raise typer.BadParameter("give --json or --metrics, not both")
     with connected(database_url) as engine:
-        lines = engine.health()
+        lines = engine.run(engine_health.health())
     if as_metrics:
         typer.echo(written_metrics(lines), nl=False)
         return

@@ -9,7 +9,8 @@ import typer
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
-from holdfast.engine.limit import Subject
+from holdfast.engine import limits as engine_limits
+from holdfast.engine.limits import Subject, drop_limit, limit_status
 from holdfast.serialization.text import visible
 from holdfast.settings import parse_duration
 
@@ -66,7 +67,7 @@ def rate(given: str) -> tuple[int, timedelta]:
 def list_limits(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """Show every limit and how far it is used."""
     with connected(database_url) as engine:
-        found = engine.limit_status()
+        found = engine.run(limit_status())
     if as_json:
         print_json({"limits": found})
     elif not found:
@@ -96,8 +97,10 @@ def set_limit(
     """Set the limit of a queue or a type. What is not given is not limited any more."""
     count, per = at_rate or (None, None)
     with connected(database_url) as engine:
-        engine.set_limit(
-            subject, name, max_running=max_running, per_key=per_key, rate=count, per=per, reason=reason
+        engine.run(
+            engine_limits.set_limit(
+                subject, name, max_running=max_running, per_key=per_key, rate=count, per=per, reason=reason
+            )
         )
     if as_json:
         print_json(
@@ -120,7 +123,7 @@ def remove_limit(
 ) -> None:
     """Take a limit away."""
     with connected(database_url) as engine:
-        changed = engine.drop_limit(subject, name)
+        changed = engine.run(drop_limit(subject, name))
     if as_json:
         print_json({"subject": subject, "name": name, "changed": changed})
     elif changed:

@@ -6,7 +6,8 @@ import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_fields, print_json, print_table
-from holdfast.engine.mail import MailboxMessage
+from holdfast.engine import messages
+from holdfast.engine.messages import MailboxMessage
 from holdfast.errors import TaskNotFound
 from holdfast.serialization.text import visible
 
@@ -31,7 +32,7 @@ def list_messages(
 ) -> None:
     """List the messages in the mailbox, newest first."""
     with connected(database_url) as engine:
-        found = engine.list_mailbox(channel=channel, recipient=to, before=before, limit=limit)
+        found = engine.run(messages.list_mailbox(channel=channel, recipient=to, before=before, limit=limit))
     if as_json:
         print_json({"messages": found})
     elif found:
@@ -55,7 +56,7 @@ def show(
 ) -> None:
     """Show one message as the recipient would get it."""
     with connected(database_url) as engine:
-        message = engine.mailbox_message(message_id)
+        message = engine.run(messages.mailbox_message(message_id))
     if message is None or (html and message.html_body is None):
         what = "message" if message is None else "HTML in message"
         raise TaskNotFound(f"the mailbox has no {what} {message_id}", hint="See holdfast mailbox list.")
@@ -72,7 +73,7 @@ def clear(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """Remove all messages from the mailbox."""
     removed = 0
     with connected(database_url) as engine:
-        while some := engine.clear_mailbox():
+        while some := engine.run(messages.clear_mailbox()):
             removed += some
     if as_json:
         print_json({"removed": removed})

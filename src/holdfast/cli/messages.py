@@ -6,6 +6,7 @@ import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
+from holdfast.engine.messages import erase_messages
 
 BATCH = 1000
 
@@ -35,7 +36,7 @@ def erase(
     """Erase address and content of all messages to a recipient. What happened to them stays, without both."""
     erased = 0
     with connected(database_url) as engine:
-        while some := engine.erase_messages(recipient, reason, BATCH):
+        while some := engine.run(erase_messages(recipient, reason, BATCH)):
             erased += some
     if as_json:
         print_json({"erased": erased})

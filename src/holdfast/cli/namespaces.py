@@ -10,8 +10,9 @@ import typer
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
+from holdfast.engine import access
+from holdfast.engine.access import NamespaceMember
 from holdfast.errors import NotAllowed
-from holdfast.model import NamespaceMember
 from holdfast.serialization.text import visible
 
 LoginArgument = Annotated[str, typer.Argument(metavar="LOGIN", help="A role that connects to the database.")]
@@ -27,7 +28,7 @@ def register(app: typer.Typer) -> None:
 def list_namespaces(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """List the namespaces that logins share or tokens use. Every other login has its own."""
     with connected(database_url) as engine:
-        found = engine.namespace_members()
+        found = engine.run(access.namespace_members())
     grouped = {name: list(members) for name, members in groupby(found, key=lambda one: one.namespace)}
     if as_json:
         print_json({"namespaces": [_described(name, members) for name, members in grouped.items()]})
@@ -53,8 +54,8 @@ def show(
 ) -> None:
     """Show which logins and tokens use a namespace."""
     with connected(database_url) as engine:
-        namespace = namespace or engine.namespace()
-        found = [one for one in engine.namespace_members() if one.namespace == namespace]
+        namespace = namespace or engine.run(access.namespace())
+        found = [one for one in engine.run(access.namespace_members()) if one.namespace == namespace]
     if as_json:
         print_json({"namespace": namespace, "members": found})
         return
@@ -79,7 +80,7 @@ def add(
 ) -> None:
     """Let a login use a namespace from now on. What it enqueued before stays where it is."""
     with _administering(), connected(database_url) as engine:
-        changed = engine.add_to_namespace(login, namespace, reason)
+        changed = engine.run(access.add_to_namespace(login, namespace, reason))
     if as_json:
         print_json({"login": login, "namespace": namespace, "changed": changed})
     else:
@@ -93,7 +94,7 @@ def remove(
 ) -> None:
     """Give a login its own namespace back. What it enqueued stays where it is."""
     with _administering(), connected(database_url) as engine:
-        changed = engine.remove_from_namespace(login, reason)
+        changed = engine.run(access.remove_from_namespace(login, reason))
     if as_json:
         print_json({"login": login, "changed": changed})
     else:

@@ -7,6 +7,8 @@ import typer
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
+from holdfast.engine import queues as engine_queues
+from holdfast.engine.queues import queue_status
 from holdfast.serialization.text import visible
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE")]
@@ -21,7 +23,7 @@ def register(app: typer.Typer) -> None:
 def queues(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """Show what waits and what runs, per queue."""
     with connected(database_url) as engine:
-        found = engine.queue_status()
+        found = engine.run(queue_status())
     if as_json:
         print_json({"queues": found})
     elif not found:
@@ -46,7 +48,7 @@ def pause(
 ) -> None:
     """Let nothing be claimed from a queue until it is resumed. What runs goes on."""
     with connected(database_url) as engine:
-        changed = engine.pause(queue, reason)
+        changed = engine.run(engine_queues.pause(queue, reason))
     _tell(queue, paused=True, changed=changed, as_json=as_json)
 
 
@@ -55,7 +57,7 @@ def resume(
 ) -> None:
     """Let a paused queue go on."""
     with connected(database_url) as engine:
-        changed = engine.resume(queue, reason)
+        changed = engine.run(engine_queues.resume(queue, reason))
     _tell(queue, paused=False, changed=changed, as_json=as_json)
 
 

@@ -18,10 +18,10 @@ from holdfast.cli.retry import find_all
 from holdfast.cli.show import find
 from holdfast.cli.task_actions import Reason
 from holdfast.cli.tasks import QueueOption, SinceOption, TypeOption
-from holdfast.engine import Engine
+from holdfast.engine import Engine, health, leases, tasks
 from holdfast.engine.documents import load_json
+from holdfast.engine.tasks import Status, TaskEnd, TaskFilter, TaskStatus
 from holdfast.errors import IllegalMove, InvalidArgument
-from holdfast.model import Status, TaskEnd, TaskFilter, TaskStatus
 from holdfast.serialization.text import visible
 
 ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
@@ -101,7 +101,7 @@ def _replay_all(
 ) -> list[Replayed]:
     """All are enqueued before the first is waited for, so that workers have them at once."""
     originals = {task_id: _original(engine, task_id) if timeout else None for task_id in chosen}
-    begun = [Replayed(task_id, engine.replay(task_id, reason)) for task_id in chosen]
+    begun = [Replayed(task_id, engine.run(tasks.replay(task_id, reason))) for task_id in chosen]
     if timeout is None:
         return begun
     console = Console(stderr=True)
@@ -116,7 +116,7 @@ def _replay_all(
 
 def _original(engine: Engine, task_id: UUID) -> TaskEnd:
     find(engine, task_id)
-    end = engine.task_end(task_id)
+    end = engine.run(tasks.task_end(task_id))
     if end is None or end.status != "succeeded":
         word = "gone" if end is None else end.status
         raise IllegalMove(
@@ -142,7 +142,7 @@ def _compared(engine: Engine, original: TaskEnd | None, one: Replayed, timeout: 
 def _wait(engine: Engine, task_id: UUID, timeout: timedelta) -> TaskEnd | None:
     give_up = time.monotonic() + timeout.total_seconds()
     while time.monotonic() < give_up:
-        end = engine.task_end(task_id)
+        end = engine.run(tasks.task_end(task_id))
         if end is not None and end.status in ENDED:
             return end
         time.sleep(LOOK_SECONDS)
@@ -197,10 +197,10 @@ def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
     connection = engine.connection
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction(force_rollback=True):
-        began = engine.clock()
-        envelope = engine.run_function(function, task.payload)
-        enqueued = engine.list_tasks(TaskFilter(since=began))
-        changed = engine.changed_tables()
+        began = engine.run(health.clock())
+        envelope = engine.run(leases.run_function(function, task.payload))
+        enqueued = engine.run(tasks.list_tasks(TaskFilter(since=began)))
+        changed = engine.run(health.changed_tables())
     if as_json:
         print_json({"envelope": envelope, "enqueued": enqueued, "recorded": changed})
         return

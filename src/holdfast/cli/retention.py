@@ -12,8 +12,8 @@ from rich.progress import Progress, SpinnerColumn, TextColumn
 from holdfast.cli.arguments import duration
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
-from holdfast.engine import Engine
-from holdfast.model import Prunable
+from holdfast.engine import Engine, retention
+from holdfast.engine.retention import Prunable
 from holdfast.serialization.text import visible
 
 BATCH = 1000
@@ -55,7 +55,7 @@ def register(app: typer.Typer) -> None:
 def list_policies(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """Show the policies. Of several prefixes that fit a type, the longest decides."""
     with connected(database_url) as engine:
-        found = engine.retention_policies()
+        found = engine.run(retention.retention_policies())
     if as_json:
         print_json({"policies": found})
     elif not found:
@@ -82,7 +82,7 @@ def set_policy(
     """Say how long tasks are kept that ended so. The leader of the fleet removes the rest."""
     kept = None if keep_for == FOREVER else keep_for
     with connected(database_url) as engine:
-        engine.set_retention(_prunable(status), kept, type_prefix)
+        engine.run(retention.set_retention(_prunable(status), kept, type_prefix))
     if as_json:
         print_json({"status": status, "type_prefix": type_prefix, "keep": kept})
         return
@@ -98,7 +98,7 @@ def remove_policy(
 ) -> None:
     """Remove a policy. The one of the next shorter prefix decides then; without one, all is kept for ever."""
     with connected(database_url) as engine:
-        removed = engine.drop_retention(_prunable(status), type_prefix)
+        removed = engine.run(retention.drop_retention(_prunable(status), type_prefix))
     if as_json:
         print_json({"status": status, "type_prefix": type_prefix, "removed": removed})
     else:
@@ -133,7 +133,7 @@ def prune(
 def _steps(engine: Engine, status: Prunable, *, dry_run: bool) -> Iterator[int]:
     past = None
     while True:
-        step = engine.prune(status, BATCH, past, dry_run=dry_run)
+        step = engine.run(retention.prune(status, BATCH, past, dry_run=dry_run))
         yield step.pruned
         past = step.next
         if past is None and (status != "history" or dry_run or step.pruned < BATCH):

@@ -15,9 +15,9 @@ from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, complain, describe_error, print_json
 from holdfast.cli.task_actions import Reason, act_on_each
 from holdfast.cli.tasks import QueueOption, SinceOption, TypeOption
-from holdfast.engine import Engine
+from holdfast.engine import Engine, tasks
+from holdfast.engine.tasks import TaskFilter
 from holdfast.errors import HoldfastError, Refused, TryAgain
-from holdfast.model import TaskFilter
 
 
 class Retryable(StrEnum):
@@ -62,7 +62,7 @@ def retry(
         )
     with connected(database_url) as engine:
         if task_ids:
-            act_on_each(task_ids, lambda task_id: engine.retry(task_id, reason), as_json)
+            act_on_each(task_ids, lambda task_id: engine.run(tasks.retry(task_id, reason)), as_json)
             return
         matching = TaskFilter(None, queue, type_prefix, resolve_past(engine, since))
         found = [
@@ -76,7 +76,7 @@ def retry(
 def find_all(engine: Engine, matching: TaskFilter) -> Iterator[UUID]:
     """Every match that is not deleted, page after page."""
     before = None
-    while page := engine.list_task_ids(matching, before, PAGE):
+    while page := engine.run(tasks.list_task_ids(matching, before, PAGE)):
         yield from (task.task_id for task in page if task.deleted_at is None)
         before = page[-1].task_id
 
@@ -121,7 +121,7 @@ class RetryRun:
         try:
             with self.engine.connection.transaction():
                 for task_id in batch:
-                    self.engine.retry(task_id, self.reason)
+                    self.engine.run(tasks.retry(task_id, self.reason))
         except (Refused, TryAgain):
             for task_id in batch:
                 self._retry_one(task_id)
@@ -130,7 +130,7 @@ class RetryRun:
 
     def _retry_one(self, task_id: UUID) -> None:
         try:
-            self.engine.retry(task_id, self.reason)
+            self.engine.run(tasks.retry(task_id, self.reason))
         except (Refused, TryAgain) as error:
             self.failure = self.failure or error
             self.refused.append({"task_id": task_id, "error": describe_error(error)})

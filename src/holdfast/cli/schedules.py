@@ -11,8 +11,22 @@ from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_fields, print_json, print_table, shown
 from holdfast.cli.task_actions import Reason
+from holdfast.engine.enqueue import Executor, NewTask
+from holdfast.engine.schedules import (
+    CatchUp,
+    NewSchedule,
+    Overlap,
+    ScheduleStatus,
+    add_schedule,
+    declare_schedules,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+    run_schedule,
+    schedule_events,
+    schedule_status,
+)
 from holdfast.errors import InvalidArgument, TaskNotFound
-from holdfast.model import CatchUp, Executor, NewSchedule, NewTask, Overlap, ScheduleStatus
 from holdfast.schedule import check_times
 from holdfast.serialization.text import visible
 
@@ -35,7 +49,7 @@ def register(app: typer.Typer) -> None:
 def list_schedules(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """List schedules, and when they fire next."""
     with connected(database_url) as engine:
-        found = engine.schedule_status()
+        found = engine.run(schedule_status())
     if as_json:
         print_json({"schedules": found})
     elif not found:
@@ -68,8 +82,8 @@ def show(
 ) -> None:
     """Show a schedule, what became of its last times, and what was done to it."""
     with connected(database_url) as engine:
-        found = _only(engine.schedule_status(), name, namespace)
-        events = engine.schedule_events(name, found.namespace, limit)
+        found = _only(engine.run(schedule_status()), name, namespace)
+        events = engine.run(schedule_events(name, found.namespace, limit))
     if as_json:
         print_json({"schedule": found, "events": events})
         return
@@ -151,7 +165,7 @@ def add(
     except InvalidArgument as error:
         raise typer.BadParameter(str(error)) from None
     with connected(database_url) as engine:
-        verdict = engine.add_schedule(schedule)
+        verdict = engine.run(add_schedule(schedule))
     _tell(name, as_json, f"{'is added' if verdict == 'added' else 'was there already'}", verdict=verdict)
 
 
@@ -160,7 +174,7 @@ def apply(application: Application, database_url: DatabaseUrl = None, as_json: J
     """Declare the schedules of an application's code. For a login with holdfast_client."""
     app = load_app(application)
     with connected(database_url) as engine:
-        declared = engine.declare_schedules(app.name, app.schedules.values())
+        declared = engine.run(declare_schedules(app.name, app.schedules.values()))
     if as_json:
         print_json({"schedules": declared})
     else:
@@ -180,7 +194,7 @@ def pause(
 ) -> None:
     """Let a schedule not fire until it is resumed."""
     with connected(database_url) as engine:
-        changed = engine.pause_schedule(name, reason, namespace)
+        changed = engine.run(pause_schedule(name, reason, namespace))
     _tell(name, as_json, f"{'is' if changed else 'was already'} paused", paused=True, changed=changed)
 
 
@@ -194,7 +208,7 @@ def resume(
 ) -> None:
     """Let a paused schedule fire again. What passed during the pause is not caught up."""
     with connected(database_url) as engine:
-        changed = engine.resume_schedule(name, reason, namespace)
+        changed = engine.run(resume_schedule(name, reason, namespace))
     _tell(name, as_json, f"{'is' if changed else 'was already'} active", paused=False, changed=changed)
 
 
@@ -208,7 +222,7 @@ def remove(
 ) -> None:
     """Remove a schedule. Its tasks stay; one that an application declares returns when it declares again."""
     with connected(database_url) as engine:
-        engine.remove_schedule(name, reason, namespace)
+        engine.run(remove_schedule(name, reason, namespace))
     _tell(name, as_json, "is removed", removed=True)
 
 
@@ -222,7 +236,7 @@ def run(
 ) -> None:
     """Enqueue a schedule's task now, besides its times, and print its id."""
     with connected(database_url) as engine:
-        task_id = engine.run_schedule(name, reason, namespace)
+        task_id = engine.run(run_schedule(name, reason, namespace))
     if as_json:
         print_json({"schedule": name, "task_id": task_id})
     else:

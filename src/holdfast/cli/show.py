@@ -8,9 +8,11 @@ import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, status_text
-from holdfast.engine import Engine
+from holdfast.engine import Engine, tasks
+from holdfast.engine import workers as engine_workers
+from holdfast.engine.events import DeliveryStatus, task_deliveries
+from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
 from holdfast.errors import TaskNotFound
-from holdfast.model import DeliveryStatus, TaskError, TaskEvent, TaskStatus
 from holdfast.serialization.text import visible
 
 TaskArgument = Annotated[UUID, typer.Argument(metavar="ID")]
@@ -35,11 +37,11 @@ def show(
     """Show all that is known about a task: its fields, its life, its errors, who was told of it."""
     with connected(database_url) as engine:
         task = find(engine, task_id)
-        events = engine.task_events(task_id)
-        errors = engine.task_errors(task_id)
-        deliveries = engine.task_deliveries(task_id)
+        events = engine.run(tasks.task_events(task_id))
+        errors = engine.run(tasks.task_errors(task_id))
+        deliveries = engine.run(task_deliveries(task_id))
         workers = sorted({event.worker_id for event in events if event.worker_id is not None})
-        ran_with = engine.provenance(workers) if provenance else []
+        ran_with = engine.run(engine_workers.provenance(workers)) if provenance else []
     if as_json:
         told = {"provenance": ran_with} if provenance else {}
         print_json({**asdict(task), "events": events, "errors": errors, "deliveries": deliveries, **told})
@@ -55,7 +57,7 @@ def why(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json =
     """Say in plain words why a task is not running."""
     with connected(database_url) as engine:
         status = find(engine, task_id).status
-        words = engine.explain(task_id)
+        words = engine.run(tasks.explain(task_id))
     if as_json:
         print_json({"task_id": task_id, "status": status, "why": words})
     else:
@@ -63,7 +65,7 @@ def why(task_id: TaskArgument, database_url: DatabaseUrl = None, as_json: Json =
 
 
 def find(engine: Engine, task_id: UUID) -> TaskStatus:
-    found = engine.task_status(task_id)
+    found = engine.run(tasks.task_status(task_id))
     if found is None:
         raise TaskNotFound(
             f"there is no task {task_id}",

@@ -8,7 +8,7 @@ import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, complain, describe_error, print_json
-from holdfast.engine import Engine
+from holdfast.engine import Engine, tasks
 from holdfast.errors import HoldfastError, IllegalMove, Refused, TryAgain
 
 TaskArguments = Annotated[list[UUID], typer.Argument(metavar="ID")]
@@ -34,7 +34,7 @@ def delete(
 ) -> None:
     """Delete tasks so that they can be restored: they are not run, and their keys are free."""
     with connected(database_url) as engine:
-        act_on_each(task_ids, lambda task_id: engine.delete_task(task_id, reason), as_json)
+        act_on_each(task_ids, lambda task_id: engine.run(tasks.delete_task(task_id, reason)), as_json)
 
 
 def restore(
@@ -42,11 +42,11 @@ def restore(
 ) -> None:
     """Restore deleted tasks to the place that they had."""
     with connected(database_url) as engine:
-        act_on_each(task_ids, lambda task_id: engine.restore_task(task_id, reason), as_json)
+        act_on_each(task_ids, lambda task_id: engine.run(tasks.restore_task(task_id, reason)), as_json)
 
 
 def _cancel(engine: Engine, task_id: UUID, reason: str | None) -> str:
-    status = engine.cancel(task_id, reason)
+    status = engine.run(tasks.cancel(task_id, reason))
     if status != "cancelled":
         raise IllegalMove(f"task {task_id} cannot be cancelled: it had already ended, {status}")
     return status

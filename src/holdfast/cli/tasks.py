@@ -10,7 +10,8 @@ import typer
 from holdfast.cli.arguments import moment, resolve_past
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table, status_text
-from holdfast.model import Status, TaskFilter, TaskStatus
+from holdfast.engine import tasks
+from holdfast.engine.tasks import Status, TaskFilter, TaskStatus
 
 QueueOption = Annotated[str | None, typer.Option("--queue", help="Only this queue.")]
 TypeOption = Annotated[
@@ -52,7 +53,7 @@ def list_tasks(
     with connected(database_url) as engine:
         matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since), spec)
         # One more than is shown tells whether there is another page.
-        found = engine.list_tasks(matching, before, limit + 1)
+        found = engine.run(tasks.list_tasks(matching, before, limit + 1))
     page = found[:limit]
     last = page[-1].task_id if len(found) > limit else None
     if as_json:

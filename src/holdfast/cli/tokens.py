@@ -8,8 +8,9 @@ from holdfast.cli.arguments import duration
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.cli.task_actions import Reason
+from holdfast.engine import access
+from holdfast.engine.access import SCOPES
 from holdfast.http.access import hash_of, new_token
-from holdfast.model import SCOPES
 from holdfast.serialization.text import visible
 
 commands = typer.Typer(help="Access tokens for the HTTP side.", no_args_is_help=True)
@@ -47,7 +48,7 @@ def create(
     """Make a token and print it, this once. Without a scope it may read."""
     token, span = new_token(), duration(ttl)
     with connected(database_url) as engine:
-        token_id = engine.create_token(name, scope or ["read"], hash_of(token), span, namespace)
+        token_id = engine.run(access.create_token(name, scope or ["read"], hash_of(token), span, namespace))
     if as_json:
         print_json({"token_id": token_id, "token": token})
     else:
@@ -61,7 +62,7 @@ def create(
 def list_tokens(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """List tokens, newest first, with when they were last used."""
     with connected(database_url) as engine:
-        found = engine.access_tokens()
+        found = engine.run(access.access_tokens())
     if as_json:
         print_json({"tokens": found})
     elif not found:
@@ -94,7 +95,7 @@ def revoke(
 ) -> None:
     """End a token, and the sessions that were opened with it, at once."""
     with connected(database_url) as engine:
-        changed = engine.revoke_token(token_id, reason)
+        changed = engine.run(access.revoke_token(token_id, reason))
     if as_json:
         print_json({"token_id": token_id, "changed": changed})
     else:

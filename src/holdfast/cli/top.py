@@ -21,8 +21,10 @@ from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.health import level_text, worst
 from holdfast.cli.output import Json, print_json, table_lines
 from holdfast.cli.workers import running_text, state_text
-from holdfast.engine import Engine
-from holdfast.model import ActivityCount, HealthLine, QueueStatus, WorkerStatus
+from holdfast.engine import Engine, health, queues, workers
+from holdfast.engine.health import ActivityCount, HealthLine
+from holdfast.engine.queues import QueueStatus
+from holdfast.engine.workers import WorkerStatus
 from holdfast.serialization.text import visible
 
 INTERVAL_SECONDS = 1.0
@@ -85,11 +87,16 @@ def rates_between(before: ActivityCount, after: ActivityCount) -> Rates:
 
 
 def _look(engine: Engine) -> Look:
-    return Look(engine.count_activity(), engine.queue_status(), engine.worker_status(), engine.health())
+    return Look(
+        engine.run(health.count_activity()),
+        engine.run(queues.queue_status()),
+        engine.run(workers.worker_status()),
+        engine.run(health.health()),
+    )
 
 
 def _once(engine: Engine, interval: float, *, as_json: bool) -> None:
-    before = engine.count_activity()
+    before = engine.run(health.count_activity())
     time.sleep(interval)
     look = _look(engine)
     rates = rates_between(before, look.counted)

@@ -21,7 +21,7 @@ import psycopg
 import typer
 
 from holdfast.cli.database import DatabaseUrl
-from holdfast.engine import Engine
+from holdfast.engine import Engine, access
 from holdfast.errors import ConfigurationError, HoldfastError, translate
 from holdfast.http.access import hash_of, new_token
 from holdfast.postgres import EmbeddedServer
@@ -241,13 +241,16 @@ def _token(url: str) -> Iterator[str]:
     token, renewing = new_token(), threading.Event()
     _with_engine(url, _revoke_left_behind)
     token_id = _with_engine(
-        url, lambda it: it.create_token(_token_name(os.getpid()), ["admin"], hash_of(token), TOKEN_LIFE)
+        url,
+        lambda it: it.run(
+            access.create_token(_token_name(os.getpid()), ["admin"], hash_of(token), TOKEN_LIFE)
+        ),
     )
 
     def renew() -> None:
         while not renewing.wait(RENEW_SECONDS):
             with contextlib.suppress(HoldfastError):  # the next time comes before it ends
-                _with_engine(url, lambda it: it.renew_token(token_id, TOKEN_LIFE))
+                _with_engine(url, lambda it: it.run(access.renew_token(token_id, TOKEN_LIFE)))
 
     thread = threading.Thread(target=renew, name="renew", daemon=True)
     thread.start()
@@ -257,7 +260,7 @@ def _token(url: str) -> Iterator[str]:
         renewing.set()
         thread.join()
         with contextlib.suppress(HoldfastError):  # it expires by itself
-            _with_engine(url, lambda it: it.revoke_token(token_id, "holdfast up has ended"))
+            _with_engine(url, lambda it: it.run(access.revoke_token(token_id, "holdfast up has ended")))
 
 
 def _token_name(pid: int) -> str:
@@ -266,10 +269,10 @@ def _token_name(pid: int) -> str:
 
 def _revoke_left_behind(engine: Engine) -> None:
     """Tokens of processes of this machine that were killed."""
-    for token in engine.access_tokens():
+    for token in engine.run(access.access_tokens()):
         found = re.fullmatch(r"holdfast up on .*, process (\d+)", token.name)
         if found and token.good and token.name == _token_name(int(found[1])) and not _is_alive(int(found[1])):
-            engine.revoke_token(token.token_id, "its holdfast up was killed")
+            engine.run(access.revoke_token(token.token_id, "its holdfast up was killed"))
 
 
 def _is_alive(pid: int) -> bool:

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, table_lines
-from holdfast.engine import Engine
-from holdfast.model import WorkerStatus
+from holdfast.engine import Engine, health
+from holdfast.engine.workers import WorkerStatus, worker_status
 
 WATCH_SECONDS = 1.0
 STATE_COLOURS = {"silent": "red", "late": "yellow", "idle": "dim", "working": "green"}
@@ -40,7 +40,7 @@ def workers(
         raise typer.BadParameter("--watch is for people; programs call --json again and again")
     with connected(database_url) as engine:
         if as_json:
-            print_json({"workers": engine.worker_status()})
+            print_json({"workers": engine.run(worker_status())})
         elif watch:
             _watch(lambda: _table(engine))
         else:
@@ -66,7 +66,7 @@ def _print(table: Text) -> None:
 
 
 def _table(engine: Engine) -> Text:
-    found, now = engine.worker_status(), engine.clock()
+    found, now = engine.run(worker_status()), engine.run(health.clock())
     if not found:
         return Text("No worker is registered. Start one with holdfast worker.")
     return Text("\n").join(table_lines(_COLUMNS, [_row(worker, now) for worker in found]))

@@ -18,9 +18,10 @@ from holdfast.connections.pool import AsyncPool, Pool
 from holdfast.connections.session import DatabaseAddress
 from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import AsyncEngine, Engine, Statement
-from holdfast.engine.enqueue import ask, enqueue_many
+from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
+from holdfast.engine.processes import ProcessStatus
+from holdfast.engine.tasks import TaskEnd
 from holdfast.errors import Refused, translate
-from holdfast.model import Enqueued, NewTask, ProcessStatus, TaskEnd
 
 __all__ = ["Address", "Client", "Progress", "Tasks", "with_trace"]
 
@@ -63,14 +64,16 @@ class Client:
 
     def enqueue(self, task: NewTask, tx: Any) -> Enqueued:
         if tx is not None:
-            return run_in(tx, ask(task), "enqueue")
-        return self._pool.run(lambda engine: engine.ask(task), repeatable=task.idempotency_key is not None)
+            return run_in(tx, enqueue_one(task), "enqueue")
+        return self._pool.run(
+            lambda engine: engine.run(enqueue_one(task)), repeatable=task.idempotency_key is not None
+        )
 
     async def aenqueue(self, task: NewTask, tx: Any) -> Enqueued:
         if tx is not None:
-            return await arun_in(tx, ask(task), "enqueue")
+            return await arun_in(tx, enqueue_one(task), "enqueue")
         if task.reuse is not None and task.idempotency_key is None:  # which a batch cannot do
-            return await self._here().link.run(lambda engine: engine.ask(task), repeatable=False)
+            return await self._here().link.run(lambda engine: engine.run(enqueue_one(task)), repeatable=False)
         return await self._here().gatherer.enqueue(task)
 
     def enqueue_many(self, tasks: Tasks, tx: Any, progress: Progress | None) -> list[Enqueued]:
@@ -88,7 +91,7 @@ class Client:
         def work(engine: Engine) -> list[Enqueued]:
             try:
                 with engine.connection.transaction():
-                    ahead = engine.run_ahead(map(enqueue_many, batches(tasks, FEW_TASKS)))
+                    ahead = engine.run_pipelined(map(enqueue_many, batches(tasks, FEW_TASKS)))
                     return [e for answer in ahead for e in tell(answer)]
             except psycopg.Error as error:
                 raise translate(error) from error
@@ -111,7 +114,7 @@ class Client:
         async def work(engine: AsyncEngine) -> list[Enqueued]:
             try:
                 async with engine.connection.transaction():
-                    ahead = engine.run_ahead(map(enqueue_many, batches(tasks, FEW_TASKS)))
+                    ahead = engine.run_pipelined(map(enqueue_many, batches(tasks, FEW_TASKS)))
                     return [e async for answer in ahead for e in tell(answer)]
             except psycopg.Error as error:
                 raise translate(error) from error

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.model import NewTask, RawJson
+from holdfast.engine.documents import RawJson
+from holdfast.engine.enqueue import NewTask
 
 MAX_TASKS = 10_000
 FEW_TASKS = 500

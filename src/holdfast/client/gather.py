@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 from holdfast.client.batch import fitting
 from holdfast.connections.pool import AsyncPool
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, enqueue
+from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.errors import DatabaseUnavailable
-from holdfast.model import Enqueued, NewTask
 
 MOST = 1000
 """Enough to make the round trip cheap, and few enough that nobody waits long for his neighbours."""
@@ -66,8 +66,8 @@ class Gatherer:
     async def _enqueued(self, tasks: list[NewTask]) -> list[Enqueued]:
         async def work(engine: AsyncEngine) -> list[Enqueued]:
             if len(tasks) == 1:
-                return [await engine.ask(tasks[0])]
-            return await engine.enqueue_many(tasks)
+                return [await engine.run(enqueue.enqueue_one(tasks[0]))]
+            return await engine.run(enqueue.enqueue_many(tasks))
 
         return await self._link.run(work, repeatable=all(task.idempotency_key for task in tasks))
 

@@ -8,8 +8,9 @@ from holdfast.client import Client
 from holdfast.client.span import WAIT_TTL, seconds
 from holdfast.client.wait import process_not_found
 from holdfast.client.wait_ticket import issue, wait_url
+from holdfast.engine import processes
+from holdfast.engine.processes import ProcessStatus, RegisteredProcess
 from holdfast.errors import TaskNotFound
-from holdfast.model import ProcessStatus, RegisteredProcess
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -38,13 +39,15 @@ class ProcessHandle:
 
     def status(self) -> ProcessStatus:
         return self._found(
-            self._home.connect().run(lambda engine: engine.process_status(self.process, self.process_id))
+            self._home.connect().run(
+                lambda engine: engine.run(processes.process_status(self.process, self.process_id))
+            )
         )
 
     async def astatus(self) -> ProcessStatus:
         return self._found(
             await self._home.connect().arun(
-                lambda engine: engine.process_status(self.process, self.process_id)
+                lambda engine: engine.run(processes.process_status(self.process, self.process_id))
             )
         )
 
@@ -58,13 +61,19 @@ class ProcessHandle:
     def cancel(self, reason: str | None = None) -> str:
         """End it, unless it has ended; returns the decision it ended with."""
         client = self._home.connect()
-        function = self._cancels(client.run(lambda engine: engine.registered_processes()))
-        return client.run(lambda engine: engine.cancel_process(function, self.process_id, reason))
+        function = self._cancels(client.run(lambda engine: engine.run(processes.registered_processes())))
+        return client.run(
+            lambda engine: engine.run(processes.cancel_process(function, self.process_id, reason))
+        )
 
     async def acancel(self, reason: str | None = None) -> str:
         client = self._home.connect()
-        function = self._cancels(await client.arun(lambda engine: engine.registered_processes()))
-        return await client.arun(lambda engine: engine.cancel_process(function, self.process_id, reason))
+        function = self._cancels(
+            await client.arun(lambda engine: engine.run(processes.registered_processes()))
+        )
+        return await client.arun(
+            lambda engine: engine.run(processes.cancel_process(function, self.process_id, reason))
+        )
 
     def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
         """An address at which a front end may wait for this process, and no other, until the ttl is over."""

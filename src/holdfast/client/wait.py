@@ -13,9 +13,10 @@ import psycopg
 
 from holdfast.connections.pool import AsyncPool
 from holdfast.connections.session import DatabaseAddress, open_async
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, processes, tasks
+from holdfast.engine.processes import ProcessStatus, wait_key
+from holdfast.engine.tasks import Status, TaskEnd
 from holdfast.errors import HoldfastError, TaskNotFound
-from holdfast.model import ProcessStatus, Status, TaskEnd, wait_key
 
 T = TypeVar("T")
 
@@ -110,7 +111,7 @@ async def wait_for_end(link: AsyncPool, listener: Listener, task_id: UUID, timeo
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
 
     async def watch(engine: AsyncEngine) -> Status:
-        return await engine.watch(task_id, _INTEREST)
+        return await engine.run(tasks.watch(task_id, _INTEREST))
 
     async with listener.told_of(task_id) as told:
         while True:
@@ -122,7 +123,7 @@ async def wait_for_end(link: AsyncPool, listener: Listener, task_id: UUID, timeo
             if status in ENDED:
                 break
             await _wait(told, f"task {task_id}", status, deadline)
-    end = await link.run(lambda engine: engine.task_end(task_id), repeatable=True)
+    end = await link.run(lambda engine: engine.run(tasks.task_end(task_id)), repeatable=True)
     if end is None:
         raise _not_found(task_id)
     return end
@@ -139,8 +140,8 @@ async def wait_for_process(
     key = wait_key(process, process_id)
 
     async def watch(engine: AsyncEngine) -> ProcessStatus | None:
-        await engine.watch_processes([key], _INTEREST)
-        return await engine.process_status(process, process_id)
+        await engine.run(processes.watch_processes([key], _INTEREST))
+        return await engine.run(processes.process_status(process, process_id))
 
     async with listener.told_of(key) as told:
         while True:

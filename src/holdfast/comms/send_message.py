@@ -20,8 +20,8 @@ from holdfast.comms.message_checks import (
 from holdfast.comms.templates import Rendered, Template, load_template
 from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import Statement
-from holdfast.engine import mail as statements
-from holdfast.engine.mail import SendStatus
+from holdfast.engine import messages as statements
+from holdfast.engine.messages import SendStatus
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.settings import Settings
 
@@ -76,10 +76,14 @@ class Sending:
         return f"<Sending {self.channel} {self.send_id}>"
 
     def status(self) -> SendStatus:
-        return self._found(self._client().run(lambda engine: engine.send_status(self.channel, self.send_id)))
+        return self._found(
+            self._client().run(lambda engine: engine.run(statements.send_status(self.channel, self.send_id)))
+        )
 
     async def astatus(self) -> SendStatus:
-        found = await self._client().arun(lambda engine: engine.send_status(self.channel, self.send_id))
+        found = await self._client().arun(
+            lambda engine: engine.run(statements.send_status(self.channel, self.send_id))
+        )
         return self._found(found)
 
     def wait(self, timeout: float | None = None) -> SendStatus:

@@ -3,6 +3,7 @@
 import asyncio
 
 from holdfast import App, Context, comms
+from holdfast.engine import events
 
 EVENTS = "example.jsonl"
 
@@ -43,7 +44,9 @@ async def pulse() -> str:
 def begin() -> None:
     """Something to look at from the first moment: tasks, a mail, and an event that is sent on."""
     client = tasks.connect()
-    client.run(lambda engine: engine.subscribe("example", "file", EVENTS, ["demo.*", "task.dead_letter"]))
+    client.run(
+        lambda engine: engine.run(events.subscribe("example", "file", EVENTS, ["demo.*", "task.dead_letter"]))
+    )
     report.enqueue(pages=30)
     flaky.enqueue()
     poison.enqueue()

@@ -1,7 +1,9 @@
-"""Statements of the HTTP side: who uses it, what waits there, and how things went."""
+"""Access: tokens and sessions of the HTTP API, its audit trail, and namespaces."""
 
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal, get_args
 from uuid import UUID
 
 from holdfast.engine.statement import (
@@ -10,7 +12,6 @@ from holdfast.engine.statement import (
     call,
     columns_of,
     first,
-    integer,
     many,
     nothing,
     scalar,
@@ -19,7 +20,63 @@ from holdfast.engine.statement import (
     texts,
     uuid,
 )
-from holdfast.model import Access, AccessEvent, AccessTokenStatus, Activity, TaskStatus, Watched
+
+Scope = Literal["enqueue", "read", "operate", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who uses the HTTP side by an access token or a session, and what that one may do."""
+
+    token_id: int
+    name: str
+    scopes: list[str]
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AccessTokenStatus:
+    """An access token, without what would let anybody use it."""
+
+    token_id: int
+    name: str
+    namespace: str
+    scopes: list[str]
+    created_at: datetime
+    created_by: str
+    expires_at: datetime
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+    revoked_by: str | None
+    good: bool
+    sessions: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceMember:
+    """A login or a token that uses a namespace."""
+
+    namespace: str
+    kind: Literal["login", "token"]
+    name: str
+    added_at: datetime
+    added_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccessEvent:
+    """What was done with a token, a login or hidden values."""
+
+    access_act_id: int
+    act: str
+    occurred_at: datetime
+    actor: str
+    token_id: int | None
+    task_id: UUID | None
+    mailbox_message_id: int | None
+    address: str | None
+    reason: str | None
 
 
 def create_token(
@@ -113,21 +170,23 @@ def reveals_of(task_id: UUID) -> Statement[list[AccessEvent]]:
     return Statement(sql, (task_id,), many(AccessEvent))
 
 
-def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statement[list[Watched]]:
-    """Those that may be seen, with their status now."""
-    arguments = {"task_ids": Bound("uuid[]", list(task_ids)), "ttl": span(ttl)}
-    return call("queues.watch_many", many(Watched), arguments, columns_of(Watched))
+def namespace() -> Statement[str]:
+    """That of the connection's login."""
+    return call("queues.namespace", scalar, {})
 
 
-def search_tasks(words: str, max_tasks: int | None = None) -> Statement[list[TaskStatus]]:
-    arguments = {"words": text(words), "max_tasks": integer(max_tasks)}
-    return call("queues.search_tasks", many(TaskStatus), arguments, columns_of(TaskStatus))
+def add_to_namespace(login: str, namespace: str, reason: str | None = None) -> Statement[bool]:
+    """For administrators. Returns false if the login uses that namespace already."""
+    arguments = {"login": text(login), "namespace": text(namespace), "reason": text(reason)}
+    return call("queues.add_to_namespace", scalar, arguments)
 
 
-def take_sample() -> Statement[bool]:
-    return call("queues.take_sample", scalar, {})
+def remove_from_namespace(login: str, reason: str | None = None) -> Statement[bool]:
+    """For administrators. Returns false if the login has its own namespace already."""
+    return call("queues.remove_from_namespace", scalar, {"login": text(login), "reason": text(reason)})
 
 
-def list_activity(since: timedelta, step: timedelta) -> Statement[list[Activity]]:
-    arguments = {"since": span(since), "step": span(step)}
-    return call("queues.list_activity", many(Activity), arguments, columns_of(Activity))
+def namespace_members() -> Statement[list[NamespaceMember]]:
+    """Logins that share a namespace, and tokens."""
+    sql = f"select {columns_of(NamespaceMember)} from queues.namespace_member answer order by 1, 2, 3"  # noqa: S608 - our names only
+    return Statement(sql, (), many(NamespaceMember))

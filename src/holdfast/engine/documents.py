@@ -1,24 +1,31 @@
 """JSON and text on their way into PostgreSQL and back.
 
-What a caller asks for is refused when it cannot be stored. What a handler reports is made storable, because
-one bad result must not keep the rest of its batch from ending.
+Input from a caller that cannot be stored is refused. A handler's report is made storable instead, because
+one bad result must not prevent the rest of its batch from being recorded.
 """
 
 import json
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from holdfast.errors import InvalidArgument, NotPortable
-from holdfast.model import RawJson
 
+Json = Annotated[Any, "a document, decoded"]
 MAX_REPORT_CHARACTERS = 16 * 1024 * 1024  # far over what finish keeps, far under what one statement can carry
 MAX_REPORT_DEPTH = 500  # PostgreSQL's own parser gives up at some thousands
-
 _NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
-_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 _STRING_OR_BRACKET = re.compile(r'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+
+class RawJson(str):
+    """JSON that is text already: sent as it is, with every digit."""
+
+    __slots__ = ()
+
+
+_encode = json.JSONEncoder(allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode
 
 
 def load_json(written: str | None) -> Any:

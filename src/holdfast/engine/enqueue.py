@@ -1,9 +1,13 @@
-"""Statements that ask for work."""
+"""Enqueue tasks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args
 from uuid import UUID
 
 from holdfast.engine.documents import (
+    RawJson,
     array_of,
     dump_json,
     object_of,
@@ -27,7 +31,44 @@ from holdfast.engine.statement import (
     text,
 )
 from holdfast.errors import InvalidArgument
-from holdfast.model import Enqueued, NewTask, RawJson
+
+Executor = Literal["python", "process", "command", "db_function", "email", "sms"]
+EXECUTORS: tuple[Executor, ...] = get_args(Executor)
+# succeeded: a run of the same spec that has succeeded · active: that, or one that is under way
+Reuse = Literal["succeeded", "active"]
+REUSES: tuple[Reuse, ...] = get_args(Reuse)
+
+
+@dataclass(slots=True)
+class NewTask:
+    """What to enqueue. None leaves the choice to the engine, by whose clock a delay is counted.
+
+    Not frozen, which would double the time that it takes to make one.
+    """
+
+    type: str
+    payload: Any = field(default_factory=dict)
+    queue: str | None = None
+    priority: int | None = None
+    run_at: datetime | None = None
+    idempotency_key: str | None = None
+    max_attempts: int | None = None
+    timeout: timedelta | None = None
+    lease: timedelta | None = None
+    executor: str | None = None
+    metadata: Mapping[str, Any] | RawJson | None = None
+    delay: timedelta | None = None
+    concurrency_key: str | None = None
+    reuse: Reuse | None = None
+
+
+@dataclass(slots=True)
+class Enqueued:
+    """Not frozen, for the same reason."""
+
+    task_id: UUID
+    created: bool
+
 
 _ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}, columns_of(Enqueued)).sql
 
@@ -97,7 +138,7 @@ def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:
     return call("queues.enqueue_reusing", only(Enqueued), arguments, columns_of(Enqueued))
 
 
-def ask(task: NewTask) -> Statement[Enqueued]:
+def enqueue_one(task: NewTask) -> Statement[Enqueued]:
     """The shortest way that also says whether the task is new: without a key it always is."""
     if task.reuse is not None and task.idempotency_key is None:
         return enqueue_reusing(task)

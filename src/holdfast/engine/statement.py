@@ -12,10 +12,10 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from holdfast.engine.documents import dump_json, load_json, storable_text, with_zone
-from holdfast.model import Json
+from holdfast.engine.documents import Json, dump_json, load_json, storable_text, with_zone
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 Row = Sequence[Any]
 Decode = Callable[[Sequence[Row]], T]
 
@@ -23,12 +23,12 @@ _PLACEHOLDER = re.compile(r"\$\d+")
 
 
 @dataclass(frozen=True, slots=True)
-class Statement(Generic[T]):
+class Statement(Generic[T_co]):
     """SQL, what is bound to it, and how its rows become a value."""
 
     sql: str
     params: tuple[Any, ...]
-    decode: Decode[T]
+    decode: Decode[T_co]
 
     @property
     def percent_sql(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from holdfast.model import Access, Scope
+from holdfast.engine.access import Access, Scope
 
 PREFIX: Final = "hf_"
 _SHAPE = re.compile(r"hf_[A-Za-z0-9_-]{43}", re.ASCII)

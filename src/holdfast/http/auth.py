@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from holdfast.engine.access import Scope, check_token
 from holdfast.http.access import ANONYMOUS, Caller, caller_of, hash_of, looks_like_token
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
-from holdfast.model import Scope
 
 bearer = HTTPBearer(
     scheme_name="access token", description="Made by `holdfast tokens create`.", auto_error=False
@@ -54,7 +54,7 @@ async def known(site: Site, token: str) -> Caller | None:
     if not looks_like_token(token):
         return None
     token_hash = hash_of(token)
-    access = await site.operate(None, lambda engine: engine.check_token(token_hash))
+    access = await site.operate(None, lambda engine: engine.run(check_token(token_hash)))
     return None if access is None else caller_of(access, token_hash)
 
 

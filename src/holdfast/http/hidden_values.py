@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from holdfast.model import HealthLine, TaskError, TaskEvent, TaskStatus
+from holdfast.engine.health import HealthLine
+from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
 
 MAX_MEMBERS = 200
 MAX_LEVELS = 8

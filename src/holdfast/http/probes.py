@@ -7,10 +7,11 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from holdfast.engine import AsyncEngine
+from holdfast.engine.queues import QueueStatus, queue_status
+from holdfast.engine.workers import WorkerStatus, worker_status
 from holdfast.http.api.openapi_parts import problem, problems
 from holdfast.http.auth import MayRead
 from holdfast.http.site import site_of
-from holdfast.model import QueueStatus, WorkerStatus
 
 router = APIRouter(tags=["probes"])
 
@@ -53,7 +54,7 @@ async def metrics(request: Request, caller: MayRead) -> Response:
     site = site_of(request)
 
     async def look(engine: AsyncEngine) -> tuple[list[QueueStatus], list[WorkerStatus]]:
-        return await engine.queue_status(), await engine.worker_status()
+        return await engine.run(queue_status()), await engine.run(worker_status())
 
     queues, workers = await site.read(look)
     lines = [*_queue_lines(queues), *_worker_lines(workers)]

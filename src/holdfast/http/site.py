@@ -11,6 +11,7 @@ from fastapi import Request
 
 from holdfast.comms.delivery_reports import ReportReader
 from holdfast.connections.session import DatabaseAddress
+from holdfast.engine import health
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller
 from holdfast.http.database import Database, Trouble, Work
@@ -110,7 +111,7 @@ class Site:
         trouble = Trouble("no_samples")
         while True:
             try:
-                await self.operate(None, lambda engine: engine.take_sample())
+                await self.operate(None, lambda engine: engine.run(health.take_sample()))
                 trouble.is_over()
             except HoldfastError as error:
                 trouble.found(error)
@@ -130,7 +131,7 @@ class LoopResources:
     async def probe(self) -> None:
         """Asks the database on a connection that nothing else uses. Probes at one time share the answer."""
         if self._probe is None or self._probe.done():
-            asking = self._probes.run("holdfast_reader", lambda engine: engine.clock())
+            asking = self._probes.run("holdfast_reader", lambda engine: engine.run(health.clock()))
             self._probe = asyncio.create_task(asking)
             self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())
         await asyncio.shield(self._probe)

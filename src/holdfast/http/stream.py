@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holdfast.engine.tasks import TaskEvent, TaskLook
 from holdfast.http.problem import Problem
 from holdfast.http.send import begin, disconnected, send_piece
 from holdfast.http.wait_responses import LOOK_SECONDS, WaitRequest, described, found
 from holdfast.http.waiting import Waiter, WaitRegistry, WatchedSubject
-from holdfast.model import TaskEvent, TaskLook
 
 KEEP_ALIVE_SECONDS = 15.0
 LONGEST_SECONDS = 3600.0

@@ -10,11 +10,11 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.client.wait_ticket import Subject
 from holdfast.engine.documents import load_json
+from holdfast.engine.processes import ProcessLook, wait_key
 from holdfast.http.hidden_values import hide
 from holdfast.http.problem import Problem
 from holdfast.http.send import disconnected, send_bounded
 from holdfast.http.waiting import Look, Waiter, WaitQuota, WaitRegistry
-from holdfast.model import ProcessLook, wait_key
 
 LOOK_SECONDS = 10.0
 

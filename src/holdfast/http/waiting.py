@@ -15,11 +15,12 @@ from uuid import UUID
 import psycopg
 
 from holdfast.connections.session import DatabaseAddress, open_async
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, processes, tasks
+from holdfast.engine.processes import ProcessLook
+from holdfast.engine.tasks import TaskEvent, TaskLook
 from holdfast.errors import HoldfastError, translate
 from holdfast.http.database import Database, Trouble
 from holdfast.http.problem import Problem
-from holdfast.model import ProcessLook, TaskEvent, TaskLook
 
 Look = TaskLook | ProcessLook
 
@@ -209,13 +210,15 @@ class WaitRegistry:
         number = self._looks
 
         async def work(engine: AsyncEngine) -> tuple[dict[UUID, Look], list[TaskEvent]]:
-            await engine.watch_many(asked, INTEREST)
-            looks: dict[UUID, Look] = {look.task_id: look for look in await engine.task_looks(asked)}
+            await engine.run(tasks.watch_many(asked, INTEREST))
+            looks: dict[UUID, Look] = {
+                look.task_id: look for look in await engine.run(tasks.task_looks(asked))
+            }
             if others := [key for key in asked if key not in looks]:
-                await engine.watch_processes(others, INTEREST)
-                looks |= {look.wait_key: look for look in await engine.process_looks(others)}
+                await engine.run(processes.watch_processes(others, INTEREST))
+                looks |= {look.wait_key: look for look in await engine.run(processes.process_looks(others))}
             moved = [w.task_id for w in batch if w.live and _has_moved(w.look, looks.get(w.task_id))]
-            return looks, await engine.events_of(moved) if moved else []
+            return looks, await engine.run(tasks.events_of(moved)) if moved else []
 
         looks, events = await self._database.run("holdfast_reader", work)
         now = asyncio.get_running_loop().time()

@@ -16,10 +16,10 @@ from holdfast import __version__
 from holdfast.connections.listener import Listener
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
-from holdfast.engine import outbox as statements
+from holdfast.engine import events as statements
+from holdfast.engine.events import Subscription
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.logs import Log
-from holdfast.model import Subscription
 from holdfast.outbox.sender import Courier
 from holdfast.outbox.settlements import Settler
 from holdfast.outbox.sink import build_sink, find_place, known_sinks

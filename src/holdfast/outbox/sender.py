@@ -9,10 +9,10 @@ from collections.abc import Callable
 from itertools import groupby
 
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import outbox as statements
+from holdfast.engine import events as statements
+from holdfast.engine.events import ClaimedEvent, Settlement, Subscription
 from holdfast.errors import HoldfastError
 from holdfast.logs import Log
-from holdfast.model import ClaimedEvent, Settlement, Subscription
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.settlements import Settler
 from holdfast.outbox.sink import Rejected, Sink, Undelivered

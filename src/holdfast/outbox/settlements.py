@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
-from holdfast.engine import outbox as statements
+from holdfast.engine import events as statements
+from holdfast.engine.events import Settlement
 from holdfast.errors import HoldfastError, TryAgain
 from holdfast.logs import Log
-from holdfast.model import Settlement
 
 MAX_AT_ONCE = 1000
 AGAIN_SECONDS = 0.1

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from holdfast.engine.events import Subscription
 from holdfast.errors import ConfigurationError
-from holdfast.model import Subscription
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.destinations import Allowed
 from holdfast.outbox.failure import Rejected, Undelivered

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import psycopg
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, processes
 from holdfast.errors import ConfigurationError, DatabaseUnavailable, NotInstalled, TryAgain, translate
 
 Change = Literal["new", "changed", "unchanged", "removed"]
@@ -39,7 +39,12 @@ def compare_files(
 ) -> list[FileChange]:
     """What has changed since they were applied last."""
     known: dict[str, str] = next(
-        (one.files for one in Engine(connection).registered_processes() if one.process == name), {}
+        (
+            one.files
+            for one in Engine(connection).run(processes.registered_processes())
+            if one.process == name
+        ),
+        {},
     )
     return [
         *(FileChange(file, _change(known.get(file), text)) for file, text in files.items()),
@@ -56,8 +61,8 @@ def apply_files(connection: psycopg.Connection[Any], name: str, files: Mapping[s
                     connection.execute(text.encode())
                 except psycopg.Error as error:
                     raise _explained(file, text, error) from error
-            Engine(connection).record_process_files(
-                name, {file: _digest(text) for file, text in files.items()}
+            Engine(connection).run(
+                processes.record_process_files(name, {file: _digest(text) for file, text in files.items()})
             )
     except psycopg.Error as error:
         raise translate(error) from error

@@ -9,7 +9,7 @@ from uuid import UUID
 import psycopg
 from psycopg.sql import SQL, Identifier
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, health, processes, tasks
 from holdfast.errors import TaskNotFound, translate
 from holdfast.processes.rules import Process
 
@@ -34,7 +34,7 @@ def history(connection: psycopg.Connection[Any], process: Process, process_id: i
         raise TaskNotFound(f"there is no {process.root} {process_id}")
     steps = [Step(*row) for row in found]
     engine = Engine(connection)
-    status = engine.process_status(str(process), process_id)
+    status = engine.run(processes.process_status(str(process), process_id))
     return steps if status is None or status.task_id is None else _with_next(engine, status.task_id, steps)
 
 
@@ -42,15 +42,18 @@ def _with_next(engine: Engine, task_id: UUID, steps: list[Step]) -> list[Step]:
     """What its supervisor came upon since it last ran, and when it runs next, unless the history says so."""
     failed = [
         Step(error.occurred_at, "supervisor failed", error.message, task_id)
-        for error in engine.task_errors(task_id)
+        for error in engine.run(tasks.task_errors(task_id))
     ]
     past = [step for step in steps if not step.what.startswith("next: ")]
     to_come = [step for step in steps if step.what.startswith("next: ")]
-    task = engine.task_status(task_id)
+    task = engine.run(tasks.task_status(task_id))
     if task is None or task.deleted_at is not None or task.finished_at is not None:
         how = "gone" if task is None else "deleted" if task.deleted_at is not None else task.status
         lost = Step(
-            engine.clock(), "no supervisor", f"its task is {how}; the leader enqueues another", task_id
+            engine.run(health.clock()),
+            "no supervisor",
+            f"its task is {how}; the leader enqueues another",
+            task_id,
         )
         return [*past, *failed, *(step for step in to_come if "run" not in step.what.split()), lost]
     return [*past, *failed, *(to_come or [Step(task.run_at, "next: run of the supervisor", None, task_id)])]
@@ -76,7 +79,7 @@ def plan(connection: psycopg.Connection[Any], process: Process, process_id: int)
 def cancel(connection: psycopg.Connection[Any], process: Process, process_id: int, reason: str | None) -> str:
     """End it by the function that it has registered for that."""
     engine = Engine(connection)
-    for one in engine.registered_processes():
+    for one in engine.run(processes.registered_processes()):
         if one.process == str(process):
-            return engine.cancel_process(one.cancel, process_id, reason)
+            return engine.run(processes.cancel_process(one.cancel, process_id, reason))
     raise TaskNotFound(f"the process {process} is not registered", hint="See holdfast process check.")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, health
 from holdfast.engine.documents import with_zone
 
 
@@ -18,7 +18,7 @@ class Clock:
         return f"<Clock at {self.now().isoformat()}>"
 
     def now(self) -> datetime:
-        return self._engine.clock()
+        return self._engine.run(health.clock())
 
     def set(self, moment: datetime) -> datetime:
         """Stand still at a moment."""

@@ -11,10 +11,11 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 from holdfast.app import App
-from holdfast.engine import Engine
+from holdfast.engine import Engine, leases, schedules, tasks
 from holdfast.engine.documents import with_zone
+from holdfast.engine.leases import Held
+from holdfast.engine.tasks import TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
-from holdfast.model import Held, TaskStatus
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import WORKER_ID, Recorder, Workbench, silence
@@ -173,9 +174,11 @@ class Drain:
         return None
 
     def _claim(self) -> Job | None:
-        self._worker.sweep()
-        rows = self._worker.claim_work(
-            WORKER_ID, 1, queues=None, type_prefixes=self._prefixes, lease=LEASE, after=None
+        self._worker.run(leases.sweep())
+        rows = self._worker.run(
+            leases.claim_work(
+                WORKER_ID, 1, queues=None, type_prefixes=self._prefixes, lease=LEASE, after=None
+            )
         )
         return HeldJob(rows[0], self._beat) if rows else None
 
@@ -184,11 +187,11 @@ class Drain:
         if until is None:
             return None
         for app in self._apps:
-            self._reader.declare_schedules(app.name, app.schedules.values())
+            self._reader.run(schedules.declare_schedules(app.name, app.schedules.values()))
         return self._clock.now() + until if isinstance(until, timedelta) else with_zone("until", until)
 
     def _fire_schedules(self) -> None:
-        while (wait := self._worker.next_firing()) is not None and wait <= timedelta(0):
+        while (wait := self._worker.run(schedules.next_firing())) is not None and wait <= timedelta(0):
             self._schedules.run(self._worker.run)
 
     def _move_on(self, end: datetime | None) -> bool:
@@ -197,7 +200,10 @@ class Drain:
             return False
         self._fire_schedules()
         now = self._clock.now()
-        task, firing = self._worker.next_due(None, self._prefixes).due, self._worker.next_firing()
+        task, firing = (
+            self._worker.run(leases.next_due(None, self._prefixes)).due,
+            self._worker.run(schedules.next_firing()),
+        )
         # A task that is due and was not claimed is locked by another session: waiting here does not help.
         waits = [wait for wait in (task, firing) if wait is not None and timedelta(0) < wait <= end - now]
         if waits:
@@ -210,22 +216,22 @@ class Drain:
 
     def _beat(self, job: Job) -> Stop | None:
         held = Held(UUID(job.task_id), job.token, progress=job.progress)
-        verdict = self._worker.heartbeat(WORKER_ID, [held])[0].verdict
+        verdict = self._worker.run(leases.heartbeat(WORKER_ID, [held]))[0].verdict
         return None if verdict in ("held", "busy") else cast("Stop", verdict)
 
     def _release(self, jobs: list[Job]) -> None:
         if jobs:
-            self._worker.release(WORKER_ID, [Held(UUID(job.task_id), job.token) for job in jobs])
+            self._worker.run(leases.release(WORKER_ID, [Held(UUID(job.task_id), job.token) for job in jobs]))
 
     def _settle(self, job: Job, written: str | None) -> None:
         if written is not None:
-            self._worker.settle_work("finish", WORKER_ID, f"[{written}]")
+            self._worker.run(leases.settle_work("finish", WORKER_ID, f"[{written}]"))
         elif job.stop not in (None, "cancelled"):
             self._release([job])
         self._ran.append(self._describe(job))
 
     def _describe(self, job: Job) -> Ran:
-        task = self._reader.task_status(UUID(job.task_id))
+        task = self._reader.run(tasks.task_status(UUID(job.task_id)))
         if task is None:
             raise TaskNotFound(f"task {job.task_id} was removed while it ran")
         status = _status_after(job, task)
@@ -243,7 +249,7 @@ class Drain:
 
     def _result(self, task: TaskStatus) -> Any:
         """Of the announced type, as a handle would give it."""
-        end = self._reader.task_end(task.task_id)
+        end = self._reader.run(tasks.task_end(task.task_id))
         handler = next((b.handlers[task.type] for b in self._benches if task.type in b.handlers), None)
         if end is None or handler is None:
             return task.result

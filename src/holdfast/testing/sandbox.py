@@ -10,11 +10,11 @@ from uuid import UUID
 import psycopg
 
 from holdfast.app import App
-from holdfast.engine import Engine
+from holdfast.engine import Engine, tasks
+from holdfast.engine.tasks import Status, TaskFilter, TaskStatus
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.handle import Handle
 from holdfast.handler import Handler
-from holdfast.model import Status, TaskFilter, TaskStatus
 from holdfast.outcome import OUTCOMES
 from holdfast.task import Task
 from holdfast.testing.clock import Clock
@@ -69,7 +69,7 @@ class Sandbox:
     def task(self, task_id: UUID | str | Handle[Any]) -> TaskStatus:
         """Where a task stands."""
         given = task_id.task_id if isinstance(task_id, Handle) else UUID(str(task_id))
-        found = self._engine.task_status(given)
+        found = self._engine.run(tasks.task_status(given))
         if found is None:
             raise TaskNotFound(f"there is no task {given}", hint="Was its transaction committed?")
         return found
@@ -157,7 +157,9 @@ class Sandbox:
 
     def _list(self, status: Status | None, type_prefix: str | None) -> list[TaskStatus]:
         matching, found = TaskFilter(status=status, type_prefix=type_prefix), list[TaskStatus]()
-        while page := self._engine.list_tasks(matching, found[-1].task_id if found else None, _PAGE):
+        while page := self._engine.run(
+            tasks.list_tasks(matching, found[-1].task_id if found else None, _PAGE)
+        ):
             found += page
         return found
 

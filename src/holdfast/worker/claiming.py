@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.connections.listener import Listener
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, fleet
-from holdfast.engine import lease as statements
+from holdfast.engine import Statement, workers
+from holdfast.engine import leases as statements
+from holdfast.engine.leases import NextDue
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.logs import Log
-from holdfast.model import NextDue
 from holdfast.settings import Settings
 from holdfast.worker.job import DatabaseClock, Job, written
 from holdfast.worker.metrics import Metrics
@@ -135,7 +135,7 @@ class Claimer:
 
     async def mark_idle(self, *, idle: bool) -> bool:
         """Answers whether the worker is registered."""
-        return await self.link.run(lambda: fleet.mark_idle(self._worker_id, idle))
+        return await self.link.run(lambda: workers.mark_idle(self._worker_id, idle))
 
     async def next_due(self) -> NextDue:
         """How long until a claim may find something."""

@@ -4,11 +4,12 @@ import time
 from typing import TypeVar, get_args
 from uuid import UUID
 
-from holdfast.engine import fleet, lease, limit, outbox, process, retention
+from holdfast.engine import events, health, leases, limits, processes, queues, retention, workers
+from holdfast.engine.processes import ProcessId
+from holdfast.engine.queues import UnservedQueue
+from holdfast.engine.retention import Prunable
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.logs import Log
-from holdfast.model import Prunable, UnservedQueue
-from holdfast.model.process import ProcessId
 from holdfast.worker.envelope import FunctionFailed, read_envelope
 from holdfast.worker.leader import Ask, Duty
 from holdfast.worker.scheduling import FireSchedules, PruneFirings
@@ -28,7 +29,7 @@ class Recovery:
         self._log = log
 
     def run(self, ask: Ask) -> float | None:
-        lost = ask(fleet.recover_workers())
+        lost = ask(workers.recover_workers())
         for worker in lost:
             self._log.warning(
                 "worker_lost",
@@ -45,7 +46,7 @@ class Measure:
     interval = 60.0
 
     def run(self, ask: Ask) -> float | None:
-        ask(fleet.measure())
+        ask(health.measure())
         return None
 
 
@@ -82,7 +83,7 @@ class SlotTidying:
     interval = 60.0
 
     def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(limit.tidy_slots()) else None
+        return 0.0 if ask(limits.tidy_slots()) else None
 
 
 class LaneTidying:
@@ -92,7 +93,7 @@ class LaneTidying:
     interval = 5.0
 
     def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(limit.tidy_lanes()) else None
+        return 0.0 if ask(limits.tidy_lanes()) else None
 
 
 class OutboxPruning:
@@ -102,7 +103,7 @@ class OutboxPruning:
     interval = 60.0
 
     def run(self, ask: Ask) -> float | None:
-        left = ask(outbox.prune_events()) + ask(outbox.prune_inbox())
+        left = ask(events.prune_events()) + ask(events.prune_inbox())
         return 0.0 if left else None
 
 
@@ -117,7 +118,7 @@ class Unserved:
         self._told: frozenset[str] = frozenset()
 
     def run(self, ask: Ask) -> float | None:
-        self.tell(ask(fleet.unserved_queues()))
+        self.tell(ask(queues.unserved_queues()))
         return None
 
     def tell(self, waiting: list[UnservedQueue]) -> None:
@@ -142,18 +143,18 @@ class ProcessRepair:
 
     def run(self, ask: Ask) -> float | None:
         began = time.monotonic()
-        past = ask(process.find_orphans(self._past, BATCH))
+        past = ask(processes.find_orphans(self._past, BATCH))
         self._past = None if past.process is None else past
         if self._past is not None:
             return (time.monotonic() - began) * REST
-        for broken in ask(process.processes_to_repair()):
+        for broken in ask(processes.processes_to_repair()):
             self._repair(ask, broken.process, broken.repair)
         return None
 
     def _repair(self, ask: Ask, name: str, function: str) -> None:
         """One process that cannot be repaired keeps no other from it; health names it until it is."""
         try:
-            answer = ask(lease.call_function(function, f'{{"max_processes": {REPAIRS}}}'))
+            answer = ask(leases.call_function(function, f'{{"max_processes": {REPAIRS}}}'))
             envelope = read_envelope(function, *answer)
         except DatabaseUnavailable:
             raise
@@ -175,7 +176,7 @@ class ProcessPruning:
     interval = 60.0
 
     def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(process.prune_processes()) else None
+        return 0.0 if ask(processes.prune_processes()) else None
 
 
 def build_duties(log: Log, unserved: Unserved) -> tuple[Duty, ...]:

@@ -15,9 +15,9 @@ from psycopg import IsolationLevel
 
 from holdfast.connections.session import SESSION_FACTS, WORKER_ROLE, is_pooled, with_defaults
 from holdfast.engine import AsyncEngine
-from holdfast.engine import lease as statements
+from holdfast.engine import leases as statements
+from holdfast.engine.leases import LastError
 from holdfast.errors import HoldfastError, TaskNotFound, translate
-from holdfast.model import LastError
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import finished, judged

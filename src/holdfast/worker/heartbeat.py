@@ -14,8 +14,8 @@ from typing import Any
 import psycopg
 
 from holdfast.connections.session import configure_session, hang_up, with_defaults
-from holdfast.engine import Engine, Statement, fleet
-from holdfast.engine import lease as statements
+from holdfast.engine import Engine, Statement, workers
+from holdfast.engine import leases as statements
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.logs import Log
 from holdfast.worker.job import DatabaseClock, Job, Stop
@@ -170,7 +170,7 @@ class Beater(threading.Thread):
                 # What one of them waits for in vain must not cost the others their leases.
                 half = len(batch) // 2
                 batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
-        if not self._ask(fleet.is_registered(self._worker_id)):
+        if not self._ask(workers.is_registered(self._worker_id)):
             self._ask(self._register())
             self._log.warning("registered_again", why="another worker took this one for dead")
             self.registered_again()

@@ -10,7 +10,7 @@ import psycopg
 
 from holdfast.connections.session import with_defaults
 from holdfast.engine import AsyncEngine, Engine
-from holdfast.engine import lease as statements
+from holdfast.engine import leases as statements
 from holdfast.worker.job import Job
 
 BUSY_SECONDS = 0.02

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 import psycopg
 
 from holdfast.connections.session import configure_session, hang_up, with_defaults
-from holdfast.engine import Engine, Statement, fleet
+from holdfast.engine import Engine, Statement, workers
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, translate
 from holdfast.logs import Log
 
@@ -90,7 +90,7 @@ class Candidate:
         try:
             if self._withdrawn:
                 self._resigned = True
-                ask(fleet.resign(self._worker_id))
+                ask(workers.resign(self._worker_id))
             else:
                 self._ask_to_lead(ask, sent)
         except DatabaseUnavailable:
@@ -103,12 +103,12 @@ class Candidate:
             self._refused = True
 
     def _ask_to_lead(self, ask: Ask, sent: float) -> None:
-        if ask(fleet.lead(self._worker_id, self._term)):
+        if ask(workers.lead(self._worker_id, self._term)):
             # Counted from before the question, and the database counted from after it.
             self._leader.appoint(sent + self._term.total_seconds() * (1 - MARGIN))
             return
         self._leader.dismiss()
-        left = ask(fleet.term_left())
+        left = ask(workers.term_left())
         self._look_again_in(0.0 if left is None else left.total_seconds())
 
     def _often(self) -> float:

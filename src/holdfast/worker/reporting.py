@@ -4,12 +4,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.engine.documents import report_json
+from holdfast.engine.documents import RawJson, report_json
 from holdfast.errors import PayloadError, ResultError
 from holdfast.executors.run_end import RunEnd
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.model import RawJson
 from holdfast.outcome import Cancel, Fail, Snooze
 from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, RetryPolicy, next_delay
 from holdfast.serialization.failure import brief, error_of, fitted

@@ -6,10 +6,10 @@ else has decided on meanwhile, nothing happens. So any number of leaders may act
 
 from datetime import UTC, datetime
 
-from holdfast.engine import schedule
+from holdfast.engine import schedules
+from holdfast.engine.schedules import DueSchedule, Firing
 from holdfast.errors import Refused, UnexpectedDatabaseError
 from holdfast.logs import Log
-from holdfast.model import DueSchedule, Firing
 from holdfast.recurrence import Cron, Every, Recurrence, newest_times
 from holdfast.worker.leader import Ask
 
@@ -29,12 +29,12 @@ class FireSchedules:
         self._log = log
 
     def run(self, ask: Ask) -> float | None:
-        due = ask(schedule.due_schedules(BATCH))
+        due = ask(schedules.due_schedules(BATCH))
         for one in due:
             self._decide(one, ask)
         if len(due) == BATCH:
             return 0.0
-        wait = ask(schedule.next_firing())
+        wait = ask(schedules.next_firing())
         if wait is None:
             return None
         return min(self.interval, max(SHORTEST_PAUSE_SECONDS, wait.total_seconds()))
@@ -46,12 +46,12 @@ class FireSchedules:
             self._give_up(due, ask, error, None)
             return
         if due.plan_from is not None or due.next_at is None:
-            ask(schedule.plan_schedule(due, recurrence.after(due.plan_from or due.now)))
+            ask(schedules.plan_schedule(due, recurrence.after(due.plan_from or due.now)))
             return
         times = newest_times(recurrence, due.next_at, due.now, due.max_times)
         following = recurrence.after(due.now)
         try:
-            firings = ask(schedule.fire_schedule(due, times, following))
+            firings = ask(schedules.fire_schedule(due, times, following))
         except (Refused, UnexpectedDatabaseError) as error:
             self._give_up(due, ask, error, following)
         else:
@@ -60,7 +60,7 @@ class FireSchedules:
     def _give_up(self, due: DueSchedule, ask: Ask, error: Exception, following: datetime | None) -> None:
         """It is written down where people look, and keeps no other schedule from firing."""
         self._log.error("schedule_failed", schedule=due.name, namespace=due.namespace, error=str(error))
-        ask(schedule.plan_schedule(due, following, str(error)))
+        ask(schedules.plan_schedule(due, following, str(error)))
 
     def _tell(self, due: DueSchedule, firings: list[Firing]) -> None:
         for firing in firings:
@@ -82,7 +82,7 @@ class PruneFirings:
     interval = 600.0
 
     def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(schedule.prune_firings(PRUNE_BATCH)) == PRUNE_BATCH else None
+        return 0.0 if ask(schedules.prune_firings(PRUNE_BATCH)) == PRUNE_BATCH else None
 
 
 def recurrence_of(due: DueSchedule) -> Recurrence:

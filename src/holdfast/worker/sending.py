@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 from holdfast.comms.provider import SendFailed, Sent
 from holdfast.engine.documents import object_of, report_json
+from holdfast.engine.leases import LastError
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.model import LastError
 from holdfast.worker.db_function import Settled, detail_of, kind_of, told
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound
 from holdfast.worker.functions import Functions

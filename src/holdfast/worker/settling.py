@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
-from holdfast.engine import lease as statements
+from holdfast.engine import leases as statements
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,

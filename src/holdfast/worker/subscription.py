@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from holdfast import comms
+from holdfast.engine.schedules import NewSchedule
 from holdfast.handler import Handler
-from holdfast.model import NewSchedule
 from holdfast.settings import Settings
 
 MAILBOX = "mailbox"

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import fleet
+from holdfast.engine import workers
 from holdfast.errors import HoldfastError
 from holdfast.logs import Log
 
@@ -58,20 +58,20 @@ class Door:
         await self._link.connection()
         if self._link.pooled:  # each look would cost a round trip through the pooler
             return
-        kept = await self._link.run(lambda: fleet.keep_door(self._worker_id, self._queues))
+        kept = await self._link.run(lambda: workers.keep_door(self._worker_id, self._queues))
         since = time.monotonic()
         quiet = 0 if kept else QUIET_LOOKS
         while quiet < QUIET_LOOKS:
             await asyncio.sleep(LOOK_SECONDS)
             if time.monotonic() - since > KEEP_SECONDS:
                 since = time.monotonic()
-                await self._link.run(lambda: fleet.keep_door(self._worker_id, kept))
+                await self._link.run(lambda: workers.keep_door(self._worker_id, kept))
             quiet = 0 if await self._ring(kept) else quiet + 1
         # Left first, looked then: who came just before woke nobody, and may commit just after.
-        await self._link.run(lambda: fleet.leave_door(self._worker_id, kept))
+        await self._link.run(lambda: workers.leave_door(self._worker_id, kept))
         await self._ring(kept)
         await asyncio.sleep(LAST_LOOK_SECONDS)
         await self._ring(kept)
 
     async def _ring(self, queues: Sequence[str]) -> bool:
-        return await self._link.run(lambda: fleet.ring(queues))
+        return await self._link.run(lambda: workers.ring(queues))

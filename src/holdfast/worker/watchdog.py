@@ -16,7 +16,7 @@ import psycopg
 
 from holdfast.connections.session import configure_session, with_defaults
 from holdfast.engine import Engine
-from holdfast.engine import lease as statements
+from holdfast.engine import leases as statements
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.worker.job import Job

@@ -10,11 +10,11 @@ from typing import Protocol
 from holdfast.connections.listener import Listener
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
+from holdfast.engine.schedules import NewSchedule
 from holdfast.executors.origin import find_origin
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
-from holdfast.model import NewSchedule
 from holdfast.settings import Settings
 from holdfast.worker.attempt import Attempts, ThreadPool
 from holdfast.worker.business import business_executors

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from holdfast import __version__
 from holdfast.connections.session import CLIENT_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, fleet, schedule
+from holdfast.engine import Statement, queues, schedules, workers
 from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, Refused, TryAgain
 from holdfast.executors.origin import find_origin
 from holdfast.handler import Handler
@@ -129,14 +129,14 @@ class Worker:
             found = await asyncio.to_thread(
                 lambda: describe_environment(find_origin(app, app.origin), app.handlers)
             )
-            recording = fleet.record_environment(self.worker_id, found)
+            recording = workers.record_environment(self.worker_id, found)
             await self._parts.claiming.run(lambda: recording, seconds=LAST_WORDS_SECONDS)
         except Exception as error:  # noqa: BLE001 - as said
             self._log.warning("environment_not_recorded", error=str(error))
 
     def _registration(self) -> Statement[None]:
         settings = self._settings
-        return fleet.register_worker(
+        return workers.register_worker(
             self.worker_id,
             socket.gethostname(),
             pid=os.getpid(),
@@ -150,7 +150,7 @@ class Worker:
 
     async def _register_types(self) -> None:
         """For those who enqueue without this code. A refusal keeps no worker from its tasks."""
-        registration = fleet.register_types([_declared(handler) for handler in self._app.handlers.values()])
+        registration = workers.register_types([_declared(handler) for handler in self._app.handlers.values()])
         try:
             await self._parts.claiming.run(lambda: registration)
         except Refused as error:
@@ -159,7 +159,7 @@ class Worker:
     async def _declare_schedules(self) -> None:
         """A schedule that cannot be had keeps no worker from its tasks."""
         app = self._app
-        declaration = schedule.declare_schedules(app.name, app.schedules.values())
+        declaration = schedules.declare_schedules(app.name, app.schedules.values())
         try:
             declared = await self._run_as_client(declaration)
         except NotAllowed:
@@ -236,7 +236,7 @@ class Worker:
                 "queue_not_served", queue=queue, used_by=names, hint=f"--queues {wanted} would serve it, too"
             )
         with contextlib.suppress(HoldfastError):  # the leader looks again every minute
-            waiting = await self._parts.claiming.run(fleet.unserved_queues, seconds=LAST_WORDS_SECONDS)
+            waiting = await self._parts.claiming.run(queues.unserved_queues, seconds=LAST_WORDS_SECONDS)
             self._parts.unserved.tell(waiting)
 
     async def _wind_down(self) -> None:
@@ -292,7 +292,7 @@ class Worker:
 
     async def _retire(self) -> None:
         with contextlib.suppress(HoldfastError):
-            retirement = fleet.retire_worker(self.worker_id)
+            retirement = workers.retire_worker(self.worker_id)
             await self._parts.claiming.run(lambda: retirement, seconds=HURRY_SECONDS)
 
     def _stuck(self, watched: Watched) -> None:

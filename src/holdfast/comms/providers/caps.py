@@ -3,7 +3,8 @@
 from holdfast.comms.provider import SendFailed
 from holdfast.connections.pool import AsyncPool
 from holdfast.connections.session import DatabaseAddress
-from holdfast.engine.mail import Reservation
+from holdfast.engine import messages
+from holdfast.engine.messages import Reservation
 from holdfast.errors import HoldfastError
 from holdfast.postgres import resolve_database_url
 from holdfast.settings import Settings
@@ -27,7 +28,7 @@ class Caps:
         """Raises SendFailed when a cap is reached, or when nobody can say."""
         try:
             answer = await self._link.run(
-                lambda engine: engine.reserve_send(self._channel, recipient, idempotency_key),
+                lambda engine: engine.run(messages.reserve_send(self._channel, recipient, idempotency_key)),
                 repeatable=True,
             )
         except HoldfastError as error:

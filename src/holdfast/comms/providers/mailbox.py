@@ -5,7 +5,7 @@ from datetime import timedelta
 from holdfast.comms.provider import Email, SendFailed, Sent, Sms
 from holdfast.comms.providers.caps import link_to
 from holdfast.engine import Statement
-from holdfast.engine.mail import keep_message
+from holdfast.engine.messages import keep_message
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 

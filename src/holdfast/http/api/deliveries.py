@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from holdfast.comms.delivery_reports import MAX_BYTES
+from holdfast.engine import messages
 from holdfast.errors import InvalidSignature
 from holdfast.http.api.openapi_parts import problem
 from holdfast.http.problem import Problem
@@ -51,7 +52,9 @@ async def record_delivery(request: Request, provider: str) -> Response:
         found = report
         await site.operate(
             None,
-            lambda engine: engine.record_delivery(provider, found.message_id, found.delivery, found.reason),
+            lambda engine: engine.run(
+                messages.record_delivery(provider, found.message_id, found.delivery, found.reason)
+            ),
         )
     return Response(status_code=204)
 

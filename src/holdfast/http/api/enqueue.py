@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from holdfast.client.span import WAIT_TTL
 from holdfast.client.wait_ticket import issue
+from holdfast.engine.enqueue import Enqueued, enqueue_written
 from holdfast.errors import HoldfastError
 from holdfast.http import request_body
 from holdfast.http.api import schemas
@@ -17,7 +18,6 @@ from holdfast.http.api.openapi_parts import described, json_body, problems
 from holdfast.http.auth import MayEnqueue
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
-from holdfast.model import Enqueued
 
 router = APIRouter(tags=["tasks"])
 
@@ -68,7 +68,7 @@ async def enqueue(
         written = f'{written[:-1]},"idempotency_key":{json.dumps(idempotency_key)}}}'
     [enqueued] = await site.enqueue(
         caller,
-        lambda engine: engine.enqueue_written(f"[{written}]", caller.token_hash),
+        lambda engine: engine.run(enqueue_written(f"[{written}]", caller.token_hash)),
         repeatable=idempotency_key is not None,
     )
     response.status_code = 201 if enqueued.created else 200
@@ -91,7 +91,7 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> schemas.Batch:
     each, keyed = await request_body.work_on(written, lambda: _read_batch(site, written))
     enqueued = await site.enqueue(
         caller,
-        lambda engine: engine.enqueue_written(f"[{','.join(each)}]", caller.token_hash),
+        lambda engine: engine.run(enqueue_written(f"[{','.join(each)}]", caller.token_hash)),
         repeatable=keyed,
     )
     return schemas.Batch(tasks=[_answer(site, one) for one in enqueued])

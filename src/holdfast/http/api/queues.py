@@ -5,6 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
 
+from holdfast.engine import queues
 from holdfast.http.api import schemas
 from holdfast.http.api.openapi_parts import problems
 from holdfast.http.api.task_actions import BODY, read_reason
@@ -19,7 +20,7 @@ QueueName = Annotated[str, Path(max_length=200, json_schema_extra=schemas.NAME_R
 @router.get("/queues", response_model=schemas.Queues, summary="List queues", responses=problems())
 async def list_queues(request: Request, caller: MayRead) -> schemas.Queues:
     del caller
-    found = await site_of(request).read(lambda engine: engine.queue_status())
+    found = await site_of(request).read(lambda engine: engine.run(queues.queue_status()))
     return schemas.Queues.model_validate({"queues": [asdict(queue) for queue in found]})
 
 
@@ -32,7 +33,7 @@ async def list_queues(request: Request, caller: MayRead) -> schemas.Queues:
 )
 async def pause_queue(request: Request, queue: QueueName, caller: MayOperate) -> schemas.Paused:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, lambda engine: engine.pause(queue, reason))
+    changed = await site_of(request).operate(caller, lambda engine: engine.run(queues.pause(queue, reason)))
     return schemas.Paused(queue=queue, paused=True, changed=changed)
 
 
@@ -45,5 +46,5 @@ async def pause_queue(request: Request, queue: QueueName, caller: MayOperate) ->
 )
 async def resume_queue(request: Request, queue: QueueName, caller: MayOperate) -> schemas.Paused:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, lambda engine: engine.resume(queue, reason))
+    changed = await site_of(request).operate(caller, lambda engine: engine.run(queues.resume(queue, reason)))
     return schemas.Paused(queue=queue, paused=False, changed=changed)

@@ -6,7 +6,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from holdfast.model import Scope, Status
+from holdfast.engine.access import Scope
+from holdfast.engine.tasks import Status
 
 # As the engine has it: segments separated by . or :, without white space or control characters.
 _SEGMENT = r"[^.:\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]+"

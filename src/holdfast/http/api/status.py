@@ -4,6 +4,7 @@ from dataclasses import asdict
 
 from fastapi import APIRouter, Request
 
+from holdfast.engine import health, schedules
 from holdfast.http.api import schemas
 from holdfast.http.api.openapi_parts import problems
 from holdfast.http.auth import MayRead
@@ -18,7 +19,7 @@ _WORST = ("red", "amber", "green")
 @router.get("/schedules", response_model=schemas.Schedules, summary="List schedules", responses=problems())
 async def list_schedules(request: Request, caller: MayRead) -> schemas.Schedules:
     del caller
-    found = await site_of(request).read(lambda engine: engine.schedule_status())
+    found = await site_of(request).read(lambda engine: engine.run(schedules.schedule_status()))
     return schemas.Schedules.model_validate({"schedules": [asdict(schedule) for schedule in found]})
 
 
@@ -28,7 +29,7 @@ async def list_schedules(request: Request, caller: MayRead) -> schemas.Schedules
 async def show_health(request: Request, caller: MayRead) -> schemas.Health:
     """The worst first. `level` is that of the worst line."""
     del caller
-    found = await site_of(request).read(lambda engine: engine.health())
+    found = await site_of(request).read(lambda engine: engine.run(health.health()))
     levels = {line.level for line in found}
     worst = next((level for level in _WORST if level in levels), "green")
     lines = [asdict(hide_line(line)) for line in found]

@@ -6,7 +6,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from pydantic import TypeAdapter
 
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, tasks
 from holdfast.errors import IllegalMove
 from holdfast.http import request_body
 from holdfast.http.access import Caller
@@ -24,7 +24,7 @@ BODY = json_body(described(schemas.Act), required=False)
 
 
 async def cancel_or_refuse(engine: AsyncEngine, task_id: UUID, reason: str | None) -> str:
-    status = await engine.cancel(task_id, reason)
+    status = await engine.run(tasks.cancel(task_id, reason))
     if status != "cancelled":
         raise IllegalMove(
             f"task {task_id} cannot be cancelled: it had already ended, {status}", sqlstate="QF412"
@@ -61,16 +61,16 @@ _offer(
     "retry",
     "Give a task that failed, died or was cancelled a fresh set of attempts",
     412,
-    doing=lambda engine, task_id, reason: engine.retry(task_id, reason),
+    doing=lambda engine, task_id, reason: engine.run(tasks.retry(task_id, reason)),
 )
 _offer(
     "delete",
     "Delete a task so that it can be restored",
-    doing=lambda engine, task_id, reason: engine.delete_task(task_id, reason),
+    doing=lambda engine, task_id, reason: engine.run(tasks.delete_task(task_id, reason)),
 )
 _offer(
     "restore",
     "Restore a deleted task to the place that it had",
     409,
-    doing=lambda engine, task_id, reason: engine.restore_task(task_id, reason),
+    doing=lambda engine, task_id, reason: engine.run(tasks.restore_task(task_id, reason)),
 )

@@ -2,13 +2,14 @@
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, TypeVar
 from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter, Query, Request
 
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, Statement, access, tasks
+from holdfast.engine.tasks import Status, TaskFilter, TaskStatus
 from holdfast.errors import TaskNotFound
 from holdfast.http.access import Caller
 from holdfast.http.api import schemas
@@ -17,7 +18,8 @@ from holdfast.http.auth import MayRead, permitted
 from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why
 from holdfast.http.security import foreign_origin
 from holdfast.http.site import site_of
-from holdfast.model import Status, TaskFilter, TaskStatus
+
+T = TypeVar("T")
 
 router = APIRouter(tags=["tasks"])
 
@@ -50,7 +52,9 @@ async def list_tasks(
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
     matching = TaskFilter(status, queue, type, since)
-    found = await site_of(request).read(lambda engine: engine.list_tasks(matching, before, limit + 1))
+    found = await site_of(request).read(
+        lambda engine: engine.run(tasks.list_tasks(matching, before, limit + 1))
+    )
     page, more = found[:limit], len(found) > limit
     return schemas.TaskPage(
         tasks=[summary_of(task) for task in page],
@@ -83,7 +87,7 @@ async def show_task(
 async def task_events(request: Request, task_id: UUID, caller: MayRead) -> schemas.Events:
     """Why an attempt went wrong is hidden here: see its errors."""
     del caller
-    found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_events))
+    found = await site_of(request).read(lambda engine: _of_known(engine, task_id, tasks.task_events(task_id)))
     return schemas.Events.model_validate({"events": [asdict(hide_event(event)) for event in found]})
 
 
@@ -98,7 +102,7 @@ async def task_errors(
 ) -> schemas.Errors:
     if reveal:
         await _record(request, task_id, caller, reason)
-    found = await site_of(request).read(lambda engine: _of_known(engine, task_id, engine.task_errors))
+    found = await site_of(request).read(lambda engine: _of_known(engine, task_id, tasks.task_errors(task_id)))
     shown = found if reveal else [hide_error(error) for error in found]
     return schemas.Errors.model_validate({"errors": [asdict(error) for error in shown]})
 
@@ -124,19 +128,21 @@ async def _record(request: Request, task_id: UUID, caller: Caller, reason: str |
     if foreign is not None:
         raise foreign
     address = request.client.host if request.client else None
-    await site_of(request).operate(caller, lambda engine: engine.record_reveal(task_id, reason, address))
+    await site_of(request).operate(
+        caller, lambda engine: engine.run(access.record_reveal(task_id, reason, address))
+    )
 
 
 async def _described(engine: AsyncEngine, task_id: UUID) -> tuple[TaskStatus, str]:
-    task = await engine.task_status(task_id)
+    task = await engine.run(tasks.task_status(task_id))
     if task is None:
         raise not_found(task_id)
-    return task, await engine.explain(task_id)
+    return task, await engine.run(tasks.explain(task_id))
 
 
-async def _of_known(engine: AsyncEngine, task_id: UUID, look: Any) -> list[Any]:
-    found: list[Any] = await look(task_id)
-    if not found and await engine.task_status(task_id) is None:
+async def _of_known(engine: AsyncEngine, task_id: UUID, rows: Statement[list[T]]) -> list[T]:
+    found = await engine.run(rows)
+    if not found and await engine.run(tasks.task_status(task_id)) is None:
         raise not_found(task_id)
     return found
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from pydantic import TypeAdapter
 
+from holdfast.engine import access
 from holdfast.http import request_body
 from holdfast.http.access import hash_of, new_token
 from holdfast.http.api import schemas
@@ -22,7 +23,7 @@ _NEW = TypeAdapter(schemas.NewToken)
 
 @router.get("/tokens", response_model=schemas.Tokens, summary="List access tokens", responses=problems())
 async def list_tokens(request: Request, caller: MayAdminister) -> schemas.Tokens:
-    found = await site_of(request).operate(caller, lambda engine: engine.access_tokens())
+    found = await site_of(request).operate(caller, lambda engine: engine.run(access.access_tokens()))
     return schemas.Tokens.model_validate({"tokens": [asdict(token) for token in found]})
 
 
@@ -41,7 +42,9 @@ async def create_token(request: Request, caller: MayAdminister) -> schemas.Creat
     token, ttl = new_token(), timedelta(days=asked.days)
     token_id = await site_of(request).operate(
         caller,
-        lambda engine: engine.create_token(asked.name, asked.scopes, hash_of(token), ttl, asked.namespace),
+        lambda engine: engine.run(
+            access.create_token(asked.name, asked.scopes, hash_of(token), ttl, asked.namespace)
+        ),
     )
     return schemas.CreatedToken(token_id=token_id, token=token)
 
@@ -57,5 +60,7 @@ async def revoke_token(
     request: Request, token_id: Annotated[int, Path(ge=1, le=2**63 - 1)], caller: MayAdminister
 ) -> schemas.Revoked:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, lambda engine: engine.revoke_token(token_id, reason))
+    changed = await site_of(request).operate(
+        caller, lambda engine: engine.run(access.revoke_token(token_id, reason))
+    )
     return schemas.Revoked(token_id=token_id, changed=changed)

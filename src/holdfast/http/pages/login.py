@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
+from holdfast.engine.access import close_session, open_session
 from holdfast.http.access import hash_of, looks_like_token, new_session
 from holdfast.http.auth import known
 from holdfast.http.pages.page_request import (
@@ -40,7 +41,7 @@ async def log_in(request: Request) -> Response:
     # To open a session records a failure, too; to look for the token first does not.
     if looks_like_token(token) and (not site.throttle.is_busy or await known(site, token)):
         access = await site.operate(
-            None, lambda engine: engine.open_session(hash_of(token), hash_of(session), None, address)
+            None, lambda engine: engine.run(open_session(hash_of(token), hash_of(session), None, address))
         )
     if access is None:
         site.throttle.failed(address)
@@ -64,7 +65,7 @@ async def log_out(request: Request) -> Response:
     await read_action_form(visit, "read")
     name = cookie_name(request)
     session = request.cookies.get(name, "")
-    await visit.site.operate(visit.caller, lambda engine: engine.close_session(hash_of(session)))
+    await visit.site.operate(visit.caller, lambda engine: engine.run(close_session(hash_of(session))))
     answer = RedirectResponse(f"{visit.root}/login", 303)
     answer.delete_cookie(name, path=visit.root or "/", httponly=True, samesite="strict")
     return answer

@@ -6,8 +6,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from holdfast.engine import AsyncEngine
-from holdfast.engine.send import list_sends, send_events
+from holdfast.engine import AsyncEngine, access, health, schedules, tasks, workers
+from holdfast.engine.messages import list_mailbox, list_sends, send_events, send_status
+from holdfast.engine.tasks import TaskFilter
 from holdfast.http.hidden_values import hide_line
 from holdfast.http.pages.page import Page, offer
 from holdfast.http.pages.page_request import (
@@ -18,7 +19,6 @@ from holdfast.http.pages.page_request import (
     redirect_to,
 )
 from holdfast.http.problem import Problem
-from holdfast.model import TaskFilter
 
 router = APIRouter(include_in_schema=False)
 
@@ -29,10 +29,13 @@ MAX_DIGITS = 18  # of a bigint
 async def load_workers(visit: PageRequest) -> Mapping[str, Any]:
     async def look(engine: AsyncEngine) -> dict[str, Any]:
         pages = [
-            await engine.list_tasks(TaskFilter(status=status), None, MAX_HELD)
+            await engine.run(tasks.list_tasks(TaskFilter(status=status), None, MAX_HELD))
             for status in ("running", "claimed")
         ]
-        return {"workers": await engine.worker_status(), "tasks": [task for page in pages for task in page]}
+        return {
+            "workers": await engine.run(workers.worker_status()),
+            "tasks": [task for page in pages for task in page],
+        }
 
     found = await visit.site.read(look)
     held: dict[str, list[Any]] = {}
@@ -42,18 +45,18 @@ async def load_workers(visit: PageRequest) -> Mapping[str, Any]:
 
 
 async def load_schedules(visit: PageRequest) -> Mapping[str, Any]:
-    found = await visit.site.read(lambda engine: engine.schedule_status())
+    found = await visit.site.read(lambda engine: engine.run(schedules.schedule_status()))
     return {"schedules": found, "namespace": visit.asked("namespace")}
 
 
 async def load_health(visit: PageRequest) -> Mapping[str, Any]:
-    lines = await visit.site.read(lambda engine: engine.health())
+    lines = await visit.site.read(lambda engine: engine.run(health.health()))
     return {"lines": [hide_line(line) for line in lines]}
 
 
 async def load_mailbox(visit: PageRequest) -> Mapping[str, Any]:
     """Messages hold codes and links that log in whoever has them: one is shown when it is asked for."""
-    messages = await visit.site.read(lambda engine: engine.list_mailbox(limit=100))
+    messages = await visit.site.read(lambda engine: engine.run(list_mailbox(limit=100)))
     return {"messages": messages, "shown": None}
 
 
@@ -67,7 +70,7 @@ async def load_send(visit: PageRequest) -> Mapping[str, Any]:
         raise Problem(404, "there is no such send")
 
     async def look(engine: AsyncEngine) -> dict[str, Any]:
-        send = await engine.send_status(channel, int(number))
+        send = await engine.run(send_status(channel, int(number)))
         if send is None:
             raise Problem(404, f"there is no send {number}")
         facts = await engine.run(send_events(channel, int(number)))
@@ -81,7 +84,10 @@ async def load_access(visit: PageRequest) -> Mapping[str, Any]:
         raise Problem(403, "only those with the scope admin may see who may come in", code="scope_missing")
 
     async def look(engine: AsyncEngine) -> dict[str, Any]:
-        return {"tokens": await engine.access_tokens(), "acts": await engine.access_events(100)}
+        return {
+            "tokens": await engine.run(access.access_tokens()),
+            "acts": await engine.run(access.access_events(100)),
+        }
 
     return await visit.site.operate(visit.caller, look)
 
@@ -104,7 +110,7 @@ async def reveal_message(request: Request, message_id: str) -> Response:
         raise Problem(404, "there is no such message")
     number = int(message_id)
     await visit.site.operate(
-        visit.caller, lambda engine: engine.record_message_reveal(number, reason, visit.address)
+        visit.caller, lambda engine: engine.run(access.record_message_reveal(number, reason, visit.address))
     )
     return await mailbox.html(visit, shown=number)
 
@@ -115,9 +121,13 @@ async def act_on_schedule(request: Request, act: str) -> Response:
     form = await read_action_form(visit, "operate")
     name, namespace, reason = form.get("name", ""), form.get("namespace") or None, reason_of(form)
     if act == "pause":
-        await visit.site.operate(visit.caller, lambda engine: engine.pause_schedule(name, reason, namespace))
+        await visit.site.operate(
+            visit.caller, lambda engine: engine.run(schedules.pause_schedule(name, reason, namespace))
+        )
     elif act == "resume":
-        await visit.site.operate(visit.caller, lambda engine: engine.resume_schedule(name, reason, namespace))
+        await visit.site.operate(
+            visit.caller, lambda engine: engine.run(schedules.resume_schedule(name, reason, namespace))
+        )
     else:
         raise Problem(404, f"there is nothing at {request.url.path}")
     return redirect_to(visit, "/schedules", done=f"{act}d", about=name, namespace=namespace or "")
@@ -131,7 +141,9 @@ async def revoke(request: Request) -> Response:
     number = form.get("token_id", "")
     if not _is_number(number):
         raise Problem(400, "that is not the number of a token")
-    await visit.site.operate(visit.caller, lambda engine: engine.revoke_token(int(number), reason))
+    await visit.site.operate(
+        visit.caller, lambda engine: engine.run(access.revoke_token(int(number), reason))
+    )
     return redirect_to(visit, "/access", done="revoked")
 
 

@@ -7,6 +7,13 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine
+from holdfast.engine.events import (
+    outbox_status,
+    pause_subscription,
+    redrive_events,
+    resume_subscription,
+    tail_events,
+)
 from holdfast.http.pages.page import Page, offer
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -24,8 +31,8 @@ NEWEST = 30
 
 async def load(visit: PageRequest) -> Mapping[str, Any]:
     async def look(engine: AsyncEngine) -> dict[str, Any]:
-        events = await engine.tail_events(max_events=NEWEST)
-        return {"subscriptions": await engine.outbox_status(), "events": list(reversed(events))}
+        events = await engine.run(tail_events(max_events=NEWEST))
+        return {"subscriptions": await engine.run(outbox_status()), "events": list(reversed(events))}
 
     return await visit.site.read(look)
 
@@ -40,11 +47,11 @@ async def act_on_subscription(request: Request, act: str) -> Response:
     name = form.get("name", "")
     if act == "pause":
         reason = reason_of(form)
-        await visit.site.operate(visit.caller, lambda engine: engine.pause_subscription(name, reason))
+        await visit.site.operate(visit.caller, lambda engine: engine.run(pause_subscription(name, reason)))
     elif act == "resume":
-        await visit.site.operate(visit.caller, lambda engine: engine.resume_subscription(name))
+        await visit.site.operate(visit.caller, lambda engine: engine.run(resume_subscription(name)))
     elif act == "redrive":
-        await visit.site.operate(visit.caller, lambda engine: engine.redrive_events(name))
+        await visit.site.operate(visit.caller, lambda engine: engine.run(redrive_events(name)))
     else:
         raise Problem(404, f"there is nothing at {request.url.path}")
     return redirect_to(visit, "/outbox", done=act, about=name)

@@ -6,12 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, health, queues, tasks, workers
+from holdfast.engine.health import Activity
+from holdfast.engine.tasks import TaskFilter
 from holdfast.http.pages.charts import Chart, chart
 from holdfast.http.pages.page import Page, offer
 from holdfast.http.pages.page_request import PageRequest
 from holdfast.http.pages.render import count, rate, span
-from holdfast.model import Activity, TaskFilter
 
 router = APIRouter()
 
@@ -30,16 +31,16 @@ async def load(visit: PageRequest) -> Mapping[str, Any]:
 
     async def look(engine: AsyncEngine) -> dict[str, Any]:
         failed = [
-            await engine.list_tasks(TaskFilter(status=status), None, 5)
+            await engine.run(tasks.list_tasks(TaskFilter(status=status), None, 5))
             for status in ("failed", "dead_letter")
         ]
         newest = sorted(
             (task for page in failed for task in page), key=lambda task: task.task_id, reverse=True
         )
         return {
-            "points": await engine.list_activity(since, step),
-            "queues": await engine.queue_status(),
-            "workers": await engine.worker_status(),
+            "points": await engine.run(health.list_activity(since, step)),
+            "queues": await engine.run(queues.queue_status()),
+            "workers": await engine.run(workers.worker_status()),
             "failed": newest[:5],
         }
 

@@ -7,10 +7,10 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
+from holdfast.engine.access import Scope, check_session
 from holdfast.http.access import ANONYMOUS, Caller, caller_of, csrf_of, hash_of, same_secret
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
-from holdfast.model import Scope
 
 MAX_FORM_BYTES = 64 * 1024
 COOKIE = "holdfast_session"
@@ -57,7 +57,7 @@ async def read_page_request(request: Request) -> PageRequest:
     session = request.cookies.get(cookie_name(request), "")
     access = None
     if session:
-        access = await site.operate(None, lambda engine: engine.check_session(hash_of(session)))
+        access = await site.operate(None, lambda engine: engine.run(check_session(hash_of(session))))
     if access is None:
         raise LoginNeeded
     caller = caller_of(access)

@@ -7,7 +7,8 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from holdfast.engine import AsyncEngine
+from holdfast.engine import AsyncEngine, access, tasks
+from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
 from holdfast.http.api.task_actions import Doing, cancel_or_refuse
 from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why
 from holdfast.http.pages.page import Page, offer
@@ -19,7 +20,6 @@ from holdfast.http.pages.page_request import (
     redirect_to,
 )
 from holdfast.http.problem import Problem
-from holdfast.model import TaskError, TaskEvent, TaskStatus
 
 router = APIRouter(include_in_schema=False)
 
@@ -28,9 +28,9 @@ _DOCUMENTS = ("payload", "metadata", "result")
 
 ACTS: dict[str, tuple[str, Doing]] = {
     "cancel": ("cancelled", cancel_or_refuse),
-    "retry": ("retried", lambda engine, task_id, reason: engine.retry(task_id, reason)),
-    "delete": ("deleted", lambda engine, task_id, reason: engine.delete_task(task_id, reason)),
-    "restore": ("restored", lambda engine, task_id, reason: engine.restore_task(task_id, reason)),
+    "retry": ("retried", lambda engine, task_id, reason: engine.run(tasks.retry(task_id, reason))),
+    "delete": ("deleted", lambda engine, task_id, reason: engine.run(tasks.delete_task(task_id, reason))),
+    "restore": ("restored", lambda engine, task_id, reason: engine.run(tasks.restore_task(task_id, reason))),
 }
 
 
@@ -42,14 +42,14 @@ async def describe(visit: PageRequest, *, revealed: bool) -> Mapping[str, Any]:
     task_id = _task_id(visit)
 
     async def look(engine: AsyncEngine) -> dict[str, Any]:
-        task = await engine.task_status(task_id)
+        task = await engine.run(tasks.task_status(task_id))
         if task is None:
             raise Problem(404, f"there is no task {task_id}", hint="Retention may have removed it.")
         return {
             "task": task,
-            "why": await engine.explain(task_id),
-            "events": await engine.task_events(task_id),
-            "errors": await engine.task_errors(task_id),
+            "why": await engine.run(tasks.explain(task_id)),
+            "events": await engine.run(tasks.task_events(task_id)),
+            "errors": await engine.run(tasks.task_errors(task_id)),
         }
 
     found = await visit.site.read(look)
@@ -82,7 +82,7 @@ async def reveal(request: Request, task_id: UUID) -> Response:
     visit = await read_page_request(request)
     reason = reason_of(await read_action_form(visit, "operate"))
     await visit.site.operate(
-        visit.caller, lambda engine: engine.record_reveal(task_id, reason, visit.address)
+        visit.caller, lambda engine: engine.run(access.record_reveal(task_id, reason, visit.address))
     )
     return await page.html(visit, **await describe(visit, revealed=True))
 

@@ -8,9 +8,10 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from holdfast.engine import AsyncEngine
+from holdfast.engine.queues import queue_status
+from holdfast.engine.tasks import STATUSES, TaskFilter, TaskStatus, list_tasks, search_tasks
 from holdfast.http.pages.page import Page, offer
 from holdfast.http.pages.page_request import PageRequest
-from holdfast.model import STATUSES, TaskFilter, TaskStatus
 
 router = APIRouter()
 
@@ -25,12 +26,12 @@ async def load(visit: PageRequest) -> Mapping[str, Any]:
     before = _uuid(visit.asked("before"))
 
     async def look(engine: AsyncEngine) -> tuple[list[TaskStatus], list[str]]:
-        queues = [queue.queue for queue in await engine.queue_status()]
+        queues = [queue.queue for queue in await engine.run(queue_status())]
         if given["search"]:
-            found = await engine.search_tasks(given["search"], PER_PAGE + 1)
+            found = await engine.run(search_tasks(given["search"], PER_PAGE + 1))
             return [task for task in found if status in (None, task.status)], queues
         matching = TaskFilter(status, given["queue"] or None, given["type"] or None)
-        return await engine.list_tasks(matching, before, PER_PAGE + 1), queues
+        return await engine.run(list_tasks(matching, before, PER_PAGE + 1)), queues
 
     tasks, queues = await visit.site.read(look)
     page, more = tasks[:PER_PAGE], len(tasks) > PER_PAGE and not given["search"]

@@ -1,6 +1,7 @@
-"""Statements about limits: how much of a queue, a type or a key runs at once, and how fast it starts."""
+"""Limits: how many tasks of a queue, a type or a key run at once, and how fast they start."""
 
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Literal
 
 from holdfast.engine.statement import (
@@ -14,9 +15,25 @@ from holdfast.engine.statement import (
     span,
     text,
 )
-from holdfast.model import LimitStatus
 
 Subject = Literal["queue", "type"]
+
+
+@dataclass(frozen=True, slots=True)
+class LimitStatus:
+    """A limit of a queue or a type, and how far it is used."""
+
+    subject: str
+    name: str
+    max_running: int | None
+    per_key: int | None
+    rate: int | None
+    per: timedelta | None
+    running: int
+    may_start: int | None
+    set_at: datetime
+    set_by: str
+    reason: str | None
 
 
 def set_limit(

@@ -1,11 +1,13 @@
-"""Statements about messages: whether one may be sent, and what the mailbox keeps."""
+"""Messages: sends, their status, caps, and the mailbox."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
+from uuid import UUID
 
+from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Statement,
     call,
@@ -20,10 +22,8 @@ from holdfast.engine.statement import (
     span,
     text,
 )
-from holdfast.model import Json
 
 T = TypeVar("T")
-
 _PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
@@ -75,6 +75,33 @@ class SendStatus:
     outcome_unknown: bool
     delivery: str | None
     delivery_reported_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SendSummary:
+    """A send of a listing."""
+
+    channel: str
+    send_id: int
+    recipient: str | None
+    subject: str | None
+    status: str
+    reason: str | None
+    attempts: int
+    max_attempts: int
+    delivery: str | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class SendEvent:
+    """One fact about a send."""
+
+    fact: str
+    occurred_at: datetime
+    attempt: int | None
+    reason: str | None
+    task_id: UUID | None
 
 
 def reserve_send(channel: str, recipient: str, idempotency_key: str) -> Statement[Reservation]:
@@ -224,3 +251,24 @@ def _kickoff(message: Statement[int], function: str, policy: Mapping[str, Any]) 
 def _by_id(view: str, key: str, number: int, row: type[T], columns: str = "") -> Statement[T | None]:
     sql = f"select {columns or columns_of(row)} from {view} answer where answer.{key} = $1::bigint"  # noqa: S608 - our names only
     return Statement(sql, (number,), first(row))
+
+
+def list_sends(limit: int = 100) -> Statement[list[SendSummary]]:
+    """The newest first."""
+    sql = f"""select {columns_of(SendSummary)} from (
+      (select 'email' as channel, e.send_email_task_id as send_id, e.recipient, e.subject, e.status, e.reason,
+         e.attempts, e.max_attempts, e.delivery, e.created_at
+       from comms.send_email_status e order by e.send_email_task_id desc limit $1::integer)
+      union all
+      (select 'sms', s.send_sms_task_id, s.recipient, null, s.status, s.reason, s.attempts, s.max_attempts,
+         s.delivery, s.created_at
+       from comms.send_sms_status s order by s.send_sms_task_id desc limit $2::integer)) answer
+      order by answer.created_at desc limit $3::integer"""  # noqa: S608 - our names only
+    return Statement(sql, (limit, limit, limit), many(SendSummary))
+
+
+def send_events(channel: str, send_id: int) -> Statement[list[SendEvent]]:
+    """In the order in which they happened."""
+    sql = f"""select {columns_of(SendEvent)} from comms.send_event answer
+      where answer.channel = $1::text and answer.send_id = $2::bigint order by answer.occurred_at"""  # noqa: S608 - our names only
+    return Statement(sql, (channel, send_id), many(SendEvent))

@@ -1,12 +1,15 @@
-"""Statements about one task, or a page of them: what people and clients ask for."""
+"""Tasks after they were enqueued: their status, their history, and what operators do to them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Literal, TypeVar, get_args
 from uuid import UUID
 
+from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Argument,
+    Bound,
     Decode,
     Statement,
     call,
@@ -21,20 +24,157 @@ from holdfast.engine.statement import (
     text,
     uuid,
 )
-from holdfast.model import (
-    EVERY_TASK,
-    Status,
-    TableChange,
-    TaskEnd,
-    TaskError,
-    TaskEvent,
-    TaskFilter,
-    TaskId,
-    TaskLook,
-    TaskStatus,
-)
 
+Status = Literal[
+    "scheduled",
+    "pending",
+    "retrying",
+    "claimed",
+    "running",
+    "succeeded",
+    "failed",
+    "dead_letter",
+    "cancelled",
+]
+STATUSES: tuple[Status, ...] = get_args(Status)
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFilter:
+    """Which tasks: those that match all that is given."""
+
+    status: str | None = None
+    queue: str | None = None
+    type_prefix: str | None = None
+    since: datetime | None = None
+    spec_hash: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskId:
+    """A task of a listing, without its documents."""
+
+    task_id: UUID
+    deleted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """Where a task stands."""
+
+    task_id: UUID
+    type: str
+    queue: str
+    executor: str
+    status: Status
+    priority: int
+    payload: Json
+    result: Json
+    error: Json
+    last_error: str | None
+    idempotency_key: str | None
+    spec_hash: str
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    worker_id: str | None
+    lease_until: datetime | None
+    created_at: datetime
+    claimed_at: datetime | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+    deleted_at: datetime | None
+    delete_reason: str | None
+    reason: str | None
+    progress: Json
+    timeout: timedelta | None
+    lease: timedelta | None
+    metadata: Json
+    enqueued_by: str
+    namespace: str
+    concurrency_key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """How a task ended, if it did; the result as it was written."""
+
+    task_id: UUID
+    type: str
+    status: Status
+    result_json: str | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLook:
+    """What somebody who waits for a task wants to know; documents as they were written."""
+
+    task_id: UUID
+    type: str
+    status: Status
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    updated_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    progress_json: str | None
+    result_json: str | None
+
+    @property
+    def ended(self) -> bool:
+        return self.finished_at is not None
+
+    @property
+    def life(self) -> tuple[object, ...]:
+        """Changes whenever there is news, but for progress."""
+        return self.status, self.attempt, self.updated_at, self.started_at
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvent:
+    """One thing that happened to a task."""
+
+    task_id: UUID
+    event_type: str
+    occurred_at: datetime
+    attempt: int | None
+    worker_id: str | None
+    actor: str | None
+    reason: str | None
+    data: Json
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """An attempt that went wrong."""
+
+    error_id: int
+    task_id: UUID
+    attempt: int
+    kind: str
+    message: str
+    detail: Json
+    worker_id: str | None
+    recovered: bool
+    claimed_at: datetime | None
+    started_at: datetime | None
+    occurred_at: datetime
+    retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """Where a task stands whose end somebody waits for."""
+
+    task_id: UUID
+    status: Status
+
+
+EVERY_TASK = TaskFilter()
 
 
 def cancel(task_id: UUID, reason: str | None = None) -> Statement[Status]:
@@ -78,15 +218,6 @@ def explain(task_id: UUID) -> Statement[str]:
 def replay(task_id: UUID, reason: str | None = None) -> Statement[UUID]:
     """The same spec again, as a new task."""
     return call("queues.replay", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
-
-
-def changed_tables() -> Statement[list[TableChange]]:
-    """What the current transaction has written, as far as PostgreSQL counts it."""
-    counted = """select schemaname || '.' || relname as table_name, n_tup_ins as inserted,
-      n_tup_upd as updated, n_tup_del as deleted from pg_catalog.pg_stat_xact_user_tables"""
-    sql = f"""select {columns_of(TableChange)} from ({counted}) answer
-      where answer.inserted + answer.updated + answer.deleted > 0 order by 1"""  # noqa: S608 - our names only
-    return Statement(sql, (), many(TableChange))
 
 
 def list_tasks(
@@ -154,3 +285,14 @@ def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -
         "max_tasks": integer(max_tasks),
         "spec_hash": text(matching.spec_hash),
     }
+
+
+def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statement[list[Watched]]:
+    """Those that may be seen, with their status now."""
+    arguments = {"task_ids": Bound("uuid[]", list(task_ids)), "ttl": span(ttl)}
+    return call("queues.watch_many", many(Watched), arguments, columns_of(Watched))
+
+
+def search_tasks(words: str, max_tasks: int | None = None) -> Statement[list[TaskStatus]]:
+    arguments = {"words": text(words), "max_tasks": integer(max_tasks)}
+    return call("queues.search_tasks", many(TaskStatus), arguments, columns_of(TaskStatus))

@@ -1,10 +1,13 @@
-"""Statements about business processes: where one stands, who waits for it, and which to repair."""
+"""Business processes: which are registered, and the status of each instance."""
 
+import hashlib
 import re
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from uuid import UUID
 
+from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Bound,
     Statement,
@@ -21,9 +24,93 @@ from holdfast.engine.statement import (
     text,
 )
 from holdfast.errors import InvalidArgument
-from holdfast.model.process import ProcessId, ProcessLook, ProcessStatus, RegisteredProcess, ToRepair
 
 _FUNCTION = re.compile(r"[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredProcess:
+    """A kind of process, and the functions by which it is run, repaired, ended and read."""
+
+    process: str
+    kind: str
+    schema_name: str
+    root_table: str
+    supervisor: str
+    repair: str
+    cancel: str
+    history: str
+    files: Json
+    registered_at: datetime
+    registered_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    """Where one process stands: `scheduled`, `running`, or the decision that ended it."""
+
+    process: str
+    process_id: int
+    status: str
+    decision: str | None
+    reason: str | None
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    next_run_at: datetime | None
+    task_id: UUID | None
+    awaited_task_id: UUID | None
+    trouble: str | None
+    troubled_at: datetime | None
+    repairs: int
+    repaired_at: datetime | None
+    ended_at: datetime | None
+
+    @property
+    def ended(self) -> bool:
+        return self.ended_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessLook:
+    """What somebody who waits for a process wants to know."""
+
+    wait_key: UUID
+    process: str
+    process_id: int
+    status: str
+    updated_at: datetime
+    ended_at: datetime | None
+
+    @property
+    def ended(self) -> bool:
+        return self.ended_at is not None
+
+    @property
+    def life(self) -> tuple[object, ...]:
+        """Changes whenever there is news."""
+        return self.status, self.updated_at
+
+
+@dataclass(frozen=True, slots=True)
+class ToRepair:
+    """A process with instances that have lost their supervisor, and its function that enqueues it again."""
+
+    process: str
+    repair: str
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessId:
+    """Past which process to go on; None at the end."""
+
+    process: str | None
+    process_id: int | None
+
+
+def wait_key(process: str, process_id: int) -> UUID:
+    """Stands for a process where a task_id stands for a task: in notifications, and among those who wait."""
+    return UUID(hashlib.md5(f"{process} {process_id}".encode(), usedforsecurity=False).hexdigest())
 
 
 def registered_processes() -> Statement[list[RegisteredProcess]]:

@@ -1,9 +1,11 @@
-"""Statements about queues, the workers that serve them, and the clock that all share."""
+"""Workers: registration, wake-ups, leadership, and recovery of the tasks of lost workers."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
+from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Statement,
     boolean,
@@ -13,40 +15,59 @@ from holdfast.engine.statement import (
     integer,
     many,
     nothing,
-    only,
     scalar,
     span,
     text,
     texts,
 )
-from holdfast.model import (
-    ActivityCount,
-    HealthLine,
-    LostWorker,
-    Provenance,
-    QueueStatus,
-    UnservedQueue,
-    WorkerStatus,
-)
+
+WorkerState = Literal["working", "idle", "late", "silent"]
+"""Late: two heartbeats did not come. Silent: it counts as dead."""
 
 
-def clock() -> Statement[datetime]:
-    return call("queues.clock", scalar, {})
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A process that runs tasks."""
+
+    worker_id: str
+    hostname: str
+    pid: int | None
+    version: str | None
+    queues: list[str]
+    type_prefixes: list[str]
+    concurrency: int
+    in_flight: int
+    idle: bool
+    started_at: datetime
+    last_heartbeat: datetime
+    live: bool
+    leader: bool
+    term: int | None
+    leader_until: datetime | None
+    timeout: timedelta
+    running: int
+    heartbeat: timedelta
+    state: WorkerState
 
 
-def pause(queue: str, reason: str | None = None) -> Statement[bool]:
-    """Answers whether the queue was running until now."""
-    return call("queues.pause", scalar, {"queue": text(queue), "reason": text(reason)})
+@dataclass(frozen=True, slots=True)
+class LostWorker:
+    """A worker that was silent for too long. One that is not removed yet held more than was asked for."""
+
+    worker_id: str
+    last_heartbeat: datetime
+    recovered: int
+    dead: int
+    removed: bool
 
 
-def resume(queue: str, reason: str | None = None) -> Statement[bool]:
-    """Answers whether the queue was paused until now."""
-    return call("queues.resume", scalar, {"queue": text(queue), "reason": text(reason)})
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What one start of a worker ran with."""
 
-
-def queue_status() -> Statement[list[QueueStatus]]:
-    sql = f"select {columns_of(QueueStatus)} from queues.queue_status answer order by answer.queue"  # noqa: S608 - our names only
-    return Statement(sql, (), many(QueueStatus))
+    worker_id: str
+    recorded_at: datetime
+    environment: Json
 
 
 def register_worker(
@@ -78,11 +99,6 @@ def register_worker(
 def register_types(types: Sequence[Mapping[str, Any]]) -> Statement[int]:
     """Declare what holds for tasks of these types that do not say otherwise. Returns how many it changed."""
     return call("queues.register_types", scalar, {"types": document(list(types))})
-
-
-def unserved_queues() -> Statement[list[UnservedQueue]]:
-    """The one that has waited longest comes first."""
-    return call("queues.unserved_queues", many(UnservedQueue), {}, columns_of(UnservedQueue))
 
 
 def retire_worker(worker_id: str) -> Statement[bool]:
@@ -139,16 +155,6 @@ def worker_status() -> Statement[list[WorkerStatus]]:
     return Statement(sql, (), many(WorkerStatus))
 
 
-def health() -> Statement[list[HealthLine]]:
-    """The worst first."""
-    return call("queues.health", many(HealthLine), {}, columns_of(HealthLine))
-
-
-def measure() -> Statement[bool]:
-    """Answers whether it was done: not if somebody has just done it."""
-    return call("queues.measure", scalar, {})
-
-
 def record_environment(worker_id: str, environment: Mapping[str, Any]) -> Statement[None]:
     arguments = {"worker_id": text(worker_id), "environment": document(environment)}
     return call("queues.record_environment", nothing, arguments)
@@ -159,8 +165,3 @@ def provenance(worker_ids: Sequence[str]) -> Statement[list[Provenance]]:
     where = "answer.worker_id = any ($1::text[])"
     sql = f"select {columns_of(Provenance)} from queues.provenance answer where {where}"  # noqa: S608 - our names only
     return Statement(sql, (list(worker_ids),), many(Provenance))
-
-
-def count_activity() -> Statement[ActivityCount]:
-    """Asked twice, it tells rates."""
-    return call("queues.count_activity", only(ActivityCount), {}, columns_of(ActivityCount))
