@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import events as statements
 from holdfast.errors import ConfigurationError, InvalidArgument, InvalidSignature
-from holdfast.webhook import TOLERANCE_SECONDS, check_signature
+from holdfast.outbox.webhook_signatures import TOLERANCE_SECONDS, check_signature
 
 __all__ = ["ReceivedEvent", "areceive", "parse", "receive", "verify"]
 

@@ -2,10 +2,14 @@
 
 import math
 import random
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Protocol, runtime_checkable
 
+_SECONDS = re.compile(r"[0-9]{1,15}(\.[0-9]{1,15})?")
 MAX_DELAY_SECONDS = 90 * 365 * 86400.0  # finish refuses times that are a century away
 
 
@@ -106,3 +110,27 @@ def _check_choice(kind: object, policy: object) -> None:
 
 
 DEFAULT_RETRY = Exponential()
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait according to the Retry-After header of an HTTP response, or None without a valid one.
+
+    A date is compared with the response's own Date header if it has one, and with this clock otherwise.
+    """
+    given = headers.get("retry-after", "").strip()
+    if _SECONDS.fullmatch(given):
+        return float(given)
+    try:
+        until = _http_date(given)
+    except ValueError:
+        return None
+    try:
+        now = _http_date(headers.get("date", ""))
+    except ValueError:
+        now = datetime.now(UTC)
+    return max(0.0, (until - now).total_seconds())
+
+
+def _http_date(value: str) -> datetime:
+    date = parsedate_to_datetime(value)
+    return date.replace(tzinfo=date.tzinfo or UTC)

@@ -24,7 +24,7 @@ def test_a_value_that_is_missing_is_refused() -> None:
 
 
 def test_a_template_that_cannot_be_read_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="the text of the template cannot be made"):
+    with pytest.raises(InvalidArgument, match="the text of the template cannot be rendered"):
         Template(text="{% if %}").render()
 
 
@@ -43,7 +43,7 @@ def test_a_template_that_cannot_be_read_is_refused() -> None:
 )
 def test_a_template_runs_no_code(source: str) -> None:
     given = [7]
-    with pytest.raises(InvalidArgument, match="cannot be made"):
+    with pytest.raises(InvalidArgument, match="cannot be rendered"):
         Template(text=source).render({"given": given, "function": test_a_template_runs_no_code})
     assert given == [7]
 
@@ -82,5 +82,5 @@ def test_a_template_that_is_not_there_is_refused_with_the_place(directory: Path)
     "name", ["../secret", "/etc/passwd", "mail/../only", "only.txt", "", "a\0b", "mail//welcome"]
 )
 def test_a_name_leads_nowhere_else(directory: Path, name: str) -> None:
-    with pytest.raises(InvalidArgument, match="is not a name"):
+    with pytest.raises(InvalidArgument, match="is not a valid template name"):
         load_template(name, directory)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.outbox.sink import BUILT_IN, Options
+from holdfast.outbox.sink import BUILT_IN, SinkOptions
 from holdfast.outbox.sinks.amqp_sink import AmqpOptions
 from holdfast.outbox.sinks.console_sink import ConsoleOptions
 from holdfast.outbox.sinks.file_sink import FileOptions
@@ -11,7 +11,7 @@ from holdfast.outbox.sinks.nats_sink import NatsOptions
 from support.database import Database
 from support.documents import REFERENCE, rows, sections
 
-OPTIONS: dict[str, type[Options]] = {
+OPTIONS: dict[str, type[SinkOptions]] = {
     "http": HttpOptions,
     "nats": NatsOptions,
     "amqp": AmqpOptions,

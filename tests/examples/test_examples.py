@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from holdfast.engine import Engine, access
 from holdfast.http.access import hash_of, new_token
-from holdfast.webhook import new_secret, signature_headers
+from holdfast.outbox.webhook_signatures import new_secret, signature_headers
 from support.database import Database
 from support.worker_thread import working
 

@@ -14,8 +14,8 @@ import pytest
 
 from holdfast.comms.delivery_reports import report_readers
 from holdfast.errors import ConfigurationError
+from holdfast.outbox.webhook_signatures import new_secret, signature_headers
 from holdfast.settings import Settings
-from holdfast.webhook import new_secret, signature_headers
 from support.comms import CHANNELS, Channel
 from support.database import Database
 from support.web import Web, serving
@@ -167,6 +167,6 @@ def test_a_provider_that_is_not_set_up_is_not_found(client: httpx.Client) -> Non
 
 
 def test_a_secret_that_is_none_is_refused_at_the_start() -> None:
-    with pytest.raises(ConfigurationError, match="HOLDFAST_RESEND_WEBHOOK_SECRET cannot be used") as refusal:
+    with pytest.raises(ConfigurationError, match="HOLDFAST_RESEND_WEBHOOK_SECRET is invalid") as refusal:
         report_readers(Settings.load(resend_webhook_secret="hush-hush!"))  # noqa: S106 - guards nothing
     assert "hush-hush" not in str(refusal.value)

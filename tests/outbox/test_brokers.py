@@ -12,7 +12,7 @@ import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from nats.js.api import StreamConfig
 
-from holdfast.outbox.destinations import Guard
+from holdfast.outbox.destinations import DestinationResolver
 from outbox.conftest import Dispatching
 from outbox.test_dispatcher import settled, until
 from support.brokers import Broker, nats_server, rabbitmq
@@ -34,11 +34,11 @@ def admin(db: Database) -> Connection:
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that only the guard can resolve: whoever looks it up again, to connect, finds nothing."""
 
-    async def look_up(self: Guard, host: str, port: int) -> list[str]:
+    async def look_up(self: DestinationResolver, host: str, port: int) -> list[str]:
         assert host == NAME
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(Guard, "_look_up", look_up)
+    monkeypatch.setattr(DestinationResolver, "_look_up", look_up)
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ async def test_a_broker_at_an_internal_address_is_not_connected_to_unless_it_is_
     emit(admin)
     async with dispatching(outbox_allow="192.168.0.0/16"):
         await until(lambda: outbox_status(admin)["failures"] > 0)
-    assert "is at the internal address 127.0.0.1" in outbox_status(admin)["last_error"]
+    assert "has the internal address 127.0.0.1" in outbox_status(admin)["last_error"]
     assert not connected.is_set()
 
     admin.execute("select queues.resume_subscription('all')")

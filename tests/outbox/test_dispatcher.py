@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from holdfast.errors import InvalidSignature
 from holdfast.outbox.sink import build_sink
-from holdfast.webhook import check_signature, new_secret
+from holdfast.outbox.webhook_signatures import check_signature, new_secret
 from outbox.conftest import Dispatching, running
 from support.database import Database
 from support.engine import Connection, call, rows, value
@@ -202,7 +202,7 @@ async def test_a_sink_that_breaks_is_not_the_end_of_the_dispatcher(
 
     monkeypatch.setattr(
         "holdfast.outbox.dispatcher.build_sink",
-        lambda sink, place: Broken() if sink == "broken" else build_sink(sink, place),
+        lambda sink, config: Broken() if sink == "broken" else build_sink(sink, config),
     )
     monkeypatch.setattr("holdfast.outbox.dispatcher.known_sinks", lambda: ["broken"])
     async with receiving() as receiver:
@@ -234,14 +234,14 @@ async def test_a_subscription_that_cannot_be_served_is_logged_and_the_others_go_
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"sink": "http", "target": "env:HOLDFAST_SINK_NOWHERE"}, "has no HOLDFAST_SINK_NOWHERE"),
+        ({"sink": "http", "target": "env:HOLDFAST_SINK_NOWHERE"}, "HOLDFAST_SINK_NOWHERE is not set"),
         (
             {
                 "sink": "http",
                 "target": "https://hook.example/",
                 "options": {"headers": {"x": "env:HOLDFAST_SINK_NO"}},
             },
-            "has no HOLDFAST_SINK_NO",
+            "HOLDFAST_SINK_NO is not set",
         ),
         ({"sink": "http", "target": "https://hook.example/", "options": {"timeout": 3600}}, "timeout"),
         ({"sink": "http", "target": "https://169.254.169.254/"}, "internal address 169.254.169.254"),
@@ -279,10 +279,10 @@ async def test_why_a_subscription_cannot_be_served_is_shown_to_those_who_look(
 async def test_a_sink_whose_package_breaks_is_not_the_end_of_the_dispatcher(
     admin: Connection, dispatching: Dispatching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def build(sink: str, place: Any) -> Any:
-        if place.name == "sick":
+    def build(sink: str, config: Any) -> Any:
+        if config.name == "sick":
             raise ZeroDivisionError("oops")
-        return build_sink(sink, place)
+        return build_sink(sink, config)
 
     monkeypatch.setattr("holdfast.outbox.dispatcher.build_sink", build)
     subscribe(admin, "sick")

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import ConfigurationError
-from holdfast.outbox.failure import Undelivered
-from holdfast.outbox.sink import Place, build_sink
+from holdfast.outbox.sink import SinkConfig, Undelivered, build_sink
 from holdfast.outbox.sinks.file_sink import FileSink
-from outbox.test_event import EVENT_ID, outgoing
+from outbox.test_cloud_event import EVENT_ID, outgoing
 
 
 def sink_for(directory: Path, target: str = "events.jsonl", **options: str) -> FileSink:
-    return FileSink(Place("test", target, options, directory))
+    return FileSink(SinkConfig("test", target, options, directory))
 
 
 async def test_each_event_is_a_line_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +86,7 @@ async def test_a_file_that_cannot_be_written_is_said_so_and_tried_again(tmp_path
     ],
 )
 def test_only_a_plain_name_of_a_file_of_events_is_taken(tmp_path: Path, target: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"not the name of a file of events.*orders\.jsonl"):
+    with pytest.raises(ConfigurationError, match=r"is not a valid file name.*orders\.jsonl"):
         sink_for(tmp_path, target)
 
 
@@ -138,7 +137,7 @@ async def test_a_directory_of_its_own_is_made_and_used_again(tmp_path: Path) -> 
 
 
 async def test_the_console_has_a_line_for_each_event(capsys: pytest.CaptureFixture[str]) -> None:
-    sink = build_sink("console", Place("test", "-", {}, Path()))
+    sink = build_sink("console", SinkConfig("test", "-", {}, Path()))
     await sink.send(outgoing())
     await sink.close()
 
@@ -147,7 +146,7 @@ async def test_the_console_has_a_line_for_each_event(capsys: pytest.CaptureFixtu
 
 def test_an_unknown_sink_is_said_so() -> None:
     with pytest.raises(ConfigurationError, match="there is no sink 'pigeon'"):
-        build_sink("pigeon", Place("test", "-", {}, Path()))
+        build_sink("pigeon", SinkConfig("test", "-", {}, Path()))
 
 
 def test_a_package_may_add_a_sink(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +155,6 @@ def test_a_package_may_add_a_sink(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("pigeon", "holdfast.outbox.sinks.console_sink:ConsoleSink", "holdfast.sinks")
     monkeypatch.setattr("holdfast.outbox.sink.entry_points", lambda group: [point] * (group == point.group))
 
-    sink = build_sink("pigeon", Place("test", "-", {}, Path()))
+    sink = build_sink("pigeon", SinkConfig("test", "-", {}, Path()))
 
     assert type(sink).__name__ == "ConsoleSink"

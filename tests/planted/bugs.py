@@ -443,7 +443,7 @@ RIGHTS = [
         "outbox/destinations.py",
         "if not is_public(address) and not self._allowed.has(address):",
         "if False:",
-        "tests/outbox/test_guard.py",
+        "tests/outbox/test_destinations.py",
     ),
     Bug(
         "an access token may do what its scope does not say",
@@ -789,8 +789,8 @@ LOCKS = [
     Bug(
         "a subscription can append to a script",
         "outbox/sinks/file_sink.py",
-        "if beginning and beginning",
-        "if not beginning and beginning",
+        "if start and start",
+        "if not start and start",
         "tests/outbox/test_file.py",
     ),
     Bug(

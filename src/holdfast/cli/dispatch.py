@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.database import DatabaseUrl
+from holdfast.errors import ConfigurationError
 from holdfast.settings import DispatcherSettings
 
 # Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
@@ -38,8 +39,12 @@ def dispatch(
     database_url: DatabaseUrl = None,
 ) -> None:
     """Send events to the sinks of their subscriptions until it is asked to stop (SIGTERM, Ctrl-C)."""
-    from holdfast.outbox import run  # noqa: PLC0415 - other commands start faster
-
+    try:
+        from holdfast.outbox.dispatcher import run_dispatcher  # noqa: PLC0415 - needs an extra
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"holdfast dispatch needs the package {error.name}", hint="Run pip install 'holdfast[events]'."
+        ) from None
     options = {
         "lease": lease,
         "grace": grace,
@@ -50,4 +55,4 @@ def dispatch(
         "log_level": log_level,
         "database_url": database_url,
     }
-    raise typer.Exit(run(DispatcherSettings.load(**options)))
+    run_dispatcher(DispatcherSettings.load(**options))

@@ -27,8 +27,8 @@ from holdfast.engine.events import (
     unsubscribe,
 )
 from holdfast.errors import HoldfastError
+from holdfast.outbox.webhook_signatures import new_secret
 from holdfast.serialization.text import visible
-from holdfast.webhook import new_secret
 
 LOOK_SECONDS = 0.2
 SETTLED = ("delivered", "dead")

@@ -1,4 +1,4 @@
-"""E-mail and text messages: what is sent, who sends it, and how applications ask for it."""
+"""E-mail and text messages: sending them, rendering them, and the providers that deliver them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: a provider's worker needs none of them."""
+    """Import a name on first use: workers that only deliver messages need none of them."""
     if name not in __all__:
         raise AttributeError(f"module 'holdfast.comms' has no attribute {name!r}")
     home = "templates" if name == "Template" else "send_message"

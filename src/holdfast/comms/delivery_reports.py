@@ -1,7 +1,8 @@
-"""What providers report about messages after they took them over: who signed a report, and what it says.
+"""Verifies and reads the delivery reports of providers.
 
-A provider that accepted a message has not delivered it yet. A webhook says later whether it was delivered,
-bounced or complained about. Free text of a report is not kept: it may hold the recipient's address.
+A provider that accepted a message has not delivered it yet. A webhook reports later whether the message was
+delivered, bounced or marked as spam. Free text of a report is not stored: it may contain the recipient's
+address.
 """
 
 import base64
@@ -14,18 +15,18 @@ from typing import Any, Literal, Protocol
 from urllib.parse import parse_qsl
 
 from holdfast.errors import ConfigurationError, InvalidSignature
+from holdfast.outbox.webhook_signatures import PREFIX, check_signature, decode_secret
 from holdfast.settings import Settings, variable_of
-from holdfast.webhook import PREFIX, check_signature, key_of
 
-MAX_BYTES = 64 * 1024
+MAX_REPORT_BYTES = 64 * 1024
 _MAX_TIMESTAMP = 12  # digits
 
 Delivery = Literal["delivered", "bounced", "complained"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """One report about one message, by the id that the provider gave it."""
+class DeliveryReport:
+    """One report about one message, identified by the provider's id."""
 
     message_id: str
     delivery: Delivery
@@ -33,8 +34,8 @@ class Report:
 
 
 class ReportReader(Protocol):
-    def read(self, headers: Mapping[str, str], body: bytes) -> Report | None:
-        """None for a report about something else. Raises InvalidSignature unless the provider signed it."""
+    def read(self, headers: Mapping[str, str], body: bytes) -> DeliveryReport | None:
+        """Return None for an unrelated report. Raise InvalidSignature unless the provider signed it."""
 
 
 class ResendReports:
@@ -52,14 +53,14 @@ class ResendReports:
         for secret in self._secrets:
             if not secret.startswith(PREFIX):
                 raise ConfigurationError(f"it does not begin with {PREFIX}")
-            key_of(secret)
+            decode_secret(secret)
 
-    def read(self, headers: Mapping[str, str], body: bytes) -> Report | None:
+    def read(self, headers: Mapping[str, str], body: bytes) -> DeliveryReport | None:
         given = {name.lower(): value for name, value in headers.items()}
         parts = ("id", "timestamp", "signature")
         signed = {f"webhook-{part}": given.get(f"svix-{part}", "") for part in parts}
         if len(signed["webhook-timestamp"]) > _MAX_TIMESTAMP:
-            raise InvalidSignature("svix-timestamp is not a time")
+            raise InvalidSignature("svix-timestamp is not a timestamp")
         check_signature(signed, body, self._secrets)
         event = _object(body)
         data = event.get("data")
@@ -67,7 +68,7 @@ class ResendReports:
         delivery = self._DELIVERIES.get(str(event.get("type")))
         if delivery is None or not isinstance(message_id, str) or not isinstance(data, dict):
             return None
-        return Report(message_id, delivery, _bounce(data.get("bounce")))
+        return DeliveryReport(message_id, delivery, _bounce(data.get("bounce")))
 
 
 class TwilioReports:
@@ -83,7 +84,7 @@ class TwilioReports:
         self._key = auth_token.encode()
         self._url = url
 
-    def read(self, headers: Mapping[str, str], body: bytes) -> Report | None:
+    def read(self, headers: Mapping[str, str], body: bytes) -> DeliveryReport | None:
         given = {name.lower(): value for name, value in headers.items()}.get("x-twilio-signature", "")
         try:
             fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=100)
@@ -92,24 +93,24 @@ class TwilioReports:
         signed = self._url + "".join(name + value for name, value in sorted(set(fields)))
         expected = base64.b64encode(hmac.digest(self._key, signed.encode("utf-8", "replace"), hashlib.sha1))
         if not hmac.compare_digest(expected, given.encode("utf-8", "replace")):
-            raise InvalidSignature("the signature of the request does not fit")
+            raise InvalidSignature("the signature of the request does not match")
         found = dict(fields)
         delivery = self._DELIVERIES.get(found.get("MessageStatus", ""))
         if delivery is None or not found.get("MessageSid"):
             return None
         code = found.get("ErrorCode", "")
-        return Report(found["MessageSid"], delivery, f"error {code[:20]}" if code else None)
+        return DeliveryReport(found["MessageSid"], delivery, f"error {code[:20]}" if code else None)
 
 
 def report_readers(settings: Settings) -> dict[str, ReportReader]:
-    """By provider, those whose secrets are set. Raises ConfigurationError for a secret that is none."""
+    """The readers of all providers whose secrets are set. Raise ConfigurationError for an invalid one."""
     readers: dict[str, ReportReader] = {}
     if settings.resend_webhook_secret is not None:
         try:
             readers["resend"] = ResendReports(settings.resend_webhook_secret.get_secret_value())
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{variable_of('resend_webhook_secret')} cannot be used: {error.message}", hint=error.hint
+                f"{variable_of('resend_webhook_secret')} is invalid: {error.message}", hint=error.hint
             ) from None
     if settings.twilio_status_callback is not None and settings.twilio_auth_token is not None:
         readers["twilio"] = TwilioReports(
@@ -127,7 +128,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _bounce(found: object) -> str | None:
-    """The kind of bounce, such as Permanent/General."""
+    """The type of bounce, such as Permanent/General."""
     if not isinstance(found, dict):
         return None
     kinds = [found[name][:50] for name in ("type", "subType") if isinstance(found.get(name), str)]

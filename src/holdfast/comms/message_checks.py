@@ -1,7 +1,7 @@
-"""What no provider is given to see: fields that could become something else on the way.
+"""Checks the fields of messages before a provider sees them.
 
-A header field is one line of plain text. An address is one address. What a mail server or a provider might
-read in two ways is refused here, so that it does not matter how they read it.
+A header field is one line of plain text, and an address is exactly one address. Anything that mail servers or
+providers might interpret in different ways is refused here.
 """
 
 import re
@@ -30,26 +30,26 @@ _SMS_SENDER = re.compile(
 )
 _HEADER_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,75}")
 _KEY = re.compile(r"[!-~](?:[ -~]*[!-~])?")
-# What the message itself is made of, and what servers on the way write.
+# Headers written from the message itself or by servers on the way.
 _OUR_HEADERS = re.compile(
     r"to|cc|bcc|from|sender|subject|reply-to|date|message-id|return-path|received|mime-version"
     r"|content-.*|resent-.*|dkim-.*|arc-.*|authentication-results",
     re.IGNORECASE,
 )
-# Readers of e-mail decode such words, also to line breaks; so does Python when it writes one.
+# Mail clients decode encoded words, even to line breaks; so does Python when it writes a header.
 _ENCODED = "=?"
 _SPECIALS = re.compile(r'[()<>@,;:\\".\[\]]')
 
 
 @dataclass(frozen=True, slots=True)
-class Mailbox:
-    """An address, and perhaps whose it is."""
+class NamedAddress:
+    """An e-mail address with an optional display name."""
 
     name: str
     address: str
 
     def __str__(self) -> str:
-        """As a header has it, with characters as they are."""
+        """As in a header, with non-ASCII characters unencoded."""
         if not self.name:
             return self.address
         escaped = re.sub(r'(["\\])', r"\\\1", self.name)
@@ -61,13 +61,13 @@ class Mailbox:
 
 
 def check_email(email: Email) -> None:
-    """Raises InvalidArgument, which says which field and why."""
+    """Raise InvalidArgument, which names the field and the reason."""
     check_address("to", email.to)
     check_subject(email.subject)
     if email.sender is not None:
-        parse_mailbox("sender", email.sender)
+        parse_address("sender", email.sender)
     if email.reply_to is not None:
-        parse_mailbox("reply_to", email.reply_to)
+        parse_address("reply_to", email.reply_to)
     check_headers(email.headers)
     check_bodies(email.text, email.html)
     check_key(email.idempotency_key)
@@ -86,30 +86,30 @@ def check_address(field: str, given: str) -> None:
     match = _ADDRESS.fullmatch(given)
     if match is None or len(match["local"]) > 64 or len(given) > 254:  # noqa: PLR2004 - of RFC 5321
         raise InvalidArgument(
-            f"{field} is not one e-mail address: {given[:100]!r}",
-            hint="Give one address in ASCII, such as ada@example.com; a domain in other letters as xn--….",
+            f"{field} is not a single e-mail address: {given[:100]!r}",
+            hint="Use one ASCII address such as ada@example.com. Write an international domain as xn--….",
         )
 
 
-def parse_mailbox(field: str, given: str) -> Mailbox:
+def parse_address(field: str, given: str) -> NamedAddress:
     """ada@example.com, Ada <ada@example.com> or "Lovelace, Ada" <ada@example.com>."""
     _check_line(field, given)
     match = _NAMED.fullmatch(given.strip())
     if match is None:
         check_address(field, given)
-        return Mailbox("", given)
+        return NamedAddress("", given)
     check_address(field, match["address"])
     name = match["name"].strip()
     if name.startswith('"'):
         name = re.sub(r'\\(["\\])', r"\1", name[1:-1])
     elif _SPECIALS.search(name.replace(".", "")):
         raise InvalidArgument(
-            f"{field} is not one e-mail address: {given[:100]!r}",
-            hint='A name with such characters stands in quotes: "Lovelace, Ada" <ada@example.com>.',
+            f"{field} is not a single e-mail address: {given[:100]!r}",
+            hint='Put a name with special characters in quotes: "Lovelace, Ada" <ada@example.com>.',
         )
     if len(name) > MAX_NAME:
         raise TooLarge(f"the name in {field} is longer than {MAX_NAME} characters")
-    return Mailbox(name, match["address"])
+    return NamedAddress(name, match["address"])
 
 
 def check_subject(subject: str) -> None:
@@ -125,14 +125,14 @@ def check_headers(headers: Mapping[str, str]) -> None:
         raise TooLarge(f"headers has more than {MAX_HEADERS} fields")
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):
-            raise InvalidArgument(f"headers has a field that no e-mail can have: {name[:100]!r}")
+            raise InvalidArgument(f"headers has an invalid field name: {name[:100]!r}")
         if _OUR_HEADERS.fullmatch(name):
-            raise InvalidArgument(f"headers cannot set {name}, which is written from the message itself")
+            raise InvalidArgument(f"headers cannot set {name}: it is written from the message itself")
         _check_line(f"headers[{name!r}]", value)
         if len(value.encode()) > MAX_HEADER:
             raise TooLarge(f"headers[{name!r}] is longer than {MAX_HEADER} bytes")
     if len({name.lower() for name in headers}) < len(headers):
-        raise InvalidArgument("headers has a field twice")
+        raise InvalidArgument("headers has the same field twice")
 
 
 def check_bodies(text: str | None, html: str | None) -> None:
@@ -150,8 +150,8 @@ def check_bodies(text: str | None, html: str | None) -> None:
 def check_number(field: str, given: str) -> None:
     if not _E164.fullmatch(given):
         raise InvalidArgument(
-            f"{field} is not one telephone number in E.164 form: {given[:100]!r}",
-            hint="Give country and number in digits, such as +4915112345678.",
+            f"{field} is not a single telephone number in E.164 form: {given[:100]!r}",
+            hint="Use the country code and number in digits, such as +4915112345678.",
         )
 
 
@@ -166,28 +166,30 @@ def check_sms_text(text: str) -> None:
 def check_sms_sender(field: str, given: str) -> None:
     if not _SMS_SENDER.fullmatch(given):
         raise InvalidArgument(
-            f"{field} cannot send text messages: {given[:100]!r}",
-            hint="Give a number such as +4915112345678, a short code, or a name of up to 11 letters.",
+            f"{field} is not a valid sender of text messages: {given[:100]!r}",
+            hint="Use a number such as +4915112345678, a short code, or a name of up to 11 letters.",
         )
 
 
 def check_key(key: str) -> None:
     if len(key) > MAX_KEY or not _KEY.fullmatch(key):
         raise InvalidArgument(
-            f"idempotency_key is not 1 to {MAX_KEY} printable ASCII characters: {key[:100]!r}"
+            f"idempotency_key must have 1 to {MAX_KEY} printable ASCII characters: {key[:100]!r}"
         )
 
 
 def _check_line(field: str, given: str) -> None:
-    """Not only CR, LF and NUL: some libraries also break lines at others."""
+    """Refuse all control characters: some libraries break lines at others than CR and LF."""
     for character in given:
         if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp"):
-            raise InvalidArgument(f"{field} holds {character!r}, which no header field may have")
+            raise InvalidArgument(f"{field} contains {character!r}, which is not allowed in a header field")
     if _ENCODED in given:
-        raise InvalidArgument(f"{field} holds {_ENCODED!r}, which begins an encoded word in a header field")
+        raise InvalidArgument(
+            f"{field} contains {_ENCODED!r}, which begins an encoded word in a header field"
+        )
 
 
 def _check_body(field: str, given: str) -> None:
     for character in given:
         if unicodedata.category(character) in ("Cc", "Cs") and character not in "\r\n\t":
-            raise InvalidArgument(f"{field} holds {character!r}, which no message may have")
+            raise InvalidArgument(f"{field} contains {character!r}, which is not allowed in a message")

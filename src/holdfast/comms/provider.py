@@ -1,7 +1,7 @@
-"""What a provider of e-mail or text messages has to do, and how it says that it could not.
+"""The interface of providers, which send e-mail and text messages.
 
-A provider sends one message and returns at once. It neither retries nor waits: the caller decides that from
-what `SendFailed` says.
+A provider makes one attempt to send one message. It neither retries nor waits: the caller decides that from
+the attributes of `SendFailed`.
 """
 
 from collections.abc import Mapping
@@ -9,10 +9,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
+from holdfast.errors import ConfigurationError
+from holdfast.settings import Settings, variable_of
+
 
 @dataclass(frozen=True, slots=True)
 class Email:
-    """One e-mail to one address. Without a sender, the provider's own is taken."""
+    """One e-mail to one address. Without a sender, HOLDFAST_EMAIL_SENDER is used."""
 
     to: str
     subject: str
@@ -36,7 +39,7 @@ class Sms:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The provider has taken the message over."""
+    """The provider accepted the message."""
 
     provider: str
     message_id: str | None
@@ -44,13 +47,13 @@ class Sent:
 
 
 class SendFailed(Exception):
-    """The message was not sent, or it is unknown whether it was.
+    """The message was not sent, or it is unknown whether it was sent.
 
-    `kind` is a short word for programs, the message is for people and holds no secret. `permanent` says that
-    another attempt with the same message would fail as well. `retry_after` is how many seconds the provider
-    asks the caller to wait. `outcome_unknown` says that the provider had the request and did not clearly
-    refuse it: it may have sent the message. Another attempt may then deliver it twice, unless it is made
-    under the same idempotency key while the provider still recognises it.
+    `kind` is a short code for programs. The message is for people and contains no secret. `permanent` means
+    that another attempt with the same message would fail, too. `retry_after` is how many seconds the provider
+    asks to wait. `outcome_unknown` means that the provider received the request and did not clearly
+    refuse it, so it may have sent the message: another attempt may deliver it twice, unless it uses the same
+    idempotency key while the provider still remembers it.
     """
 
     def __init__(
@@ -71,25 +74,25 @@ class SendFailed(Exception):
 
 
 class EmailProvider(Protocol):
-    """One for the life of a worker, used by many tasks at once."""
+    """A worker creates one provider and uses it for many tasks at once."""
 
     @property
     def name(self) -> str:
-        """As in the settings."""
+        """The name used in the settings."""
 
     @property
     def key_retention(self) -> timedelta | None:
-        """For how long a message that is sent again under its key is delivered once; None without keys."""
+        """How long the provider remembers idempotency keys. None if it does not support them."""
 
     async def send(self, email: Email) -> Sent:
-        """Raises SendFailed, and nothing else that is about the message or the provider."""
+        """Raise SendFailed for every failure of the message or the provider."""
 
     async def close(self) -> None:
-        """No message is sent any more."""
+        """Called when no more messages will be sent."""
 
 
 class SmsProvider(Protocol):
-    """The same for text messages."""
+    """Like EmailProvider, for text messages."""
 
     @property
     def name(self) -> str: ...
@@ -100,3 +103,18 @@ class SmsProvider(Protocol):
     async def send(self, sms: Sms) -> Sent: ...
 
     async def close(self) -> None: ...
+
+
+def required_setting(settings: Settings, name: str, provider: str) -> Any:
+    value = getattr(settings, name)
+    if value is None:
+        raise ConfigurationError(f"{variable_of(name)} is not set", hint=f"The provider {provider} needs it.")
+    return value
+
+
+def required_sender(given: str | None, setting: str) -> str:
+    if given is None:
+        raise SendFailed(
+            "rejected", f"the message has no sender, and {variable_of(setting)} is not set", permanent=True
+        )
+    return given

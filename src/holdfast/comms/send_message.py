@@ -1,4 +1,4 @@
-"""What applications call: write a message down and start to send it, in their own transaction."""
+"""Sends e-mail and text messages: stores them, in the caller's transaction if given, and starts sending."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -15,9 +15,9 @@ from holdfast.comms.message_checks import (
     check_sms_sender,
     check_sms_text,
     check_subject,
-    parse_mailbox,
+    parse_address,
 )
-from holdfast.comms.templates import Rendered, Template, load_template
+from holdfast.comms.templates import RenderedMessage, Template, load_template
 from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import Statement
 from holdfast.engine import messages as statements
@@ -26,8 +26,8 @@ from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.settings import Settings
 
 
-class Policy(TypedDict, total=False):
-    """When and how often. The functions in the database have defaults for these."""
+class SendPolicy(TypedDict, total=False):
+    """When to send, and how often to try. The SQL functions have the defaults."""
 
     scheduled_at: datetime | None
     max_attempts: int | None
@@ -35,7 +35,7 @@ class Policy(TypedDict, total=False):
     when_unknown: Literal["retry", "stop"] | None
 
 
-class EmailContent(Policy, total=False):
+class EmailContent(SendPolicy, total=False):
     subject: str | None
     text: str | None
     html: str | None
@@ -46,15 +46,15 @@ class EmailContent(Policy, total=False):
     headers: Mapping[str, str] | None
 
 
-class SmsContent(Policy, total=False):
+class SmsContent(SendPolicy, total=False):
     text: str | None
     template: str | Template | None
     values: Mapping[str, Any] | None
     sender: str | None
 
 
-class Connects(Protocol):
-    """An App, as far as it is needed here."""
+class SendingApp(Protocol):
+    """The part of an App that is used here."""
 
     @property
     def settings(self) -> Settings: ...
@@ -63,11 +63,11 @@ class Connects(Protocol):
 
 
 class Sending:
-    """The send of one message, once it is committed. It may be found again by its id."""
+    """A message that is being sent. `find_email` and `find_sms` return it by its id."""
 
     __slots__ = ("_app", "channel", "send_id")
 
-    def __init__(self, channel: str, send_id: int, app: Connects | None) -> None:
+    def __init__(self, channel: str, send_id: int, app: SendingApp | None) -> None:
         self.channel = channel
         self.send_id = send_id
         self._app = app
@@ -87,7 +87,7 @@ class Sending:
         return self._found(found)
 
     def wait(self, timeout: float | None = None) -> SendStatus:
-        """Until the message is sent, given up or cancelled. Raises TimeoutError after that many seconds."""
+        """Wait until the message is sent, given up or cancelled, or raise TimeoutError."""
         return self._client().run_async(self.await_end(timeout))
 
     async def await_end(self, timeout: float | None = None) -> SendStatus:  # noqa: ASYNC109 - as for a task's result
@@ -95,11 +95,11 @@ class Sending:
         return await self.astatus()
 
     def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
-        """An address at which a front end may wait for this send, and for no other, until the ttl is over."""
+        """A URL at which a front end may wait for this message, and no other, until `ttl` has passed."""
         return self._process.wait_url(ttl)
 
     def cancel(self, reason: str | None = None) -> str:
-        """Attempt nothing more. Returns `cancelled`, or the decision that it had already ended with."""
+        """Stop sending. Returns `cancelled`, or the decision if sending had already ended."""
         return self._process.cancel(reason)
 
     async def acancel(self, reason: str | None = None) -> str:
@@ -107,68 +107,68 @@ class Sending:
 
     @property
     def _process(self) -> ProcessHandle:
-        return ProcessHandle(f"comms.send_{self.channel}", self.send_id, self._home)
+        return ProcessHandle(f"comms.send_{self.channel}", self.send_id, self._owning_app)
 
     def _client(self) -> Client:
-        return self._home.connect()
+        return self._owning_app.connect()
 
     @property
-    def _home(self) -> Connects:
+    def _owning_app(self) -> SendingApp:
         if self._app is None:
-            raise InvalidArgument(f"{self!r} knows no database", hint="Give app=… when it is made.")
+            raise InvalidArgument(f"{self!r} has no database", hint="Pass app=… when you send the message.")
         return self._app
 
     def _found(self, status: SendStatus | None) -> SendStatus:
         if status is None:
             raise TaskNotFound(
                 f"there is no {self.channel} with id {self.send_id}",
-                hint="If it was asked for in a transaction, commit that first.",
+                hint="If it was sent in a transaction, commit the transaction first.",
             )
         return status
 
 
 def send_email(
-    *, to: str, tx: Any = None, app: Connects | None = None, **content: Unpack[EmailContent]
+    *, to: str, tx: Any = None, app: SendingApp | None = None, **content: Unpack[EmailContent]
 ) -> Sending:
-    """Start to send an e-mail: with the commit of `tx`, or at once in the database of `app`."""
+    """Send an e-mail: when `tx` commits, or at once through the database of `app`."""
     statement = _email(to, content, app)
     return Sending("email", _run(statement, tx, app, "send_email"), app)
 
 
 async def asend_email(
-    *, to: str, tx: Any = None, app: Connects | None = None, **content: Unpack[EmailContent]
+    *, to: str, tx: Any = None, app: SendingApp | None = None, **content: Unpack[EmailContent]
 ) -> Sending:
     statement = _email(to, content, app)
     return Sending("email", await _arun(statement, tx, app, "send_email"), app)
 
 
 def send_sms(
-    *, to: str, tx: Any = None, app: Connects | None = None, **content: Unpack[SmsContent]
+    *, to: str, tx: Any = None, app: SendingApp | None = None, **content: Unpack[SmsContent]
 ) -> Sending:
-    """Start to send a text message: with the commit of `tx`, or at once in the database of `app`."""
+    """Send a text message: when `tx` commits, or at once through the database of `app`."""
     statement = _sms(to, content, app)
     return Sending("sms", _run(statement, tx, app, "send_sms"), app)
 
 
 async def asend_sms(
-    *, to: str, tx: Any = None, app: Connects | None = None, **content: Unpack[SmsContent]
+    *, to: str, tx: Any = None, app: SendingApp | None = None, **content: Unpack[SmsContent]
 ) -> Sending:
     statement = _sms(to, content, app)
     return Sending("sms", await _arun(statement, tx, app, "send_sms"), app)
 
 
-def find_email(send_id: int, *, app: Connects) -> Sending:
-    """The send of an e-mail that was asked for before, perhaps by another process."""
+def find_email(send_id: int, *, app: SendingApp) -> Sending:
+    """Return an e-mail that was sent before, possibly by another program."""
     return Sending("email", send_id, app)
 
 
-def find_sms(send_id: int, *, app: Connects) -> Sending:
+def find_sms(send_id: int, *, app: SendingApp) -> Sending:
     return Sending("sms", send_id, app)
 
 
-def _email(to: str, content: EmailContent, app: Connects | None) -> Statement[int]:
-    made = _rendered(content, app)
-    subject, text, html = made.subject or "", made.text, made.html
+def _email(to: str, content: EmailContent, app: SendingApp | None) -> Statement[int]:
+    rendered = _rendered(content, app)
+    subject, text, html = rendered.subject or "", rendered.text, rendered.html
     sender, reply_to = content.get("sender"), content.get("reply_to")
     headers = content.get("headers") or {}
     check_address("to", to)
@@ -180,14 +180,14 @@ def _email(to: str, content: EmailContent, app: Connects | None) -> Statement[in
         subject=subject,
         text_body=text,
         html_body=html,
-        sender=None if sender is None else str(parse_mailbox("sender", sender)),
-        reply_to=None if reply_to is None else str(parse_mailbox("reply_to", reply_to)),
+        sender=None if sender is None else str(parse_address("sender", sender)),
+        reply_to=None if reply_to is None else str(parse_address("reply_to", reply_to)),
         headers=headers,
         **_policy(content),
     )
 
 
-def _sms(to: str, content: SmsContent, app: Connects | None) -> Statement[int]:
+def _sms(to: str, content: SmsContent, app: SendingApp | None) -> Statement[int]:
     text, sender = _rendered(content, app).text or "", content.get("sender")
     check_number("to", to)
     check_sms_text(text)
@@ -196,18 +196,18 @@ def _sms(to: str, content: SmsContent, app: Connects | None) -> Statement[int]:
     return statements.send_sms(recipient=to, text_body=text, sender=sender, **_policy(content))
 
 
-def _rendered(content: EmailContent | SmsContent, app: Connects | None) -> Rendered:
-    """What is given itself goes before what the template has of it."""
-    given = Rendered(*(cast("str | None", content.get(part)) for part in ("subject", "text", "html")))
+def _rendered(content: EmailContent | SmsContent, app: SendingApp | None) -> RenderedMessage:
+    """Arguments take precedence over the parts of the template."""
+    given = RenderedMessage(*(cast("str | None", content.get(part)) for part in ("subject", "text", "html")))
     template = content.get("template")
     if template is None:
         if content.get("values") is not None:
-            raise InvalidArgument("values are for a template, and none is given")
+            raise InvalidArgument("values were given without a template")
         return given
     directory = (app.settings if app else Settings.load()).templates
     source = load_template(template, directory) if isinstance(template, str) else template
     made = source.render(content.get("values"), directory=directory)
-    return Rendered(given.subject or made.subject, given.text or made.text, given.html or made.html)
+    return RenderedMessage(given.subject or made.subject, given.text or made.text, given.html or made.html)
 
 
 def _policy(content: EmailContent | SmsContent) -> dict[str, Any]:
@@ -220,19 +220,19 @@ def _policy(content: EmailContent | SmsContent) -> dict[str, Any]:
     return given
 
 
-def _run(statement: Statement[int], tx: Any, app: Connects | None, method: str) -> int:
+def _run(statement: Statement[int], tx: Any, app: SendingApp | None, method: str) -> int:
     if tx is not None:
         return run_in(tx, statement, method)
-    return _needed(app).connect().run(lambda engine: engine.run(statement), repeatable=False)
+    return _required_app(app).connect().run(lambda engine: engine.run(statement), repeatable=False)
 
 
-async def _arun(statement: Statement[int], tx: Any, app: Connects | None, method: str) -> int:
+async def _arun(statement: Statement[int], tx: Any, app: SendingApp | None, method: str) -> int:
     if tx is not None:
         return await arun_in(tx, statement, method)
-    return await _needed(app).connect().arun(lambda engine: engine.run(statement), repeatable=False)
+    return await _required_app(app).connect().arun(lambda engine: engine.run(statement), repeatable=False)
 
 
-def _needed(app: Connects | None) -> Connects:
+def _required_app(app: SendingApp | None) -> SendingApp:
     if app is None:
-        raise InvalidArgument("give tx=… or app=…, so that it is known in which database to write")
+        raise InvalidArgument("pass tx=… or app=…: the message needs a database")
     return app

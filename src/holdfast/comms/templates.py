@@ -1,4 +1,4 @@
-"""Subject, text and HTML of a message from templates. What they make is what is stored and sent."""
+"""Renders the subject, text and HTML of messages from Jinja templates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*")
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedMessage:
     subject: str | None
     text: str | None
     html: str | None
@@ -26,16 +26,18 @@ class Rendered:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The sources themselves, for those who keep them elsewhere than in files."""
+    """The sources of a template, for applications that do not store them in files."""
 
     subject: str | None = None
     text: str | None = None
     html: str | None = None
 
-    def render(self, values: Mapping[str, Any] | None = None, *, directory: Path | None = None) -> Rendered:
-        """With a directory, they may include and extend the templates in it."""
+    def render(
+        self, values: Mapping[str, Any] | None = None, *, directory: Path | None = None
+    ) -> RenderedMessage:
+        """Render all parts. With a directory, they may include and extend the templates in it."""
         plain, escaping = _environments(directory)
-        return Rendered(
+        return RenderedMessage(
             _fill("subject", plain, self.subject, values),
             _fill("text", plain, self.text, values),
             _fill("html", escaping, self.html, values),
@@ -43,10 +45,10 @@ class Template:
 
 
 def load_template(name: str, directory: Path) -> Template:
-    """The files NAME.subject.txt, NAME.txt and NAME.html, as far as there are any."""
+    """Load NAME.subject.txt, NAME.txt and NAME.html; at least one of them must exist."""
     if not _NAME.fullmatch(name):
         raise InvalidArgument(
-            f"template {name!r} is not a name", hint="Give it without a suffix: mail/welcome."
+            f"{name!r} is not a valid template name", hint="Write it without a suffix: mail/welcome."
         )
     parts = {
         part: _read(directory / f"{name}{suffix}")
@@ -55,7 +57,7 @@ def load_template(name: str, directory: Path) -> Template:
     if not any(parts.values()):
         raise InvalidArgument(
             f"template {name!r} is not in {directory}",
-            hint=f"Write {name}.subject.txt, {name}.txt and {name}.html there, or set HOLDFAST_TEMPLATES.",
+            hint=f"Create {name}.subject.txt, {name}.txt or {name}.html there, or set HOLDFAST_TEMPLATES.",
         )
     return Template(**parts)
 
@@ -72,22 +74,22 @@ def _fill(
 ) -> str | None:
     if source is None:
         return None
-    from jinja2 import TemplateError  # noqa: PLC0415 - of an extra
+    from jinja2 import TemplateError  # noqa: PLC0415 - an optional dependency
 
     try:
         return environment.from_string(source).render(values or {})
     except TemplateError as error:
-        raise InvalidArgument(f"the {part} of the template cannot be made: {error}") from error
+        raise InvalidArgument(f"the {part} of the template cannot be rendered: {error}") from error
 
 
 @lru_cache(maxsize=16)
 def _environments(directory: Path | None) -> tuple[Environment, Environment]:
-    """One for plain text, and one that escapes. A name that is missing is refused, not left blank.
+    """One environment for plain text and one that escapes HTML. A missing value is an error, not blank.
 
-    Sandboxed: whoever may write a template may not run code here.
+    Both are sandboxed: the author of a template must not be able to run code here.
     """
     try:
-        from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415 - of an extra
+        from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415 - an optional dependency
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
         raise ConfigurationError("templates need jinja2", hint="Run pip install 'holdfast[comms]'.") from None

@@ -1,4 +1,4 @@
-"""An event as it leaves: a CloudEvent, whole in the body or with its attributes as headers."""
+"""An outgoing event as a CloudEvent: structured (all in the body) or binary (attributes as headers)."""
 
 import json
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from holdfast.engine.events import ClaimedEvent
 
 
 @dataclass(frozen=True)
-class Message:
-    """What a sink sends. The names of the headers are lower case."""
+class EncodedEvent:
+    """What a sink sends. Header names are lower case."""
 
     headers: dict[str, str]
     body: bytes
@@ -22,7 +22,7 @@ class Message:
 
 @dataclass(frozen=True)
 class OutgoingEvent:
-    """The same event in every attempt, except for its number."""
+    """One event. Only `attempt` differs between attempts to send it."""
 
     claimed: ClaimedEvent
 
@@ -40,7 +40,7 @@ class OutgoingEvent:
 
     @property
     def aggregate_id(self) -> str | None:
-        """None for an event that is on its own."""
+        """None for an event without an aggregate."""
         return None if self.claimed.aggregate_id == self.id else self.claimed.aggregate_id
 
     @cached_property
@@ -60,16 +60,16 @@ class OutgoingEvent:
         return {name: value for name, value in given.items() if value is not None}
 
     @cached_property
-    def structured(self) -> Message:
+    def structured(self) -> EncodedEvent:
         """Attributes and data in one JSON document."""
-        message = to_structured_event(CloudEvent(dict(self.attributes), json.loads(self.claimed.data_json)))
-        return Message(message.headers, message.body)
+        encoded = to_structured_event(CloudEvent(dict(self.attributes), json.loads(self.claimed.data_json)))
+        return EncodedEvent(encoded.headers, encoded.body)
 
     @cached_property
-    def binary(self) -> Message:
-        """The data is the body, as the database wrote it; the attributes are headers."""
-        message = to_binary_event(CloudEvent(dict(self.attributes), self.claimed.data_json.encode()))
-        return Message(message.headers, message.body)
+    def binary(self) -> EncodedEvent:
+        """The data as the body, exactly as the database stored it, and the attributes as headers."""
+        encoded = to_binary_event(CloudEvent(dict(self.attributes), self.claimed.data_json.encode()))
+        return EncodedEvent(encoded.headers, encoded.body)
 
-    def message(self, mode: str) -> Message:
+    def encode(self, mode: str) -> EncodedEvent:
         return self.binary if mode == "binary" else self.structured

@@ -1,9 +1,11 @@
-"""A dispatcher: a courier for every subscription, from start to stop."""
+"""The dispatcher: runs a sender for every subscription until it is asked to stop."""
 
 import asyncio
 import contextlib
+import logging
 import os
 import random
+import signal
 import socket
 import time
 import uuid
@@ -19,22 +21,43 @@ from holdfast.engine import Statement
 from holdfast.engine import events as statements
 from holdfast.engine.events import Subscription
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.logs import Log
-from holdfast.outbox.sender import Courier
-from holdfast.outbox.settlements import Settler
-from holdfast.outbox.sink import build_sink, find_place, known_sinks
+from holdfast.logs import Log, configure
+from holdfast.outbox.sender import SubscriptionSender
+from holdfast.outbox.settlements import SettlementWriter
+from holdfast.outbox.sink import Sink, build_sink, known_sinks, sink_config
+from holdfast.postgres import resolve_database_url
+from holdfast.schema import migrate
 from holdfast.settings import Settings
-from holdfast.worker.metrics import Metrics
+from holdfast.supervision import end_with_parent
 
 CHANNEL = "holdfast_outbox"
 ROLE = "holdfast_dispatcher"
-CALM_SECONDS = 0.02
-LAST_WORDS_SECONDS = 5.0
+COALESCE_SECONDS = 0.02
+FLUSH_SECONDS = 5.0
+RETIRE_SECONDS = 1.0
 MAX_REASON = 500
 
 
+def run_dispatcher(settings: Settings) -> None:
+    """Run a dispatcher in this process until it receives SIGTERM or SIGINT."""
+    configure(settings.log_format, settings.log_level)
+    end_with_parent()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # httpx logs a line for every request
+    url = resolve_database_url(settings)
+    if settings.database_url is None:
+        migrate(url)
+    asyncio.run(_run_until_signalled(url, settings))
+
+
+async def _run_until_signalled(url: str, settings: Settings) -> None:
+    dispatcher = Dispatcher(url, settings)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, dispatcher.stop)
+    await dispatcher.run()
+
+
 class Dispatcher:
-    """Serves every subscription until it is asked to stop; any number may do so at once."""
+    """Serves every subscription. Any number of dispatchers may run at the same time."""
 
     def __init__(self, url: str, settings: Settings) -> None:
         self.dispatcher_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
@@ -42,60 +65,61 @@ class Dispatcher:
         self._settings = settings
         self._log: Log = structlog.get_logger("holdfast.outbox").bind(dispatcher_id=self.dispatcher_id)
         self._stopping = asyncio.Event()
-        metrics = Metrics()
-        self._claiming, self._settling, self._listening = (
-            WorkerConnection(url, self._log, name, metrics.reconnected, self._stopping, role=ROLE)
+        self._connections = tuple(
+            WorkerConnection(url, self._log, name, _ignore_reconnect, self._stopping, role=ROLE)
             for name in ("claim", "settle", "listen")
         )
-        self._settler = Settler(self._settling, self.dispatcher_id, self._log)
-        self._listener = Listener(self._listening, self._log, channel=CHANNEL, concerns=lambda _: True)
-        self._couriers: dict[int, tuple[Courier, asyncio.Task[None]]] = {}
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._claiming, settling, listening = self._connections
+        self._settlements = SettlementWriter(settling, self.dispatcher_id, self._log)
+        self._listener = Listener(listening, self._log, channel=CHANNEL, concerns=lambda _: True)
+        self._senders: dict[int, tuple[SubscriptionSender, asyncio.Task[None]]] = {}
+        self._stopping_senders: set[asyncio.Task[None]] = set()
         self._unusable: dict[int, tuple[Subscription, str]] = {}
+        """Subscriptions whose sink could not be built, with the reason."""
         self._sinks = known_sinks()
 
     def stop(self) -> None:
-        """From now on, nothing is sent that is not on its way yet."""
+        """Start no further send. Sends in progress finish within the grace period."""
         self._stopping.set()
-        for courier, _ in self._couriers.values():
-            courier.stop()
+        for sender, _ in self._senders.values():
+            sender.stop()
         self._listener.woken.set()
 
     async def run(self) -> None:
-        loops = [asyncio.create_task(self._settler.run()), asyncio.create_task(self._listener.run())]
+        loops = [asyncio.create_task(self._settlements.run()), asyncio.create_task(self._listener.run())]
         self._log.info("dispatcher_started")
         try:
             await self._serve()
         finally:
-            await self._wind_down()
-            for link in (self._claiming, self._settling, self._listening):
-                await link.give_up()
+            await self._stop_senders()
+            for connection in self._connections:
+                await connection.give_up()
             for loop in loops:
                 loop.cancel()
             await asyncio.gather(*loops, return_exceptions=True)
-            await self._up_to(1.0, self._retire())
-            for link in (self._claiming, self._settling, self._listening):
-                await link.close()
+            await _run_at_most(RETIRE_SECONDS, self._retire())
+            for connection in self._connections:
+                await connection.close()
             self._log.info("dispatcher_stopped")
 
     async def _serve(self) -> None:
         while not self._stopping.is_set():
             self._listener.woken.clear()
             try:
-                found = await self._claiming.run(self._attendance)
+                subscriptions = await self._claiming.run(self._attend)
             except HoldfastError as error:
                 await self._claiming.pause(error)
                 continue
-            self._see_to(found)
+            self._update_senders(subscriptions)
             self.ready.set()
-            # Couriers that turn busy or hungry in the same moment are told of together.
-            await asyncio.sleep(CALM_SECONDS)
-            await self._listener.wait(self._pause())
+            # Senders that become idle or busy within this time are reported in one statement.
+            await asyncio.sleep(COALESCE_SECONDS)
+            await self._listener.wait(self._poll_seconds())
 
-    def _attendance(self) -> Statement[list[Subscription]]:
+    def _attend(self) -> Statement[list[Subscription]]:
         return statements.attend_outbox(
             self.dispatcher_id,
-            [number for number, (courier, _) in self._couriers.items() if courier.hungry],
+            [number for number, (sender, _) in self._senders.items() if sender.idle],
             hostname=socket.gethostname(),
             pid=os.getpid(),
             version=__version__,
@@ -103,88 +127,92 @@ class Dispatcher:
             unusable={number: reason for number, (_, reason) in self._unusable.items()},
         )
 
-    def _pause(self) -> float:
+    def _poll_seconds(self) -> float:
         longest = self._settings.poll_interval.total_seconds()
-        return longest * random.uniform(0.8, 1.0)  # noqa: S311 - spreads polls, guards nothing
+        return longest * random.uniform(0.8, 1.0)  # noqa: S311 - spreads polls; not a secret
 
-    def _see_to(self, found: Iterable[Subscription]) -> None:
-        """A courier for each, a new one where the sink has changed, none where the subscription has gone."""
-        wanted = {subscription.subscription_id: subscription for subscription in found}
+    def _update_senders(self, subscriptions: Iterable[Subscription]) -> None:
+        """Start, replace and stop senders so that they match the subscriptions."""
+        wanted = {subscription.subscription_id: subscription for subscription in subscriptions}
         self._unusable = {number: tried for number, tried in self._unusable.items() if number in wanted}
-        for number, (courier, _) in list(self._couriers.items()):
-            if number not in wanted or _sink_of(wanted[number]) != _sink_of(courier.subscription):
-                self._dismiss(number)
+        for number, (sender, _) in list(self._senders.items()):
+            if number not in wanted or _sink_settings(wanted[number]) != _sink_settings(sender.subscription):
+                self._stop_sender(number)
         for number, subscription in wanted.items():
-            if number not in self._couriers:
-                self._employ(subscription)
+            if number not in self._senders:
+                self._start_sender(subscription)
             elif subscription.outstanding:
-                self._couriers[number][0].wake()
+                self._senders[number][0].wake()
 
-    def _employ(self, subscription: Subscription) -> None:
-        number = subscription.subscription_id
-        tried = self._unusable.get(number)
-        if tried is not None and _sink_of(tried[0]) == _sink_of(subscription):
+    def _start_sender(self, subscription: Subscription) -> None:
+        sink = self._build_sink(subscription)
+        if sink is None:
             return
-        try:
-            sink = build_sink(subscription.sink, find_place(subscription, self._settings))
-        except Exception as error:  # noqa: BLE001 - a sink of a package may raise anything, and the others go on
-            known = isinstance(error, ConfigurationError)
-            reason = str(error) if known else f"{type(error).__name__}: {error}"
-            self._unusable[number] = (subscription, reason[:MAX_REASON])
-            self._log.error("sink_unusable", subscription=subscription.name, error=reason)
-            self._listener.woken.set()  # so that the database is told at once
-            return
-        self._unusable.pop(number, None)
-        courier = Courier(
+        sender = SubscriptionSender(
             subscription,
             sink,
             dispatcher_id=self.dispatcher_id,
             settings=self._settings,
-            link=self._claiming,
-            settler=self._settler,
-            restless=self._listener.woken.set,
+            connection=self._claiming,
+            settlements=self._settlements,
+            on_idle_change=self._listener.woken.set,
             log=self._log,
         )
-        self._couriers[number] = (courier, asyncio.create_task(_employed(courier)))
+        self._senders[subscription.subscription_id] = (sender, asyncio.create_task(sender.run()))
 
-    def _dismiss(self, number: int) -> None:
-        courier, task = self._couriers.pop(number)
-        courier.stop()
-        self._leaving.add(task)
-        task.add_done_callback(self._leaving.discard)
+    def _build_sink(self, subscription: Subscription) -> Sink | None:
+        """None if the sink cannot be built. It is tried again when its settings change."""
+        number = subscription.subscription_id
+        tried = self._unusable.get(number)
+        if tried is not None and _sink_settings(tried[0]) == _sink_settings(subscription):
+            return None
+        try:
+            sink = build_sink(subscription.sink, sink_config(subscription, self._settings))
+        except Exception as error:  # noqa: BLE001 - a third-party sink may raise anything; others must go on
+            expected = isinstance(error, ConfigurationError)
+            reason = str(error) if expected else f"{type(error).__name__}: {error}"
+            self._unusable[number] = (subscription, reason[:MAX_REASON])
+            self._log.error("sink_unusable", subscription=subscription.name, error=reason)
+            self._listener.woken.set()  # reports the reason to the database without waiting for the next poll
+            return None
+        self._unusable.pop(number, None)
+        return sink
 
-    async def _wind_down(self) -> None:
-        """Claim no more, let arrive what is on its way, give back the rest."""
+    def _stop_sender(self, number: int) -> None:
+        sender, task = self._senders.pop(number)
+        sender.stop()
+        self._stopping_senders.add(task)
+        task.add_done_callback(self._stopping_senders.discard)
+
+    async def _stop_senders(self) -> None:
+        """Let sends in progress finish within the grace period, and report all results."""
         ends_at = time.monotonic() + self._settings.grace.total_seconds()
-        for number in list(self._couriers):
-            self._dismiss(number)
-        leaving = set(self._leaving)
-        if leaving:
-            await asyncio.wait(leaving, timeout=max(0.0, ends_at - time.monotonic()))
-            for task in leaving:
+        for number in list(self._senders):
+            self._stop_sender(number)
+        stopping = set(self._stopping_senders)
+        if stopping:
+            await asyncio.wait(stopping, timeout=max(0.0, ends_at - time.monotonic()))
+            for task in stopping:
                 task.cancel()
-            await asyncio.gather(*leaving, return_exceptions=True)
-        await self._up_to(LAST_WORDS_SECONDS, self._settler.emptied())
+            await asyncio.gather(*stopping, return_exceptions=True)
+        await _run_at_most(FLUSH_SECONDS, self._settlements.flush())
 
     async def _retire(self) -> None:
         with contextlib.suppress(HoldfastError):
             await self._claiming.run(lambda: statements.retire_dispatcher(self.dispatcher_id))
 
-    async def _up_to(self, seconds: float, event: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.create_task(event)
-        await asyncio.wait([task], timeout=seconds)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+
+def _ignore_reconnect() -> None:
+    """A dispatcher has no metrics to count reconnections in."""
 
 
-async def _employed(courier: Courier) -> None:
-    try:
-        await courier.run()
-    finally:
-        await courier.close()
+async def _run_at_most(seconds: float, work: Coroutine[Any, Any, object]) -> None:
+    task = asyncio.create_task(work)
+    await asyncio.wait([task], timeout=seconds)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
-def _sink_of(subscription: Subscription) -> tuple[object, ...]:
-    """What a sink is built from."""
-    wanted = subscription
-    return (wanted.sink, wanted.target, wanted.options, wanted.secrets)
+def _sink_settings(subscription: Subscription) -> tuple[object, ...]:
+    """The fields that a sink is built from."""
+    return (subscription.sink, subscription.target, subscription.options, subscription.secrets)

@@ -1,4 +1,4 @@
-"""Settling: what became of events gathers while one round trip is in flight; then all of it goes at once."""
+"""Reports delivery results to the database. Results that arrive during a round trip form the next batch."""
 
 import asyncio
 from collections.abc import Callable
@@ -10,58 +10,58 @@ from holdfast.engine.events import Settlement
 from holdfast.errors import HoldfastError, TryAgain
 from holdfast.logs import Log
 
-MAX_AT_ONCE = 1000
-AGAIN_SECONDS = 0.1
+MAX_BATCH = 1000
+RETRY_SECONDS = 0.1
 
-Told = Callable[[], None]
-Waiting = tuple[Settlement, Told]
+OnSettled = Callable[[], None]
+PendingSettlement = tuple[Settlement, OnSettled]
 
 
-class Settler:
-    """Keeps every report until the database has acknowledged it, however often it must be sent."""
+class SettlementWriter:
+    """Keeps every result until the database acknowledges it, and retries as often as needed."""
 
-    def __init__(self, link: WorkerConnection, dispatcher_id: str, log: Log) -> None:
-        self._link = link
+    def __init__(self, connection: WorkerConnection, dispatcher_id: str, log: Log) -> None:
+        self._connection = connection
         self._dispatcher_id = dispatcher_id
         self._log = log
-        self._waiting: list[Waiting] = []
+        self._pending: list[PendingSettlement] = []
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def add(self, settlement: Settlement, told: Told) -> None:
-        """`told` is called when the database knows, whatever it says to it."""
-        self._waiting.append((settlement, told))
+    def add(self, settlement: Settlement, on_settled: OnSettled) -> None:
+        """Queue a result. `on_settled` is called once the database has taken or refused it."""
+        self._pending.append((settlement, on_settled))
         self._empty.clear()
         self._more.set()
 
-    async def emptied(self) -> None:
-        """Wait until all that was added is acknowledged."""
+    async def flush(self) -> None:
+        """Wait until everything added so far is acknowledged."""
         await self._empty.wait()
 
     async def run(self) -> None:
         while True:
             await self._more.wait()
-            batch, self._waiting = self._waiting[:MAX_AT_ONCE], self._waiting[MAX_AT_ONCE:]
-            await self._send(batch)
-            if not self._waiting:
+            batch, self._pending = self._pending[:MAX_BATCH], self._pending[MAX_BATCH:]
+            await self._write(batch)
+            if not self._pending:
                 self._more.clear()
                 self._empty.set()
 
-    async def _send(self, batch: list[Waiting]) -> None:
-        """The same tokens again after a failure: what was accepted before answers already_done."""
+    async def _write(self, batch: list[PendingSettlement]) -> None:
+        """Safe to repeat: results that were already accepted come back as `already_done`."""
         verdicts: list[str] | None = None
         while verdicts is None:
             try:
-                verdicts = await self._link.run(lambda: self._statement(batch))
+                verdicts = await self._connection.run(lambda: self._statement(batch))
             except TryAgain:
-                await asyncio.sleep(AGAIN_SECONDS)
+                await asyncio.sleep(RETRY_SECONDS)
             except HoldfastError as error:
-                await self._link.pause(error)
-        for (settlement, told), verdict in zip(batch, verdicts, strict=True):
+                await self._connection.pause(error)
+        for (settlement, on_settled), verdict in zip(batch, verdicts, strict=True):
             if verdict == "lost":
                 self._log.warning("event_lost", event_id=str(settlement.event_id), status=settlement.status)
-            told()
+            on_settled()
 
-    def _statement(self, batch: list[Waiting]) -> Statement[list[str]]:
+    def _statement(self, batch: list[PendingSettlement]) -> Statement[list[str]]:
         return statements.settle_events(self._dispatcher_id, [settlement for settlement, _ in batch])

@@ -1,7 +1,7 @@
-"""Where events go: what a sink is, and how one is found by its name.
+"""What a sink is, and how the sink of a subscription is built.
 
-A package adds a sink by an entry point of the group `holdfast.sinks`: a callable that takes a `Place` and
-gives a `Sink`. It runs in the event loop of the dispatcher.
+A package adds a sink with an entry point of the group `holdfast.sinks`: a callable that takes a `SinkConfig`
+and returns a `Sink`. The sink runs in the dispatcher's event loop.
 """
 
 import os
@@ -18,11 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from holdfast.engine.events import Subscription
 from holdfast.errors import ConfigurationError
 from holdfast.outbox.cloud_event import OutgoingEvent
-from holdfast.outbox.destinations import Allowed
-from holdfast.outbox.failure import Rejected, Undelivered
 from holdfast.settings import Settings
 
-__all__ = ["Allowed", "Options", "OutgoingEvent", "Place", "Rejected", "Sink", "Undelivered", "build_sink"]
+__all__ = ["OutgoingEvent", "Rejected", "Sink", "SinkConfig", "SinkOptions", "Undelivered", "build_sink"]
 
 GROUP = "holdfast.sinks"
 REFERENCE = "env:"
@@ -36,22 +34,34 @@ BUILT_IN = {
 }
 
 
+class Undelivered(Exception):
+    """The receiver did not accept the event. It is sent again, after `delay` seconds if given."""
+
+    def __init__(self, message: str, *, delay: float | None = None) -> None:
+        super().__init__(message)
+        self.delay = delay
+
+
+class Rejected(Exception):
+    """The event can never be delivered. It becomes dead without further attempts."""
+
+
 class Sink(Protocol):
     """One receiver. `send` returns when the receiver has taken responsibility for the event."""
 
     concurrency: int
-    """How many events of different aggregates may be on their way at once."""
+    """How many events of different aggregates may be sent at the same time."""
     timeout: float
-    """How many seconds one of them may take. It is cancelled then."""
+    """How many seconds one send may take before it is cancelled."""
 
     async def send(self, event: OutgoingEvent, /) -> None:
-        """Raise Undelivered or Rejected; any other exception counts as undelivered, too."""
+        """Raise Undelivered or Rejected. Any other exception counts as Undelivered."""
 
     async def close(self) -> None: ...
 
 
-class Options(BaseModel):
-    """What a sink may be told. Derived classes add their own."""
+class SinkOptions(BaseModel):
+    """The options of a sink. Subclasses add their own."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -59,51 +69,53 @@ class Options(BaseModel):
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a sink is built from: the subscription, with all references looked up.
+class SinkConfig:
+    """What a sink is built from: the subscription, with all references to variables resolved.
 
-    Whoever may subscribe decides on everything but `directory` and `allowed`, which the administrator of the
-    dispatcher sets, and a target that is a reference.
+    A subscriber controls everything except `directory`, `allowed` and a target that is a reference: the
+    administrator of the dispatcher sets those.
     """
 
     name: str
     target: str
     options: Mapping[str, Any]
     directory: Path
-    allowed: Allowed = field(default_factory=Allowed)
+    allowed: tuple[str, ...] = ()
+    """Internal hosts and networks that the sink may connect to."""
     is_reference: bool = False
+    """The target comes from a variable of the dispatcher."""
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
-def find_place(subscription: Subscription, settings: Settings) -> Place:
-    return Place(
+def sink_config(subscription: Subscription, settings: Settings) -> SinkConfig:
+    return SinkConfig(
         name=subscription.name,
-        target=looked_up(subscription.target),
+        target=resolve_reference(subscription.target),
         options=subscription.options,
         directory=settings.outbox_files,
-        allowed=Allowed(settings.outbox_allow),
+        allowed=tuple(settings.outbox_allow),
         is_reference=subscription.target.startswith(REFERENCE),
-        secrets=tuple(map(looked_up, subscription.secrets)),
+        secrets=tuple(map(resolve_reference, subscription.secrets)),
     )
 
 
 def known_sinks() -> list[str]:
-    """What a subscription may name here."""
+    """The sinks that a subscription may name on this dispatcher."""
     return sorted({*BUILT_IN, *(point.name for point in entry_points(group=GROUP))})
 
 
-def build_sink(sink: str, place: Place) -> Sink:
-    """Raise ConfigurationError if it is unknown, misses a package, or cannot use its options."""
-    build = partial(_built_in, sink) if sink in BUILT_IN else _installed(sink)
+def build_sink(sink: str, config: SinkConfig) -> Sink:
+    """Raise ConfigurationError if the sink is unknown, lacks a package or has invalid options."""
+    build = partial(_build_built_in, sink) if sink in BUILT_IN else _load_installed(sink)
     try:
-        built: Sink = build(place)
+        built: Sink = build(config)
     except ValidationError as error:
-        raise ConfigurationError(f"the options cannot be used: {_explain(error)}") from None
+        raise ConfigurationError(f"invalid sink options: {_first_error(error)}") from None
     return built
 
 
-def looked_up(value: str) -> str:
-    """`env:HOLDFAST_SINK_NAME` stands for a variable of this process. No other variable can be named."""
+def resolve_reference(value: str) -> str:
+    """Replace `env:HOLDFAST_SINK_NAME` by that environment variable. Other variables cannot be read."""
     if not value.startswith(REFERENCE):
         return value
     name = value.removeprefix(REFERENCE)
@@ -111,11 +123,13 @@ def looked_up(value: str) -> str:
         raise ConfigurationError(f"{name} cannot be used: only variables that begin with {VARIABLES} can")
     found = os.environ.get(name)
     if not found:
-        raise ConfigurationError(f"the environment of the dispatcher has no {name}", hint="Set it there.")
+        raise ConfigurationError(
+            f"{name} is not set in the environment of the dispatcher", hint="Set it there."
+        )
     return found
 
 
-def _built_in(sink: str, place: Place) -> Sink:
+def _build_built_in(sink: str, config: SinkConfig) -> Sink:
     module, name = BUILT_IN[sink]
     try:
         found = import_module(f"holdfast.outbox.sinks.{module}")
@@ -124,21 +138,19 @@ def _built_in(sink: str, place: Place) -> Sink:
         raise ConfigurationError(
             f"the sink {sink} needs the package {error.name}", hint=f"pip install 'holdfast[{extra}]'"
         ) from None
-    built: Sink = getattr(found, name)(place)
+    built: Sink = getattr(found, name)(config)
     return built
 
 
-def _installed(sink: str) -> Any:
-    """By its entry point, so that a name in the database can only mean what was installed here."""
+def _load_installed(sink: str) -> Any:
+    """Only entry points: a name in the database can never import anything else."""
     for point in entry_points(group=GROUP):
         if point.name == sink:
             return point.load()
-    raise ConfigurationError(
-        f"there is no sink {sink!r}", hint=f"Known here are: {', '.join(known_sinks())}."
-    )
+    raise ConfigurationError(f"there is no sink {sink!r}", hint=f"Known sinks: {', '.join(known_sinks())}.")
 
 
-def _explain(error: ValidationError) -> str:
+def _first_error(error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return f"{place}: {first['msg']}" if place else str(first["msg"])
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else str(first["msg"])

@@ -5,7 +5,7 @@ import pwd
 import subprocess
 import sys
 
-from holdfast.comms.message_checks import check_sms_sender, parse_mailbox
+from holdfast.comms.message_checks import check_sms_sender, parse_address
 from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.executors.command import find_program
@@ -115,7 +115,7 @@ def _check_interpreter(place: str, user: str) -> None:
 
 
 def _check_senders(settings: Settings) -> None:
-    for name, check in (("email_sender", parse_mailbox), ("sms_sender", check_sms_sender)):
+    for name, check in (("email_sender", parse_address), ("sms_sender", check_sms_sender)):
         value = getattr(settings, name)
         if value is None:
             continue

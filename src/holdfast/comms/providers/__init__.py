@@ -1,44 +1,48 @@
-"""The providers that the settings name, each behind the refusals that hold for all."""
+"""Finds the providers that the settings name. Each is wrapped in the checks that apply to all."""
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from typing import Any
 
-from holdfast.comms.providers.admission import GuardedEmail, GuardedSms
+from holdfast.comms.providers.admission import CheckedEmailProvider, CheckedSmsProvider
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings, variable_of
 
 EMAIL_GROUP = "holdfast.email_providers"
 SMS_GROUP = "holdfast.sms_providers"
 
-# Loaded when they are chosen: each needs another library.
-_OUR_EMAIL = {"mailbox": "mailbox:EmailMailbox", "resend": "resend:Resend", "smtp": "smtp:Smtp"}
-_OUR_SMS = {"mailbox": "mailbox:SmsMailbox", "twilio": "twilio:Twilio"}
+# Imported only when chosen: each needs a different library.
+_BUILT_IN_EMAIL = {"mailbox": "mailbox:EmailMailbox", "resend": "resend:Resend", "smtp": "smtp:Smtp"}
+_BUILT_IN_SMS = {"mailbox": "mailbox:SmsMailbox", "twilio": "twilio:Twilio"}
 
 
-def email_provider(settings: Settings) -> GuardedEmail:
-    """Opens no connection yet. `settings.database_url` has to be the database of the worker that asks."""
-    return GuardedEmail(_find("email_provider", settings, _OUR_EMAIL, EMAIL_GROUP)(settings), settings)
+def email_provider(settings: Settings) -> CheckedEmailProvider:
+    """Does not connect yet. `settings.database_url` must be the database of the calling worker."""
+    return CheckedEmailProvider(
+        _find("email_provider", settings, _BUILT_IN_EMAIL, EMAIL_GROUP)(settings), settings
+    )
 
 
-def sms_provider(settings: Settings) -> GuardedSms:
-    return GuardedSms(_find("sms_provider", settings, _OUR_SMS, SMS_GROUP)(settings), settings)
+def sms_provider(settings: Settings) -> CheckedSmsProvider:
+    return CheckedSmsProvider(_find("sms_provider", settings, _BUILT_IN_SMS, SMS_GROUP)(settings), settings)
 
 
-def _find(setting: str, settings: Settings, ours: Mapping[str, str], group: str) -> Callable[[Settings], Any]:
-    """What makes the provider from the settings: a class of ours, or what an entry point names."""
+def _find(
+    setting: str, settings: Settings, built_in: Mapping[str, str], group: str
+) -> Callable[[Settings], Any]:
+    """Return the factory of the provider: a built-in class or the object of an entry point."""
     name = getattr(settings, setting)
-    if name in ours:
-        module, _, kind = ours[name].partition(":")
+    if name in built_in:
+        module, _, kind = built_in[name].partition(":")
         return _load(name, f"{__name__}.{module}", kind)
-    others = {point.name: point for point in entry_points(group=group)}
-    if name not in others:
+    installed = {point.name: point for point in entry_points(group=group)}
+    if name not in installed:
         raise ConfigurationError(
             f"{variable_of(setting)}={name!r} is not a provider",
-            hint=f"Known are: {', '.join(sorted(ours | others.keys()))}.",
+            hint=f"Known providers: {', '.join(sorted(built_in | installed.keys()))}.",
         )
-    loaded: Callable[[Settings], Any] = others[name].load()
+    loaded: Callable[[Settings], Any] = installed[name].load()
     return loaded
 
 

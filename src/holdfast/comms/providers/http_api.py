@@ -1,28 +1,26 @@
-"""One request to a provider's API, and what its answer means for the message."""
+"""Sends a request to a provider's HTTP API and interprets the response."""
 
 import asyncio
 import json
-import math
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import httpx
 
 from holdfast.comms.provider import SendFailed
+from holdfast.retry import retry_after
 from holdfast.settings import Settings
 
-MAX_WORDS = 500
+MAX_DETAIL = 500
 
 _TOO_MANY = 429
-# These say that the request was not carried out. After any other 5xx it may have been: a gateway gave up
-# waiting for the answer, or something broke after the message was accepted.
-_NOT_CARRIED_OUT = {501, 503, 505}
-_PASSING = {408, 425, _TOO_MANY}
+# The request was not executed. After any other 5xx it may have been: a gateway timed out, or there was an
+# error after the message was accepted.
+_NOT_EXECUTED = {501, 503, 505}
+_TEMPORARY = {408, 425, _TOO_MANY}
 
 
-class Api:
-    """A provider that is reached over HTTP. No redirect is followed: secrets stay with their host."""
+class ProviderApi:
+    """A provider with an HTTP API. Redirects are not followed, so that secrets stay with their host."""
 
     def __init__(self, title: str, settings: Settings, url: str, auth: httpx.Auth | None = None) -> None:
         self._title = title
@@ -30,85 +28,71 @@ class Api:
         self._client = httpx.AsyncClient(
             base_url=url,
             auth=auth,
-            # Until it is connected nothing is sent: that has to be known before the whole time is over.
+            # Connecting gets a part of the time: a failure to connect means that nothing was sent.
             timeout=httpx.Timeout(self._seconds, connect=self._seconds / 3, pool=self._seconds / 3),
             headers={"user-agent": "holdfast", "accept": "application/json"},
             trust_env=True,
         )
 
     async def post(self, path: str, **request: Any) -> httpx.Response:
-        """The answer, if the provider has given one. Raises SendFailed if the connection failed."""
+        """Return the response. Raise SendFailed if there is none."""
         try:
             async with asyncio.timeout(self._seconds):
                 return await self._client.post(path, **request)
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
-            raise SendFailed("unreachable", f"{self._title} cannot be reached: {_words(error)}") from error
+            raise SendFailed("unreachable", f"{self._title} cannot be reached: {_describe(error)}") from error
         except (httpx.TransportError, TimeoutError) as error:
             raise SendFailed(
                 "outcome_unknown",
-                f"{self._title} did not answer, and may have sent the message: {_words(error)}",
+                f"{self._title} did not respond and may have sent the message: {_describe(error)}",
                 outcome_unknown=True,
             ) from error
 
     def failure(
-        self, answer: httpx.Response, code: str, words: str, *, passing: bool | None = None
+        self, response: httpx.Response, code: str, detail: str, *, temporary: bool | None = None
     ) -> SendFailed:
-        """What an answer other than success means; `passing` is what the code itself says of it."""
-        message = f"{self._title} answered {answer.status_code} {code}".rstrip() + f": {words[:MAX_WORDS]}"
-        status = answer.status_code
-        if status >= httpx.codes.INTERNAL_SERVER_ERROR and status not in _NOT_CARRIED_OUT:
+        """Interpret a response other than success. `temporary` overrides what the status means."""
+        message = (
+            f"{self._title} returned {response.status_code} {code}".rstrip() + f": {detail[:MAX_DETAIL]}"
+        )
+        status = response.status_code
+        if status >= httpx.codes.INTERNAL_SERVER_ERROR and status not in _NOT_EXECUTED:
             return SendFailed(
-                "outcome_unknown", message, outcome_unknown=True, retry_after=retry_after(answer)
+                "outcome_unknown", message, outcome_unknown=True, retry_after=retry_after(response.headers)
             )
-        if passing is None:
-            passing = status in _PASSING or status >= httpx.codes.INTERNAL_SERVER_ERROR
-        if not passing:
+        if temporary is None:
+            temporary = status in _TEMPORARY or status >= httpx.codes.INTERNAL_SERVER_ERROR
+        if not temporary:
             return SendFailed("rejected", message, permanent=True)
         kind = "rate_limited" if status == _TOO_MANY else "unavailable"
-        return SendFailed(kind, message, retry_after=retry_after(answer))
+        return SendFailed(kind, message, retry_after=retry_after(response.headers))
 
     async def close(self) -> None:
         await self._client.aclose()
 
 
-def body_of(answer: httpx.Response) -> dict[str, Any]:
-    """The object in an answer; empty if it is something else, a proxy's page for one."""
+def json_body(response: httpx.Response) -> dict[str, Any]:
+    """The JSON object of a response; empty if the body is something else, such as a page of a proxy."""
     try:
-        found = json.loads(answer.content)
+        found = json.loads(response.content)
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 
 
-def id_in(answer: httpx.Response, name: str, title: str) -> str:
-    """The id of a message that was taken over. Without one, something else than the provider has answered."""
-    found = body_of(answer).get(name)
+def required_id(response: httpx.Response, name: str, title: str) -> str:
+    """The id of an accepted message. Without an id, the response may not come from the provider."""
+    found = json_body(response).get(name)
     if isinstance(found, str) and found:
         return found
-    kind = answer.headers.get("content-type", "no content type")[:100]
+    kind = response.headers.get("content-type", "no content type")[:100]
     raise SendFailed(
         "unexpected_answer",
-        f"{title} answered {answer.status_code} ({kind}) without the {name!r} of a message:"
-        " it may have been sent, or a proxy answered in its place",
+        f"{title} returned {response.status_code} ({kind}) without the {name!r} of a message:"
+        " the message may have been sent, or a proxy responded instead",
         outcome_unknown=True,
     )
 
 
-def retry_after(answer: httpx.Response) -> float | None:
-    """Seconds, whether they were given as such or as a date."""
-    given = answer.headers.get("retry-after", "").strip()
-    if not given:
-        return None
-    try:
-        seconds = float(given)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(given)
-        except ValueError:
-            return None
-        seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _words(error: BaseException) -> str:
-    return str(error)[:MAX_WORDS] or type(error).__name__
+def _describe(error: BaseException) -> str:
+    return str(error)[:MAX_DETAIL] or type(error).__name__

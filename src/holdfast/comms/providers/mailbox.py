@@ -1,36 +1,36 @@
-"""The provider for development: it sends nothing, and keeps messages in the database for people to read."""
+"""The provider for development: stores messages in the database instead of sending them."""
 
 from datetime import timedelta
 
 from holdfast.comms.provider import Email, SendFailed, Sent, Sms
-from holdfast.comms.providers.caps import link_to
+from holdfast.comms.providers.admission import provider_pool
 from holdfast.engine import Statement
 from holdfast.engine.messages import keep_message
 from holdfast.errors import HoldfastError
 from holdfast.settings import Settings
 
 
-class _Mailbox:
+class _MailboxProvider:
     name = "mailbox"
     key_retention = timedelta(days=1)
 
     def __init__(self, settings: Settings) -> None:
-        self._link = link_to(settings)
+        self._pool = provider_pool(settings)
 
     async def close(self) -> None:
-        self._link.close()
+        self._pool.close()
 
-    async def _keep(self, statement: Statement[int]) -> Sent:
+    async def _store(self, statement: Statement[int]) -> Sent:
         try:
-            kept = await self._link.run(lambda engine: engine.run(statement), repeatable=True)
+            stored = await self._pool.run(lambda engine: engine.run(statement), repeatable=True)
         except HoldfastError as error:
             raise SendFailed("unavailable", f"the mailbox cannot be reached: {error}") from error
-        return Sent(self.name, str(kept))
+        return Sent(self.name, str(stored))
 
 
-class EmailMailbox(_Mailbox):
+class EmailMailbox(_MailboxProvider):
     async def send(self, email: Email) -> Sent:
-        return await self._keep(
+        return await self._store(
             keep_message(
                 "email",
                 email.to,
@@ -45,8 +45,8 @@ class EmailMailbox(_Mailbox):
         )
 
 
-class SmsMailbox(_Mailbox):
+class SmsMailbox(_MailboxProvider):
     async def send(self, sms: Sms) -> Sent:
-        return await self._keep(
+        return await self._store(
             keep_message("sms", sms.to, sms.idempotency_key, sender=sms.sender, text_body=sms.text)
         )

@@ -4,7 +4,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from holdfast.comms.delivery_reports import MAX_BYTES
+from holdfast.comms.delivery_reports import MAX_REPORT_BYTES
 from holdfast.engine import messages
 from holdfast.errors import InvalidSignature
 from holdfast.http.api.openapi_parts import problem
@@ -63,6 +63,8 @@ async def _bytes(request: Request) -> bytes:
     taken = bytearray()
     async for chunk in request.stream():
         taken += chunk
-        if len(taken) > MAX_BYTES:
-            raise Problem(413, f"the body is larger than {MAX_BYTES} bytes", headers={"Connection": "close"})
+        if len(taken) > MAX_REPORT_BYTES:
+            raise Problem(
+                413, f"the body is larger than {MAX_REPORT_BYTES} bytes", headers={"Connection": "close"}
+            )
     return bytes(taken)

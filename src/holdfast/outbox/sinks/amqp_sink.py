@@ -1,4 +1,4 @@
-"""Events to an AMQP 0.9.1 broker, such as RabbitMQ: persistent, confirmed, and not lost without a queue."""
+"""Sends events to an AMQP 0.9.1 broker such as RabbitMQ: persistent, confirmed and mandatory."""
 
 import asyncio
 import contextlib
@@ -12,14 +12,13 @@ from pydantic import Field
 from yarl import URL
 
 from holdfast.outbox.cloud_event import OutgoingEvent
-from holdfast.outbox.destinations import Guard
-from holdfast.outbox.server import read_server
-from holdfast.outbox.sink import Options, Place, Undelivered
+from holdfast.outbox.destinations import DestinationResolver, parse_broker_address
+from holdfast.outbox.sink import SinkConfig, SinkOptions, Undelivered
 
 CONNECT_SECONDS = 5.0
 
 
-class AmqpOptions(Options):
+class AmqpOptions(SinkOptions):
     mode: Literal["structured", "binary"] = "structured"
     exchange: Annotated[str, Field(max_length=127)] = ""
     routing_key: Annotated[str, Field(min_length=1, max_length=255)] = "{type}"
@@ -28,27 +27,27 @@ class AmqpOptions(Options):
 
 
 class AmqpSink:
-    """Publishes, and waits for the confirmation. Exchanges and queues are made by whoever consumes."""
+    """Publishes an event and waits for the confirmation. The consumers declare exchanges and queues."""
 
-    def __init__(self, place: Place) -> None:
-        options = AmqpOptions.model_validate(place.options)
+    def __init__(self, config: SinkConfig) -> None:
+        options = AmqpOptions.model_validate(config.options)
         self.concurrency = options.concurrency
         self.timeout = options.timeout
         self._options = options
-        self._server = read_server(place, {"amqp": 5672, "amqps": 5671})
-        self._target = place.target
-        self._guard = Guard(place.allowed)
-        self._guard.check_target(*self._server.address)
+        self._server = parse_broker_address(config, {"amqp": 5672, "amqps": 5671})
+        self._target = config.target
+        self._resolver = DestinationResolver(config.allowed)
+        self._resolver.check_target(*self._server.endpoint)
         self._connection: AbstractConnection | None = None
         self._channel: AbstractChannel | None = None
         self._exchange: AbstractExchange | None = None
         self._connecting = asyncio.Lock()
 
     async def send(self, event: OutgoingEvent, /) -> None:
-        message = event.message(self._options.mode)
-        headers = dict(message.headers)
+        encoded = event.encode(self._options.mode)
+        headers = dict(encoded.headers)
         outgoing = aio_pika.Message(
-            message.body,
+            encoded.body,
             content_type=headers.pop("content-type"),
             delivery_mode=DeliveryMode.PERSISTENT,
             message_id=event.id,
@@ -65,14 +64,14 @@ class AmqpSink:
                 timeout=self._options.timeout,
             )
         except DeliveryError as error:
-            raise Undelivered(f"the broker did not take it: {_reason(error)}") from None
+            raise Undelivered(f"the broker did not accept the event: {_reason(error)}") from None
         except (AMQPError, ChannelInvalidStateError, OSError, TimeoutError, RuntimeError) as error:
             raise Undelivered(
                 f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             ) from None
 
     async def close(self) -> None:
-        self._guard.close()
+        self._resolver.close()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -87,10 +86,10 @@ class AmqpSink:
         async with self._connecting:
             if self._exchange is None or self._channel is None or self._channel.is_closed:
                 await self._disconnect()
-                address = await self._guard.address_of(*self._server.address)
-                # Not the robust one: the next event connects again, and says what is wrong.
+                address = await self._resolver.address_of(*self._server.endpoint)
+                # Not a robust connection: the next event reconnects and reports what is wrong.
                 connection = aio_pika.Connection(URL(self._target))
-                connection.kwargs["transport_factory"] = _To(address)
+                connection.kwargs["transport_factory"] = _CheckedTransport(address)
                 await connection.connect(timeout=CONNECT_SECONDS)
                 self._connection = connection
                 channel = await connection.channel(publisher_confirms=True, on_return_raises=True)
@@ -103,8 +102,8 @@ class AmqpSink:
             return self._exchange
 
 
-class _To(TransportFactory):
-    """Connects to an address that was checked. The certificate is still checked for the name."""
+class _CheckedTransport(TransportFactory):
+    """Connects to an address that was checked. The certificate is still verified for the host name."""
 
     def __init__(self, address: str) -> None:
         self._address = address

@@ -1,30 +1,30 @@
-"""Events as JSON lines on standard output, to look at while developing."""
+"""Writes events as JSON lines to standard output, for development."""
 
 import asyncio
 import sys
 
 from holdfast.outbox.cloud_event import OutgoingEvent
-from holdfast.outbox.sink import Options, Place
+from holdfast.outbox.sink import SinkConfig, SinkOptions
 
 
-class ConsoleOptions(Options):
-    """There are none."""
+class ConsoleOptions(SinkOptions):
+    """This sink has no options."""
 
 
 class ConsoleSink:
-    """The target is not used; write -."""
+    """Ignores its target; subscriptions use -."""
 
     concurrency = 100
     timeout = 15.0
 
-    def __init__(self, place: Place) -> None:
-        ConsoleOptions.model_validate(place.options)
+    def __init__(self, config: SinkConfig) -> None:
+        ConsoleOptions.model_validate(config.options)
 
     async def send(self, event: OutgoingEvent, /) -> None:
         await asyncio.to_thread(_print, event.structured.body)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Nothing to close."""
 
 
 def _print(line: bytes) -> None:

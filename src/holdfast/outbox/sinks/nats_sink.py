@@ -1,4 +1,4 @@
-"""Events into NATS JetStream. The server drops what it has seen already, by the id of the event."""
+"""Sends events to NATS JetStream, which drops duplicates by the id of the event."""
 
 import asyncio
 import contextlib
@@ -11,14 +11,13 @@ from nats.js.errors import Error as JetStreamError
 from pydantic import Field
 
 from holdfast.outbox.cloud_event import OutgoingEvent
-from holdfast.outbox.destinations import Guard
-from holdfast.outbox.server import read_server
-from holdfast.outbox.sink import Options, Place, Rejected, Undelivered
+from holdfast.outbox.destinations import DestinationResolver, parse_broker_address
+from holdfast.outbox.sink import Rejected, SinkConfig, SinkOptions, Undelivered
 
 CONNECT_SECONDS = 5
 
 
-class NatsOptions(Options):
+class NatsOptions(SinkOptions):
     mode: Literal["structured", "binary"] = "structured"
     subject: Annotated[str, Field(min_length=1, max_length=200)] = "{type}"
     stream: str | None = None
@@ -27,33 +26,33 @@ class NatsOptions(Options):
 
 
 class NatsSink:
-    """Publishes and waits until the stream has stored the event. Needs a stream for the subject."""
+    """Publishes an event and waits until the stream has stored it. The subject needs a stream."""
 
-    def __init__(self, place: Place) -> None:
-        options = NatsOptions.model_validate(place.options)
+    def __init__(self, config: SinkConfig) -> None:
+        options = NatsOptions.model_validate(config.options)
         self.concurrency = options.concurrency
         self.timeout = options.timeout
         self._options = options
-        self._server = read_server(place, {"nats": 4222, "tls": 4222})
-        self._guard = Guard(place.allowed)
-        self._guard.check_target(*self._server.address)
+        self._server = parse_broker_address(config, {"nats": 4222, "tls": 4222})
+        self._resolver = DestinationResolver(config.allowed)
+        self._resolver.check_target(*self._server.endpoint)
         self._client: Client | None = None
         self._connecting = asyncio.Lock()
 
     async def send(self, event: OutgoingEvent, /) -> None:
         options = self._options
-        message = event.message(options.mode)
+        encoded = event.encode(options.mode)
         subject = options.subject.replace("{type}", event.type)
         try:
             client = await self._connected()
-            if len(message.body) > client.max_payload:
-                raise Rejected(f"{len(message.body)} bytes are more than the server takes")
+            if len(encoded.body) > client.max_payload:
+                raise Rejected(f"{len(encoded.body)} bytes exceed the maximum payload of the server")
             await client.jetstream().publish(
                 subject,
-                message.body,
+                encoded.body,
                 timeout=options.timeout,
                 stream=options.stream,
-                headers={**message.headers, "Nats-Msg-Id": event.id},
+                headers={**encoded.headers, "Nats-Msg-Id": event.id},
             )
         except (NatsError, JetStreamError, OSError, TimeoutError) as error:
             raise Undelivered(
@@ -61,7 +60,7 @@ class NatsSink:
             ) from None
 
     async def close(self) -> None:
-        self._guard.close()
+        self._resolver.close()
         await self._disconnect()
 
     async def _disconnect(self) -> None:
@@ -76,20 +75,20 @@ class NatsSink:
                 await self._disconnect()
                 server = self._server
                 client = await nats.connect(
-                    server.at(await self._guard.address_of(*server.address)),
+                    server.url_at(await self._resolver.address_of(*server.endpoint)),
                     tls_hostname=server.host,
                     connect_timeout=CONNECT_SECONDS,
-                    allow_reconnect=False,  # the next event does that, and says what is wrong
+                    allow_reconnect=False,  # the next event reconnects and reports what is wrong
                     error_cb=_ignore,
                     name="holdfast dispatch",
                 )
                 self._client = client
-                if server.scheme == "tls" and not client._server_info.get("tls_required"):  # noqa: SLF001 - no other way
+                if server.scheme == "tls" and not client._server_info.get("tls_required"):  # noqa: SLF001 - the client has no public accessor
                     await self._disconnect()
                     raise Undelivered("the server does not ask for TLS")
             return self._client
 
 
 async def _ignore(error: Exception) -> None:
-    """Whoever sends is told; the library would log it as well."""
+    """The failed send reports the error. Without a callback, the library would log it as well."""
     del error

@@ -1,7 +1,7 @@
-"""Standard Webhooks: signatures of what is sent, and their check by whoever receives it.
+"""Signs and verifies messages as described by Standard Webhooks.
 
-Signed is the id, the time of sending and the body. There may be several signatures, one for each secret, so
-that secrets can be replaced without a moment at which nothing fits.
+A signature covers the id, the timestamp and the body. A message may have several signatures, one per secret,
+so that a secret can be replaced without an interruption.
 """
 
 import base64
@@ -17,29 +17,31 @@ from holdfast.errors import ConfigurationError, InvalidSignature
 PREFIX = "whsec_"
 TOLERANCE_SECONDS = 300
 _SECRET_BYTES = 32
-_MAX_DIGITS = 15  # more than a time has, and few enough to count with
+_MAX_DIGITS = 15  # more than any timestamp has
 
 
 def new_secret() -> str:
     return PREFIX + base64.b64encode(random_source.token_bytes(_SECRET_BYTES)).decode()
 
 
-def key_of(secret: str) -> bytes:
+def decode_secret(secret: str) -> bytes:
     try:
         key = base64.b64decode(secret.removeprefix(PREFIX) + "==")
     except (binascii.Error, ValueError):
         key = b""
     if not key:
-        raise ConfigurationError("a webhook secret is not base64", hint=f"It begins with {PREFIX}.")
+        raise ConfigurationError(
+            "a webhook secret is not valid base64", hint=f"It should begin with {PREFIX}."
+        )
     return key
 
 
 def signature_headers(
     message_id: str, body: bytes, secrets: Iterable[str], *, now: float | None = None
 ) -> dict[str, str]:
-    """The three headers; without a secret, the one that needs none."""
+    """The headers webhook-id, webhook-timestamp and, if there is a secret, webhook-signature."""
     timestamp = int(time.time() if now is None else now)
-    signatures = [_signature(key_of(secret), message_id, timestamp, body) for secret in secrets]
+    signatures = [_signature(decode_secret(secret), message_id, timestamp, body) for secret in secrets]
     headers = {"webhook-id": message_id, "webhook-timestamp": str(timestamp)}
     return headers | {"webhook-signature": " ".join(signatures)} if signatures else headers
 
@@ -52,7 +54,7 @@ def check_signature(
     tolerance: float = TOLERANCE_SECONDS,
     now: float | None = None,
 ) -> str:
-    """Answers the id of the message, or raises InvalidSignature. One of the secrets has to fit."""
+    """Return the id of the message, or raise InvalidSignature unless one of the secrets matches."""
     given = {name.lower(): value for name, value in headers.items()}
     message_id, sent_at, signatures = (
         given.get(name, "") for name in ("webhook-id", "webhook-timestamp", "webhook-signature")
@@ -64,15 +66,15 @@ def check_signature(
     if abs((time.time() if now is None else now) - int(sent_at)) > tolerance:
         raise InvalidSignature("the request was signed too long ago, or in the future")
     accepted = [secrets] if isinstance(secrets, str) else list(secrets)
-    expected = [_signature(key_of(secret), message_id, int(sent_at), body) for secret in accepted]
-    # Every pair is compared, and each in constant time.
-    fits = [
+    expected = [_signature(decode_secret(secret), message_id, int(sent_at), body) for secret in accepted]
+    # Compare every pair, each in constant time.
+    matches = [
         hmac.compare_digest(one.encode(), other.encode())
         for one in expected
         for other in signatures.split(" ")
     ]
-    if not any(fits):
-        raise InvalidSignature("no signature of the request fits")
+    if not any(matches):
+        raise InvalidSignature("no signature of the request matches")
     return message_id
 
 

@@ -12,7 +12,7 @@ from holdfast.engine.events import ClaimedEvent
 from holdfast.errors import InvalidArgument, InvalidSignature
 from holdfast.events import parse, verify
 from holdfast.outbox.cloud_event import OutgoingEvent
-from holdfast.webhook import new_secret, signature_headers
+from holdfast.outbox.webhook_signatures import new_secret, signature_headers
 
 EVENT_ID = UUID("01a1e214-96b1-734b-a098-65c0b72e36ae")
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -37,7 +37,7 @@ def outgoing(data: str = '{"n": 1}', **more: Any) -> OutgoingEvent:
 
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_the_public_sdk_reads_all_attributes_and_the_data(mode: str) -> None:
-    message = outgoing().message(mode)
+    message = outgoing().encode(mode)
 
     event = from_http_event(HTTPMessage(message.headers, message.body))
 
@@ -57,7 +57,7 @@ def test_the_public_sdk_reads_all_attributes_and_the_data(mode: str) -> None:
 
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_what_does_not_apply_is_left_out(mode: str) -> None:
-    message = outgoing(aggregate_id=str(EVENT_ID), subject=None, traceparent=None).message(mode)
+    message = outgoing(aggregate_id=str(EVENT_ID), subject=None, traceparent=None).encode(mode)
 
     event = from_http_event(HTTPMessage(message.headers, message.body))
 
@@ -69,7 +69,7 @@ def test_what_does_not_apply_is_left_out(mode: str) -> None:
     "data", ["[1, 2]", '"text"', "7", "true", '{"ü": "\\ud83d\\ude00"}', "[]", "{}", '""']
 )
 def test_every_json_document_comes_through(mode: str, data: str) -> None:
-    message = outgoing(data).message(mode)
+    message = outgoing(data).encode(mode)
 
     assert from_http_event(HTTPMessage(message.headers, message.body)).get_data() == json.loads(data)
 
@@ -83,7 +83,7 @@ def test_in_binary_mode_the_body_is_what_the_database_wrote() -> None:
 @pytest.mark.parametrize("mode", ["structured", "binary"])
 def test_a_receiver_verifies_and_reads_an_event(mode: str) -> None:
     secret = new_secret()
-    message = outgoing().message(mode)
+    message = outgoing().encode(mode)
     headers = message.headers | signature_headers(str(EVENT_ID), message.body, [secret])
 
     event = verify({name.title(): value for name, value in headers.items()}, message.body, secret)
