@@ -14,13 +14,13 @@ from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_play
 from holdfast.engine import Engine, enqueue, events, health, leases, messages, queues, schedules, workers
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.events import Settlement
-from holdfast.engine.leases import Held, Result
 from holdfast.engine.schedules import NewSchedule
 from holdfast.postgres import EmbeddedServer
 from support.commands import fail
 from support.comms import CHANNELS
 from support.database import Database, cloned_database
 from support.documents import ROOT
+from support.leases import ended, holding
 from support.web import Web, serving
 
 FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
@@ -131,12 +131,12 @@ def _run(engine: Engine) -> UUID:
     running = engine.run(enqueue.enqueue(NewTask("media.report", {"pages": 12}, max_attempts=5)))
     [claimed] = engine.run(leases.claim("worker-1", queues=["media"]))
     error = {"kind": "ConnectionError", "message": "no answer", "traceback": "Traceback:\n  line 1\n  line 2"}
-    again = Result(running, claimed.token, "retry", error=error, run_at=engine.run(health.clock()))
+    again = ended(running, claimed.token, "retry", error=error, run_at=engine.run(health.clock()))
     engine.run(leases.finish("worker-1", [again]))
     [claimed] = engine.run(leases.claim("worker-1", queues=["media"]))
     progress = {"done": 3, "total": 12, "note": "drawing page 3"}
     engine.run(
-        leases.heartbeat("worker-1", [Held(running, claimed.token, engine.run(health.clock()), progress)])
+        leases.heartbeat("worker-1", [holding(running, claimed.token, engine.run(health.clock()), progress)])
     )
     return running
 

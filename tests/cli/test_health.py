@@ -11,11 +11,11 @@ from typer.testing import Result
 from holdfast.engine import Engine, enqueue, leases, queues, schedules, tasks, workers
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.health import measure
-from holdfast.engine.leases import Result as AttemptResult
 from support.clock import Clock
 from support.commands import Holdfast, run
 from support.database import Database
 from support.engine import answer
+from support.leases import ended
 from support.outbox import subscribe
 
 
@@ -134,7 +134,7 @@ def test_a_full_outbox(
 ) -> None:
     subscribe(busy.connection, "crm", "task.*", "order.*")
     (claimed,) = busy.run(leases.claim("w1", queues=["billing"]))
-    busy.run(leases.finish("w1", [AttemptResult(claimed.task_id, claimed.token, "succeeded")]))
+    busy.run(leases.finish("w1", [ended(claimed.task_id, claimed.token, "succeeded")]))
     busy.connection.execute("select queues.emit('order.created') from generate_series(1, 9999)")
 
     result = health()

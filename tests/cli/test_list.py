@@ -6,10 +6,10 @@ import pytest
 
 from holdfast.engine import Engine, enqueue, health, leases, tasks
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Result
 from holdfast.engine.tasks import STATUSES
 from support.commands import Holdfast, answer, fail, run
 from support.database import Database
+from support.leases import ended
 
 
 def listed(holdfast: Holdfast, *arguments: str) -> list[UUID]:
@@ -85,7 +85,7 @@ def test_each_task_is_one_line_whatever_its_error_holds(engine: Engine, holdfast
     engine.run(enqueue.enqueue(NewTask("billing.charge")))
     [task] = engine.run(leases.claim("w1", queues=["billing"]))
     engine.run(
-        leases.finish("w1", [Result(task.task_id, task.token, "failed", error="line\nbreak " + "x" * 500)])
+        leases.finish("w1", [ended(task.task_id, task.token, "failed", error="line\nbreak " + "x" * 500)])
     )
     fail(engine, queue="mail")
     rows = holdfast("list").stdout.splitlines()

@@ -6,11 +6,11 @@ import subprocess
 
 from holdfast.engine import Engine, enqueue, leases, workers
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Held
 from support.clock import Clock
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer
 from support.database import Database
+from support.leases import holding
 
 
 def test_the_fleet_is_shown_with_its_leader_and_who_is_silent(
@@ -24,8 +24,8 @@ def test_the_fleet_is_shown_with_its_leader_and_who_is_silent(
     engine.run(enqueue.enqueue_many([NewTask("mail.send")] * 2))
     [task] = engine.run(leases.claim("w1", type_prefixes=["mail."]))
     [ahead] = engine.run(leases.claim("w1", type_prefixes=["mail."]))
-    begun = Held(task.task_id, task.token, started_at=clock.now)
-    engine.run(leases.heartbeat("w1", [begun, Held(ahead.task_id, ahead.token)]))
+    begun = holding(task.task_id, task.token, started_at=clock.now)
+    engine.run(leases.heartbeat("w1", [begun, holding(ahead.task_id, ahead.token)]))
     clock.advance(5)
 
     header, gone, live = holdfast("workers").stdout.splitlines()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,10 @@ import pytest
 from holdfast.client.wait_ticket import issue
 from holdfast.engine import Engine, enqueue, health, leases
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Held, Result
+from holdfast.engine.leases import Claimed
 from holdfast.postgres import EmbeddedServer
 from support.database import Database, cloned_database
+from support.leases import ended, holding
 from support.web import SECRET, web_dsn
 
 FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
@@ -104,15 +105,16 @@ async def read_nothing(port: int, task_id: UUID) -> asyncio.StreamWriter:
     return writer
 
 
-def tell(engine: Engine, held: list[Held], number: int) -> None:
+def tell(engine: Engine, claimed: list[Claimed], number: int) -> None:
     """Much for the slow ones to read."""
     progress = {"done": number, "note": "x" * LARGEST_PROGRESS}
-    engine.run(leases.heartbeat("w2", [replace(one, progress=progress) for one in held]))
+    now = engine.run(health.clock())
+    engine.run(leases.heartbeat("w2", [holding(one.task_id, one.token, now, progress) for one in claimed]))
 
 
-def finish(engine: Engine, task_id: UUID, token: int, ended: dict[UUID, float]) -> None:
-    engine.run(leases.finish("w1", [Result(task_id, token, "succeeded", {"n": "x" * 200})]))
-    ended[task_id] = time.monotonic()
+def finish(engine: Engine, task_id: UUID, token: int, ended_at: dict[UUID, float]) -> None:
+    engine.run(leases.finish("w1", [ended(task_id, token, "succeeded", {"n": "x" * 200})]))
+    ended_at[task_id] = time.monotonic()
 
 
 async def drive(server: Server) -> dict[str, Any]:
@@ -121,14 +123,11 @@ async def drive(server: Server) -> dict[str, Any]:
     shared = [
         one.task_id for one in engine.run(enqueue.enqueue_many([NewTask("slow.one") for _ in range(SLOW)]))
     ]
-    tokens = {task.task_id: task.token for task in engine.run(leases.claim("w1", WAITS, queues=["waits"]))}
-    held = [
-        Held(task.task_id, task.token, engine.run(health.clock()))
-        for task in engine.run(leases.claim("w2", SLOW, queues=["slow"]))
-    ]
+    tokens = {UUID(one.task_id): one.token for one in engine.run(leases.claim("w1", WAITS, queues=["waits"]))}
+    slow_ones = engine.run(leases.claim("w2", SLOW, queues=["slow"]))
     before = server.memory()
     told: dict[UUID, float] = {}
-    ended: dict[UUID, float] = {}
+    ended_at: dict[UUID, float] = {}
     slow = [await read_nothing(server.port, task_id) for task_id in shared]
     waiting = []
     for place, one in enumerate(enqueued):
@@ -144,15 +143,15 @@ async def drive(server: Server) -> dict[str, Any]:
     begun = time.monotonic()
     for place, (task_id, token) in enumerate(tokens.items()):
         if place % PER_SECOND == 0:
-            await asyncio.to_thread(tell, engine, held, place)
-        await asyncio.to_thread(finish, engine, task_id, token, ended)
+            await asyncio.to_thread(tell, engine, slow_ones, place)
+        await asyncio.to_thread(finish, engine, task_id, token, ended_at)
         await asyncio.sleep(max(0.0, begun + place / PER_SECOND - time.monotonic()))
     async with asyncio.timeout(60):
         await asyncio.gather(*waiting)
     after = server.memory()
     for writer in slow:
         writer.close()
-    delays = sorted(max(0.0, told[task_id] - ended[task_id]) for task_id in tokens)
+    delays = sorted(max(0.0, told[task_id] - ended_at[task_id]) for task_id in tokens)
     return {
         "p50": delays[len(delays) // 2],
         "p99": delays[int(len(delays) * 0.99) - 1],

@@ -16,9 +16,9 @@ import pytest
 from holdfast.client.wait_ticket import issue
 from holdfast.engine import enqueue, leases, tasks
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Result
 from holdfast.http.certificate import own_certificate
 from support.database import Database
+from support.leases import ended
 from support.watch import Watch, watched
 from support.web import SECRET, Web, serving
 
@@ -66,8 +66,8 @@ def test_one_encrypted_connection_stays_open_until_the_task_has_ended(
 
 def _finish(web: Web, queue: str) -> float:
     [task] = web.engine.run(leases.claim("w1", queues=[queue]))
-    web.engine.run(leases.finish("w1", [Result(task.task_id, task.token, "succeeded", {"the": "result"})]))
-    return _ended_at(web, task.task_id)
+    web.engine.run(leases.finish("w1", [ended(task.task_id, task.token, "succeeded", {"the": "result"})]))
+    return _ended_at(web, UUID(task.task_id))
 
 
 def _ended_at(web: Web, task_id: UUID) -> float:

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.engine import Engine, access, enqueue, leases, tasks, workers
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Result
 from support.commands import fail
+from support.leases import ended
 from support.web import Web
 
 CANARY = "4111-1111-1111-1111"
@@ -40,7 +40,7 @@ def test_no_listing_or_wait_of_a_reader_shows_a_value(
     reader: httpx.Client, engine: Engine, task_id: UUID
 ) -> None:
     [task] = engine.run(leases.claim("w1", queues=["cards"], max_tasks=1))
-    engine.run(leases.finish("w1", [Result(task.task_id, task.token, "succeeded", {"card": CANARY})]))
+    engine.run(leases.finish("w1", [ended(task.task_id, task.token, "succeeded", {"card": CANARY})]))
     for path in (
         "",
         f"/{task.task_id}",
@@ -129,7 +129,7 @@ def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(
     [claimed] = engine.run(leases.claim("w1", queues=[queue]))
     error = {"kind": "Declined", "message": f"card {CANARY} was declined", "traceback": f"card={CANARY!r}"}
     word: Any = "failed" if status == "failed" else "retry"
-    engine.run(leases.finish("w1", [Result(task_id, claimed.token, word, error=error)]))
+    engine.run(leases.finish("w1", [ended(task_id, claimed.token, word, error=error)]))
     for path in (f"/{task_id}", f"/{task_id}/errors", f"/{task_id}/events", f"?queue={queue}"):
         answer = reader.get(f"/v1/tasks{path}")
         assert answer.status_code == 200
@@ -185,7 +185,7 @@ def test_an_act_that_is_not_possible_is_refused(web: Web, engine: Engine, task_i
     assert (answer.status_code, answer.json()["code"]) == (412, "QF412")
     engine.run(enqueue.enqueue(NewTask("ended.one")))
     [task] = engine.run(leases.claim("w1", queues=["ended"]))
-    engine.run(leases.finish("w1", [Result(task.task_id, task.token, "succeeded")]))
+    engine.run(leases.finish("w1", [ended(task.task_id, task.token, "succeeded")]))
     assert operator.post(f"/v1/tasks/{task.task_id}/cancel").status_code == 412
     assert operator.post(f"/v1/tasks/{uuid4()}/cancel").status_code == 404
 

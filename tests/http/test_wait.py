@@ -19,12 +19,12 @@ from holdfast.client.wait_ticket import expiry, issue
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Engine, enqueue, leases, tasks
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Held, Result
 from holdfast.errors import ConfigurationError, InvalidArgument
 from holdfast.http.database import Database as HttpDatabase
 from holdfast.http.waiting import WaitRegistry, WatchedSubject
 from holdfast.settings import Settings
 from support.database import Database
+from support.leases import ended, holding
 from support.web import SECRET, Web, dsn_of, grants, serving, web_dsn
 
 HOUR = timedelta(hours=1)
@@ -47,8 +47,8 @@ def ticket(task_id: UUID, ttl: timedelta = HOUR, secret: str = SECRET) -> str:
 
 def finish(engine: Engine, queue: str, result: Any = None, status: Any = "succeeded") -> UUID:
     [task] = engine.run(leases.claim("w1", queues=[queue]))
-    engine.run(leases.finish("w1", [Result(task.task_id, task.token, status, result)]))
-    return task.task_id
+    engine.run(leases.finish("w1", [ended(task.task_id, task.token, status, result)]))
+    return UUID(task.task_id)
 
 
 def when_waiting(web: Web, count: int) -> None:
@@ -97,7 +97,7 @@ def test_a_task_that_did_not_succeed_has_its_status_and_no_reasons(
 ) -> None:
     [task] = engine.run(leases.claim("w1", queues=[queue]))
     secret = {"kind": "Boom", "message": "secret internals"}
-    engine.run(leases.finish("w1", [Result(task.task_id, task.token, status, error=secret)]))  # type: ignore[arg-type] # one of those
+    engine.run(leases.finish("w1", [ended(task.task_id, task.token, status, error=secret)]))  # type: ignore[arg-type] # one of those
     answer = web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id)})
     assert answer.json()["status"] == status
     assert "secret internals" not in answer.text
@@ -298,9 +298,9 @@ def test_a_stream_tells_the_life_of_a_task(web: Web, engine: Engine, task_id: UU
         assert next(events)[2]["event"] == "created"
         [task] = engine.run(leases.claim("w1", queues=[queue]))
         assert next(events)[2]["event"] == "claimed"
-        engine.run(leases.heartbeat("w1", [Held(task_id, task.token, progress={"done": 1, "total": 2})]))
+        engine.run(leases.heartbeat("w1", [holding(task_id, task.token, progress={"done": 1, "total": 2})]))
         assert next(events)[1:] == ("progress", {"done": 1, "total": 2})
-        engine.run(leases.finish("w1", [Result(task_id, task.token, "succeeded", {"n": 7})]))
+        engine.run(leases.finish("w1", [ended(task_id, task.token, "succeeded", {"n": 7})]))
         rest = [(kind, data.get("event") or data["result"]) for _, kind, data in events]
     assert rest == [("status", "started"), ("status", "succeeded"), ("end", {"n": 7})]
 

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 from holdfast.cli import app
 from holdfast.engine import Engine, enqueue, leases
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.leases import Result as AttemptResult
+from support.leases import ended
 
 Holdfast = Callable[..., Result]
 
@@ -34,10 +34,8 @@ def fail(engine: Engine, *, queue: str = "billing", count: int = 1, status: str 
     tasks = [NewTask(f"{queue}.charge", max_attempts=1) for _ in range(count)]
     ids = [enqueued.task_id for enqueued in engine.run(enqueue.enqueue_many(tasks))]
     claimed = engine.run(leases.claim("w1", count, queues=[queue]))
-    assert {task.task_id for task in claimed} == set(ids)
+    assert {UUID(task.task_id) for task in claimed} == set(ids)
     word: Any = "retry" if status == "dead_letter" else status
     error = {"kind": "Boom", "message": "it broke"}
-    engine.run(
-        leases.finish("w1", [AttemptResult(task.task_id, task.token, word, error=error) for task in claimed])
-    )
+    engine.run(leases.finish("w1", [ended(task.task_id, task.token, word, error=error) for task in claimed]))
     return ids

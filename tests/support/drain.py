@@ -9,9 +9,10 @@ import psycopg
 from holdfast.app import App
 from holdfast.engine import Engine, leases
 from holdfast.engine.documents import RawJson
-from holdfast.engine.leases import Claimed, Result
+from holdfast.engine.leases import Claimed
 from holdfast.handler import Handler
 from holdfast.outcome import Cancel, Fail, Snooze
+from support.leases import ended
 
 WORKER = "drain"
 
@@ -26,10 +27,10 @@ def drain(app: App, connection: psycopg.Connection[Any]) -> int:
     return done
 
 
-def _run(handler: Handler, task: Claimed) -> Result:
+def _run(handler: Handler, task: Claimed) -> str:
     context = (task,) if handler.wants_context else ()
     try:
-        value = handler.function(*context, **handler.decode(task.payload_json))
+        value = handler.function(*context, **handler.decode(task.payload))
         if handler.is_async:
             value = _awaited(value)
     except Exception as error:  # noqa: BLE001 - any of them is an attempt that went wrong
@@ -38,19 +39,19 @@ def _run(handler: Handler, task: Claimed) -> Result:
             "message": f"{type(error).__name__}: {error}",
             "traceback": traceback.format_exc(),
         }
-        return Result(task.task_id, task.token, "retry", error=detail)
+        return ended(task.task_id, task.token, "retry", error=detail)
     return _outcome(handler, task, value)
 
 
-def _outcome(handler: Handler, task: Claimed, value: Any) -> Result:
+def _outcome(handler: Handler, task: Claimed, value: Any) -> str:
     match value:
         case Cancel(reason):
-            return Result(task.task_id, task.token, "cancelled", error=reason)
+            return ended(task.task_id, task.token, "cancelled", error=reason)
         case Fail(reason):
-            return Result(task.task_id, task.token, "failed", error=reason)
+            return ended(task.task_id, task.token, "failed", error=reason)
         case Snooze():
             raise AssertionError("nobody here waits that long")
-    return Result(task.task_id, task.token, "succeeded", result=RawJson(handler.encode(value)))
+    return ended(task.task_id, task.token, "succeeded", result=RawJson(handler.encode(value)))
 
 
 def _awaited(value: Any) -> Any:

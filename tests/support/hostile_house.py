@@ -20,9 +20,9 @@ from holdfast.engine import (
 )
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.events import Settlement
-from holdfast.engine.leases import Held, Result
 from holdfast.engine.schedules import NewSchedule
 from holdfast.http.access import hash_of, new_token
+from support.leases import ended, holding
 
 SPACES = r"\s\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff"
 """What the engine lets no name hold."""
@@ -88,7 +88,7 @@ def _end(engine: Engine, text: str, queue: str, worker: str) -> UUID:
     )
     [claimed] = engine.run(leases.claim(worker, queues=[queue]))
     error = {"kind": text, "message": text, "traceback": text}
-    engine.run(leases.finish(worker, [Result(task_id, claimed.token, "failed", {text: text}, error)]))
+    engine.run(leases.finish(worker, [ended(task_id, claimed.token, "failed", {text: text}, error=error)]))
     engine.run(tasks.delete_task(task_id, text))
     engine.run(tasks.restore_task(task_id, text))
     return task_id
@@ -98,7 +98,9 @@ def _run(engine: Engine, text: str, queue: str, worker: str) -> UUID:
     task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.{_word(text)}", {text: text}, queue)))
     [claimed] = engine.run(leases.claim(worker, queues=[queue]))
     progress = {"done": 1, "total": 2, "note": text}
-    engine.run(leases.heartbeat(worker, [Held(task_id, claimed.token, engine.run(health.clock()), progress)]))
+    engine.run(
+        leases.heartbeat(worker, [holding(task_id, claimed.token, engine.run(health.clock()), progress)])
+    )
     return task_id
 
 

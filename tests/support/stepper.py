@@ -43,13 +43,13 @@ class Stepper:
 
     def claim(self) -> Job | None:
         claimed = self._engine.run(
-            leases.claim_work(
+            leases.claim(
                 WORKER_ID, 1, queues=["comms"], type_prefixes=None, lease=self._settings.lease, after=None
             )
         )
         if not claimed:
             return None
-        self._clock.heard(claimed[0][-1])
+        self._clock.heard(claimed[0].clock)
         job = Job(claimed[0], time.monotonic())
         job.started, job.phase = time.monotonic(), "running"
         return job
@@ -57,7 +57,7 @@ class Stepper:
     async def run(self, job: Job) -> None:
         written = await self._executors[job.executor].run(job, None)
         if written is not None:
-            self._engine.run(leases.settle_work("finish", WORKER_ID, f"[{written}]"))
+            self._engine.run(leases.finish(WORKER_ID, [written]))
 
     async def step(self) -> str | None:
         """Run the next task that is due, and answer its type."""

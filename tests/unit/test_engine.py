@@ -12,10 +12,11 @@ from psycopg.rows import dict_row
 
 from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, health, leases, queues, tasks, workers
 from holdfast.engine.enqueue import Enqueued, NewTask
-from holdfast.engine.leases import Claimed, Held, Result, Swept, Verdict
+from holdfast.engine.leases import Claimed, Swept
 from holdfast.engine.tasks import TaskFilter, TaskId
 from holdfast.errors import IllegalMove, KeyConflict, TaskNotFound, TooLarge
 from support.database import Database
+from support.leases import ended, holding
 
 T = TypeVar("T")
 
@@ -37,12 +38,12 @@ def claimed(engine: Engine) -> Claimed:
 
 def test_a_task_is_enqueued_claimed_and_finished(engine: Engine, task_id: UUID) -> None:
     task = claimed(engine)
-    assert (task.task_id, task.payload, task.metadata) == (task_id, {"to": "ä"}, {"trace": "t"})
-    assert engine.run(leases.heartbeat("w1", [Held(task_id, task.token)])) == [Verdict(task_id, "held")]
+    assert (task.task_id, task.payload, task.metadata) == (str(task_id), '{"to": "ä"}', '{"trace": "t"}')
+    assert engine.run(leases.heartbeat("w1", [holding(task_id, task.token)])) == ["held"]
 
-    result = Result(task_id, task.token, "succeeded", {"sent": True})
-    assert engine.run(leases.finish("w1", [result])) == [Verdict(task_id, "accepted")]
-    assert engine.run(leases.finish("w1", [result])) == [Verdict(task_id, "already_done")]
+    result = ended(task_id, task.token, "succeeded", {"sent": True})
+    assert engine.run(leases.finish("w1", [result])) == ["accepted"]
+    assert engine.run(leases.finish("w1", [result])) == ["already_done"]
 
     found = engine.run(tasks.task_status(task_id))
     assert found is not None
@@ -67,16 +68,16 @@ def test_a_batch_keeps_limits_and_times(engine: Engine) -> None:
 
 
 def test_a_released_task_waits_again(engine: Engine, task_id: UUID) -> None:
-    held = Held(task_id, claimed(engine).token)
-    assert engine.run(leases.release("w1", [held])) == [Verdict(task_id, "released")]
-    assert engine.run(leases.finish("w1", [Result(task_id, held.token, "failed")])) != [
-        Verdict(task_id, "accepted")
-    ]
+    token = claimed(engine).token
+    assert engine.run(leases.release("w1", [holding(task_id, token)])) == ["released"]
+    assert engine.run(leases.finish("w1", [ended(task_id, token, "failed")])) != ["accepted"]
 
 
 def test_a_claim_takes_a_cursor_and_a_lease(engine: Engine, task_id: UUID) -> None:
-    [task] = engine.run(leases.claim("w1", 10, type_prefixes=["mail."], lease=timedelta(seconds=5), after={}))
-    assert task.lease_until - engine.run(health.clock()) < timedelta(seconds=6)
+    [task] = engine.run(
+        leases.claim("w1", 10, type_prefixes=["mail."], lease=timedelta(seconds=5), after="{}")
+    )
+    assert task.lease_until - task.clock < 6
 
 
 def test_a_person_cancels_retries_deletes_restores_and_reschedules(engine: Engine, task_id: UUID) -> None:
@@ -98,7 +99,7 @@ def test_errors_are_read_in_order(engine: Engine, task_id: UUID) -> None:
         run_at = engine.run(health.clock())
         engine.run(
             leases.finish(
-                "w1", [Result(task_id, task.token, "retry", error={"kind": "Boom", "n": 1}, run_at=run_at)]
+                "w1", [ended(task_id, task.token, "retry", error={"kind": "Boom", "n": 1}, run_at=run_at)]
             )
         )
     errors = engine.run(tasks.task_errors(task_id))
@@ -154,7 +155,8 @@ def test_a_business_function_answers_its_envelope(engine: Engine) -> None:
         create function queues.echo(payload jsonb) returns jsonb language sql security definer
         set search_path = pg_catalog, pg_temp as $$ select jsonb_build_object('payload', payload) $$;
         revoke execute on function queues.echo from public""")
-    assert engine.run(leases.run_function("queues.echo", [1, "é"])) == {"payload": [1, "é"]}
+    envelope, payload = engine.run(leases.run_function("queues.echo", [1, "é"]))
+    assert (envelope, payload) == ({"payload": [1, "é"]}, '[1, "é"]')
 
 
 def test_the_row_factory_of_the_callers_connection_does_not_matter(engine: Engine, task_id: UUID) -> None:
@@ -174,7 +176,7 @@ async def test_the_same_statements_run_on_an_asynchronous_connection(db: Databas
         engine = AsyncEngine(connection)
         task_id = await engine.run(enqueue.enqueue(NewTask("mail.send", {"x": 1})))
         [task] = await engine.run(leases.claim("w1", queues=["mail"]))
-        assert (task.task_id, task.payload) == (task_id, {"x": 1})
+        assert (task.task_id, task.payload) == (str(task_id), '{"x": 1}')
         with pytest.raises(IllegalMove):
             await engine.run(tasks.retry(task_id))
 
@@ -191,10 +193,10 @@ async def test_the_same_statements_run_on_asyncpg(db: Database) -> None:
     new = NewTask("mail.send", {"x": "é"}, priority=5, run_at=run_at, timeout=timedelta(seconds=9))
     task_id = await run(enqueue.enqueue(new))
     await run(enqueue.enqueue_many([new, NewTask("other.thing")]))
-    claimed = await run(leases.claim("w1", 5, queues=["mail"], lease=timedelta(minutes=1), after={}))
-    assert (claimed[0].task_id, claimed[0].payload, claimed[0].timeout) == (task_id, new.payload, new.timeout)
-    held = [Held(claimed[0].task_id, claimed[0].token, progress={"done": 1})]
-    assert await run(leases.heartbeat("w1", held)) == [Verdict(task_id, "held")]
+    claimed = await run(leases.claim("w1", 5, queues=["mail"], lease=timedelta(minutes=1), after="{}"))
+    assert (claimed[0].task_id, claimed[0].payload, claimed[0].timeout) == (str(task_id), '{"x": "é"}', 9)
+    held = [holding(claimed[0].task_id, claimed[0].token, progress={"done": 1})]
+    assert await run(leases.heartbeat("w1", held)) == ["held"]
     found = await run(tasks.task_status(task_id))
     assert found is not None
     assert (found.progress, found.payload, found.priority) == ({"done": 1}, {"x": "é"}, 5)
@@ -216,10 +218,8 @@ def test_a_report_that_cannot_be_stored_still_ends_its_task(engine: Engine, task
     for _ in range(400):
         deep = [deep]
     token = claimed(engine).token
-    assert engine.run(leases.heartbeat("w1", [Held(task_id, token, progress=deep)])) == [
-        Verdict(task_id, "held")
-    ]
-    result = Result(task_id, token, "failed", deep, error="nul \0")
-    assert engine.run(leases.finish("w1", [result])) == [Verdict(task_id, "accepted")]
+    assert engine.run(leases.heartbeat("w1", [holding(task_id, token, progress=deep)])) == ["held"]
+    result = ended(task_id, token, "failed", deep, error="nul \0")
+    assert engine.run(leases.finish("w1", [result])) == ["accepted"]
     [error] = engine.run(tasks.task_errors(task_id))
     assert error.message == "nul \ufffd"

@@ -11,6 +11,7 @@ from holdfast.engine.leases import NextDue
 from holdfast.worker import subscription
 from holdfast.worker.claiming import Claimer, Cursor, Demand
 from holdfast.worker.job import Job
+from support.leases import claimed
 from support.workshop import Workshop
 
 
@@ -323,8 +324,7 @@ async def _echo(text: str) -> str:
 
 
 def _job() -> Job:
-    row = ["id", 1, "work.x", "{}", 1, 3, "python", None, None, 30.0, 0.0, 1, 0.0]
-    return Job(row, time.monotonic())
+    return Job(claimed("id"), time.monotonic())
 
 
 class _Clock:

@@ -12,6 +12,7 @@ import structlog
 
 from holdfast.logs import configure, current_job, is_verbose, worker_log
 from holdfast.worker.job import Job
+from support.leases import claimed
 from support.workshop import Workshop
 
 ABOUT_A_TASK = {"task_started", "task_ended", "attempt_failed", "no_handler_registered"}
@@ -31,7 +32,7 @@ def fresh() -> Iterator[None]:
 
 @pytest.fixture
 def job() -> Iterator[Job]:
-    job = Job(["some-id", 1, "work.x", "{}", 2, 3, "python", None, None, 30.0, 0.0, 1, 0.0], time.monotonic())
+    job = Job(claimed("some-id", attempt=2), time.monotonic())
     token = current_job.set(job)
     yield job
     current_job.reset(token)

@@ -198,7 +198,7 @@ def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
     with connection.transaction(force_rollback=True):
         began = engine.run(health.clock())
-        envelope = engine.run(leases.run_function(function, task.payload))
+        envelope, _ = engine.run(leases.run_function(function, task.payload))
         enqueued = engine.run(tasks.list_tasks(TaskFilter(since=began)))
         changed = engine.run(health.changed_tables())
     if as_json:

@@ -12,8 +12,8 @@ from uuid import UUID
 
 from holdfast.app import App
 from holdfast.engine import Engine, leases, schedules, tasks
-from holdfast.engine.documents import with_zone
-from holdfast.engine.leases import Held
+from holdfast.engine.documents import report_json, with_zone
+from holdfast.engine.leases import Claimed
 from holdfast.engine.tasks import TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.settings import Settings
@@ -23,6 +23,7 @@ from holdfast.worker.business import business_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.scheduling import FireSchedules
+from holdfast.worker.settling import release_of
 
 LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]
@@ -56,10 +57,10 @@ class HeldJob(Job):
 
     __slots__ = ("_ask", "_why")
 
-    def __init__(self, row: Sequence[Any], ask: Callable[[Job], Stop | None]) -> None:
+    def __init__(self, claimed: Claimed, ask: Callable[[Job], Stop | None]) -> None:
         self._ask = ask
         self._why: Stop | None = None
-        super().__init__(row, time.monotonic())
+        super().__init__(claimed, time.monotonic())
 
     @property
     def stop(self) -> Stop | None:
@@ -176,9 +177,7 @@ class Drain:
     def _claim(self) -> Job | None:
         self._worker.run(leases.sweep())
         rows = self._worker.run(
-            leases.claim_work(
-                WORKER_ID, 1, queues=None, type_prefixes=self._prefixes, lease=LEASE, after=None
-            )
+            leases.claim(WORKER_ID, 1, queues=None, type_prefixes=self._prefixes, lease=LEASE, after=None)
         )
         return HeldJob(rows[0], self._beat) if rows else None
 
@@ -215,17 +214,18 @@ class Drain:
         return False
 
     def _beat(self, job: Job) -> Stop | None:
-        held = Held(UUID(job.task_id), job.token, progress=job.progress)
-        verdict = self._worker.run(leases.heartbeat(WORKER_ID, [held]))[0].verdict
+        progress = None if job.progress is None else report_json(job.progress)
+        held = leases.held_json(job.task_id, job.token, progress=progress)
+        (verdict,) = self._worker.run(leases.heartbeat(WORKER_ID, [held]))
         return None if verdict in ("held", "busy") else cast("Stop", verdict)
 
     def _release(self, jobs: list[Job]) -> None:
         if jobs:
-            self._worker.run(leases.release(WORKER_ID, [Held(UUID(job.task_id), job.token) for job in jobs]))
+            self._worker.run(release_of(WORKER_ID, jobs))
 
     def _settle(self, job: Job, written: str | None) -> None:
         if written is not None:
-            self._worker.run(leases.settle_work("finish", WORKER_ID, f"[{written}]"))
+            self._worker.run(leases.finish(WORKER_ID, [written]))
         elif job.stop not in (None, "cancelled"):
             self._release([job])
         self._ran.append(self._describe(job))

@@ -15,6 +15,7 @@ from uuid import uuid4
 import pytest
 import structlog
 
+from holdfast.engine.leases import Claimed
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
@@ -136,10 +137,23 @@ class UnrecordedTransaction(JobTransaction):
 
 
 def job_without_task(handler: Handler, payload: str) -> Job:
-    """What a worker would hold, for a handler that is to be run alone."""
-    first_attempt, token, lane_id, now, lease = 1, 0, 0, 0.0, 30.0
-    limits = (first_attempt, handler.max_attempts, handler.executor, None, None)
-    return Job((str(uuid4()), token, handler.type, payload, *limits, lease, now, lane_id, now), now)
+    """A job for a handler that runs alone, outside any worker."""
+    claimed = Claimed(
+        task_id=str(uuid4()),
+        token=0,
+        type=handler.type,
+        payload=payload,
+        attempt=1,
+        max_attempts=handler.max_attempts,
+        executor=handler.executor,
+        metadata=None,
+        timeout=None,
+        lease_until=30.0,
+        run_at=0.0,
+        lane_id=0,
+        clock=0.0,
+    )
+    return Job(claimed, 0.0)
 
 
 class _ExactTime(DatabaseClock):

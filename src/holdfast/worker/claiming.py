@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.connections.listener import Listener
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, workers
-from holdfast.engine import leases as statements
+from holdfast.engine import Statement, leases, workers
 from holdfast.engine.leases import NextDue
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.logs import Log
@@ -112,8 +111,8 @@ class Claimer:
     async def claim(self, count: int) -> list[Job]:
         """At most so many tasks; fewer only if no more are due."""
         asked = time.monotonic()
-        rows = await self.link.run(
-            lambda: statements.claim_work(
+        claimed = await self.link.run(
+            lambda: leases.claim(
                 self._worker_id,
                 count,
                 queues=self._queues,
@@ -122,10 +121,10 @@ class Claimer:
                 after=self._cursor.current(),
             )
         )
-        jobs = [Job(row, asked) for row in rows]
+        jobs = [Job(one, asked) for one in claimed]
         self._metrics.sent("claim", len(jobs))
         if jobs:
-            clock = rows[0][-1]
+            clock = claimed[0].clock
             self._clock.heard(clock)
             self._metrics.claimed += len(jobs)
             for job in jobs:
@@ -139,7 +138,7 @@ class Claimer:
 
     async def next_due(self) -> NextDue:
         """How long until a claim may find something."""
-        return await self.link.run(lambda: statements.next_due(self._queues, self._prefixes))
+        return await self.link.run(lambda: leases.next_due(self._queues, self._prefixes))
 
 
 class ClaimLoop:

@@ -154,7 +154,7 @@ class ProcessRepair:
     def _repair(self, ask: Ask, name: str, function: str) -> None:
         """One process that cannot be repaired keeps no other from it; health names it until it is."""
         try:
-            answer = ask(leases.call_function(function, f'{{"max_processes": {REPAIRS}}}'))
+            answer = ask(leases.run_function(function, {"max_processes": REPAIRS}))
             envelope = read_envelope(function, *answer)
         except DatabaseUnavailable:
             raise

@@ -14,8 +14,8 @@ import psycopg
 from psycopg import IsolationLevel
 
 from holdfast.connections.session import SESSION_FACTS, WORKER_ROLE, is_pooled, with_defaults
-from holdfast.engine import AsyncEngine
-from holdfast.engine import leases as statements
+from holdfast.engine import AsyncEngine, leases
+from holdfast.engine.documents import RawJson
 from holdfast.engine.leases import LastError
 from holdfast.errors import HoldfastError, TaskNotFound, translate
 from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
@@ -65,7 +65,7 @@ class Functions:
     async def last_error(self, job: Job) -> LastError | None:
         """How the attempt before this one ended."""
         async with self._transaction(None) as connection:
-            asked = statements.last_error(self._worker_id, UUID(job.task_id), job.token)
+            asked = leases.last_error(self._worker_id, UUID(job.task_id), job.token)
             return await AsyncEngine(connection).run(asked)
 
     async def close(self) -> None:
@@ -131,7 +131,7 @@ def _manners(session: _Session, limit: float | None) -> str:
 async def _call(connection: psycopg.AsyncConnection[Any], function: str, payload: str) -> Envelope:
     try:
         answer, answered_payload = await AsyncEngine(connection).run(
-            statements.call_function(function, payload)
+            leases.run_function(function, RawJson(payload))
         )
     except HoldfastError as error:
         raise _explained(function, error) from error

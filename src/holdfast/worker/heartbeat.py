@@ -14,8 +14,7 @@ from typing import Any
 import psycopg
 
 from holdfast.connections.session import configure_session, hang_up, with_defaults
-from holdfast.engine import Engine, Statement, workers
-from holdfast.engine import leases as statements
+from holdfast.engine import Engine, Statement, leases, workers
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.logs import Log
 from holdfast.worker.job import DatabaseClock, Job, Stop
@@ -184,7 +183,7 @@ class Beater(threading.Thread):
             verdicts = self._send(jobs, with_progress=True)
         except InvalidArgument:  # nobody shall lose a lease over what some handler tells of its progress
             verdicts = self._send(jobs, with_progress=False)
-        for job, (_, verdict) in zip(jobs, verdicts, strict=True):
+        for job, verdict in zip(jobs, verdicts, strict=True):
             if verdict == "held":
                 job.lease_ends = max(job.lease_ends, sent + job.lease_seconds)
             elif verdict == "busy":  # another session has locked it: ask again while its lease lasts
@@ -193,17 +192,19 @@ class Beater(threading.Thread):
                 self._hands.stop(job, verdict)
 
     def _send(self, jobs: list[Job], *, with_progress: bool) -> Any:
-        batch = json.dumps([self._described(job, with_progress=with_progress) for job in jobs])
+        held = [self._described(job, with_progress=with_progress) for job in jobs]
         self._metrics.sent("heartbeat", len(jobs))
-        return self._ask(statements.settle_work("heartbeat", self._worker_id, batch))
+        return self._ask(leases.heartbeat(self._worker_id, held))
 
-    def _described(self, job: Job, *, with_progress: bool) -> dict[str, Any]:
-        described: dict[str, Any] = {"task_id": job.task_id, "token": job.token}
-        if job.started is not None and (at := self._clock.at(job.started)) is not None:
-            described["started_at"] = at
-        if with_progress and job.progress is not None:
-            described["progress"] = job.progress
-        return described
+    def _described(self, job: Job, *, with_progress: bool) -> str:
+        started_at = None if job.started is None else self._clock.at(job.started)
+        progress = job.progress if with_progress else None
+        return leases.held_json(
+            job.task_id,
+            job.token,
+            started_at=started_at,
+            progress=None if progress is None else json.dumps(progress),
+        )
 
     def _give_back_stale(self) -> None:
         """What was claimed in advance and cannot be started soon is better off elsewhere."""
@@ -214,7 +215,7 @@ class Beater(threading.Thread):
             self._log.info("given_back", tasks=len(stale), why="they waited too long for room")
 
     def _sweep(self) -> None:
-        swept = self._ask(statements.sweep())
+        swept = self._ask(leases.sweep())
         if swept.recovered or swept.dead:
             self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
 

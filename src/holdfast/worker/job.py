@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
+
+from holdfast.engine.leases import Claimed
 
 if TYPE_CHECKING:
     from holdfast.worker.job_transaction import JobTransaction
@@ -45,7 +46,7 @@ class Job:
         "type",
     )
 
-    def __init__(self, row: Sequence[Any], asked: float) -> None:
+    def __init__(self, claimed: Claimed, asked: float) -> None:
         (
             self.task_id,
             self.token,
@@ -60,7 +61,7 @@ class Job:
             self.run_at,
             self.lane_id,
             clock,
-        ) = row
+        ) = claimed
         # By our own steady clock: the server's is only ever compared with itself.
         self.claimed = asked
         self.lease_seconds: float = lease_until - clock

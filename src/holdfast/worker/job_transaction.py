@@ -9,8 +9,7 @@ from typing import Any
 import psycopg
 
 from holdfast.connections.session import with_defaults
-from holdfast.engine import AsyncEngine, Engine
-from holdfast.engine import leases as statements
+from holdfast.engine import AsyncEngine, Engine, leases
 from holdfast.worker.job import Job
 
 BUSY_SECONDS = 0.02
@@ -63,8 +62,8 @@ class JobTransaction:
         connection = self._connection
         assert connection is not None  # noqa: S101 - it was entered
         try:
-            finish = statements.settle_work("finish", worker_id, f"[{written}]")
-            while (verdict := str(Engine(connection).run(finish)[0][1])) == "busy" and _is_held(self._job):
+            finish = leases.finish(worker_id, [written])
+            while (verdict := Engine(connection).run(finish)[0]) == "busy" and _is_held(self._job):
                 time.sleep(BUSY_SECONDS)
             if verdict == "accepted":
                 try:
@@ -117,9 +116,9 @@ async def finished(connection: psycopg.AsyncConnection[Any], job: Job, worker_id
 
     Its row is busy while the heartbeat renews it, or while an application is cancelling it.
     """
-    finish = statements.settle_work("finish", worker_id, f"[{written}]")
+    finish = leases.finish(worker_id, [written])
     while True:
-        verdict = str((await AsyncEngine(connection).run(finish))[0][1])
+        verdict = (await AsyncEngine(connection).run(finish))[0]
         if verdict != "busy" or not _is_held(job):
             return verdict
         await asyncio.sleep(BUSY_SECONDS)

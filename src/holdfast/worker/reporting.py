@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.engine.documents import RawJson, report_json
+from holdfast.engine.leases import ResultStatus, result_json
 from holdfast.errors import PayloadError, ResultError
 from holdfast.executors.run_end import RunEnd
 from holdfast.handler import Handler
@@ -55,7 +56,7 @@ class Reporter:
             raise NotEncoded(str(error)) from error
         if len(result) > CERTAINLY_STORABLE:
             result = report_json(RawJson(result))
-        return f'{self._head(job, "succeeded")},"result":{result}}}'
+        return self._result(job, "succeeded", result=result)
 
     def raised(self, job: Job, handler: Handler, error: BaseException) -> str:
         if isinstance(error, NotDecoded):
@@ -65,13 +66,13 @@ class Reporter:
         delay = next_delay(handler.retry, job.attempt, error)
         described = json.dumps(describe(error))
         if delay is None:
-            return f'{self._head(job, "failed")},"error":{described}}}'
-        return f'{self._head(job, "retry")},"error":{described},"run_at":"{self._clock.now(delay)}"}}'
+            return self._result(job, "failed", error=described)
+        return self._result(job, "retry", error=described, run_at=self._clock.now(delay))
 
     def broken(self, job: Job, error: BaseException) -> str:
         """When the end of an attempt could not even be described, by a retry policy that exits, say."""
         told = json.dumps({"kind": "handler_error", "message": f"{type(error).__name__} at the end"})
-        return f'{self._head(job, "retry")},"error":{told}}}'
+        return self._result(job, "retry", error=told)
 
     def no_handler(self, job: Job) -> str:
         return self.failed(
@@ -95,38 +96,47 @@ class Reporter:
 
     def succeeded(self, job: Job, result: str) -> str:
         """For executors that have the result as JSON."""
-        return f'{self._head(job, "succeeded")},"result":{report_json(RawJson(result))}}}'
+        return self._result(job, "succeeded", result=report_json(RawJson(result)))
 
     def failed(self, job: Job, kind: str, message: str, **detail: Any) -> str:
         """Not worth another attempt."""
-        return f'{self._head(job, "failed")},"error":{_told(kind, message, detail)}}}'
+        return self._result(job, "failed", error=_told(kind, message, detail))
 
     def retry(self, job: Job, kind: str, message: str, *, delay: float | None = None, **detail: Any) -> str:
         """To be tried again after so many seconds; without, after the usual ones."""
         seconds = DEFAULT_RETRY.delay(job.attempt, RuntimeError(message)) if delay is None else delay
         run_at = self._clock.now(min(max(0.0, seconds or 0.0), MAX_DELAY_SECONDS))
-        return f'{self._head(job, "retry")},"error":{_told(kind, message, detail)},"run_at":"{run_at}"}}'
+        return self._result(job, "retry", error=_told(kind, message, detail), run_at=run_at)
 
     def unknown_commit(self, job: Job) -> str:
         """Accepted only if the commit did not happen: then the task is tried again."""
         error = json.dumps({"kind": "commit_unknown", "message": "the connection was lost at the commit"})
-        return f'{self._head(job, "retry")},"error":{error},"run_at":"{self._clock.now()}"}}'
+        return self._result(job, "retry", error=error, run_at=self._clock.now())
 
     def _outcome(self, job: Job, value: Snooze | Cancel | Fail) -> str:
         if isinstance(value, Snooze):
             seconds = value.seconds if isinstance(value.seconds, float) else value.delay.total_seconds()
             run_at = self._clock.now(min(seconds, MAX_DELAY_SECONDS))
-            return f'{self._head(job, "snooze")},"run_at":"{run_at}"}}'
+            return self._result(job, "snooze", run_at=run_at)
         if isinstance(value, Fail):
             return self.failed(job, "failed_by_handler", value.reason)
         error = json.dumps(error_of("cancelled_by_handler", value.reason))
-        return f'{self._head(job, "cancelled")},"error":{error}}}'
+        return self._result(job, "cancelled", error=error)
 
-    def _head(self, job: Job, status: str) -> str:
+    def _result(
+        self,
+        job: Job,
+        status: ResultStatus,
+        *,
+        result: str | None = None,
+        error: str | None = None,
+        run_at: str | None = None,
+    ) -> str:
         job.status = status
-        started = None if job.started is None else self._clock.at(job.started)
-        at = "" if started is None else f',"started_at":"{started}"'
-        return f'{{"task_id":"{job.task_id}","token":{job.token},"status":"{status}"{at}'
+        started_at = None if job.started is None else self._clock.at(job.started)
+        return result_json(
+            job.task_id, job.token, status, result=result, error=error, run_at=run_at, started_at=started_at
+        )
 
 
 class RunEnds:

@@ -5,11 +5,9 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement
-from holdfast.engine import leases as statements
+from holdfast.engine import Statement, leases
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
@@ -112,7 +110,7 @@ class Settler:
                 # The same tokens again: what was accepted before the connection broke answers already_done.
                 await self._link.pause(error)
             else:
-                for (job, written), (_, verdict) in zip(batch, verdicts, strict=True):
+                for (job, written), verdict in zip(batch, verdicts, strict=True):
                     if verdict == "busy":
                         self._put_aside(job, written)
                     else:
@@ -156,10 +154,10 @@ class Settler:
             job.status = "failed"
             await self._send([(job, plain)])
 
-    async def _finish(self, results: Sequence[str]) -> Sequence[Sequence[Any]]:
-        batch = f"[{','.join(results)}]"
+    async def _finish(self, results: Sequence[str]) -> list[leases.Verdict]:
         self._metrics.sent("finish", len(results))
-        return await self._link.run(lambda: statements.settle_work("finish", self._worker_id, batch))
+        finish = leases.finish(self._worker_id, results)
+        return await self._link.run(lambda: finish)
 
 
 def _is_about_content(error: HoldfastError) -> bool:
@@ -171,19 +169,12 @@ def _is_about_content(error: HoldfastError) -> bool:
 
 def _not_storable(job: Job, error: HoldfastError) -> str:
     reason = f"the result could not be stored: {type(error).__name__}"
-    return json.dumps(
-        {
-            "task_id": job.task_id,
-            "token": job.token,
-            "status": "failed",
-            "error": {"kind": "result_not_storable", "message": reason},
-        }
-    )
+    described = json.dumps({"kind": "result_not_storable", "message": reason})
+    return leases.result_json(job.task_id, job.token, "failed", error=described)
 
 
-def release_of(worker_id: str, jobs: Iterable[Job]) -> Statement[Sequence[Sequence[Any]]]:
-    held = json.dumps([{"task_id": job.task_id, "token": job.token} for job in jobs])
-    return statements.settle_work("release", worker_id, held)
+def release_of(worker_id: str, jobs: Iterable[Job]) -> Statement[list[leases.Verdict]]:
+    return leases.release(worker_id, [leases.held_json(job.task_id, job.token) for job in jobs])
 
 
 class Releaser:
@@ -222,7 +213,7 @@ class Releaser:
                 self._log.error("release_refused", tasks=len(jobs), error=str(error))
                 return
             else:
-                jobs = [job for job, (_, verdict) in zip(jobs, verdicts, strict=True) if verdict == "busy"]
+                jobs = [job for job, verdict in zip(jobs, verdicts, strict=True) if verdict == "busy"]
                 if jobs:
                     await asyncio.sleep(BUSY_SECONDS)
 
@@ -247,8 +238,8 @@ class KilledRuns:
         self._under_way: set[asyncio.Task[None]] = set()
 
     def record(self, job: Job, error: str) -> None:
-        written = f'[{{"task_id":"{job.task_id}","token":{job.token},"error":{error}}}]'
-        recording = asyncio.create_task(self._record(job, written))
+        killed = leases.killed_json(job.task_id, job.token, error)
+        recording = asyncio.create_task(self._record(job, killed))
         self._under_way.add(recording)
         recording.add_done_callback(self._under_way.discard)
 
@@ -261,12 +252,10 @@ class KilledRuns:
             recording.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
 
-    async def _record(self, job: Job, written: str) -> None:
+    async def _record(self, job: Job, killed: str) -> None:
         for _ in range(MAX_TRIES):
             try:
-                await self._link.run(
-                    partial(statements.settle_work, "record_killed", self._worker_id, written)
-                )
+                await self._link.run(partial(leases.record_killed, self._worker_id, [killed]))
             except (DatabaseUnavailable, TryAgain) as error:
                 await self._link.pause(error)
             except HoldfastError as error:

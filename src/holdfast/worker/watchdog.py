@@ -15,8 +15,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast.connections.session import configure_session, with_defaults
-from holdfast.engine import Engine
-from holdfast.engine import leases as statements
+from holdfast.engine import Engine, leases
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.worker.job import Job
@@ -267,4 +266,4 @@ class LastResort:
         if culprit is not None:
             error = HandlerTimeout("the attempt is past its limit and blocks its worker, which ended")
             written = self._reporter.raised(culprit, self._handlers[culprit.type], error)
-            engine.run(statements.settle_work("finish", self._worker_id, f"[{written}]"))
+            engine.run(leases.finish(self._worker_id, [written]))
