@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.processes.names import SQL_WORDS
+from holdfast.processes.scaffold import SQL_WORDS
 from support.clock import Clock
 from support.comms import CHANNELS
 from support.database import Database
@@ -54,11 +54,11 @@ def _findings(run: Holdfast, code: int = 1) -> list[dict[str, str]]:
 
 
 def test_a_new_process_keeps_every_rule(shipping: Holdfast) -> None:
-    assert shipping("check", "shipping") == "shipping: every rule holds\n"
+    assert shipping("check", "shipping") == "shipping: all checks passed\n"
 
 
 def test_ours_keep_every_rule_too(run: Holdfast) -> None:
-    assert run("check") == "comms.send_email, comms.send_sms: every rule holds\n"
+    assert run("check") == "comms.send_email, comms.send_sms: all checks passed\n"
 
 
 BREAKS = {
@@ -123,7 +123,7 @@ BREAKS = {
         """create function shipping.help() returns text language sql security definer
            set search_path = pg_catalog, pg_temp as $$ select 'x' $$""",
         "shipping.help()",
-        "should not be a superuser",
+        "must not be a superuser",
     ),
     "that nobody touches columns": (
         "grant update (decision) on shipping.shipping_task_supervised to holdfast_worker",
@@ -269,7 +269,7 @@ BREAKS = {
         """create or replace function shipping.record_shipping_success(payload jsonb) returns jsonb
            language sql security definer set search_path = pg_catalog, pg_temp as $$ select '[]'::jsonb $$""",
         "shipping.record_shipping_success",
-        "it answered []",
+        "it returned []",
     ),
 }
 
@@ -424,12 +424,12 @@ def test_a_send_without_a_supervisor_says_so(run: Holdfast, db: Database) -> Non
         send = channel.kick_off(conn)
         conn.execute("select queues.cancel(task_id) from queues.process_status where ended_at is null")
         told = run("show", f"comms.send_{channel.name}", str(send))
-        assert "its task is cancelled; the leader enqueues another" in told
+        assert "its task is cancelled; the leader will enqueue a new one" in told
         assert "next" not in told
 
 
 def test_what_is_not_there_is_said(run: Holdfast) -> None:
-    assert "there is no process nowhere" in _told(run, "check", "nowhere", code=4)
+    assert "there is no process 'nowhere'" in _told(run, "check", "nowhere", code=4)
     assert "several processes" in _told(run, "show", "comms", "1", code=2)
     assert "there is no send_email_task 7" in _told(run, "show", "comms.send_email", "7", code=4)
     assert "there is no send_email_task 7" in _told(run, "plan", "comms.send_email", "7", code=4)
@@ -463,7 +463,7 @@ def test_a_process_that_cannot_be_installed_leaves_nothing(
 ) -> None:
     conn = db.connect()
     conn.execute("create schema parcels")
-    assert "has a schema parcels already" in run("new", "parcels", code=2)
+    assert "already has a schema parcels" in run("new", "parcels", code=2)
     assert list(project.iterdir()) == []
 
     conn.execute("drop schema parcels")
@@ -492,7 +492,7 @@ def test_changed_files_are_applied_without_losing_anything(
     assert "keep their columns" in told
     assert value_of(conn, "select shipping_task_id, weight from shipping.shipping_task") == (1, None)
     assert "not yet" in value_of(conn, "select prosrc from pg_proc where proname = 'shipping_supervisor'")[0]
-    assert shipping("check", "shipping") == "shipping: every rule holds\n"
+    assert shipping("check", "shipping") == "shipping: all checks passed\n"
     assert json.loads(shipping("apply", "shipping", "--json"))["applied"] is False
     assert json.loads(shipping("apply", "shipping", "--json", "--force"))["applied"] is True
 
@@ -502,8 +502,8 @@ def test_a_file_that_fails_changes_nothing(shipping: Holdfast, project: Path, db
     handlers.write_text("drop function shipping.get_shipping_payload;\nselect nothing;\n")
 
     assert "3_handlers.sql line 2: column" in shipping("apply", "shipping", code=2)
-    assert shipping("check", "shipping") == "shipping: every rule holds\n"
-    assert "there is no file such as" in shipping("apply", "nowhere", code=2)
+    assert shipping("check", "shipping") == "shipping: all checks passed\n"
+    assert "no SQL files found" in shipping("apply", "nowhere", code=2)
 
 
 def test_the_command_of_its_page_runs_it(shipping: Holdfast, project: Path, db: Database) -> None:
@@ -543,5 +543,5 @@ def test_files_that_are_there_are_not_overwritten(run: Holdfast, project: Path) 
     run("new", "parcels", "--files-only")
     (project / "parcels" / "README.md").write_text("mine")
 
-    assert "is there already" in run("new", "parcels", "--files-only", code=2)
+    assert "already exists" in run("new", "parcels", "--files-only", code=2)
     assert (project / "parcels" / "README.md").read_text() == "mine"

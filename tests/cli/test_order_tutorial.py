@@ -61,7 +61,7 @@ def _order(conn: Connection) -> None:
 
 
 def test_what_is_paid_for_is_shipped(shop: Sandbox, db: Database, conn: Connection) -> None:
-    assert _holdfast(db, "check", "payment") == "payment: every rule holds\n"
+    assert _holdfast(db, "check", "payment") == "payment: all checks passed\n"
     _order(conn)
     shop.drain(until=timedelta(minutes=1))
 

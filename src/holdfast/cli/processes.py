@@ -12,7 +12,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.processes.apply import apply_files, compare_files, read_files
 from holdfast.processes.check import check_process, find_processes
 from holdfast.processes.instance import cancel, history, plan
-from holdfast.processes.rules import Process
+from holdfast.processes.rules import ProcessDefinition
 from holdfast.processes.scaffold import scaffold
 
 Name = Annotated[
@@ -113,7 +113,7 @@ def check(
             [(one.process, one.object, one.rule, one.fix) for one in found],
         )
     else:
-        typer.echo(f"{', '.join(str(one) for one in processes) or 'no process'}: every rule holds")
+        typer.echo(f"{', '.join(str(one) for one in processes) or 'no process'}: all checks passed")
     if found:
         raise typer.Exit(1)
 
@@ -155,7 +155,7 @@ def cancel_one(
         typer.echo(ended)
 
 
-def _the_one(connection: psycopg.Connection[Any], name: str) -> Process:
+def _the_one(connection: psycopg.Connection[Any], name: str) -> ProcessDefinition:
     found = find_processes(connection, name)
     if len(found) > 1:
         raise ConfigurationError(

@@ -1,1 +1,1 @@
-"""Business processes: write a new one, prove that one keeps the rules, and look at one."""
+"""Business processes: scaffold a new one, check the rules, apply its files, inspect an instance."""

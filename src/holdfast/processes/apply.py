@@ -1,4 +1,4 @@
-"""Apply the SQL files of a process, in one transaction, and remember which."""
+"""Applies the SQL files of a process in one transaction, and records their digests."""
 
 import hashlib
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ Change = Literal["new", "changed", "unchanged", "removed"]
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    """A file, against what was applied last."""
+    """How a file differs from the one applied last."""
 
     file: str
     change: Change
 
 
 def read_files(name: str, directory: Path | None = None) -> dict[str, str]:
-    """The numbered SQL files of a process, in their order."""
+    """Read the numbered SQL files of a process, in order."""
     where = directory or Path(name)
     found = {path.name: path.read_text(encoding="utf-8") for path in sorted(where.glob("[0-9]_*.sql"))}
     if not found:
         raise ConfigurationError(
-            f"there is no file such as {where / '1_tables.sql'}",
-            hint="Go to the directory in which the process was written, or give --directory.",
+            f"no SQL files found: expected files such as {where / '1_tables.sql'}",
+            hint="Change to the directory that contains the process, or use --directory.",
         )
     return found
 
@@ -37,7 +37,7 @@ def read_files(name: str, directory: Path | None = None) -> dict[str, str]:
 def compare_files(
     connection: psycopg.Connection[Any], name: str, files: Mapping[str, str]
 ) -> list[FileChange]:
-    """What has changed since they were applied last."""
+    """Compare files with the digests recorded when they were applied last."""
     known: dict[str, str] = next(
         (
             one.files
@@ -53,14 +53,14 @@ def compare_files(
 
 
 def apply_files(connection: psycopg.Connection[Any], name: str, files: Mapping[str, str]) -> None:
-    """All of them or none: each may be applied again, so none is left out."""
+    """Apply all files, or none if one fails. Unchanged files are applied again, too."""
     try:
         with connection.transaction():
             for file, text in files.items():
                 try:
                     connection.execute(text.encode())
                 except psycopg.Error as error:
-                    raise _explained(file, text, error) from error
+                    raise _file_error(file, text, error) from error
             Engine(connection).run(
                 processes.record_process_files(name, {file: _digest(text) for file, text in files.items()})
             )
@@ -68,16 +68,16 @@ def apply_files(connection: psycopg.Connection[Any], name: str, files: Mapping[s
         raise translate(error) from error
 
 
-def _explained(file: str, text: str, error: psycopg.Error) -> Exception:
-    """Where it went wrong: a missing table is the mistake of the file, and not of the installation."""
+def _file_error(file: str, text: str, error: psycopg.Error) -> Exception:
+    """Name the file and line. A missing table is an error in the file, not a missing installation."""
     found = translate(error)
     if isinstance(found, DatabaseUnavailable | TryAgain):
         return found
-    place = error.diag.statement_position
-    line = f" line {text.count(chr(10), 0, int(place)) + 1}" if place else ""
-    told = error.diag.message_primary or str(error)
+    position = error.diag.statement_position
+    line = f" line {text.count(chr(10), 0, int(position)) + 1}" if position else ""
+    message = error.diag.message_primary or str(error)
     hint = error.diag.message_hint or found.hint if not isinstance(found, NotInstalled) else None
-    return ConfigurationError(f"{file}{line}: {told}. Nothing was changed", hint=hint)
+    return ConfigurationError(f"{file}{line}: {message}. Nothing was changed", hint=hint)
 
 
 def _change(known: str | None, text: str) -> Change:

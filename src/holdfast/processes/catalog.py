@@ -1,4 +1,4 @@
-"""What the catalog says of a schema: its tables, functions, triggers, indexes and rights."""
+"""Queries of the system catalog about a schema: tables, functions, triggers, indexes and privileges."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from psycopg.rows import dict_row
 
 from holdfast.errors import translate
 
-Row = dict[str, Any]
+CatalogRow = dict[str, Any]
 
 FUNCTIONS = """
   select p.proname::text as name, p.oid::regprocedure::text as signature, p.prosecdef as definer,
@@ -32,8 +32,8 @@ TABLES = """
   from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
   where n.nspname = %s and c.relkind in ('r', 'p', 'f', 'v', 'm') order by c.relname"""
 
-# Append-only is: before update, delete and truncate, per statement, of any column and without a condition,
-# and on in every session.
+# An append-only trigger fires before update, delete and truncate, per statement, for all columns, without a
+# condition, and always (also in replication sessions).
 TRIGGERS = """
   select c.relname::text as table, t.tgname::text as name, t.tgisinternal as internal,
     t.tgenabled = 'D' as disabled,
@@ -42,7 +42,7 @@ TRIGGERS = """
   from pg_catalog.pg_trigger t join pg_catalog.pg_class c on c.oid = t.tgrelid
   join pg_catalog.pg_namespace n on n.oid = c.relnamespace where n.nspname = %s order by 1, 2"""
 
-# Unique ones that hold at every moment, over columns that are never null.
+# Unique indexes that are enforced immediately, on columns that are not null.
 INDEXES = """
   select i.table, i.condition, i.columns from (
     select c.relname::text as table, i.indnkeyatts,
@@ -57,11 +57,11 @@ INDEXES = """
       and i.indexprs is null) i
   where cardinality(i.columns) = i.indnkeyatts"""
 
-# Every right that somebody else than the owner has on anything of the schema.
-RIGHTS = """
+# Every privilege on an object of the schema held by a role other than its owner.
+PRIVILEGES = """
   select held.kind, held.name, held.signature, held.columns, lower(a.privilege_type) as privilege,
     case a.grantee when 0 then 'PUBLIC' else a.grantee::regrole::text end as grantee,
-    a.is_grantable as passed_on
+    a.is_grantable as grantable
   from (
     select n.oid as schema_oid, 'schema' as kind, n.nspname::text as name, n.nspname::text as signature,
       null::text as columns, n.nspacl as acl, n.nspowner as owner
@@ -82,7 +82,7 @@ RIGHTS = """
   where held.schema_oid = %s::regnamespace and a.grantee <> held.owner order by 1, 3, 5"""
 
 
-def look_up(connection: psycopg.Connection[Any], query: str, *parameters: Any) -> list[Row]:
+def query_catalog(connection: psycopg.Connection[Any], query: str, *parameters: Any) -> list[CatalogRow]:
     try:
         with connection.cursor(row_factory=dict_row) as cursor:
             return cursor.execute(query.encode(), parameters).fetchall()

@@ -1,16 +1,17 @@
-"""The rules of a business process, proved against a live database."""
+"""Checks business processes against their rules in a live database."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 import psycopg
 
 from holdfast.errors import TaskNotFound, translate
-from holdfast.processes.catalog import look_up
-from holdfast.processes.rules import Finding, Process, Schema
+from holdfast.processes.catalog import query_catalog
+from holdfast.processes.rules import Finding, ProcessDefinition, ProcessRules
 
-# Registered ones, and those that look like one: x.shipping_supervisor belongs to x.shipping_task.
+# Registered processes, and what looks like one: x.shipping_supervisor belongs to x.shipping_task.
 _FIND = """
   select coalesce(r.schema_name, n.nspname::text) as schema, coalesce(
       regexp_replace(r.root_table, '_task$', ''), regexp_replace(p.proname, '_supervisor$', '')) as stem,
@@ -23,50 +24,54 @@ _FIND = """
   order by 1, 2"""
 
 
-def find_processes(connection: psycopg.Connection[Any], name: str | None) -> list[Process]:
-    """All of them, those of a schema, or the one of a name such as comms.send_email."""
-    found = [Process(**row) for row in look_up(connection, _FIND)]
+def find_processes(connection: psycopg.Connection[Any], name: str | None) -> list[ProcessDefinition]:
+    """All processes, those of a schema, or the one with a name such as comms.send_email."""
+    found = [ProcessDefinition(**row) for row in query_catalog(connection, _FIND)]
     if name is None:
         return found
     wanted = [one for one in found if name in (one.schema, f"{one.schema}.{one.stem}", str(one))]
     if not wanted:
-        known = ", ".join(str(one) for one in found) or "none"
-        raise TaskNotFound(f"there is no process {name}", hint=f"Known are: {known}.")
+        raise TaskNotFound(f"there is no process {name!r}", hint=_suggest(name, [str(one) for one in found]))
     return wanted
 
 
-def check_process(connection: psycopg.Connection[Any], process: Process) -> list[Finding]:
-    """What breaks a rule. Changes nothing; `connection` commits each statement by itself."""
-    schema = Schema(connection, process)
-    found = list(schema.findings())
+def check_process(connection: psycopg.Connection[Any], process: ProcessDefinition) -> list[Finding]:
+    """Return the violations. Changes nothing. `connection` must be in autocommit mode."""
+    rules = ProcessRules(connection, process)
+    found = list(rules.findings())
     return found + [
         finding
-        for row in schema.handlers
+        for row in rules.handlers
         if row["takes_jsonb"]
         for finding in _check_envelope(connection, process, row["name"], found)
     ]
 
 
 def _check_envelope(
-    connection: psycopg.Connection[Any], process: Process, name: str, found: list[Finding]
+    connection: psycopg.Connection[Any], process: ProcessDefinition, name: str, found: list[Finding]
 ) -> Iterator[Finding]:
-    """Called with a payload that is about nothing, as a worker, in a transaction that is rolled back."""
+    """Call a handler with an empty payload, as a worker does, and roll back."""
     full = f"{process.schema}.{name}"
     if any(finding.object.startswith(f"{full}(") for finding in found):
-        return  # the runner would refuse it, and why is told already
+        return  # the runner would refuse to call it; the finding already says why
     try:
         with connection.transaction(force_rollback=True):
             connection.execute("set local role holdfast_worker")
             query = "select internal.run_function(%s, '{}')"
             row = connection.execute(query.encode(), [full]).fetchone()
-        answer = row[0] if row else None
+        envelope = row[0] if row else None
     except psycopg.Error as error:
-        answer = f"{translate(error)}"
-    fine = (
-        isinstance(answer, dict)
-        and answer.get("success") is False
-        and answer.get("validation_failure_message")
+        envelope = f"{translate(error)}"
+    valid = (
+        isinstance(envelope, dict)
+        and envelope.get("success") is False
+        and envelope.get("validation_failure_message")
     )
-    if not fine:
-        fix = f"it answered {json.dumps(answer)[:200]} to an empty payload; a validation failure is expected"
-        yield Finding(str(process), full, "every answer is an envelope", fix)
+    if not valid:
+        fix = f"return a validation failure for an empty payload; it returned {json.dumps(envelope)[:200]}"
+        yield Finding(str(process), full, "handlers return an envelope", fix)
+
+
+def _suggest(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f"Did you mean {close[0]}?" if close else f"Known processes: {', '.join(known) or 'none'}."

@@ -1,4 +1,4 @@
-"""One process: what happened, what its supervisor would do now, and what ends it."""
+"""One instance of a process: its history, what its supervisor would do now, and cancelling it."""
 
 import json
 from dataclasses import dataclass
@@ -11,19 +11,21 @@ from psycopg.sql import SQL, Identifier
 
 from holdfast.engine import Engine, health, processes, tasks
 from holdfast.errors import TaskNotFound, translate
-from holdfast.processes.rules import Process
+from holdfast.processes.rules import ProcessDefinition
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class HistoryStep:
     at: datetime
     what: str
     reason: str | None
     task_id: UUID | None
 
 
-def history(connection: psycopg.Connection[Any], process: Process, process_id: int) -> list[Step]:
-    """What happened, in order, by the process's own function for it; then what comes next."""
+def history(
+    connection: psycopg.Connection[Any], process: ProcessDefinition, process_id: int
+) -> list[HistoryStep]:
+    """What happened, in order, as the process's own history function tells it; then what comes next."""
     function = Identifier(process.schema, f"{process.stem}_history")
     query = SQL("select at, what, reason, task_id from {}(%s)").format(function)
     try:
@@ -32,35 +34,39 @@ def history(connection: psycopg.Connection[Any], process: Process, process_id: i
         raise translate(error) from error
     if not found:
         raise TaskNotFound(f"there is no {process.root} {process_id}")
-    steps = [Step(*row) for row in found]
+    steps = [HistoryStep(*row) for row in found]
     engine = Engine(connection)
     status = engine.run(processes.process_status(str(process), process_id))
     return steps if status is None or status.task_id is None else _with_next(engine, status.task_id, steps)
 
 
-def _with_next(engine: Engine, task_id: UUID, steps: list[Step]) -> list[Step]:
-    """What its supervisor came upon since it last ran, and when it runs next, unless the history says so."""
+def _with_next(engine: Engine, task_id: UUID, steps: list[HistoryStep]) -> list[HistoryStep]:
+    """Add the supervisor's errors since its last run, and its next run unless the history has it."""
     failed = [
-        Step(error.occurred_at, "supervisor failed", error.message, task_id)
+        HistoryStep(error.occurred_at, "supervisor failed", error.message, task_id)
         for error in engine.run(tasks.task_errors(task_id))
     ]
     past = [step for step in steps if not step.what.startswith("next: ")]
-    to_come = [step for step in steps if step.what.startswith("next: ")]
+    upcoming = [step for step in steps if step.what.startswith("next: ")]
     task = engine.run(tasks.task_status(task_id))
     if task is None or task.deleted_at is not None or task.finished_at is not None:
-        how = "gone" if task is None else "deleted" if task.deleted_at is not None else task.status
-        lost = Step(
+        state = "gone" if task is None else "deleted" if task.deleted_at is not None else task.status
+        lost = HistoryStep(
             engine.run(health.clock()),
             "no supervisor",
-            f"its task is {how}; the leader enqueues another",
+            f"its task is {state}; the leader will enqueue a new one",
             task_id,
         )
-        return [*past, *failed, *(step for step in to_come if "run" not in step.what.split()), lost]
-    return [*past, *failed, *(to_come or [Step(task.run_at, "next: run of the supervisor", None, task_id)])]
+        return [*past, *failed, *(step for step in upcoming if "run" not in step.what.split()), lost]
+    return [
+        *past,
+        *failed,
+        *(upcoming or [HistoryStep(task.run_at, "next: run of the supervisor", None, task_id)]),
+    ]
 
 
-def plan(connection: psycopg.Connection[Any], process: Process, process_id: int) -> dict[str, Any]:
-    """What the supervisor would decide now: it runs as a worker runs it, and all of it is rolled back."""
+def plan(connection: psycopg.Connection[Any], process: ProcessDefinition, process_id: int) -> dict[str, Any]:
+    """What the supervisor would decide now. Runs it as a worker does, and rolls back."""
     payload = json.dumps({f"{process.root}_id": process_id})
     try:
         with connection.transaction(force_rollback=True):
@@ -70,16 +76,18 @@ def plan(connection: psycopg.Connection[Any], process: Process, process_id: int)
             ).fetchone()
     except psycopg.Error as error:
         raise translate(error) from error
-    answer = row[0] if row else {}
-    if not answer.get("success"):
-        raise TaskNotFound(answer.get("validation_failure_message") or str(answer))
-    return dict(answer["payload"])
+    envelope = row[0] if row else {}
+    if not envelope.get("success"):
+        raise TaskNotFound(envelope.get("validation_failure_message") or str(envelope))
+    return dict(envelope["payload"])
 
 
-def cancel(connection: psycopg.Connection[Any], process: Process, process_id: int, reason: str | None) -> str:
-    """End it by the function that it has registered for that."""
+def cancel(
+    connection: psycopg.Connection[Any], process: ProcessDefinition, process_id: int, reason: str | None
+) -> str:
+    """Cancel the instance with the function that the process has registered."""
     engine = Engine(connection)
     for one in engine.run(processes.registered_processes()):
         if one.process == str(process):
             return engine.run(processes.cancel_process(one.cancel, process_id, reason))
-    raise TaskNotFound(f"the process {process} is not registered", hint="See holdfast process check.")
+    raise TaskNotFound(f"the process {process} is not registered", hint="Run holdfast process check.")

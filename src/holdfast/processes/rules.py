@@ -1,4 +1,4 @@
-"""The rules of a business process: each yields what breaks it, from what the catalog says."""
+"""The rules of business processes. Each check yields the violations that it finds in the catalog."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -7,7 +7,15 @@ from typing import Any
 
 import psycopg
 
-from holdfast.processes.catalog import FUNCTIONS, INDEXES, RIGHTS, TABLES, TRIGGERS, Row, look_up
+from holdfast.processes.catalog import (
+    FUNCTIONS,
+    INDEXES,
+    PRIVILEGES,
+    TABLES,
+    TRIGGERS,
+    CatalogRow,
+    query_catalog,
+)
 
 _WORKER = "holdfast_worker"
 _ONE_END = "(next_task_id IS NULL)"
@@ -18,8 +26,8 @@ _TRIGGER = (
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
-    """Everything of it is named after the first two."""
+class ProcessDefinition:
+    """A process. The names of its tables and functions derive from `schema` and `stem`."""
 
     schema: str
     stem: str
@@ -39,12 +47,12 @@ class Process:
 
     @property
     def shares_schema(self) -> bool:
-        """In `comms`, which is ours, not everything is part of a process."""
+        """True for the processes in `comms`, a schema that contains more than one process."""
         return self.schema != self.stem
 
     @property
     def tables(self) -> dict[str, list[str]]:
-        """The root and the facts that there must be, each with what is unique in it."""
+        """The required tables (root and facts), each with the columns of its unique key."""
         key = f"{self.root}_id"
         facts = {
             "attempts": {"_scheduled": "attempt", "_failed": "attempt", "_succeeded": None},
@@ -55,7 +63,7 @@ class Process:
 
     @property
     def functions(self) -> list[str]:
-        """What must be there."""
+        """The required functions."""
         root = self.root
         common = [f"{self.stem}_supervisor", f"repair_{self.stem}", f"kickoff_{root}", f"cancel_{root}"]
         if self.kind == "decision":
@@ -65,7 +73,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A rule that something breaks, and what to do about it."""
+    """An object that violates a rule, and how to fix it."""
 
     process: str
     object: str
@@ -73,25 +81,27 @@ class Finding:
     fix: str
 
 
-class Schema:
-    """One process, and everything that is in its schema."""
+class ProcessRules:
+    """The rules, applied to one process and its schema."""
 
-    def __init__(self, connection: psycopg.Connection[Any], process: Process) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], process: ProcessDefinition) -> None:
         self.process = process
         self._connection = connection
 
     def findings(self) -> Iterator[Finding]:
         if not self.process.registered:
-            fix = "call queues.register_process as its owner, as the generated 6_grants.sql does"
-            yield self._finding(str(self.process), "a process is registered, so that it is repaired", fix)
+            fix = "call queues.register_process as its owner, as in the generated 6_grants.sql"
+            yield self._finding(
+                str(self.process), "processes are registered so that they can be repaired", fix
+            )
         yield from self._check_tables()
         yield from self._check_keys()
         yield from self._check_functions()
-        yield from self._check_rights()
+        yield from self._check_privileges()
 
     @cached_property
-    def handlers(self) -> list[Row]:
-        """What workers call: the supervisor, the repair and the handlers of attempts."""
+    def handlers(self) -> list[CatalogRow]:
+        """The functions that workers call: supervisor, repair and handlers of attempts."""
         subject = self.process.stem.removeprefix("send_")
         return [
             row
@@ -101,182 +111,184 @@ class Schema:
         ]
 
     @cached_property
-    def _functions(self) -> list[Row]:
-        return self._look_up(FUNCTIONS)
+    def _functions(self) -> list[CatalogRow]:
+        return self._query(FUNCTIONS)
 
     @cached_property
-    def _relations(self) -> list[Row]:
-        return self._look_up(TABLES)
+    def _relations(self) -> list[CatalogRow]:
+        return self._query(TABLES)
 
     @cached_property
-    def _tables(self) -> list[Row]:
+    def _tables(self) -> list[CatalogRow]:
         found = [row for row in self._relations if row["kind"] in ("r", "p", "f")]
         if self.process.shares_schema:
             return [row for row in found if row["name"].startswith(self.process.root)]
         return found
 
-    def _look_up(self, query: str) -> list[Row]:
-        return look_up(self._connection, query, self.process.schema)
+    def _query(self, query: str) -> list[CatalogRow]:
+        return query_catalog(self._connection, query, self.process.schema)
 
     def _finding(self, what: str, rule: str, fix: str) -> Finding:
         return Finding(str(self.process), what, rule, fix)
 
-    def _named(self, name: str) -> str:
+    def _qualified(self, name: str) -> str:
         return f"{self.process.schema}.{name}"
 
     def _check_tables(self) -> Iterator[Finding]:
-        there = {row["name"] for row in self._tables}
+        existing = {row["name"] for row in self._tables}
         for name in self.process.tables:
-            if name not in there:
-                yield self._finding(self._named(name), "a process has a root and facts", "create the table")
-        triggers = self._look_up(TRIGGERS)
+            if name not in existing:
+                yield self._finding(
+                    self._qualified(name), "a process has a root table and its facts", "create the table"
+                )
+        triggers = self._query(TRIGGERS)
         for row in self._tables:
-            name = self._named(row["name"])
+            name = self._qualified(row["name"])
             own = [trigger for trigger in triggers if trigger["table"] == row["name"]]
             if not any(trigger["append_only"] for trigger in own):
-                rule = "facts are append-only, also for the owner; what is not a fact has a schema of its own"
+                rule = "facts are append-only, even for the owner; other tables belong in another schema"
                 yield self._finding(name, rule, _TRIGGER.format(name=name))
             yield from self._check_triggers(name, own)
             if row["kind"] == "f" or not row["logged"]:
                 fix = (
                     f"alter table {name} set logged"
                     if row["kind"] != "f"
-                    else "create a table of this database"
+                    else "replace it with a local table"
                 )
-                yield self._finding(name, "facts outlive a crash", fix)
+                yield self._finding(name, "facts survive a crash", fix)
             if row["has_rules"]:
                 yield self._finding(
-                    name, "no rule rewrites what is done to a fact", f"drop the rules on {name}"
+                    name, "tables of facts have no rewrite rules", f"drop the rules on {name}"
                 )
             if not row["of_the_owner"]:
-                yield self._strange_owner("table", name, row["owner"])
+                yield self._wrong_owner("table", name, row["owner"])
 
-    def _check_triggers(self, name: str, triggers: list[Row]) -> Iterator[Finding]:
+    def _check_triggers(self, name: str, triggers: list[CatalogRow]) -> Iterator[Finding]:
         for row in triggers:
             if row["internal"] and row["disabled"]:
                 yield self._finding(
-                    name, "foreign keys are checked", f"alter table {name} enable trigger all"
+                    name, "foreign keys are enforced", f"alter table {name} enable trigger all"
                 )
             elif not row["internal"] and not row["append_only"]:
                 fix = f"drop trigger {row['name']} on {name}"
                 yield self._finding(
-                    name, f"facts have no other trigger than that, and {row['name']} is another", fix
+                    name, f"facts have no trigger except append_only, but there is {row['name']}", fix
                 )
 
     def _check_keys(self) -> Iterator[Finding]:
-        indexes = self._look_up(INDEXES)
-        there = {row["name"] for row in self._tables}
+        indexes = self._query(INDEXES)
+        existing = {row["name"] for row in self._tables}
         for table, columns in self.process.tables.items():
-            if table not in there:
+            if table not in existing:
                 continue
-            name = self._named(table)
+            name = self._qualified(table)
             keys = [row["columns"] for row in indexes if row["table"] == table and row["condition"] is None]
             if sorted(columns) not in keys:
                 fix = f"alter table {name} add unique ({', '.join(columns)})"
-                yield self._finding(name, "each logical event happens at most once", fix)
+                yield self._finding(name, "each logical event is recorded at most once", fix)
             ends = [
                 row["columns"] for row in indexes if row["table"] == table and row["condition"] == _ONE_END
             ]
             if table == f"{self.process.root}_supervised" and [columns[0]] not in ends:
                 fix = f"create unique index on {name} ({columns[0]}) where next_task_id is null"
-                yield self._finding(name, "a process ends once", fix)
+                yield self._finding(name, "a process ends at most once", fix)
 
     def _check_functions(self) -> Iterator[Finding]:
         named = {row["name"]: row for row in self._functions}
         for name in self.process.functions:
             if name not in named:
-                rule = "a process has facts, a supervisor, a kickoff, an end and a repair"
-                yield self._finding(self._named(name), rule, "create the function")
-        noting = self.process.functions[:4]
+                rule = "a process has its required functions"
+                yield self._finding(self._qualified(name), rule, "create the function")
+        recording = self.process.functions[:4]
         for row in self._functions:
             signature = row["signature"]
-            if row["name"] in self.process.functions[:4] and not row["definer"]:
+            if row["name"] in recording and not row["definer"]:
                 fix = f"alter function {signature} security definer"
                 yield self._finding(signature, "business functions are security definer", fix)
-            if row["name"] in noting and "queues.note_supervision" not in row["body"]:
-                fix = "call queues.note_supervision in it, as the generated ones do"
-                yield self._finding(signature, "each run is noted, so that a lost supervisor is found", fix)
+            if row["name"] in recording and "queues.note_supervision" not in row["body"]:
+                fix = "call queues.note_supervision in it, as in the generated functions"
+                yield self._finding(signature, "each run is recorded so that lost supervisors are found", fix)
             if row["definer"]:
                 yield from self._check_definer(row)
             if not row["of_the_owner"]:
-                yield self._strange_owner("function", signature, row["owner"])
+                yield self._wrong_owner("function", signature, row["owner"])
 
-    def _check_definer(self, row: Row) -> Iterator[Finding]:
+    def _check_definer(self, row: CatalogRow) -> Iterator[Finding]:
         signature = row["signature"]
         if not row["pinned"]:
             fix = f"alter function {signature} set search_path = pg_catalog, pg_temp"
-            yield self._finding(signature, "the path of functions with their owner's rights is pinned", fix)
+            yield self._finding(signature, "security definer functions set their search_path", fix)
         if not row["has_authority"] or row["superuser"]:
-            fix = f"grant holdfast_process to {row['owner']}, which should not be a superuser"
-            yield self._finding(signature, "owners are members of holdfast_process", fix)
+            fix = f"grant holdfast_process to {row['owner']}, which must not be a superuser"
+            yield self._finding(signature, "owners of functions are members of holdfast_process", fix)
         if row["of_that_name"] > 1:
-            yield self._finding(signature, "one function has one name", "drop or rename the other")
+            yield self._finding(signature, "functions are not overloaded", "drop or rename the other")
 
-    def _strange_owner(self, kind: str, name: str, owner: str) -> Finding:
+    def _wrong_owner(self, kind: str, name: str, owner: str) -> Finding:
         fix = f"alter {kind} {name} owner to the owner of the schema {self.process.schema}"
-        return self._finding(name, f"everything belongs to the owner of the schema, and this to {owner}", fix)
+        return self._finding(
+            name, f"all objects belong to the owner of the schema, but this one to {owner}", fix
+        )
 
-    def _check_rights(self) -> Iterator[Finding]:
-        rights = self._look_up(RIGHTS)
-        for row in rights:
-            yield from self._check_right(row)
+    def _check_privileges(self) -> Iterator[Finding]:
+        privileges = self._query(PRIVILEGES)
+        for row in privileges:
+            yield from self._check_privilege(row)
         if not any(
             row["kind"] == "schema" and (row["grantee"], row["privilege"]) == (_WORKER, "usage")
-            for row in rights
+            for row in privileges
         ):
             fix = f"grant usage on schema {self.process.schema} to {_WORKER}"
             yield self._finding(self.process.schema, "workers may use the schema", fix)
         granted = {
-            row["signature"] for row in rights if (row["kind"], row["grantee"]) == ("function", _WORKER)
+            row["signature"] for row in privileges if (row["kind"], row["grantee"]) == ("function", _WORKER)
         }
         for row in self.handlers:
             if row["signature"] not in granted:
                 fix = f"grant execute on function {row['signature']} to {_WORKER}"
                 yield self._finding(
-                    row["signature"], "functions that a worker calls are granted one by one", fix
+                    row["signature"], "functions that workers call are granted individually", fix
                 )
             if not row["takes_jsonb"]:
-                rule = "functions that a worker calls take and return jsonb"
-                yield self._finding(row["signature"], rule, "let it take one jsonb and return jsonb")
+                rule = "functions that workers call take and return jsonb"
+                yield self._finding(row["signature"], rule, "change it to take one jsonb and return jsonb")
 
-    def _check_right(self, row: Row) -> Iterator[Finding]:
+    def _check_privilege(self, row: CatalogRow) -> Iterator[Finding]:
         kind, name, grantee = row["kind"], row["signature"], row["grantee"]
         what = f"{row['privilege']} ({row['columns']})" if row["columns"] else row["privilege"]
         on = "" if kind in ("table", "column", "view") else f"{kind} "
         fix = f"revoke {'all' if kind in ('table', 'sequence') else what} on {on}{name} from {grantee}"
         if kind in ("table", "sequence", "column"):
-            yield self._finding(name, "nobody touches tables", fix)
+            yield self._finding(name, "no role except the owner has privileges on tables", fix)
         elif kind == "schema" and (grantee == "PUBLIC" or row["privilege"] == "create"):
             yield self._finding(
-                name, "only the owner creates in the schema, and roles are let in one by one", fix
+                name, "only the owner may create objects in the schema, and PUBLIC may not use it", fix
             )
         elif kind == "view":
             yield from self._check_view(row, fix)
         elif kind == "function":
             yield from self._check_execute(row, fix)
-        if row["passed_on"]:
-            yield self._finding(name, "no right may be passed on", f"revoke grant option for {fix[7:]}")
+        if row["grantable"]:
+            yield self._finding(name, "no privilege has a grant option", f"revoke grant option for {fix[7:]}")
 
-    def _check_view(self, row: Row, fix: str) -> Iterator[Finding]:
+    def _check_view(self, row: CatalogRow, fix: str) -> Iterator[Finding]:
         if row["grantee"] in ("PUBLIC", _WORKER) or row["privilege"] != "select":
             yield self._finding(
-                row["signature"], "readers and clients select from views, and nobody else", fix
+                row["signature"], "views grant only select, and not to PUBLIC or workers", fix
             )
         if not any(view["name"] == row["name"] and view["barrier"] for view in self._relations):
             fix = f"alter view {row['signature']} set (security_barrier)"
-            yield self._finding(row["signature"], "views that others read are barriers", fix)
+            yield self._finding(row["signature"], "granted views are security barriers", fix)
 
-    def _check_execute(self, row: Row, fix: str) -> Iterator[Finding]:
+    def _check_execute(self, row: CatalogRow, fix: str) -> Iterator[Finding]:
         function = next(one for one in self._functions if one["signature"] == row["signature"])
         if row["grantee"] == "PUBLIC":
-            yield self._finding(row["signature"], "PUBLIC may execute nothing", fix)
+            yield self._finding(row["signature"], "PUBLIC may not execute functions", fix)
         elif row["grantee"] == _WORKER:
             if function["takes_jsonb"] and not function["definer"]:
                 fix = f"alter function {row['signature']} security definer"
-                yield self._finding(
-                    row["signature"], "functions that a worker calls are security definer", fix
-                )
+                yield self._finding(row["signature"], "functions that workers call are security definer", fix)
             elif not self.process.shares_schema and not function["takes_jsonb"]:
-                yield self._finding(row["signature"], "workers call nothing but handlers", fix)
+                yield self._finding(row["signature"], "workers may execute only handlers", fix)
         elif function["takes_jsonb"] and function["definer"]:
-            yield self._finding(row["signature"], "nobody but workers calls supervisors and handlers", fix)
+            yield self._finding(row["signature"], "only workers may execute supervisors and handlers", fix)
