@@ -1,4 +1,4 @@
-"""Structured logs: what happened, with the ids; for people on a terminal, as JSON for machines."""
+"""Structured logs: an event with its fields, in colours for people or as JSON for machines."""
 
 import logging
 import sys
@@ -11,21 +11,26 @@ from structlog.types import EventDict, Processor, WrappedLogger
 Log: TypeAlias = structlog.stdlib.BoundLogger
 
 
-class Named(Protocol):
+class LoggedJob(Protocol):
     @property
-    def name(self) -> dict[str, Any]:
-        """What every line of the log about it says."""
+    def log_fields(self) -> dict[str, Any]:
+        """The fields of every log line about this task."""
 
 
-current_job: ContextVar[Named | None] = ContextVar("current_job", default=None)
-"""Whose handler runs here: its lines name the task, whichever logger they come from."""
+current_job: ContextVar[LoggedJob | None] = ContextVar("current_job", default=None)
+"""The task whose handler runs in this context: every log line in it names the task."""
+
+
+def is_for_people(form: Literal["console", "json"] | None, terminal: bool | None = None) -> bool:
+    """Whether logs are written for people: by default they are if standard error is a terminal."""
+    return form == "console" or (form is None and (sys.stderr.isatty() if terminal is None else terminal))
 
 
 def configure(form: Literal["console", "json"] | None, level: str, *, terminal: bool | None = None) -> None:
-    """Unless the application has logs of its own making, and no format was asked for."""
+    """Set up structlog and logging, unless the application has done so and no format is set."""
     if form is None and structlog.is_configured():
         return
-    people = form == "console" or (form is None and (sys.stderr.isatty() if terminal is None else terminal))
+    people = is_for_people(form, terminal)
     numeric = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
@@ -45,14 +50,14 @@ def configure(form: Literal["console", "json"] | None, level: str, *, terminal: 
 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:
-    """Without the values of variables in tracebacks: keys and passwords are among them."""
+    """Show no values of variables in tracebacks: they may be keys and passwords."""
     return structlog.dev.ConsoleRenderer(
         exception_formatter=structlog.dev.RichTracebackFormatter(show_locals=False)
     )
 
 
 def _adopt_standard_logging(shared: list[Processor], rendering: list[Processor], level: int) -> None:
-    """What handlers and libraries log with Python's own `logging` looks the same, unless it is set up."""
+    """Format the lines of Python's `logging` the same way, unless the application has set it up."""
     root = logging.getLogger()
     if root.handlers:
         return
@@ -64,7 +69,7 @@ def _adopt_standard_logging(shared: list[Processor], rendering: list[Processor],
         )
     )
     root.addHandler(handler)
-    # Of libraries, no more than what they think important: their debug lines are not about tasks.
+    # The debug lines of libraries are not about tasks.
     root.setLevel(max(level, logging.INFO))
 
 
@@ -74,12 +79,12 @@ def worker_log(worker_id: str) -> Log:
 
 
 def name_worker(worker_id: str) -> None:
-    """Let every line of this context name the worker, also those of libraries."""
+    """Add the worker to every log line of this context, including those of libraries."""
     structlog.contextvars.bind_contextvars(worker_id=worker_id)
 
 
 def is_verbose(log: Log) -> bool:
-    """Whether a line for every task is wanted."""
+    """Whether each start and end of a task is logged for debugging."""
     return bool(log.is_enabled_for(logging.DEBUG))
 
 
@@ -87,6 +92,6 @@ def _name_task(logger: WrappedLogger, method: str, event: EventDict) -> EventDic
     del logger, method
     job = current_job.get()
     if job is not None:
-        for name, value in job.name.items():
+        for name, value in job.log_fields.items():
             event.setdefault(name, value)
     return event

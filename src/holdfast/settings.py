@@ -175,6 +175,7 @@ _UNPREFIXED = {
     "worker_queues",
     "worker_concurrency",
     "worker_timeout",
+    "worker_log_tasks",
 }
 
 
@@ -279,6 +280,10 @@ class Settings(BaseSettings):
     worker_timeout: Annotated[Duration, between("5s", "1d")] = Field(
         default=timedelta(seconds=60),
         description="How long a worker may be silent before it counts as dead.",
+    )
+    worker_log_tasks: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="Whether the worker logs each finished task; auto does so in the console format.",
     )
     poll_interval: Annotated[Duration, between("10ms", "1h")] = Field(
         default=timedelta(seconds=2),

@@ -87,10 +87,10 @@ def reigns(fleet: Fleet) -> list[Reign]:
     ahead = time() - monotonic()
     found = []
     for worker in fleet.all:
-        ended = [_at(line) for line in worker.logged("leading_ended")]
+        ended = [_at(line) for line in worker.logged("leading_stopped")]
         if worker.killed_at is not None:
             ended.append(worker.killed_at + ahead)
-        for line in worker.logged("term_held"):
+        for line in worker.logged("term_renewed"):
             begins = _at(line)
             over = [end for end in ended if end >= begins]
             found.append(Reign(begins, min([begins + line["seconds"], *over]), worker.name))

@@ -9,19 +9,22 @@ _LOGGED = re.compile(r"log(?:\([^)]*\))?\.(debug|info|warning|error|exception|cr
 _LEVELS = {"exception": "error"}
 
 
+def _sources() -> str:
+    packages = (ROOT / "src/holdfast" / name for name in ("worker", "connections"))
+    return "\n".join(path.read_text() for package in packages for path in sorted(package.glob("*.py")))
+
+
 def _described(section: str) -> dict[str, list[str]]:
     return {cells[0]: cells[1:] for cells in rows(sections(REFERENCE / "worker.md")[section])}
 
 
 def test_every_event_is_described() -> None:
-    text = "\n".join(path.read_text() for path in (ROOT / "src/holdfast/worker").glob("*.py"))
-    logged = {event for _, event in _LOGGED.findall(text)}
+    logged = {event for _, event in _LOGGED.findall(_sources())}
     assert _described("Logs").keys() == logged
 
 
 def test_the_level_of_an_event_is_one_that_it_is_logged_at() -> None:
-    text = "\n".join(path.read_text() for path in (ROOT / "src/holdfast/worker").glob("*.py"))
-    logged = {(_LEVELS.get(level, level), event) for level, event in _LOGGED.findall(text)}
+    logged = {(_LEVELS.get(level, level), event) for level, event in _LOGGED.findall(_sources())}
     assert {(cells[0], event) for event, cells in _described("Logs").items()} <= logged
 
 

@@ -100,15 +100,15 @@ LEASES = [
     Bug(
         "a handler goes on although its lease was lost",
         "worker/heartbeat.py",
-        "                self._hands.stop(job, verdict)",
+        "                self._stop_job(job, verdict)",
         "                pass",
         "tests/worker/test_heartbeat.py tests/worker/test_context.py",
     ),
     Bug(
         "a result is forgotten when the connection breaks",
         "worker/settling.py",
-        "                await self._link.pause(error)\n            else:\n                for (",
-        "                await self._link.pause(error)\n                return\n            else:\n                for (",
+        "self._connection.pause(error)\n            else:\n                for (",
+        "self._connection.pause(error)\n                return\n            else:\n                for (",
         "tests/worker/test_settling.py",
     ),
 ]

@@ -9,7 +9,8 @@ import pytest
 from holdfast.connections.listener import Listener
 from holdfast.engine.leases import NextDue
 from holdfast.worker import subscription
-from holdfast.worker.claiming import Claimer, Cursor, Demand
+from holdfast.worker.claiming import Claimer, Cursor
+from holdfast.worker.held_jobs import Demand
 from holdfast.worker.job import Job
 from support.leases import claimed
 from support.workshop import Workshop
@@ -165,7 +166,7 @@ async def test_what_waits_too_long_for_room_is_given_back_with_its_attempt(
     monkeypatch.setattr(Demand, "wanted", lambda *_: next(asked, 0))
     handles = await wait.aenqueue_many([{}] * 4)
     async with shop.working(worker_concurrency=1, lease="1s", heartbeat="300ms"):
-        await shop.logged("given_back", tasks=3)
+        await shop.logged("tasks_released", tasks=3)
         states = [await handle.astatus() for handle in handles]
         assert states.count("pending") == 3
         gate.set()

@@ -36,7 +36,7 @@ async def test_what_it_wrote_and_the_outcome_are_one_transaction(shop: Workshop)
     async with shop.working() as worker:
         await shop.ended(call(shop, entry="a"))
         await shop.sees(lambda: worker.metrics.finished["succeeded"] == 1)
-        assert not worker._parts.runner.held
+        assert not worker._parts.jobs.held
 
     written, ended = shop.conn.execute(
         "select (select xmin::text from app.ledger), (select xmin::text from queues.outcome)"
@@ -246,7 +246,7 @@ async def test_a_task_that_was_cancelled_meanwhile_leaves_no_trace(shop: Worksho
         await shop.until("select from pg_locks where locktype = 'advisory' and not granted")
         shop.conn.execute("select queues.cancel(%s)", [task])
         gate.rollback()
-        await shop.sees(lambda: not worker._parts.runner.running)
+        await shop.sees(lambda: not worker._parts.jobs.running)
 
     assert entries(shop.conn) == []
 

@@ -172,7 +172,7 @@ async def test_the_heartbeat_comes_back_after_its_connection_was_cut(shop: Works
         handle = await long.aenqueue()
         await shop.becomes(handle, "running")
         await shop.terminate()
-        await shop.logged("heartbeat_back")
+        await shop.logged("heartbeat_recovered")
         await renewed_past(shop, 4.5)
         gate.set()
         assert (await shop.ended(handle))["attempt"] == 1
@@ -250,5 +250,5 @@ async def test_a_task_that_is_claimed_again_here_is_not_dropped_with_its_first_a
         gate.set()
         row = await shop.ended(handle)
         await shop.logged("result_refused", verdict="lost")
-        await shop.sees(lambda: not worker._parts.runner.held)
+        await shop.sees(lambda: not worker._parts.jobs.held)
     assert (row["result"], row["attempt"]) == (1, 2)

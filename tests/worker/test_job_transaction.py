@@ -51,7 +51,7 @@ async def test_what_was_written_and_the_outcome_are_committed_together(shop: Wor
         handle = await task.aenqueue(entry="a")
         row = await shop.ended(handle)
         await shop.sees(lambda: worker.metrics.finished["succeeded"] == 1)
-        assert not worker._parts.runner.held
+        assert not worker._parts.jobs.held
     written, ended = shop.conn.execute(
         "select (select xmin::text from ledger), (select xmin::text from queues.outcome)"
     ).fetchone() or (0, 1)
@@ -234,7 +234,7 @@ async def test_a_cancelled_handler_rolls_back(shop: Workshop) -> None:
         handle = await write.aenqueue()
         await shop.becomes(handle, "running")
         await handle.acancel()
-        await shop.sees(lambda: not worker._parts.runner.running)
+        await shop.sees(lambda: not worker._parts.jobs.running)
         await shop.until(
             "select where not exists (select from pg_stat_activity where state like 'idle in transaction%%')"
         )

@@ -14,8 +14,8 @@ from holdfast.engine import Statement, health, workers
 from holdfast.engine.queues import UnservedQueue
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
 from holdfast.logs import worker_log
-from holdfast.worker.duties import Unserved
-from holdfast.worker.leader import MARGIN, Ask, Candidate, Leader
+from holdfast.worker.duties import UnservedQueues
+from holdfast.worker.leader import MARGIN, Candidate, Execute, Leader
 from support.database import Database
 from support.proxy import Proxy
 from support.workshop import Workshop
@@ -27,14 +27,17 @@ class Chore:
     """A duty of a test: what it does is given, and how often it was done is known."""
 
     def __init__(
-        self, name: str = "chore", does: Callable[[Ask], float | None] = lambda _: None, interval: float = 60
+        self,
+        name: str = "chore",
+        does: Callable[[Execute], float | None] = lambda _: None,
+        interval: float = 60,
     ) -> None:
         self.name = name
         self.interval = interval
         self.done = threading.Semaphore(0)
         self._does = does
 
-    def run(self, ask: Ask) -> float | None:
+    def run(self, ask: Execute) -> float | None:
         try:
             return self._does(ask)
         finally:
@@ -94,7 +97,7 @@ def test_a_term_is_counted_from_before_it_was_asked_for_and_not_used_to_its_end(
         answered = time.monotonic()
         return True
 
-    candidate.stand(slow)
+    candidate.request(slow)
 
     assert leader._acts_until <= answered - 0.2 + TERM.total_seconds() * (1 - MARGIN)
 
@@ -102,13 +105,13 @@ def test_a_term_is_counted_from_before_it_was_asked_for_and_not_used_to_its_end(
 def test_a_leader_asks_for_its_next_term_three_times_before_the_present_one_ends(
     candidate: Candidate,
 ) -> None:
-    candidate.stand(answering(True))
+    candidate.request(answering(True))
 
     assert seconds_until(candidate.due) <= TERM.total_seconds() / 3
 
 
 def test_who_does_not_lead_looks_again_right_after_the_present_term(candidate: Candidate) -> None:
-    candidate.stand(answering(False, timedelta(seconds=1)))
+    candidate.request(answering(False, timedelta(seconds=1)))
 
     assert seconds_until(candidate.due) < 1.5
 
@@ -116,35 +119,35 @@ def test_who_does_not_lead_looks_again_right_after_the_present_term(candidate: C
 def test_who_does_not_lead_looks_again_before_a_long_term_ends_because_it_may_be_handed_over(
     candidate: Candidate,
 ) -> None:
-    candidate.stand(answering(False, timedelta(hours=1)))
+    candidate.request(answering(False, timedelta(hours=1)))
 
     assert seconds_until(candidate.due) <= TERM.total_seconds() / 3
 
 
 def test_who_is_told_that_another_leads_acts_no_more(candidate: Candidate, leader: Leader) -> None:
-    candidate.stand(answering(True))
+    candidate.request(answering(True))
 
-    candidate.stand(answering(False, TERM))
+    candidate.request(answering(False, TERM))
 
     assert leader.seconds_left <= 0
 
 
 def test_who_loses_a_race_looks_again_soon(candidate: Candidate) -> None:
-    candidate.stand(answering(TryAgain("locked")))
+    candidate.request(answering(TryAgain("locked")))
 
     assert seconds_until(candidate.due) < 1
 
 
 def test_a_database_that_is_gone_is_the_matter_of_the_heartbeat(candidate: Candidate) -> None:
     with pytest.raises(DatabaseUnavailable):
-        candidate.stand(answering(DatabaseUnavailable("gone")))
+        candidate.request(answering(DatabaseUnavailable("gone")))
 
 
 async def test_a_refusal_is_logged_once_and_costs_no_heartbeat(shop: Workshop, leader: Leader) -> None:
     candidate = Candidate("w1", TERM, leader, worker_log("w1"))
 
     for _ in range(3):
-        candidate.stand(answering(InvalidArgument("no")))
+        candidate.request(answering(InvalidArgument("no")))
 
     assert len(shop.lines("lead_refused")) == 1
 
@@ -158,7 +161,7 @@ def test_who_has_withdrawn_resigns_once_and_asks_no_more(candidate: Candidate) -
 
     candidate.withdraw()
     assert seconds_until(candidate.due) <= 0
-    candidate.stand(ask)
+    candidate.request(ask)
 
     assert asked == [workers.resign("w1").sql]
     assert candidate.due == float("inf")
@@ -177,11 +180,11 @@ def test_a_duty_that_wants_to_go_on_gets_its_turn_after_the_others(db: Database)
     order: list[str] = []
     left = [0.0, 0.0]
 
-    def greedy(_: Ask) -> float | None:
+    def greedy(_: Execute) -> float | None:
         order.append("greedy")
         return left.pop() if left else None
 
-    def modest(_: Ask) -> float | None:
+    def modest(_: Execute) -> float | None:
         order.append("modest")
         return None
 
@@ -194,7 +197,7 @@ def test_a_duty_that_wants_to_go_on_gets_its_turn_after_the_others(db: Database)
 
 
 async def test_a_duty_that_fails_is_logged_and_keeps_no_other_from_its_turn(shop: Workshop) -> None:
-    def fails(ask: Ask) -> None:
+    def fails(ask: Execute) -> None:
         raise ValueError("out of ideas")
 
     failing, other = Chore("failing", fails, interval=0.01), Chore("other", interval=0.01)
@@ -208,7 +211,7 @@ async def test_a_duty_that_fails_is_logged_and_keeps_no_other_from_its_turn(shop
 def test_a_statement_that_fails_leaves_nothing_behind_for_the_next(db: Database) -> None:
     answers: list[Any] = []
 
-    def asks(ask: Ask) -> float | None:
+    def asks(ask: Execute) -> float | None:
         if not answers:
             answers.append("asked")
             ask(workers.lead(""))
@@ -225,7 +228,7 @@ def test_a_duty_that_asks_after_the_term_has_ended_is_not_answered(db: Database)
     asked, ended = threading.Event(), threading.Event()
     answered = []
 
-    def slow(ask: Ask) -> None:
+    def slow(ask: Execute) -> None:
         ask(health.clock())
         asked.set()
         ended.wait(30)
@@ -241,7 +244,7 @@ def test_a_duty_that_asks_after_the_term_has_ended_is_not_answered(db: Database)
 
 
 async def test_a_statement_that_runs_past_the_term_is_cancelled_by_the_server(shop: Workshop) -> None:
-    def sleeps(ask: Ask) -> None:
+    def sleeps(ask: Execute) -> None:
         ask(Statement("select pg_sleep(600)", (), lambda _: None))
 
     chore = Chore(does=sleeps)
@@ -250,14 +253,14 @@ async def test_a_statement_that_runs_past_the_term_is_cancelled_by_the_server(sh
             "select from pg_stat_activity where query = 'select pg_sleep(600)' and state = 'active'"
         )
         assert await asyncio.to_thread(chore.was_done)
-        await shop.logged("leading_ended", why="its term was not prolonged")
+        await shop.logged("leading_stopped", why="its term was not renewed")
     assert not shop.lines("duty_failed")
 
 
 async def test_a_leader_that_stops_does_not_wait_for_a_long_statement(shop: Workshop) -> None:
     asked = threading.Event()
 
-    def sleeps(ask: Ask) -> None:
+    def sleeps(ask: Execute) -> None:
         asked.set()
         ask(Statement("select pg_sleep(600)", (), lambda _: None))
 
@@ -289,7 +292,7 @@ async def test_a_worker_that_stops_hands_over_before_its_handlers_have_ended(sho
         async with shop.working(term="1s") as other:
             one.stop()
             await shop.logged("leading", worker_id=other.worker_id)
-            assert shop.lines("leading_ended", worker_id=one.worker_id, why="the worker stops")
+            assert shop.lines("leading_stopped", worker_id=one.worker_id, why="the worker stops")
             gate.set()
 
 
@@ -299,7 +302,7 @@ async def test_a_leader_that_cannot_reach_the_database_ends_by_itself_and_leads_
     async with shop.working(proxy.dsn, term="2s") as worker:
         await shop.logged("leading")
         proxy.freeze()
-        await shop.logged("leading_ended", why="its term was not prolonged")
+        await shop.logged("leading_stopped", why="its term was not renewed")
         proxy.thaw()
         await shop.sees(lambda: len(shop.lines("leading", worker_id=worker.worker_id)) == 2)
 
@@ -308,7 +311,7 @@ async def test_the_leader_names_each_queue_that_nobody_serves_once(shop: Worksho
     def due(*queues: str) -> list[UnservedQueue]:
         return [UnservedQueue(queue, 5.0, "it waits", "start one") for queue in queues]
 
-    duty = Unserved(worker_log("w1"))
+    duty = UnservedQueues(worker_log("w1"))
     for found in (due("a"), due("a", "b"), due("b"), due("a", "b")):
         duty.run(lambda _, found=found: found)  # a database that says this
     assert [line["queue"] for line in shop.lines("queue_unserved")] == ["a", "b", "a"]

@@ -12,7 +12,7 @@ from holdfast import Never
 from holdfast.context import Stopped
 from holdfast.worker import watchdog
 from holdfast.worker.reporting import HandlerTimeout
-from holdfast.worker.watchdog import Watched
+from holdfast.worker.watchdog import WatchedHandler
 from support.workshop import Workshop
 
 
@@ -137,13 +137,13 @@ async def test_a_thread_that_blocks_for_ever_is_left_behind(
         row = await shop.ended(await hang.aenqueue())
         await shop.ended(await other.aenqueue())
         gate.set()
-        assert not worker._parts.runner.running
+        assert not worker._parts.jobs.running
     assert row["error"]["kind"] == "timeout"
     assert shop.lines("handler_stuck")
 
 
 def test_nothing_reaches_a_handler_that_has_left() -> None:
-    watched = Watched(None, 1.0, in_loop=False)  # type: ignore[arg-type]
+    watched = WatchedHandler(None, 1.0, in_loop=False)  # type: ignore[arg-type]
     watched.run(lambda: None)
     assert not watched.interrupt(HandlerTimeout)
 
@@ -151,10 +151,10 @@ def test_nothing_reaches_a_handler_that_has_left() -> None:
 def test_an_interruption_on_its_way_is_taken_back_when_the_handler_leaves() -> None:
     """Thousands of ends at the very moment of the limit: it arrives inside, or nowhere."""
     for _ in range(300):
-        watched = Watched(None, 1.0, in_loop=False)  # type: ignore[arg-type]
+        watched = WatchedHandler(None, 1.0, in_loop=False)  # type: ignore[arg-type]
         entered = threading.Event()
 
-        def interrupt(watched: Watched = watched, entered: threading.Event = entered) -> None:
+        def interrupt(watched: WatchedHandler = watched, entered: threading.Event = entered) -> None:
             entered.wait()
             watched.interrupt(Stopped)
 

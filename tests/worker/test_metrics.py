@@ -64,10 +64,10 @@ async def test_what_is_held_now_is_counted(shop: Workshop) -> None:
 
     async with shop.working() as worker:
         handles = await long.aenqueue_many([{}] * 3)
-        await shop.sees(lambda: worker.metrics.in_flight() == 3)
+        await shop.sees(lambda: worker.metrics.in_flight == 3)
         gate.set()
         await shop.ended(*handles)
-        await shop.sees(lambda: worker.metrics.in_flight() == 0)
+        await shop.sees(lambda: worker.metrics.in_flight == 0)
 
 
 async def test_round_trips_are_counted_with_their_sizes(shop: Workshop) -> None:

@@ -19,7 +19,7 @@ async def test_a_leader_prunes(shop: Workshop) -> None:
     engine.run(tasks.cancel(task_id))
     shop.conn.execute("update queues.outcome set finished_at = finished_at - interval '1 year'")
     async with shop.working():
-        await shop.logged("pruned", rows=1)
+        await shop.logged("rows_pruned", rows=1)
     assert engine.run(tasks.task_status(task_id)) is None
 
 

@@ -306,7 +306,7 @@ async def test_a_worker_without_threads_left_to_start_tries_the_task_again(
         def refuse(call: Any) -> None:
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(worker._parts.runner._threads, "submit", refuse)
+        monkeypatch.setattr(worker._parts.runner._attempts._threads, "submit", refuse)
         row = await shop.becomes(await work.aenqueue(), "retrying")
     assert "can't start new thread" in row["last_error"]
 
@@ -320,8 +320,8 @@ async def test_nothing_is_held_when_all_has_ended(shop: Workshop) -> None:
         await shop.ended(*await work.aenqueue_many([{}] * 50))
         await shop.ended(*await shop.app.tasks[NOTHING_ELSE].aenqueue_many([{}] * 50))
         await shop.sees(lambda: worker.metrics.finished["succeeded"] == 100)
-        runner = worker._parts.runner
-        assert (len(runner.held), len(runner.waiting), len(runner.running)) == (0, 0, 0)
+        jobs = worker._parts.jobs
+        assert (len(jobs.held), len(jobs.waiting), len(jobs.running)) == (0, 0, 0)
         assert not worker._parts.watchdog._watched
         assert worker._parts.settler.unsettled == 0
 

@@ -58,7 +58,7 @@ async def test_a_result_that_was_stored_before_the_connection_broke_counts_once(
 
     async with shop.working(proxy.dsn, lease="1m") as worker:
         cut: list[bool] = []
-        link = worker._parts.settler._link
+        link = worker._parts.settler._connection
         run = link.run
 
         async def run_and_lose_the_answer(build: Callable[[], Statement[Any]]) -> Any:
@@ -127,11 +127,11 @@ async def test_one_statement_carries_only_so_many_results_and_characters() -> No
     settler = Settler(_Link(), "w1", structlog.get_logger(), Metrics(), lambda *_: None)  # type: ignore[arg-type]
     for n in range(MAX_AT_ONCE + 1):
         settler.add(_job(str(n)), "{}")
-    assert [len(settler._take()), len(settler._take())] == [MAX_AT_ONCE, 1]
+    assert [len(settler._next_batch()), len(settler._next_batch())] == [MAX_AT_ONCE, 1]
     for n in range(3):
         settler.add(_job(str(n)), "x" * (MAX_CHARACTERS // 2 + 1))
     settler.add(_job("huge"), "x" * (MAX_CHARACTERS + 1))
-    assert [len(settler._take()) for _ in range(4)] == [1, 1, 1, 1]
+    assert [len(settler._next_batch()) for _ in range(4)] == [1, 1, 1, 1]
 
 
 class _Link:

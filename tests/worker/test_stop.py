@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Context
 from holdfast.worker import Worker
-from holdfast.worker.claiming import Demand
+from holdfast.worker.held_jobs import Demand
 from support.proxy import Proxy
 from support.workshop import Workshop
 
@@ -218,7 +218,7 @@ async def test_a_worker_whose_loop_fails_gives_back_what_it_holds(shop: Workshop
         raise ZeroDivisionError
 
     worker._parts.claim_loop._claim = fail  # type: ignore[assignment,method-assign]
-    worker._parts.runner.room.set()
+    worker._parts.jobs.stop_waiting()
     shop.conn.execute("select pg_notify('holdfast', 'work')")
     with pytest.raises(ZeroDivisionError):
         await running

@@ -1,21 +1,21 @@
-"""While tasks come fast, one worker keeps the door: it looks for all, and those who enqueue wake nobody."""
+"""While tasks come fast, one worker holds the wake-ups: it looks for all, and enqueueing wakes nobody."""
 
 import pytest
 
 from holdfast.connections import session
-from holdfast.worker.wakeups import KNOCKS, Door
+from holdfast.worker.wakeups import CROWD, WakeupThrottle
 from holdfast.worker.worker import Worker
 from support.workshop import Workshop
 
-WITHIN_SECONDS = 60.0
-KEPT = "select where queues.is_kept('work', queues.clock())"
+CROWD_SECONDS = 60.0
+HELD = "select where queues.is_kept('work', queues.clock())"
 FREE = "select where not queues.is_kept('work', queues.clock())"
 
 
 @pytest.fixture(autouse=True)
 def echo(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     # However slow the machine is, what crowd sends is fast.
-    monkeypatch.setattr("holdfast.worker.wakeups.WITHIN_SECONDS", WITHIN_SECONDS)
+    monkeypatch.setattr("holdfast.worker.wakeups.CROWD_SECONDS", CROWD_SECONDS)
 
     @shop.task("work.echo")
     async def echo() -> str:
@@ -23,7 +23,7 @@ def echo(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def crowd(shop: Workshop, worker: Worker) -> None:
-    """As many wake-ups at once as make a worker keep the door."""
+    """As many wake-ups at once as make a worker hold them."""
     await shop.until("select from queues.worker where idle")
     await shop.sees(lambda: worker._parts.listener.hears)
     shop.conn.execute(
@@ -31,55 +31,55 @@ async def crowd(shop: Workshop, worker: Worker) -> None:
     )
 
 
-async def test_what_comes_while_the_door_is_kept_is_found_and_told(shop: Workshop) -> None:
+async def test_tasks_that_come_while_wake_ups_are_held_are_found(shop: Workshop) -> None:
     async with shop.working(poll_interval="1h") as one, shop.working(poll_interval="1h"):
         await crowd(shop, one)
-        await shop.until(KEPT)
+        await shop.until(HELD)
         await shop.ended(*[await shop.app.tasks["work.echo"].aenqueue() for _ in range(3)])
 
 
-async def test_a_door_that_is_no_longer_needed_is_left_and_wake_ups_come_again(shop: Workshop) -> None:
+async def test_wake_ups_come_again_when_holding_them_is_no_longer_needed(shop: Workshop) -> None:
     async with shop.working(poll_interval="1h") as worker:
         await crowd(shop, worker)
-        await shop.until(KEPT)
+        await shop.until(HELD)
         await shop.until(FREE)
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
         assert worker.metrics.reconnects == 0
 
 
-async def test_a_keeper_whose_connection_was_cut_costs_nobody_a_task(shop: Workshop) -> None:
+async def test_a_holder_whose_connection_is_cut_delays_no_task(shop: Workshop) -> None:
     async with shop.working(poll_interval="1h") as worker:
         await crowd(shop, worker)
-        await shop.until(KEPT)
+        await shop.until(HELD)
         shop.conn.execute(
             "select pg_terminate_backend(a.pid) from pg_stat_activity a"
             " where a.datname = current_database() and a.query ~ 'queues.(ring|keep_door)'"
             " and a.pid <> pg_backend_pid()"
         )
-        await shop.logged("door_not_kept")
+        await shop.logged("wakeups_not_held")
         await shop.until(FREE)
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
 
 
-async def test_behind_a_pooler_nobody_keeps_a_door(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_behind_a_pooler_wake_ups_are_not_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     async with shop.working(poll_interval="50ms") as worker:
         await shop.sees(lambda: worker._parts.listener.hears)
         monkeypatch.setattr(session, "is_pooled", lambda *_: True)
         await crowd(shop, worker)
-        await shop.sees(lambda: worker._parts.door._link.pooled)
-        assert shop.conn.execute(KEPT).fetchone() is None
+        await shop.sees(lambda: worker._parts.throttle._connection.pooled)
+        assert shop.conn.execute(HELD).fetchone() is None
 
 
 @pytest.mark.parametrize(("apart", "crowded"), [(0.5, True), (1.5, False)])
-async def test_a_door_is_kept_only_when_wake_ups_come_fast(
+async def test_wake_ups_are_held_only_when_they_come_fast(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, apart: float, crowded: bool
 ) -> None:
     worker = shop.worker()
-    door: Door = worker._parts.door
-    clock = iter(n * apart * WITHIN_SECONDS / KNOCKS for n in range(10 * KNOCKS))
+    throttle: WakeupThrottle = worker._parts.throttle
+    clock = iter(n * apart * CROWD_SECONDS / CROWD for n in range(10 * CROWD))
     monkeypatch.setattr("holdfast.worker.wakeups.time.monotonic", lambda: next(clock))
 
-    for _ in range(5 * KNOCKS):
-        door.knock()
+    for _ in range(5 * CROWD):
+        throttle.count_wakeup()
 
-    assert door._crowded.is_set() == crowded
+    assert throttle._crowded.is_set() == crowded

@@ -55,7 +55,7 @@ class Attempt:
         self._tell = tell
 
     @property
-    def name(self) -> dict[str, Any]:
+    def log_fields(self) -> dict[str, Any]:
         return {"task_id": self.task_id, "type": self.type, "attempt": self.attempt}
 
     def context(self) -> Context:

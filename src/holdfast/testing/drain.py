@@ -23,7 +23,7 @@ from holdfast.worker.business import business_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.scheduling import FireSchedules
-from holdfast.worker.settling import release_of
+from holdfast.worker.settling import release_statement
 
 LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]
@@ -221,7 +221,7 @@ class Drain:
 
     def _release(self, jobs: list[Job]) -> None:
         if jobs:
-            self._worker.run(release_of(WORKER_ID, jobs))
+            self._worker.run(release_statement(WORKER_ID, jobs))
 
     def _settle(self, job: Job, written: str | None) -> None:
         if written is not None:

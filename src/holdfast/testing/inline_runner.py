@@ -20,11 +20,11 @@ from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
-from holdfast.worker.attempt import Attempts, ThreadPool
+from holdfast.worker.attempt import Attempts
 from holdfast.worker.job import DatabaseClock, Job
 from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.reporting import HandlerTimeout, NotDecoded, NotEncoded, Reporter
-from holdfast.worker.watchdog import Watched
+from holdfast.worker.watchdog import WatchedHandler
 
 WORKER_ID = "holdfast.testing"
 PATIENCE_SECONDS = 0.5
@@ -70,15 +70,14 @@ class Workbench:
         self.handlers = handlers
         self._recorder = recorder
         self._beat = beat or _ignore
-        self._threads = ThreadPool()
         self._attempts = Attempts(
             worker_id=WORKER_ID,
             middlewares=middlewares,
             reporter=recorder,
-            threads=self._threads,
             watch=_Alarm(),
             open_transaction=open_transaction,
             settled=_ignore,
+            send_progress=self._send_progress,
             log=silence(),
         )
 
@@ -108,11 +107,13 @@ class Workbench:
         return task.result()
 
     def close(self) -> None:
-        self._threads.close()
+        self._attempts.close()
+
+    def _send_progress(self, job: Job) -> None:
+        self._beat(job)
 
     def _start(self, job: Job) -> Handler | None:
         self._recorder.forget()
-        self._attempts.tell_progress = lambda: _ignore(self._beat(job))
         job.started = time.monotonic()
         job.phase = "running"
         return self.handlers.get(job.type)
@@ -183,10 +184,10 @@ class _Alarm:
     """Interrupts a handler that is past its limit, if asyncio has not ended it by then."""
 
     def __init__(self) -> None:
-        self._timers: dict[Watched, threading.Timer] = {}
+        self._timers: dict[WatchedHandler, threading.Timer] = {}
 
-    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> Watched:
-        watched = Watched(job, limit, in_loop=in_loop)
+    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> WatchedHandler:
+        watched = WatchedHandler(job, limit, in_loop=in_loop)
         if limit is not None:
             seconds = limit + PATIENCE_SECONDS if in_loop else limit
             timer = self._timers[watched] = threading.Timer(seconds, watched.interrupt, [HandlerTimeout])
@@ -194,7 +195,7 @@ class _Alarm:
             timer.start()
         return watched
 
-    def forget(self, watched: Watched) -> None:
+    def forget(self, watched: WatchedHandler) -> None:
         if watched in self._timers:
             self._timers.pop(watched).cancel()
 

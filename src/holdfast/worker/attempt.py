@@ -1,4 +1,4 @@
-"""One attempt: payload to arguments, the handler's call within its limit, and what to report of its end."""
+"""One attempt: decode the payload, call the handler within its time limit, and write the report."""
 
 import asyncio
 import contextlib
@@ -17,18 +17,21 @@ from holdfast.middleware import Call, Middleware
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import CommitUnknown, JobTransaction
 from holdfast.worker.reporting import HandlerTimeout, NotDecoded, Reporter, brief, decode
-from holdfast.worker.watchdog import Guarded, Watched
+from holdfast.worker.watchdog import InterruptibleAwaitable, WatchedHandler
 
 
-class Watch(Protocol):
-    """Who ends handlers that asyncio cannot end."""
+class WatchHandlers(Protocol):
+    """Interrupts handlers that asyncio cannot end."""
 
-    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> Watched: ...
-    def forget(self, watched: Watched) -> None: ...
+    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> WatchedHandler: ...
+    def forget(self, watched: WatchedHandler) -> None: ...
 
 
 class ThreadPool:
-    """As many threads as were ever needed at once, up to a limit that the runner keeps."""
+    """Daemon threads for handlers that block: one that never returns does not keep the process alive.
+
+    There are as many as were ever needed at once; the concurrency of the worker limits them.
+    """
 
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
@@ -36,7 +39,7 @@ class ThreadPool:
         self._lock = threading.Lock()
 
     def submit(self, call: Callable[[], None]) -> None:
-        """The call must not raise. RuntimeError if the system has no thread left to give."""
+        """The call must not raise. Raises RuntimeError if the system cannot start another thread."""
         with self._lock:
             if self._idle == 0:
                 threading.Thread(target=self._serve, name="holdfast-handler", daemon=True).start()
@@ -53,16 +56,16 @@ class ThreadPool:
     def _serve(self) -> None:
         while (call := self._work.get()) is not None:
             call()
-            del call  # else it would be kept until the next one comes
+            del call  # else it would stay in memory until the next one
             with self._lock:
                 self._idle += 1
 
 
 class Attempts:
-    """Each is answered with its report for `finish`.
+    """Makes attempts. Each returns its report for `finish`.
 
-    None is answered if there is nothing to report: the handler's own transaction has recorded the end, or the
-    task was taken from us.
+    It returns None if there is nothing to report: the handler's own transaction has recorded the outcome, or
+    the task was taken from this worker.
     """
 
     def __init__(
@@ -71,68 +74,79 @@ class Attempts:
         worker_id: str,
         middlewares: Sequence[Middleware],
         reporter: Reporter,
-        threads: ThreadPool,
-        watch: Watch,
+        watch: WatchHandlers,
         open_transaction: Callable[[Job], JobTransaction],
         settled: Callable[[Job, str], object],
+        send_progress: Callable[[Job], None],
         log: Log,
     ) -> None:
-        self.tell_progress: Callable[[], None] = lambda: None
         self._worker_id = worker_id
         self._middlewares = tuple(middlewares)
         self._reporter = reporter
-        self._threads = threads
+        self._threads = ThreadPool()
         self._watch = watch
         self._open_transaction = open_transaction
         self._settled = settled
+        self._send_progress = send_progress
         self._log = log
 
     def needs_loop(self, handler: Handler) -> bool:
         """Whether to `run` it in an event loop, or to `run_here` in a thread."""
         return handler.is_async or bool(self._middlewares)
 
+    def submit(self, call: Callable[[], None]) -> None:
+        """Call it in a thread. It must not raise."""
+        self._threads.submit(call)
+
+    def close(self) -> None:
+        self._threads.close()
+
     async def run(self, job: Job, handler: Handler) -> str | None:
         current_job.set(job)
         try:
             value = await self._call(job, handler)
-            written = self._reporter.returned(job, handler, value)
+            report = self._reporter.returned(job, handler, value)
             if job.transaction is not None:
                 job.phase = "ending"
-                self._settled(job, await job.transaction.acommit(self._worker_id, written))
+                self._settled(job, await job.transaction.acommit(self._worker_id, report))
                 return None
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 await job.transaction.arollback()
             return self._went_wrong(job, handler, error)
-        return written
+        return report
 
     def run_here(self, job: Job, handler: Handler) -> str | None:
         current_job.set(job)
         try:
             value = self._watched(job, handler, self._bound(job, handler))
-            written = self._reporter.returned(job, handler, value)
+            report = self._reporter.returned(job, handler, value)
             if job.transaction is not None:
                 job.phase = "ending"
-                self._settled(job, job.transaction.commit(self._worker_id, written))
+                self._settled(job, job.transaction.commit(self._worker_id, report))
                 return None
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 job.transaction.rollback()
             return self._went_wrong(job, handler, error)
-        return written
+        return report
 
     async def _call(self, job: Job, handler: Handler) -> Any:
         bound = self._bound(job, handler)
         call = self._through_middleware(job, handler, bound) if self._middlewares else bound()
         limit = job.timeout or handler.timeout
-        if limit is None or not handler.is_async:  # a thread is under watch by itself
+        if limit is None or not handler.is_async:  # a thread is watched by `_watched`
             return await call
         return await self._within(job, limit, call)
 
     def _bound(self, job: Job, handler: Handler) -> Callable[[], Any]:
         arguments = decode(handler, job.payload)
         if handler.wants_context:
-            context = Context(job, self.tell_progress, functools.partial(self._open_transaction, job))
+            context = Context(
+                job,
+                functools.partial(self._send_progress, job),
+                functools.partial(self._open_transaction, job),
+            )
             return functools.partial(handler.function, context, **arguments)
         return functools.partial(handler.function, **arguments)
 
@@ -147,7 +161,7 @@ class Attempts:
         return await proceed()
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        """With the context of whoever waits, so that a span of a middleware is seen by its handler."""
+        """With the context of the caller, so that the handler sees the span of a middleware."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
         context = contextvars.copy_context()
@@ -173,12 +187,12 @@ class Attempts:
             self._watch.forget(watched)
 
     async def _within(self, job: Job, limit: float, call: Awaitable[Any]) -> Any:
-        """Only the limit itself becomes a HandlerTimeout, not a TimeoutError of the handler's own."""
+        """Raise HandlerTimeout when the limit is passed; a TimeoutError of the handler itself stays one."""
         watched = self._watch.watch(job, limit, in_loop=True)
         scope = asyncio.timeout(limit)
         try:
             async with scope:
-                return await Guarded(call, watched)
+                return await InterruptibleAwaitable(call, watched)
         except TimeoutError as error:
             if scope.expired():
                 raise HandlerTimeout(f"the attempt took longer than its limit of {limit:g} s") from error
@@ -188,11 +202,11 @@ class Attempts:
 
     def _went_wrong(self, job: Job, handler: Handler, error: BaseException) -> str | None:
         if isinstance(error, CommitUnknown):
-            self._log.warning("commit_unknown", **job.name, error=brief(error))
+            self._log.warning("commit_unknown", **job.log_fields, error=brief(error))
             return self._reporter.unknown_commit(job)
-        if job.stop is not None:  # the task was taken from us: its end is not ours to tell
+        if job.stop is not None:  # the task was taken from this worker: there is nothing to report
             return None
-        self._log.warning("attempt_failed", **job.name, error=brief(error))
+        self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
         return self._reporter.raised(job, handler, error)
 
 
@@ -200,7 +214,7 @@ def _described(job: Job) -> Call:
     try:
         metadata = {} if job.metadata is None else json.loads(job.metadata)
         return Call(job.type, job.task_id, job.attempt, json.loads(job.payload), metadata)
-    except (ValueError, RecursionError) as error:  # JSON that PostgreSQL holds and Python does not
+    except (ValueError, RecursionError) as error:  # JSON that PostgreSQL stores and Python cannot read
         raise NotDecoded(f"the payload of {job.type} cannot be read: {error}") from error
 
 
@@ -209,7 +223,7 @@ def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | Non
         return
     if error is None:
         future.set_result(value)
-    elif isinstance(error, StopIteration | GeneratorExit):  # which mean something else to who awaits
+    elif isinstance(error, StopIteration | GeneratorExit):  # which have another meaning in a coroutine
         future.set_exception(RuntimeError(f"the handler raised {type(error).__name__}"))
     else:
         future.set_exception(error)

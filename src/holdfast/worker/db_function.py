@@ -59,7 +59,7 @@ class DbFunctionExecutor:
         return self._reporter.succeeded(job, envelope.payload or "null")
 
     def _failed(self, job: Job, function: str, error: FunctionFailed | HoldfastError) -> str:
-        self._log.warning("attempt_failed", **job.name, error=str(error))
+        self._log.warning("attempt_failed", **job.log_fields, error=str(error))
         return self._reporter.retry(job, kind_of(error), told(function, error), **detail_of(error))
 
 

@@ -1,4 +1,4 @@
-"""What the leader does for the whole fleet."""
+"""The duties of the leader: recovery, retention, cleaning up, repair, and warnings for the whole fleet."""
 
 import time
 from typing import TypeVar, get_args
@@ -11,25 +11,27 @@ from holdfast.engine.retention import Prunable
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.logs import Log
 from holdfast.worker.envelope import FunctionFailed, read_envelope
-from holdfast.worker.leader import Ask, Duty
+from holdfast.worker.leader import Duty, Execute
 from holdfast.worker.scheduling import FireSchedules, PruneFirings
 
 T = TypeVar("T")
 BATCH = 1000
-REST = 3.0
-"""For how many times as long as it has worked it leaves the database alone before it goes on."""
-REPAIRS = 100
+REST_FACTOR = 3.0
+"""How long a walk over a table pauses after each step, as a multiple of what the step took."""
+MAX_REPAIRS = 100
 
 
 class Recovery:
+    """Removes workers that have been silent for too long, and gives their tasks back."""
+
     name = "recovery"
     interval = 1.0
 
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def run(self, ask: Ask) -> float | None:
-        lost = ask(workers.recover_workers())
+    def run(self, execute: Execute) -> float | None:
+        lost = execute(workers.recover_workers())
         for worker in lost:
             self._log.warning(
                 "worker_lost",
@@ -42,16 +44,18 @@ class Recovery:
 
 
 class Measure:
+    """Records once a minute how large everything is, so that health can report growth."""
+
     name = "measure"
     interval = 60.0
 
-    def run(self, ask: Ask) -> float | None:
-        ask(health.measure())
+    def run(self, execute: Execute) -> float | None:
+        execute(health.measure())
         return None
 
 
 class Retention:
-    """Walks along the tasks of one status after the other, oldest first; then it waits for its interval."""
+    """Deletes old rows in small steps, one status after the other, oldest first."""
 
     name = "retention"
     interval = 60.0
@@ -59,79 +63,81 @@ class Retention:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._left: list[Prunable] = []
-        self._past: UUID | None = None
+        self._after: UUID | None = None
         self._pruned = 0
 
-    def run(self, ask: Ask) -> float | None:
+    def run(self, execute: Execute) -> float | None:
         if not self._left:
-            self._left, self._past, self._pruned = [*get_args(Prunable)], None, 0
+            self._left, self._after, self._pruned = [*get_args(Prunable)], None, 0
         began = time.monotonic()
-        step = ask(retention.prune(self._left[0], BATCH, self._past))
+        step = execute(retention.prune(self._left[0], BATCH, self._after))
         self._pruned += step.pruned
-        self._past = step.next
+        self._after = step.next
         if step.next is None and (self._left[0] != "history" or step.pruned < BATCH):
             self._left.pop(0)
         if self._left:
-            return (time.monotonic() - began) * REST
+            return (time.monotonic() - began) * REST_FACTOR
         if self._pruned:
-            self._log.info("pruned", rows=self._pruned)
+            self._log.info("rows_pruned", rows=self._pruned)
         return None
 
 
 class SlotTidying:
+    """Deletes slots that claims leave behind because removing them at once would cost too much."""
+
     name = "slots"
     interval = 60.0
 
-    def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(limits.tidy_slots()) else None
+    def run(self, execute: Execute) -> float | None:
+        return 0.0 if execute(limits.tidy_slots()) else None
 
 
 class LaneTidying:
-    """Lanes that nobody uses any more: every claim would look at each. They go in two steps."""
+    """Deletes unused lanes in two steps: every claim would look at each of them."""
 
     name = "lanes"
     interval = 5.0
 
-    def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(limits.tidy_lanes()) else None
+    def run(self, execute: Execute) -> float | None:
+        return 0.0 if execute(limits.tidy_lanes()) else None
 
 
 class OutboxPruning:
-    """Events that were delivered some time ago, and the record of those that were taken in."""
+    """Deletes events that were delivered some time ago, and the records of received ones."""
 
     name = "outbox"
     interval = 60.0
 
-    def run(self, ask: Ask) -> float | None:
-        left = ask(events.prune_events()) + ask(events.prune_inbox())
+    def run(self, execute: Execute) -> float | None:
+        left = execute(events.prune_events()) + execute(events.prune_inbox())
         return 0.0 if left else None
 
 
-class Unserved:
-    """Every queue is named once, and again if it was served meanwhile."""
+class UnservedQueues:
+    """Warns about queues that have due tasks and no live worker; each is named once until it is served."""
 
     name = "unserved"
     interval = 60.0
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._told: frozenset[str] = frozenset()
+        self._warned: frozenset[str] = frozenset()
 
-    def run(self, ask: Ask) -> float | None:
-        self.tell(ask(queues.unserved_queues()))
+    def run(self, execute: Execute) -> float | None:
+        self.warn(execute(queues.unserved_queues()))
         return None
 
-    def tell(self, waiting: list[UnservedQueue]) -> None:
-        told, self._told = self._told, frozenset(one.queue for one in waiting)
+    def warn(self, waiting: list[UnservedQueue]) -> None:
+        warned, self._warned = self._warned, frozenset(one.queue for one in waiting)
         for one in waiting:
-            if one.queue not in told:
+            if one.queue not in warned:
                 self._log.warning("queue_unserved", queue=one.queue, why=one.message, hint=one.advice)
 
 
 class ProcessRepair:
-    """Walks along the processes that have not ended, then has those repaired that have lost their supervisor.
+    """Finds business processes that have lost their supervisor task, and has another one enqueued.
 
-    A worker enqueues nothing: each process has a function of its own for it, with its owner's rights.
+    A worker enqueues nothing itself: each process has a function for it, with the rights of its owner.
     """
 
     name = "processes"
@@ -139,22 +145,22 @@ class ProcessRepair:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._past: ProcessId | None = None
+        self._after: ProcessId | None = None
 
-    def run(self, ask: Ask) -> float | None:
+    def run(self, execute: Execute) -> float | None:
         began = time.monotonic()
-        past = ask(processes.find_orphans(self._past, BATCH))
-        self._past = None if past.process is None else past
-        if self._past is not None:
-            return (time.monotonic() - began) * REST
-        for broken in ask(processes.processes_to_repair()):
-            self._repair(ask, broken.process, broken.repair)
+        after = execute(processes.find_orphans(self._after, BATCH))
+        self._after = None if after.process is None else after
+        if self._after is not None:
+            return (time.monotonic() - began) * REST_FACTOR
+        for broken in execute(processes.processes_to_repair()):
+            self._repair(execute, broken.process, broken.repair)
         return None
 
-    def _repair(self, ask: Ask, name: str, function: str) -> None:
-        """One process that cannot be repaired keeps no other from it; health names it until it is."""
+    def _repair(self, execute: Execute, name: str, function: str) -> None:
+        """A process that cannot be repaired does not delay the others; health reports it until it is."""
         try:
-            answer = ask(leases.run_function(function, {"max_processes": REPAIRS}))
+            answer = execute(leases.run_function(function, {"max_processes": MAX_REPAIRS}))
             envelope = read_envelope(function, *answer)
         except DatabaseUnavailable:
             raise
@@ -170,16 +176,16 @@ class ProcessRepair:
 
 
 class ProcessPruning:
-    """Where processes stood that ended long ago; their facts stay."""
+    """Deletes the state of processes that ended long ago; their facts stay."""
 
     name = "ended_processes"
     interval = 60.0
 
-    def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(processes.prune_processes()) else None
+    def run(self, execute: Execute) -> float | None:
+        return 0.0 if execute(processes.prune_processes()) else None
 
 
-def build_duties(log: Log, unserved: Unserved) -> tuple[Duty, ...]:
+def build_duties(log: Log, unserved: UnservedQueues) -> tuple[Duty, ...]:
     return (
         Recovery(log),
         FireSchedules(log),

@@ -1,4 +1,4 @@
-"""The heartbeat: a thread and a connection of its own, so that no handler can starve it."""
+"""The heartbeat: renews leases in a thread, on a connection of its own, so that no handler can delay it."""
 
 import contextlib
 import json
@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -17,10 +16,11 @@ from holdfast.connections.session import configure_session, hang_up, with_defaul
 from holdfast.engine import Engine, Statement, leases, workers
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.logs import Log
+from holdfast.worker.held_jobs import HeldJobs
 from holdfast.worker.job import DatabaseClock, Job, Stop
 from holdfast.worker.leader import Candidate
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.settling import release_of
+from holdfast.worker.settling import release_statement
 
 SWEEP_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
@@ -31,17 +31,8 @@ LOCK_SECONDS = 0.25
 LEAST_BUSY_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Hands:
-    """What the heartbeat may do to the tasks of the worker. Called from its thread."""
-
-    held: Callable[[], list[Job]]
-    stop: Callable[[Job, Stop], None]
-    take_stale: Callable[[], list[Job]]
-
-
-class Beater(threading.Thread):
-    """Prolongs what is held, learns what is no longer, sweeps what others left behind, asks to lead."""
+class Heartbeat(threading.Thread):
+    """Renews the leases of held tasks, stops tasks that were lost, sweeps expired leases, asks to lead."""
 
     def __init__(
         self,
@@ -50,8 +41,10 @@ class Beater(threading.Thread):
         worker_id: str,
         interval: timedelta,
         lease: timedelta,
-        hands: Hands,
+        jobs: HeldJobs,
+        stop: Callable[[Job, Stop], None],
         register: Callable[[], Statement[None]],
+        registered_again: Callable[[], None],
         candidate: Candidate,
         clock: DatabaseClock,
         log: Log,
@@ -62,16 +55,17 @@ class Beater(threading.Thread):
         self._worker_id = worker_id
         self._interval = interval.total_seconds()
         self._lease = lease.total_seconds()
-        self._hands = hands
+        self._jobs = jobs
+        self._stop_job = stop
         self._register = register
+        self._registered_again = registered_again
         self._candidate = candidate
         self._clock = clock
         self._log = log
         self._metrics = metrics
-        self.registered_again: Callable[[], None] = lambda: None
         self._connection: psycopg.Connection[Any] | None = None
         self._opened = 0
-        self._asked: float | None = None
+        self._waiting_since: float | None = None
         self._wake = threading.Event()
         self._schedule = threading.Lock()
         self._closed = False
@@ -84,24 +78,24 @@ class Beater(threading.Thread):
         return self._failures > 0
 
     def beat_within(self, seconds: float) -> None:
-        """Let the next beat come so soon. From any thread, and cheap where it comes soon anyway."""
+        """Send the next heartbeat within this time. Any thread may call it; cheap if one is due anyway."""
         due = time.monotonic() + seconds
         if due < self._next_beat:
             with self._schedule:
                 self._next_beat = min(self._next_beat, due)
             self._wake.set()
 
-    def expect(self, jobs: Sequence[Job]) -> None:
-        """Tasks with a shorter lease of their own are renewed in time, too."""
+    def renew_in_time(self, jobs: Sequence[Job]) -> None:
+        """Beat sooner if one of these tasks has a shorter lease of its own."""
         shortest = min((job.lease_seconds for job in jobs), default=self._lease)
         if shortest < self._lease * 0.9:
             self.beat_within(shortest / BEATS_PER_LEASE)
 
-    def tell_progress(self) -> None:
+    def send_progress_soon(self) -> None:
         self.beat_within(PROGRESS_SECONDS)
 
     def withdraw(self) -> None:
-        """Hand leadership over, soon and from this thread: nothing that asks for it can come after that."""
+        """Hand over leadership from the thread of the heartbeat, so that no request to lead can follow it."""
         self._candidate.withdraw()
         self._wake.set()
 
@@ -117,24 +111,24 @@ class Beater(threading.Thread):
     def run(self) -> None:
         while not self._closed:
             try:
-                self._do_what_is_due()
-            except Exception as error:  # noqa: BLE001 - if this thread ended, every lease would
+                self._run_due_work()
+            except Exception as error:  # noqa: BLE001 - if this thread ended, every lease would expire
                 self._failed(error)
             self._wake.wait(self._seconds_until_next())
             self._wake.clear()
         self._disconnect()
 
-    def look_after(self) -> None:
-        """By the watchdog, because this thread may be waiting for an answer that never comes.
+    def check_deadline(self) -> None:
+        """Called by the watchdog, because this thread may wait for an answer that never comes.
 
-        Half a lease without renewal is the last moment to stop a handler before its lease ends.
+        A handler is stopped after half a lease without renewal, so that it ends before the lease does.
         """
-        now, asked = time.monotonic(), self._asked
-        silent = 0.0 if asked is None else now - asked
+        now, since = time.monotonic(), self._waiting_since
+        silent = 0.0 if since is None else now - since
         if self.failing or silent > self._lease / 4:
-            for job in self._hands.held():
+            for job in list(self._jobs.held):
                 if job.lease_ends - now < job.lease_seconds / 2:
-                    self._hands.stop(job, "lost")
+                    self._stop_job(job, "lost")
         if silent > max(1.0, self._lease / 4) and (connection := self._connection) is not None:
             hang_up(connection)
 
@@ -144,59 +138,59 @@ class Beater(threading.Thread):
             due = min(due, self._next_sweep, self._candidate.due)
         return max(0.0, due - time.monotonic())
 
-    def _do_what_is_due(self) -> None:
+    def _run_due_work(self) -> None:
         now = time.monotonic()
         if now >= self._next_beat:
-            # Set before the round trip, so that progress told meanwhile is sent soon.
+            # Set before the round trip, so that progress reported meanwhile is sent soon.
             with self._schedule:
                 self._next_beat = now + self._interval * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
             self._beat(now)
         if now >= self._next_sweep:
             self._next_sweep = now + SWEEP_SECONDS * random.uniform(0.7, 1.3)  # noqa: S311 - spreads load
-            self._give_back_stale()
+            self._release_stale()
             self._sweep()
         if now >= self._candidate.due:
-            self._candidate.stand(self._ask)
+            self._candidate.request(self._execute)
 
     def _beat(self, sent: float) -> None:
-        jobs = self._hands.held()
+        jobs = list(self._jobs.held)
         batches = deque(jobs[n : n + MAX_AT_ONCE] for n in range(0, max(1, len(jobs)), MAX_AT_ONCE))
         while batches:
             batch = batches.popleft()
             try:
-                self._beat_some(batch, sent)
+                self._send_batch(batch, sent)
             except TryAgain:
-                # What one of them waits for in vain must not cost the others their leases.
+                # A locked row must not cost the others their leases: halve the batch.
                 half = len(batch) // 2
                 batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
-        if not self._ask(workers.is_registered(self._worker_id)):
-            self._ask(self._register())
+        if not self._execute(workers.is_registered(self._worker_id)):
+            self._execute(self._register())
             self._log.warning("registered_again", why="another worker took this one for dead")
-            self.registered_again()
+            self._registered_again()
         if self._failures:
             self._failures = 0
-            self._log.info("heartbeat_back")
-        self.expect(jobs)
+            self._log.info("heartbeat_recovered")
+        self.renew_in_time(jobs)
 
-    def _beat_some(self, jobs: list[Job], sent: float) -> None:
+    def _send_batch(self, jobs: list[Job], sent: float) -> None:
         try:
             verdicts = self._send(jobs, with_progress=True)
-        except InvalidArgument:  # nobody shall lose a lease over what some handler tells of its progress
+        except InvalidArgument:  # no lease may be lost because a handler reported odd progress
             verdicts = self._send(jobs, with_progress=False)
         for job, verdict in zip(jobs, verdicts, strict=True):
             if verdict == "held":
                 job.lease_ends = max(job.lease_ends, sent + job.lease_seconds)
-            elif verdict == "busy":  # another session has locked it: ask again while its lease lasts
+            elif verdict == "busy":  # another session has locked the row: try again while the lease lasts
                 self.beat_within(max(LEAST_BUSY_SECONDS, (job.lease_ends - sent) / BEATS_PER_LEASE))
             else:
-                self._hands.stop(job, verdict)
+                self._stop_job(job, verdict)
 
     def _send(self, jobs: list[Job], *, with_progress: bool) -> Any:
-        held = [self._described(job, with_progress=with_progress) for job in jobs]
+        held = [self._entry(job, with_progress=with_progress) for job in jobs]
         self._metrics.sent("heartbeat", len(jobs))
-        return self._ask(leases.heartbeat(self._worker_id, held))
+        return self._execute(leases.heartbeat(self._worker_id, held))
 
-    def _described(self, job: Job, *, with_progress: bool) -> str:
+    def _entry(self, job: Job, *, with_progress: bool) -> str:
         started_at = None if job.started is None else self._clock.at(job.started)
         progress = job.progress if with_progress else None
         return leases.held_json(
@@ -206,25 +200,25 @@ class Beater(threading.Thread):
             progress=None if progress is None else json.dumps(progress),
         )
 
-    def _give_back_stale(self) -> None:
-        """What was claimed in advance and cannot be started soon is better off elsewhere."""
-        stale = self._hands.take_stale()
+    def _release_stale(self) -> None:
+        """Release tasks that were claimed in advance and cannot start soon."""
+        stale = self._jobs.take_stale()
         if stale:
             self._metrics.sent("release", len(stale))
-            self._ask(release_of(self._worker_id, stale))
-            self._log.info("given_back", tasks=len(stale), why="they waited too long for room")
+            self._execute(release_statement(self._worker_id, stale))
+            self._log.info("tasks_released", tasks=len(stale), why="they waited too long to start")
 
     def _sweep(self) -> None:
-        swept = self._ask(leases.sweep())
+        swept = self._execute(leases.sweep())
         if swept.recovered or swept.dead:
             self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
 
-    def _ask(self, statement: Any) -> Any:
-        self._asked = time.monotonic()
+    def _execute(self, statement: Any) -> Any:
+        self._waiting_since = time.monotonic()
         try:
             return Engine(self._connected()).run(statement)
         finally:
-            self._asked = None
+            self._waiting_since = None
 
     def _failed(self, error: Exception) -> None:
         if not self._failures:
@@ -237,7 +231,7 @@ class Beater(threading.Thread):
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             try:
-                # Known to the watchdog from here on, which hangs up if nothing is heard.
+                # From here on the watchdog can hang up if the server does not answer.
                 self._connection = psycopg.connect(self._url, autocommit=True)
                 configure_session(self._connection, min(LOCK_SECONDS, self._lease / 50))
             except psycopg.Error as error:

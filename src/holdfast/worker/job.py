@@ -9,17 +9,17 @@ from holdfast.engine.leases import Claimed
 
 if TYPE_CHECKING:
     from holdfast.worker.job_transaction import JobTransaction
-    from holdfast.worker.watchdog import Watched
-
+    from holdfast.worker.watchdog import WatchedHandler
 
 Stop = Literal["cancelled", "deleted", "lost", "shutdown"]
 Phase = Literal["waiting", "running", "ending", "ended"]
-"""Ending: the handler is done and its outcome is being committed. Nobody stops it any more."""
+"""Ending: the handler has returned and its outcome is being committed. It can no longer be stopped."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Job:
-    """Mutable on purpose, and small: tens of thousands are made and dropped in a second."""
+    """A claimed task, until its report is on disk. Mutable and small: a worker makes thousands per second."""
 
     __slots__ = (
         "attempt",
@@ -62,16 +62,16 @@ class Job:
             self.lane_id,
             clock,
         ) = claimed
-        # By our own steady clock: the server's is only ever compared with itself.
+        # Measured with our own steady clock: times of the server are only compared with each other.
         self.claimed = asked
         self.lease_seconds: float = lease_until - clock
         self.lease_ends = asked + self.lease_seconds
         self.phase: Phase = "waiting"
         self.status = ""
         self.started: float | None = None
-        self.running: asyncio.Task[None] | Watched | None = None
+        self.running: asyncio.Task[None] | WatchedHandler | None = None
         self.stop: Stop | None = None
-        # Whether somebody outside may have been told: then the next attempt has to know of this one.
+        # True once a provider may have received the message: the next attempt has to know about this one.
         self.outside = False
         self.progress: dict[str, Any] | None = None
         self.transaction: JobTransaction | None = None
@@ -81,35 +81,35 @@ class Job:
         return 0.0 if self.started is None else time.monotonic() - self.started
 
     @property
-    def name(self) -> dict[str, Any]:
-        """What every line of the log about it says."""
+    def log_fields(self) -> dict[str, Any]:
+        """The fields of every log line about this task."""
         return {"task_id": self.task_id, "type": self.type, "attempt": self.attempt}
 
 
-def written(seconds: float) -> str:
-    """Seconds since 1970 as PostgreSQL reads them, exact to the microsecond."""
+def to_timestamp(seconds: float) -> str:
+    """Format seconds since 1970 for PostgreSQL, exact to the microsecond."""
     return (_EPOCH + timedelta(microseconds=round(seconds * 1e6))).isoformat()
 
 
 class DatabaseClock:
-    """What the database's clock says now, as far as the last answer of it tells."""
+    """Estimates the database's time from its last answer. The wall clock of this machine is never stored."""
 
     def __init__(self) -> None:
         self._ahead: float | None = None
         self._last = (0, "")
 
     def heard(self, clock: float) -> None:
-        """Right after the answer: the reading may lag by the way back, and never runs ahead."""
+        """Call right after an answer: the estimate may lag by the way back, and is never ahead."""
         self._ahead = clock - time.monotonic()
 
     def at(self, monotonic: float, delay: float = 0.0) -> str | None:
-        """A moment of ours, or one after it, as a time of the database. Many share a millisecond."""
+        """Convert a monotonic time of this process, plus a delay. The text of a millisecond is cached."""
         if self._ahead is None:
             return None
         moment = int((monotonic + self._ahead + delay) * 1000)
         last = self._last
         if last[0] != moment:
-            last = self._last = (moment, written(moment / 1000))
+            last = self._last = (moment, to_timestamp(moment / 1000))
         return last[1]
 
     def now(self, delay: float = 0.0) -> str | None:

@@ -1,7 +1,7 @@
-"""Leading the fleet. It is asked for on the heartbeat's connection and acted on in a thread of its own.
+"""Leading the fleet: one worker at a time performs duties for all of them.
 
-So a duty that takes long keeps neither the leases nor the next term waiting, and a worker that does not lead
-needs no connection for it.
+Leadership is requested on the heartbeat's connection, and the duties run in a thread of their own. So a slow
+duty delays neither the leases nor the next term, and a worker that does not lead needs no connection for it.
 """
 
 import contextlib
@@ -21,25 +21,25 @@ from holdfast.logs import Log
 
 T = TypeVar("T")
 
-ASKS_PER_TERM = 3
+REQUESTS_PER_TERM = 3
 MARGIN = 0.1
-"""The part of a term at its end in which its leader no longer acts."""
+"""The leader does not act in this last part of its term."""
 LONGEST_PAUSE_SECONDS = 60.0
 PATIENCE_SECONDS = 1.0
 
 
-class Ask(Protocol):
-    """Executes a statement in a transaction of its own, while the term certainly holds.
+class Execute(Protocol):
+    """Executes a statement in a transaction of its own, while this worker certainly leads.
 
-    Once it no longer does, it raises, and the duty ends there. A statement that is under way when the term
-    ends is cancelled by the server.
+    Otherwise it raises TermEnded, which ends the duty. The server cancels a statement that is still running
+    when the term ends.
     """
 
     def __call__(self, statement: Statement[T], /) -> T: ...
 
 
 class Duty(Protocol):
-    """Safe even if two leaders act at once. What it keeps between runs, the next leader does not have."""
+    """Regular work of the leader, safe even if two leaders act at once. Its state stays with this one."""
 
     @property
     def name(self) -> str: ...
@@ -48,20 +48,20 @@ class Duty(Protocol):
     def interval(self) -> float:
         """Seconds from one run to the next."""
 
-    def run(self, ask: Ask) -> float | None:
-        """One step that is soon over, because other duties wait for it.
+    def run(self, execute: Execute) -> float | None:
+        """Do one short step, because the other duties wait for it.
 
-        Answers in how many seconds the next one shall come; None is the interval, 0 means as soon as the
-        others have had their turn.
+        Returns the seconds until the next step. None means the interval; 0 means as soon as the other duties
+        have had their turn.
         """
 
 
 class TermEnded(Exception):
-    """A duty asked for more when this worker no longer certainly leads."""
+    """A duty wanted to execute a statement after the term of this worker."""
 
 
 class Candidate:
-    """Asks to lead, or to go on leading. From the heartbeat's thread, and never while leases wait."""
+    """Requests and renews leadership. The heartbeat's thread calls it, after the leases."""
 
     def __init__(self, worker_id: str, term: timedelta, leader: "Leader", log: Log) -> None:
         self._worker_id = worker_id
@@ -75,53 +75,53 @@ class Candidate:
 
     @property
     def due(self) -> float:
-        """When to call `stand` next."""
+        """When to call `request` next."""
         if self._withdrawn:
             return float("inf") if self._resigned else 0.0
         return self._next
 
     def withdraw(self) -> None:
-        """From any thread: lead no more. The next call of `stand` hands over, so that none can follow it."""
+        """Lead no more: the next call of `request` resigns. Any thread may call it."""
         self._withdrawn = True
 
-    def stand(self, ask: Ask) -> None:
+    def request(self, execute: Execute) -> None:
         sent = time.monotonic()
-        self._next = sent + self._often() * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
+        self._next = sent + self._interval() * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
         try:
             if self._withdrawn:
                 self._resigned = True
-                ask(workers.resign(self._worker_id))
+                execute(workers.resign(self._worker_id))
             else:
-                self._ask_to_lead(ask, sent)
+                self._request_to_lead(execute, sent)
         except DatabaseUnavailable:
             raise
         except TryAgain:
-            self._look_again_in(self._often() / 10)
+            self._retry_in(self._interval() / 10)
         except HoldfastError as error:
             if not self._refused:
                 self._log.error("lead_refused", error=str(error))
             self._refused = True
 
-    def _ask_to_lead(self, ask: Ask, sent: float) -> None:
-        if ask(workers.lead(self._worker_id, self._term)):
-            # Counted from before the question, and the database counted from after it.
+    def _request_to_lead(self, execute: Execute, sent: float) -> None:
+        if execute(workers.lead(self._worker_id, self._term)):
+            # Counted from before the statement was sent; the database counts from after it.
             self._leader.appoint(sent + self._term.total_seconds() * (1 - MARGIN))
             return
         self._leader.dismiss()
-        left = ask(workers.term_left())
-        self._look_again_in(0.0 if left is None else left.total_seconds())
+        left = execute(workers.term_left())
+        self._retry_in(0.0 if left is None else left.total_seconds())
 
-    def _often(self) -> float:
-        return self._term.total_seconds() / ASKS_PER_TERM
+    def _interval(self) -> float:
+        return self._term.total_seconds() / REQUESTS_PER_TERM
 
-    def _look_again_in(self, seconds: float) -> None:
-        """No later than otherwise, and not all at the same instant."""
-        spread = min(0.3, self._often()) * random.uniform(0.1, 1.0)  # noqa: S311 - spreads load
+    def _retry_in(self, seconds: float) -> None:
+        """Retry then, but no later than planned, with jitter so that workers do not all ask at once."""
+        spread = min(0.3, self._interval()) * random.uniform(0.1, 1.0)  # noqa: S311 - spreads load
         self._next = min(self._next, time.monotonic() + seconds + spread)
 
 
 class Leader(threading.Thread):
-    """Does each duty when it is due, while this worker certainly leads, on a connection of its own."""
+    """Performs each duty when it is due, while this worker certainly leads, on a connection of its own."""
 
     def __init__(self, *, url: str, duties: Sequence[Duty], log: Log) -> None:
         super().__init__(name="holdfast-leader", daemon=True)
@@ -138,23 +138,23 @@ class Leader(threading.Thread):
 
     @property
     def seconds_left(self) -> float:
-        """How long this worker certainly leads, by its own steady clock."""
+        """For how long this worker certainly leads, by its own steady clock."""
         return self._acts_until - time.monotonic()
 
     def appoint(self, until: float) -> None:
-        """From any thread."""
+        """Any thread may call it."""
         self._acts_until = until
-        self._log.debug("term_held", seconds=round(self.seconds_left, 3))
+        self._log.debug("term_renewed", seconds=round(self.seconds_left, 3))
         self._wake.set()
 
     def dismiss(self) -> None:
-        """From any thread. Somebody else leads."""
+        """Another worker leads. Any thread may call it."""
         if self._acts_until:
             self._acts_until = 0.0
             self._wake.set()
 
     def close(self, then: Callable[[], None] = lambda: None) -> None:
-        """Act no more; what is to be done then must not be done before."""
+        """Stop acting, then call `then`."""
         self._closed = True
         self._wake.set()
         if self.is_alive():
@@ -168,8 +168,8 @@ class Leader(threading.Thread):
             self.join(timeout=PATIENCE_SECONDS)
         then()
 
-    def look_after(self) -> None:
-        """By the watchdog, because this thread may be waiting for an answer that never comes."""
+    def check_deadline(self) -> None:
+        """Called by the watchdog, because this thread may wait for an answer that never comes."""
         if self._leading and self.seconds_left < 0 and (connection := self._connection) is not None:
             hang_up(connection)
 
@@ -177,9 +177,9 @@ class Leader(threading.Thread):
         while not self._closed:
             if self.seconds_left > 0:
                 self._begin()
-                self._do_what_is_due()
+                self._run_due_duties()
             if self.seconds_left <= 0:
-                self._end("its term was not prolonged")
+                self._end("its term was not renewed")
             self._wake.wait(self._seconds_until_next())
             self._wake.clear()
         self._end("the worker stops")
@@ -195,7 +195,7 @@ class Leader(threading.Thread):
         if self._leading:
             self._leading = False
             self._disconnect()
-            self._log.info("leading_ended", why=why)
+            self._log.info("leading_stopped", why=why)
 
     def _seconds_until_next(self) -> float | None:
         if not self._leading:
@@ -203,20 +203,20 @@ class Leader(threading.Thread):
         due = min(self._due.values(), default=float("inf"))
         return max(0.0, min(due, self._acts_until) - time.monotonic())
 
-    def _do_what_is_due(self) -> None:
-        """Each once, those that have waited longest first."""
+    def _run_due_duties(self) -> None:
+        """Each duty once, the one that has waited longest first."""
         for duty in sorted(self._duties, key=lambda duty: self._due[duty.name]):
             now = time.monotonic()
             if self._due[duty.name] <= now < self._acts_until and not self._closed:
-                self._due[duty.name] = time.monotonic() + self._do(duty)
+                self._due[duty.name] = time.monotonic() + self._perform(duty)
 
-    def _do(self, duty: Duty) -> float:
-        """Answers in how many seconds it is due again. One that fails keeps no other from its turn."""
+    def _perform(self, duty: Duty) -> float:
+        """Return the seconds until it is due again. A duty that fails does not delay the others."""
         try:
-            pause = duty.run(self._ask)
+            pause = duty.run(self._execute)
         except TermEnded:
             return 0.0
-        except Exception as error:  # noqa: BLE001 - if this thread ended, nobody would see to the fleet
+        except Exception as error:  # noqa: BLE001 - without this thread, the fleet would have no leader
             self._disconnect()
             if self.seconds_left <= 0 or self._closed:
                 return 0.0
@@ -231,14 +231,14 @@ class Leader(threading.Thread):
         self._failures.pop(duty.name, None)
         return duty.interval if pause is None else pause
 
-    def _ask(self, statement: Statement[T], /) -> T:
+    def _execute(self, statement: Statement[T], /) -> T:
         connection = self._connected()
         left = self.seconds_left
         if left <= 0 or self._closed:
             raise TermEnded
         try:
             with connection.transaction():
-                # The server holds to it even if this process is stopped meanwhile, or its network gone.
+                # The server enforces it even if this process is suspended or the network is gone.
                 connection.execute(
                     "select set_config('statement_timeout', %s, true)", [f"{1 + left * 1000:.0f}ms"]
                 )

@@ -1,4 +1,4 @@
-"""What a worker counts: plain numbers, so that it costs next to nothing; for Prometheus only when asked."""
+"""What a worker counts: plain numbers, which cost almost nothing. They are formatted when Prometheus asks."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -45,7 +45,7 @@ class Metrics:
     claimed: int = 0
     lost_leases: int = 0
     reconnects: int = 0
-    in_flight: Callable[[], int] = lambda: 0
+    in_flight: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     batches: dict[RoundTrip, Histogram] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Metrics:
         self.reconnects += 1
 
     def sent(self, kind: RoundTrip, tasks: int) -> None:
-        """A round trip about so many tasks."""
+        """Count a round trip about this many tasks."""
         histogram = self.batches.get(kind)
         if histogram is None:
             histogram = self.batches[kind] = Histogram(SIZES)
@@ -71,7 +71,7 @@ class Metrics:
 
 
 class Collector:
-    """Reads the counts when Prometheus asks for them, in a thread of its own."""
+    """Reads the counts when Prometheus asks for them, in the thread of its server."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -83,7 +83,7 @@ class Collector:
         yield CounterMetricFamily("holdfast_claimed", "Tasks claimed.", value=m.claimed)
         yield CounterMetricFamily("holdfast_lost_leases", "Leases lost before the end.", value=m.lost_leases)
         yield CounterMetricFamily("holdfast_reconnects", "Connections made again.", value=m.reconnects)
-        yield GaugeMetricFamily("holdfast_in_flight", "Tasks held now.", value=m.in_flight())
+        yield GaugeMetricFamily("holdfast_in_flight", "Tasks held now.", value=m.in_flight)
         yield _counts("holdfast_finished", "Attempts that ended, by what they led to.", "status", m.finished)
         yield _counts("holdfast_refused", "Results that came too late, by verdict.", "verdict", m.refused)
         yield _histograms("holdfast_handler_seconds", "How long handlers ran.", "type", m.handler_seconds)
@@ -110,7 +110,7 @@ def _histograms(name: str, text: str, label: str, histograms: dict[Any, Histogra
 
 
 def serve(metrics: Metrics, port: int) -> tuple[int, Callable[[], None]]:
-    """Serve on 127.0.0.1; answers the port, and how to stop."""
+    """Serve on 127.0.0.1; returns the port and a function that stops it."""
     try:
         from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - an extra
     except ImportError:

@@ -1,23 +1,127 @@
-"""What a worker runs with, so that it can be told of its runs later: versions, the commit, the host."""
+"""Registration: what a worker tells the database about itself, its application and its environment."""
 
+import asyncio
+import contextlib
 import functools
+import os
 import platform
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
-from holdfast.executors.origin import Origin
+from holdfast.connections.worker_connection import WorkerConnection
+from holdfast.engine import Statement, schedules, workers
+from holdfast.errors import HoldfastError, NotAllowed, Refused
+from holdfast.executors.origin import Origin, find_origin
 from holdfast.handler import Handler
+from holdfast.logs import Log
+from holdfast.settings import Settings
+from holdfast.worker.subscription import WorkerApp
 
+ENVIRONMENT_SECONDS = 5.0
+RETIRE_SECONDS = 1.0
 _REFERENCE = "ref: "
 
 
+class Registration:
+    """Registers a worker with the types and schedules of its application."""
+
+    def __init__(
+        self,
+        app: WorkerApp,
+        settings: Settings,
+        worker_id: str,
+        *,
+        connection: WorkerConnection,
+        open_as_client: Callable[[], WorkerConnection],
+        log: Log,
+    ) -> None:
+        """Schedules are declared as client: a worker's other connections have no right to enqueue."""
+        self._app = app
+        self._settings = settings
+        self._worker_id = worker_id
+        self._connection = connection
+        self._open_as_client = open_as_client
+        self._log = log
+
+    async def register(self) -> None:
+        await self._connection.run(self.statement)
+        await self._register_types()
+        await self._declare_schedules()
+
+    def statement(self) -> Statement[None]:
+        settings = self._settings
+        return workers.register_worker(
+            self._worker_id,
+            socket.gethostname(),
+            pid=os.getpid(),
+            version=__version__,
+            queues=list(settings.worker_queues) or None,
+            type_prefixes=list(settings.worker_type_prefixes) or None,
+            concurrency=settings.worker_concurrency,
+            timeout=settings.worker_timeout,
+            heartbeat=settings.heartbeat,
+        )
+
+    async def record_environment(self) -> None:
+        """For people who later ask what ran a task. Nothing depends on it."""
+        app = self._app
+        try:
+            found = await asyncio.to_thread(
+                lambda: describe_environment(find_origin(app, app.origin), app.handlers)
+            )
+            recording = workers.record_environment(self._worker_id, found)
+            await self._connection.run(lambda: recording, seconds=ENVIRONMENT_SECONDS)
+        except Exception as error:  # noqa: BLE001 - nothing depends on it
+            self._log.warning("environment_not_recorded", error=str(error))
+
+    async def retire(self) -> None:
+        with contextlib.suppress(HoldfastError):
+            retirement = workers.retire_worker(self._worker_id)
+            await self._connection.run(lambda: retirement, seconds=RETIRE_SECONDS)
+
+    async def _register_types(self) -> None:
+        """For clients that enqueue without this code. A refusal does not stop the worker."""
+        registration = workers.register_types([_declared(handler) for handler in self._app.handlers.values()])
+        try:
+            await self._connection.run(lambda: registration)
+        except Refused as error:
+            self._log.error("types_refused", error=str(error))
+
+    async def _declare_schedules(self) -> None:
+        """A schedule that is refused does not stop the worker."""
+        app = self._app
+        declaration = schedules.declare_schedules(app.name, app.schedules.values())
+        connection = self._open_as_client()
+        try:
+            declared = await connection.run(lambda: declaration)
+        except NotAllowed:
+            if app.schedules:
+                apply = f"holdfast schedules apply {app.origin or 'MODULE:APP'}"
+                self._log.warning(
+                    "schedules_not_declared",
+                    why="the worker's login lacks the role holdfast_client",
+                    hint=f"run this with the application's login: {apply}",
+                )
+            return
+        except Refused as error:
+            self._log.error("schedules_refused", error=str(error))
+            return
+        finally:
+            await connection.close()
+        for one in declared:
+            if one.verdict == "taken":
+                self._log.error("schedule_taken", schedule=one.name, hint="give one of them another name")
+            elif one.verdict != "unchanged":
+                self._log.info("schedule_declared", schedule=one.name, verdict=one.verdict)
+
+
 def describe_environment(origin: Origin | None, handlers: Mapping[str, Handler]) -> dict[str, Any]:
-    """Only what is known; nothing of the process's variables or arguments, which may hold secrets."""
+    """Versions, commit and host; no environment variables or arguments, which may hold secrets."""
     module = _module_of(origin, handlers)
     found = {
         "python": platform.python_version(),
@@ -33,7 +137,7 @@ def describe_environment(origin: Origin | None, handlers: Mapping[str, Handler])
 
 
 def _module_of(origin: Origin | None, handlers: Mapping[str, Handler]) -> str | None:
-    """Where the application is, or else its first handler."""
+    """The module of the application, or else of its first handler."""
     if origin is not None:
         return origin.module or "__main__"
     return next((handler.function.__module__ for handler in handlers.values()), None)
@@ -41,7 +145,7 @@ def _module_of(origin: Origin | None, handlers: Mapping[str, Handler]) -> str | 
 
 @functools.cache
 def _distribution_of(module: str | None) -> dict[str, str]:
-    """What installed the module. Lists of files are searched as text: to parse them all takes a second."""
+    """The installed package of the module. File lists are searched as text: parsing them takes a second."""
     top, file = (module or "").partition(".")[0], _file_of(module)
     if not top or file is None:
         return {}
@@ -58,7 +162,7 @@ def _file_of(module: str | None) -> Path | None:
 
 
 def _commit_of(file: Path | None) -> str | None:
-    """Read from the checkout that the application is in, if it is in one."""
+    """The commit of the Git checkout that the application is in, if any."""
     for directory in [] if file is None else file.absolute().parents:
         if (directory / ".git").exists():
             try:
@@ -69,7 +173,7 @@ def _commit_of(file: Path | None) -> str | None:
 
 
 def _head_of(git: Path) -> str | None:
-    if git.is_file():  # of a worktree or a submodule: it says where the rest is
+    if git.is_file():  # of a worktree or a submodule: it names the real directory
         git = (git.parent / git.read_text().partition("gitdir:")[2].strip()).resolve()
     head = (git / "HEAD").read_text().strip()
     if not head.startswith(_REFERENCE):
@@ -83,3 +187,14 @@ def _head_of(git: Path) -> str | None:
     packed = shared / "packed-refs"
     lines = packed.read_text().splitlines() if packed.exists() else []
     return next((line.split()[0] for line in lines if line.endswith(f" {name}")), None)
+
+
+def _declared(handler: Handler) -> dict[str, Any]:
+    found = {
+        "type": handler.type,
+        "queue": handler.queue,
+        "priority": handler.priority,
+        "max_attempts": handler.max_attempts,
+        "lease": handler.lease,
+    }
+    return {name: value for name, value in found.items() if value is not None}

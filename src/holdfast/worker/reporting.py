@@ -1,4 +1,4 @@
-"""How an attempt is reported: one JSON object per task, written by hand because there are so many."""
+"""Reports about attempts: one JSON object per task, formatted by hand because there are so many."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -18,23 +18,23 @@ from holdfast.worker.job import DatabaseClock, Job
 
 __all__ = ["HandlerTimeout", "NotDecoded", "NotEncoded", "Reporter", "brief", "decode", "ending_of"]
 
-CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply, or to be too long
+CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply or to be too long
 
 
 class HandlerTimeout(BaseException):
-    """Thrown into a handler that is past its limit. Not an Exception, so that few catch it by mistake."""
+    """Raised in a handler that is past its time limit. Not an Exception, so that few catch it by mistake."""
 
 
 class NotDecoded(Exception):
-    """A payload that does not fit. Of ours, because a handler may raise a PayloadError of its own."""
+    """The payload does not fit the handler. Not a PayloadError, which a handler may raise itself."""
 
 
 class NotEncoded(Exception):
-    """A result that JSON cannot hold. What the handler's transaction has written is rolled back with it."""
+    """JSON cannot represent the result. The handler's transaction is rolled back."""
 
 
 class RunFailed(Exception):
-    """What a retry policy is asked about when a run has not told its end itself."""
+    """Passed to a retry policy when the process of a run ended without a report of its own."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ class RunFailed(Exception):
 
 
 class Reporter:
-    """Turns what a handler returned or raised into what `finish` takes."""
+    """Turns what a handler returned or raised into a report for `finish`."""
 
     def __init__(self, clock: DatabaseClock) -> None:
         self._clock = clock
@@ -70,9 +70,9 @@ class Reporter:
         return self._result(job, "retry", error=described, run_at=self._clock.now(delay))
 
     def broken(self, job: Job, error: BaseException) -> str:
-        """When the end of an attempt could not even be described, by a retry policy that exits, say."""
-        told = json.dumps({"kind": "handler_error", "message": f"{type(error).__name__} at the end"})
-        return self._result(job, "retry", error=told)
+        """The report itself could not be written, for example because a retry policy exits."""
+        described = json.dumps({"kind": "handler_error", "message": f"{type(error).__name__} at the end"})
+        return self._result(job, "retry", error=described)
 
     def no_handler(self, job: Job) -> str:
         return self.failed(
@@ -80,13 +80,13 @@ class Reporter:
         )
 
     def no_executor(self, job: Job) -> str:
-        """Another worker may have it, so the task is tried again."""
+        """Another worker may have the executor, so the task is retried."""
         return self.retry(
             job, "executor_not_available", f"this worker cannot run tasks of executor {job.executor}"
         )
 
     def executor_refused(self, job: Job, handler: Handler) -> str:
-        """The task asks for what its handler's declaration rules out."""
+        """The task asks for an executor that the declaration of its handler rules out."""
         return self.failed(
             job,
             "executor_refused",
@@ -95,21 +95,21 @@ class Reporter:
         )
 
     def succeeded(self, job: Job, result: str) -> str:
-        """For executors that have the result as JSON."""
+        """For executors that return the result as JSON."""
         return self._result(job, "succeeded", result=report_json(RawJson(result)))
 
     def failed(self, job: Job, kind: str, message: str, **detail: Any) -> str:
-        """Not worth another attempt."""
-        return self._result(job, "failed", error=_told(kind, message, detail))
+        """Another attempt would not help."""
+        return self._result(job, "failed", error=_error_json(kind, message, detail))
 
     def retry(self, job: Job, kind: str, message: str, *, delay: float | None = None, **detail: Any) -> str:
-        """To be tried again after so many seconds; without, after the usual ones."""
+        """Retry after `delay` seconds, or after the default delay."""
         seconds = DEFAULT_RETRY.delay(job.attempt, RuntimeError(message)) if delay is None else delay
         run_at = self._clock.now(min(max(0.0, seconds or 0.0), MAX_DELAY_SECONDS))
-        return self._result(job, "retry", error=_told(kind, message, detail), run_at=run_at)
+        return self._result(job, "retry", error=_error_json(kind, message, detail), run_at=run_at)
 
     def unknown_commit(self, job: Job) -> str:
-        """Accepted only if the commit did not happen: then the task is tried again."""
+        """Accepted only if the commit did not happen; then the task is retried."""
         error = json.dumps({"kind": "commit_unknown", "message": "the connection was lost at the commit"})
         return self._result(job, "retry", error=error, run_at=self._clock.now())
 
@@ -140,41 +140,45 @@ class Reporter:
 
 
 class RunEnds:
-    def __init__(self, reporter: Reporter, log: Log) -> None:
-        self.record_killed: Callable[[Job, str], None] = lambda _job, _error: None
+    """Reports about runs in child processes, and records of those whose tasks were taken from this worker."""
+
+    def __init__(self, reporter: Reporter, record_killed: Callable[[Job, str], None], log: Log) -> None:
         self._reporter = reporter
+        self._record_killed = record_killed
         self._log = log
 
     def failed(self, job: Job, retry: RetryPolicy, end: RunEnd) -> str:
-        """The process ended without an answer."""
-        self._log.warning("run_ended", **job.name, kind=end.kind, why=end.message)
+        """The child process ended without a report."""
+        self._log.warning("run_ended", **job.log_fields, kind=end.kind, why=end.message)
         delay = next_delay(retry, job.attempt, RunFailed(end.kind, end.message))
-        return self._told(job, end.kind, end.message, delay, end.detail)
+        return self._report(job, end.kind, end.message, delay, end.detail)
 
     def raised(self, job: Job, error: Mapping[str, Any], delay: float | None, end: RunEnd) -> str:
-        """The run itself has told what went wrong."""
+        """The run itself reported an error."""
         kind, message = str(error.get("kind")), str(error.get("message"))
-        self._log.warning("attempt_failed", **job.name, error=message.partition("\n")[0][:500])
+        self._log.warning("attempt_failed", **job.log_fields, error=message.partition("\n")[0][:500])
         others = {name: value for name, value in error.items() if name not in ("kind", "message")}
-        return self._told(job, kind, message, delay, {**others, **end.detail})
+        return self._report(job, kind, message, delay, {**others, **end.detail})
 
     def killed(self, job: Job, end: RunEnd) -> None:
-        """The task is no longer ours, but how its run ended is still worth keeping."""
+        """The task is no longer ours, but how its run ended is recorded for people."""
         if end.answer is None:
-            self.record_killed(job, json.dumps({**error_of(end.kind, end.message), **fitted(end.detail)}))
+            self._record_killed(job, json.dumps({**error_of(end.kind, end.message), **fitted(end.detail)}))
 
-    def _told(self, job: Job, kind: str, message: str, delay: float | None, detail: Mapping[str, Any]) -> str:
+    def _report(
+        self, job: Job, kind: str, message: str, delay: float | None, detail: Mapping[str, Any]
+    ) -> str:
         if delay is None:
             return self._reporter.failed(job, kind, message, **fitted(detail))
         return self._reporter.retry(job, kind, message, delay=delay, **fitted(detail))
 
 
-def _told(kind: str, message: str, detail: dict[str, Any]) -> str:
+def _error_json(kind: str, message: str, detail: dict[str, Any]) -> str:
     return json.dumps({**error_of(kind, message), **detail})
 
 
 def ending_of(job: Job) -> str:
-    """What an accepted report led to."""
+    """The status that an accepted report led to."""
     if job.status == "retry":
         return "dead_letter" if job.attempt >= job.max_attempts else "retrying"
     return "snoozed" if job.status == "snooze" else job.status
@@ -188,7 +192,7 @@ def decode(handler: Handler, payload: str) -> dict[str, Any]:
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """For people to read, and small enough to be kept whole."""
+    """Return the error as it is stored and shown to people."""
     if isinstance(error, HandlerTimeout):
         return {"kind": "timeout", "message": str(error) or "the time limit of the attempt was passed"}
     return describe_exception(error)

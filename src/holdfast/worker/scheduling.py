@@ -1,7 +1,7 @@
-"""Duties of the leader: let schedules fire, and forget what they decided long ago.
+"""Scheduling: duties of the leader that fire schedules and prune the record of old firings.
 
-When a schedule is due is worked out here, and decided in the database: on a version of its row that somebody
-else has decided on meanwhile, nothing happens. So any number of leaders may act at once.
+The leader computes when a schedule is due, and the database decides: if another leader has changed the row
+meanwhile, nothing happens. So any number of leaders may act at once.
 """
 
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from holdfast.engine.schedules import DueSchedule, Firing
 from holdfast.errors import Refused, UnexpectedDatabaseError
 from holdfast.logs import Log
 from holdfast.recurrence import Cron, Every, Recurrence, newest_times
-from holdfast.worker.leader import Ask
+from holdfast.worker.leader import Execute
 
 BATCH = 20
 PRUNE_BATCH = 1000
@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FireSchedules:
-    """Sleeps until the next time is due; looks before that, because schedules and clocks are changed."""
+    """Sleeps until a schedule is due, but looks at least every interval: schedules and clocks change."""
 
     name = "fire_schedules"
     interval = 2.0
@@ -28,61 +28,65 @@ class FireSchedules:
     def __init__(self, log: Log) -> None:
         self._log = log
 
-    def run(self, ask: Ask) -> float | None:
-        due = ask(schedules.due_schedules(BATCH))
+    def run(self, execute: Execute) -> float | None:
+        due = execute(schedules.due_schedules(BATCH))
         for one in due:
-            self._decide(one, ask)
+            self._decide(one, execute)
         if len(due) == BATCH:
             return 0.0
-        wait = ask(schedules.next_firing())
+        wait = execute(schedules.next_firing())
         if wait is None:
             return None
         return min(self.interval, max(SHORTEST_PAUSE_SECONDS, wait.total_seconds()))
 
-    def _decide(self, due: DueSchedule, ask: Ask) -> None:
+    def _decide(self, due: DueSchedule, execute: Execute) -> None:
         try:
             recurrence = recurrence_of(due)
         except Refused as error:
-            self._give_up(due, ask, error, None)
+            self._give_up(due, execute, error, None)
             return
         if due.plan_from is not None or due.next_at is None:
-            ask(schedules.plan_schedule(due, recurrence.after(due.plan_from or due.now)))
+            execute(schedules.plan_schedule(due, recurrence.after(due.plan_from or due.now)))
             return
         times = newest_times(recurrence, due.next_at, due.now, due.max_times)
         following = recurrence.after(due.now)
         try:
-            firings = ask(schedules.fire_schedule(due, times, following))
+            firings = execute(schedules.fire_schedule(due, times, following))
         except (Refused, UnexpectedDatabaseError) as error:
-            self._give_up(due, ask, error, following)
+            self._give_up(due, execute, error, following)
         else:
-            self._tell(due, firings)
+            self._log_firings(due, firings)
 
-    def _give_up(self, due: DueSchedule, ask: Ask, error: Exception, following: datetime | None) -> None:
-        """It is written down where people look, and keeps no other schedule from firing."""
+    def _give_up(
+        self, due: DueSchedule, execute: Execute, error: Exception, following: datetime | None
+    ) -> None:
+        """Store the error with the schedule. The other schedules go on firing."""
         self._log.error("schedule_failed", schedule=due.name, namespace=due.namespace, error=str(error))
-        ask(schedules.plan_schedule(due, following, str(error)))
+        execute(schedules.plan_schedule(due, following, str(error)))
 
-    def _tell(self, due: DueSchedule, firings: list[Firing]) -> None:
+    def _log_firings(self, due: DueSchedule, firings: list[Firing]) -> None:
         for firing in firings:
             task_id = None if firing.task_id is None else str(firing.task_id)
-            told = {
+            fields = {
                 "schedule": due.name,
                 "namespace": due.namespace,
                 "nominal_at": firing.nominal_at.isoformat(),
                 "task_id": task_id,
             }
             if firing.decision == "fired":
-                self._log.debug("schedule_fired", **told)
+                self._log.debug("schedule_fired", **fields)
             else:
-                self._log.warning("schedule_skipped", why=firing.decision, **told)
+                self._log.warning("schedule_skipped", why=firing.decision, **fields)
 
 
 class PruneFirings:
+    """Deletes the record of old firings."""
+
     name = "prune_firings"
     interval = 600.0
 
-    def run(self, ask: Ask) -> float | None:
-        return 0.0 if ask(schedules.prune_firings(PRUNE_BATCH)) == PRUNE_BATCH else None
+    def run(self, execute: Execute) -> float | None:
+        return 0.0 if execute(schedules.prune_firings(PRUNE_BATCH)) == PRUNE_BATCH else None
 
 
 def recurrence_of(due: DueSchedule) -> Recurrence:

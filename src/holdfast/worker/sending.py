@@ -133,9 +133,9 @@ class SendingExecutor:
         kind, message = _cause(error)
         detail = error.detail if isinstance(error, FunctionFailed) else {}
         if kind == "preparation_failed":
-            self._log.exception("preparation_failed", **job.name)
+            self._log.exception("preparation_failed", **job.log_fields)
         else:
-            self._log.warning("message_not_sent", **job.name, kind=kind, error=message)
+            self._log.warning("message_not_sent", **job.log_fields, kind=kind, error=message)
         if job.attempt < job.max_attempts and not isinstance(error, FunctionNotFound):
             return self._reporter.retry(job, kind, message, sent=False, **detail)
         failed = SendFailed("before_handler_failed" if isinstance(error, FunctionFailed) else kind, message)
@@ -173,7 +173,7 @@ class SendingExecutor:
                 raise
             return self._reporter.retry(job, "outcome_unknown", "its worker ended while it was sent", delay=0)
         except Exception as error:  # noqa: BLE001 - a provider that breaks its word has to be survived
-            self._log.exception("provider_failed", **job.name, provider=provider.name)
+            self._log.exception("provider_failed", **job.log_fields, provider=provider.name)
             failed = SendFailed("provider_failed", f"{type(error).__name__}: {error}", outcome_unknown=True)
         else:
             told = json.dumps(asdict(sent), default=str)
@@ -208,7 +208,7 @@ class SendingExecutor:
             except FunctionNotFound as error:
                 return self._reporter.failed(job, "function_not_found", error.message, known=known)
             except (FunctionFailed, HoldfastError) as error:
-                self._log.warning("recording_failed", **job.name, error=told(function, error))
+                self._log.warning("recording_failed", **job.log_fields, error=told(function, error))
                 if pause is None:
                     detail = {**detail_of(error), "known": known}
                     return self._reporter.retry(job, "recording_failed", told(function, error), **detail)
@@ -240,7 +240,7 @@ class SendingExecutor:
         if "sent" in known:
             return self._reporter.succeeded(job, json.dumps(known["sent"]))
         error = dict(known["error"])
-        self._log.warning("attempt_failed", **job.name, error=error["message"])
+        self._log.warning("attempt_failed", **job.log_fields, error=error["message"])
         return self._reporter.failed(job, error.pop("kind"), error.pop("message"), **error)
 
 

@@ -1,10 +1,11 @@
-"""Settling: results gather while one round trip is in flight; then all of them go at once."""
+"""Settling: reports, releases and records of killed runs go to the database until it acknowledges them."""
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement, leases
@@ -20,34 +21,37 @@ from holdfast.worker.job import Job
 from holdfast.worker.metrics import Metrics
 
 MAX_AT_ONCE = 1000
+MAX_CHARACTERS = 16 * 1024 * 1024
+MAX_TRIES = 10
 SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
-MAX_CHARACTERS = 16 * 1024 * 1024
+BUSY_SECONDS = 0.1
 _QUERY_CANCELED = "57014"
 
-Settled = tuple[Job, str]
-"""A job and its result as JSON text."""
-BUSY_SECONDS = 0.1
-MAX_TRIES = 10
+Report = tuple[Job, str]
+"""A job and its report as JSON text."""
 
 
 class Settler:
-    """Keeps every result until the database has acknowledged it, however often it must be sent."""
+    """Sends reports in batches: they gather while one round trip is in flight, then all go at once.
+
+    It keeps each report until the database has acknowledged it.
+    """
 
     def __init__(
         self,
-        link: WorkerConnection,
+        connection: WorkerConnection,
         worker_id: str,
         log: Log,
         metrics: Metrics,
         done: Callable[[Job, str], None],
     ) -> None:
-        self._link = link
+        self._connection = connection
         self._worker_id = worker_id
         self._log = log
         self._metrics = metrics
         self._done = done
-        self._waiting: list[Settled] = []
+        self._waiting: list[Report] = []
         self._sending = 0
         self._aside = 0
         self._delays: dict[tuple[str, int], float] = {}
@@ -55,8 +59,8 @@ class Settler:
         self._empty = asyncio.Event()
         self._empty.set()
 
-    def add(self, job: Job, written: str) -> None:
-        self._waiting.append((job, written))
+    def add(self, job: Job, report: str) -> None:
+        self._waiting.append((job, report))
         self._more.set()
         self._empty.clear()
 
@@ -66,16 +70,16 @@ class Settler:
 
     @property
     def failing(self) -> bool:
-        return self._link.failing
+        return self._connection.failing
 
     async def emptied(self) -> None:
-        """Wait until all that was added is acknowledged."""
+        """Wait until every report is acknowledged."""
         await self._empty.wait()
 
     async def run(self) -> None:
         while True:
             await self._more.wait()
-            batch = self._take()
+            batch = self._next_batch()
             self._sending = len(batch)
             await self._send(batch)
             self._sending = 0
@@ -84,22 +88,22 @@ class Settler:
             if not self.unsettled:
                 self._empty.set()
 
-    def _take(self) -> list[Settled]:
-        """As many as go into one statement; of large results, fewer."""
+    def _next_batch(self) -> list[Report]:
+        """As many as fit into one statement; fewer if they are large."""
         batch = self._waiting[:MAX_AT_ONCE]
         characters = 0
-        for n, (_, written) in enumerate(batch):
-            characters += len(written)
+        for n, (_, report) in enumerate(batch):
+            characters += len(report)
             if characters > MAX_CHARACTERS:
                 batch = batch[: max(1, n)]
                 break
         self._waiting = self._waiting[len(batch) :]
         return batch
 
-    async def _send(self, batch: list[Settled]) -> None:
+    async def _send(self, batch: list[Report]) -> None:
         while True:
             try:
-                verdicts = await self._finish([written for _, written in batch])
+                verdicts = await self._finish([report for _, report in batch])
             except TryAgain:
                 await self._locked(batch)
                 return
@@ -107,19 +111,19 @@ class Settler:
                 if _is_about_content(error):
                     await self._refused(batch, error)
                     return
-                # The same tokens again: what was accepted before the connection broke answers already_done.
-                await self._link.pause(error)
+                # With the same tokens: what was accepted before the connection broke returns already_done.
+                await self._connection.pause(error)
             else:
-                for (job, written), verdict in zip(batch, verdicts, strict=True):
+                for (job, report), verdict in zip(batch, verdicts, strict=True):
                     if verdict == "busy":
-                        self._put_aside(job, written)
+                        self._put_aside(job, report)
                     else:
                         self._delays.pop((job.task_id, job.token), None)
                         self._done(job, verdict)
                 return
 
-    async def _locked(self, batch: list[Settled]) -> None:
-        """What one of them waits for in vain must not keep its neighbours: it goes again later."""
+    async def _locked(self, batch: list[Report]) -> None:
+        """A locked row must not delay the other reports: halve the batch until it is alone, and retry it."""
         if len(batch) > 1:
             half = len(batch) // 2
             await self._send(batch[:half])
@@ -127,41 +131,135 @@ class Settler:
             return
         self._put_aside(*batch[0])
 
-    def _put_aside(self, job: Job, written: str) -> None:
-        """Mostly for the moment of a heartbeat; for longer where an application keeps a transaction open."""
-        name = (job.task_id, job.token)
-        delay = self._delays.get(name, SHORTEST_ASIDE_SECONDS)
-        self._delays[name] = min(2 * delay, ASIDE_SECONDS)
+    def _put_aside(self, job: Job, report: str) -> None:
+        """Mostly for the moment of a heartbeat; longer if an application keeps a transaction open."""
+        key = (job.task_id, job.token)
+        delay = self._delays.get(key, SHORTEST_ASIDE_SECONDS)
+        self._delays[key] = min(2 * delay, ASIDE_SECONDS)
         self._aside += 1
-        asyncio.get_running_loop().call_later(delay, self._resume, job, written)
+        asyncio.get_running_loop().call_later(delay, self._resume, job, report)
 
-    def _resume(self, job: Job, written: str) -> None:
+    def _resume(self, job: Job, report: str) -> None:
         self._aside -= 1
-        self.add(job, written)
+        self.add(job, report)
 
-    async def _refused(self, batch: list[Settled], error: HoldfastError) -> None:
-        """One that cannot be stored must not keep its neighbours: each goes alone, and the culprit fails."""
+    async def _refused(self, batch: list[Report], error: HoldfastError) -> None:
+        """A report that cannot be stored must not delay the others: send each alone, and fail that task."""
         if len(batch) > 1:
             for one in batch:
                 await self._send([one])
             return
-        job, written = batch[0]
+        job, report = batch[0]
         plain = _not_storable(job, error)
-        if written == plain:
-            self._log.error("result_refused", **job.name, error=str(error))
+        if report == plain:
+            self._log.error("result_refused", **job.log_fields, error=str(error))
             self._done(job, "lost")
         else:
             job.status = "failed"
             await self._send([(job, plain)])
 
-    async def _finish(self, results: Sequence[str]) -> list[leases.Verdict]:
-        self._metrics.sent("finish", len(results))
-        finish = leases.finish(self._worker_id, results)
-        return await self._link.run(lambda: finish)
+    async def _finish(self, reports: Sequence[str]) -> list[leases.Verdict]:
+        self._metrics.sent("finish", len(reports))
+        finish = leases.finish(self._worker_id, reports)
+        return await self._connection.run(lambda: finish)
+
+
+class BackgroundSends:
+    """Statements that are sent in asyncio tasks of their own."""
+
+    def __init__(self) -> None:
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    async def emptied(self) -> None:
+        """Wait until nothing is under way."""
+        while self._under_way:
+            await asyncio.wait(self._under_way)
+
+    async def close(self) -> None:
+        for sending in self._under_way:
+            sending.cancel()
+        await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    def _begin(self, call: Coroutine[Any, Any, None]) -> None:
+        sending = asyncio.create_task(call)
+        self._under_way.add(sending)
+        sending.add_done_callback(self._under_way.discard)
+
+
+class Releaser(BackgroundSends):
+    """Gives back tasks that this worker will not run: others get them at once, and no attempt is counted.
+
+    It retries until the database answers or the leases end, which gives the tasks back as well. A task that
+    has gone outside is left to that: its attempt counts, and the next one knows about it.
+    """
+
+    def __init__(self, connection: WorkerConnection, worker_id: str, log: Log, metrics: Metrics) -> None:
+        super().__init__()
+        self._connection = connection
+        self._worker_id = worker_id
+        self._log = log
+        self._metrics = metrics
+
+    def release_soon(self, jobs: list[Job]) -> None:
+        if jobs:
+            self._begin(self._release(jobs))
+
+    async def _release(self, jobs: list[Job]) -> None:
+        while jobs := [job for job in jobs if job.lease_ends > time.monotonic() and not job.outside]:
+            try:
+                self._metrics.sent("release", len(jobs))
+                verdicts = await self._connection.run(partial(release_statement, self._worker_id, jobs))
+            except TryAgain as error:
+                if len(jobs) > 1:  # a locked row must not delay the others
+                    await asyncio.gather(self._release(jobs[::2]), self._release(jobs[1::2]))
+                    return
+                await self._connection.pause(error)
+            except DatabaseUnavailable as error:
+                await self._connection.pause(error)
+            except HoldfastError as error:
+                self._log.error("release_refused", tasks=len(jobs), error=str(error))
+                return
+            else:
+                jobs = [job for job, verdict in zip(jobs, verdicts, strict=True) if verdict == "busy"]
+                if jobs:
+                    await asyncio.sleep(BUSY_SECONDS)
+
+
+class KilledRuns(BackgroundSends):
+    """Records how runs ended that the worker killed because their tasks were taken from it.
+
+    Nothing depends on these records, so they are tried for a while only.
+    """
+
+    def __init__(self, connection: WorkerConnection, worker_id: str, log: Log) -> None:
+        super().__init__()
+        self._connection = connection
+        self._worker_id = worker_id
+        self._log = log
+
+    def record(self, job: Job, error: str) -> None:
+        self._begin(self._send(job, leases.killed_json(job.task_id, job.token, error)))
+
+    async def _send(self, job: Job, killed: str) -> None:
+        recording = partial(leases.record_killed, self._worker_id, [killed])
+        for _ in range(MAX_TRIES):
+            try:
+                await self._connection.run(recording)
+            except (DatabaseUnavailable, TryAgain) as error:
+                await self._connection.pause(error)
+            except HoldfastError as error:
+                self._log.warning("killed_run_not_recorded", **job.log_fields, error=str(error))
+                return
+            else:
+                return
+
+
+def release_statement(worker_id: str, jobs: Iterable[Job]) -> Statement[list[leases.Verdict]]:
+    return leases.release(worker_id, [leases.held_json(job.task_id, job.token) for job in jobs])
 
 
 def _is_about_content(error: HoldfastError) -> bool:
-    """Everything else may be over soon: a lost connection, a deadlock, a migration, a full disk."""
+    """Any other error may be over soon: a lost connection, a deadlock, a migration, a full disk."""
     if isinstance(error, InvalidArgument):
         return True
     return isinstance(error, UnexpectedDatabaseError) and error.sqlstate != _QUERY_CANCELED
@@ -171,95 +269,3 @@ def _not_storable(job: Job, error: HoldfastError) -> str:
     reason = f"the result could not be stored: {type(error).__name__}"
     described = json.dumps({"kind": "result_not_storable", "message": reason})
     return leases.result_json(job.task_id, job.token, "failed", error=described)
-
-
-def release_of(worker_id: str, jobs: Iterable[Job]) -> Statement[list[leases.Verdict]]:
-    return leases.release(worker_id, [leases.held_json(job.task_id, job.token) for job in jobs])
-
-
-class Releaser:
-    """Tries until it is heard, or until the leases have ended, which gives the tasks back as well.
-
-    What has gone outside is left to that: its attempt counts, and the next one knows that there was one.
-    """
-
-    def __init__(self, link: WorkerConnection, worker_id: str, log: Log, metrics: Metrics) -> None:
-        self._link = link
-        self._worker_id = worker_id
-        self._log = log
-        self._metrics = metrics
-        self._under_way: set[asyncio.Task[None]] = set()
-
-    def release_soon(self, jobs: list[Job]) -> None:
-        if not jobs:
-            return
-        releasing = asyncio.create_task(self.release(jobs))
-        self._under_way.add(releasing)
-        releasing.add_done_callback(self._under_way.discard)
-
-    async def release(self, jobs: list[Job]) -> None:
-        while jobs := [job for job in jobs if job.lease_ends > time.monotonic() and not job.outside]:
-            try:
-                self._metrics.sent("release", len(jobs))
-                verdicts = await self._link.run(partial(release_of, self._worker_id, jobs))
-            except TryAgain as error:
-                if len(jobs) > 1:  # what one of them waits for in vain must not keep its neighbours
-                    await asyncio.gather(self.release(jobs[::2]), self.release(jobs[1::2]))
-                    return
-                await self._link.pause(error)
-            except DatabaseUnavailable as error:
-                await self._link.pause(error)
-            except HoldfastError as error:
-                self._log.error("release_refused", tasks=len(jobs), error=str(error))
-                return
-            else:
-                jobs = [job for job, verdict in zip(jobs, verdicts, strict=True) if verdict == "busy"]
-                if jobs:
-                    await asyncio.sleep(BUSY_SECONDS)
-
-    async def emptied(self) -> None:
-        """Wait until nothing is on its way."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
-
-    async def close(self) -> None:
-        for releasing in self._under_way:
-            releasing.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-
-
-class KilledRuns:
-    """Nothing depends on it, so it is tried for a while only."""
-
-    def __init__(self, link: WorkerConnection, worker_id: str, log: Log) -> None:
-        self._link = link
-        self._worker_id = worker_id
-        self._log = log
-        self._under_way: set[asyncio.Task[None]] = set()
-
-    def record(self, job: Job, error: str) -> None:
-        killed = leases.killed_json(job.task_id, job.token, error)
-        recording = asyncio.create_task(self._record(job, killed))
-        self._under_way.add(recording)
-        recording.add_done_callback(self._under_way.discard)
-
-    async def emptied(self) -> None:
-        while self._under_way:
-            await asyncio.wait(self._under_way)
-
-    async def close(self) -> None:
-        for recording in self._under_way:
-            recording.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    async def _record(self, job: Job, killed: str) -> None:
-        for _ in range(MAX_TRIES):
-            try:
-                await self._link.run(partial(leases.record_killed, self._worker_id, [killed]))
-            except (DatabaseUnavailable, TryAgain) as error:
-                await self._link.pause(error)
-            except HoldfastError as error:
-                self._log.warning("end_not_recorded", **job.name, error=str(error))
-                return
-            else:
-                return

@@ -12,8 +12,7 @@ from holdfast.executors.command import find_program
 from holdfast.executors.origin import find_origin
 from holdfast.settings import Command, Settings, variable_of
 from holdfast.worker.command import command_for
-from holdfast.worker.subscription import MAILBOX, serves, serves_messages, subscribed
-from holdfast.worker.wiring import Registered
+from holdfast.worker.subscription import MAILBOX, WorkerApp, serves, serves_messages, subscribed
 
 
 def check_settings(settings: Settings) -> None:
@@ -32,7 +31,7 @@ def check_settings(settings: Settings) -> None:
     _check_senders(settings)
 
 
-def check_application(app: Registered, settings: Settings) -> None:
+def check_application(app: WorkerApp, settings: Settings) -> None:
     """Raises ConfigurationError if the worker could not run the tasks that it is about to claim."""
     settings = subscribed(app, settings)
     for handler in app.handlers.values():

@@ -1,29 +1,37 @@
-"""Which tasks a worker serves, and which of its application's it does not."""
+"""The subscription: which queues and types a worker serves, and which of its application it does not."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast import comms
 from holdfast.engine.schedules import NewSchedule
 from holdfast.handler import Handler
+from holdfast.middleware import Middleware
 from holdfast.settings import Settings
 
 MAILBOX = "mailbox"
 _SENDING = ("send_email", "asend_email", "send_sms", "asend_sms")
 
 
-class Application(Protocol):
-    """What a subscription depends on."""
+class WorkerApp(Protocol):
+    """What a worker needs of an application."""
 
     @property
     def handlers(self) -> Mapping[str, Handler]: ...
     @property
+    def middlewares(self) -> Sequence[Middleware]: ...
+    @property
+    def name(self) -> str: ...
+    @property
     def schedules(self) -> Mapping[str, NewSchedule]: ...
+    @property
+    def origin(self) -> str | None:
+        """MODULE:NAME, if the application was named so."""
 
 
-def subscribed(app: Application, settings: Settings, modules: Mapping[str, object] = sys.modules) -> Settings:
-    """The settings; where neither queues nor prefixes are set, with the queues of the application itself."""
+def subscribed(app: WorkerApp, settings: Settings, modules: Mapping[str, object] = sys.modules) -> Settings:
+    """Return the settings. If they name neither queues nor prefixes, add the queues of the application."""
     if settings.worker_queues or settings.worker_type_prefixes:
         return settings
     queues = {queue for _, _, queue in _named(app)}
@@ -37,14 +45,14 @@ def queues_of(settings: Settings) -> tuple[str, ...]:
 
 
 def concerns(settings: Settings) -> Callable[[str], bool]:
-    """Whether a worker serves the queue that a notification names, which may be another worker's."""
+    """Return a check whether this worker serves the queue that a notification names."""
     queues = frozenset(settings.worker_queues or ("default",))
     any_queue = bool(settings.worker_type_prefixes)
     return lambda queue: any_queue or queue in queues
 
 
-def describe(app: Application, settings: Settings) -> dict[str, Any]:
-    """What the worker says of itself at its start."""
+def describe(app: WorkerApp, settings: Settings) -> dict[str, Any]:
+    """What the worker logs at its start."""
     queues = queues_of(settings)
     found: dict[str, Any] = {
         "queues": queues,
@@ -65,8 +73,8 @@ def describe(app: Application, settings: Settings) -> dict[str, Any]:
     return found
 
 
-def unserved(app: Application, settings: Settings) -> dict[str, list[str]]:
-    """The queues of tasks and schedules that this worker never sees, and what goes there."""
+def unserved(app: WorkerApp, settings: Settings) -> dict[str, list[str]]:
+    """Return the queues of the application that this worker does not serve, and what uses them."""
     found: dict[str, list[str]] = {}
     for name, task_type, queue in _named(app):
         if not _covers(settings, task_type, queue):
@@ -75,7 +83,7 @@ def unserved(app: Application, settings: Settings) -> dict[str, list[str]]:
 
 
 def queue_of(task_type: str, queue: str | None) -> str:
-    """As the engine does it: the first segment of the type, unless one is named."""
+    """Return the named queue, or as the engine does the first segment of the type."""
     return queue or task_type.partition(".")[0].partition(":")[0]
 
 
@@ -84,7 +92,7 @@ def serves(settings: Settings, handler: Handler) -> bool:
 
 
 def serves_messages(settings: Settings) -> bool:
-    """Whether this worker gets the tasks that send e-mail and text messages."""
+    """Whether this worker serves the tasks that send e-mail and text messages."""
     sends = "comms.send_"
     prefixes = settings.worker_type_prefixes
     return "comms" in queues_of(settings) or any(
@@ -93,7 +101,7 @@ def serves_messages(settings: Settings) -> bool:
 
 
 def sends_messages(settings: Settings, modules: Mapping[str, object]) -> bool:
-    """Whether the application sends: a provider is set, or one of its modules has imported what sends."""
+    """Whether the application sends messages: a provider is set, or a module imports the functions."""
     if settings.email_provider != MAILBOX or settings.sms_provider != MAILBOX:
         return True
     sending = [comms, *(vars(comms)[name] for name in _SENDING if name in vars(comms))]
@@ -106,8 +114,8 @@ def sends_messages(settings: Settings, modules: Mapping[str, object]) -> bool:
     )
 
 
-def _named(app: Application) -> list[tuple[str, str, str]]:
-    """Tasks and schedules as people know them, with their types and queues."""
+def _named(app: WorkerApp) -> list[tuple[str, str, str]]:
+    """The tasks and schedules of the application: name, type, queue."""
     tasks = [(name, name, queue_of(name, handler.queue)) for name, handler in app.handlers.items()]
     schedules = [
         (f"schedule {name}", schedule.task.type, queue_of(schedule.task.type, schedule.task.queue))

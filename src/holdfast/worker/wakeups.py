@@ -1,6 +1,8 @@
-"""Keeping the door: while tasks come fast, one worker looks for all, and those who enqueue wake nobody.
+"""The wake-up throttle: while tasks come fast, one worker looks for all, and enqueueing wakes nobody.
 
-A wake-up takes a lock that all commits of the server share, and wakes every listener: too much for each task.
+A NOTIFY takes a lock that all commits of the server share, and wakes every listener: too expensive for each
+task under load. So one worker holds the wake-ups of its queues: while it does, enqueueing sends none, and the
+worker looks for new tasks itself and notifies the idle workers.
 """
 
 import asyncio
@@ -13,65 +15,65 @@ from holdfast.engine import workers
 from holdfast.errors import HoldfastError
 from holdfast.logs import Log
 
-KNOCKS, WITHIN_SECONDS = 30, 0.1
+CROWD, CROWD_SECONDS = 30, 0.1
 LOOK_SECONDS = 0.01
 QUIET_LOOKS = 20
 LAST_LOOK_SECONDS = 0.2
-KEEP_SECONDS = 0.2  # less than half of what keep_door gives
+HOLD_SECONDS = 0.2  # less than half of what keep_door grants
 REST_SECONDS = 1.0
 
 
-class Door:
-    """Kept from the moment that wake-ups come fast until nothing has come for a while.
+class WakeupThrottle:
+    """Holds wake-ups from the moment that they come fast until nothing has come for a while.
 
-    The door is a row that expires by itself, so that nobody waits for us when we are stuck.
+    The hold is a row in the database that expires by itself, so that a stuck worker delays nothing.
     """
 
-    def __init__(self, link: WorkerConnection, worker_id: str, queues: Sequence[str], log: Log) -> None:
-        self._link = link
+    def __init__(self, connection: WorkerConnection, worker_id: str, queues: Sequence[str], log: Log) -> None:
+        self._connection = connection
         self._worker_id = worker_id
         self._queues = queues
         self._log = log
-        self._knocks: deque[float] = deque(maxlen=KNOCKS)
+        self._recent: deque[float] = deque(maxlen=CROWD)
         self._crowded = asyncio.Event()
 
-    def knock(self) -> None:
-        """For every wake-up."""
+    def count_wakeup(self) -> None:
         now = time.monotonic()
-        self._knocks.append(now)
-        if len(self._knocks) == KNOCKS and now - self._knocks[0] < WITHIN_SECONDS:
+        self._recent.append(now)
+        if len(self._recent) == CROWD and now - self._recent[0] < CROWD_SECONDS:
             self._crowded.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Run until cancelled."""
         while self._queues:
             await self._crowded.wait()
             try:
-                await self._keep()
+                await self._hold_wakeups()
             except HoldfastError as error:
-                self._log.warning("door_not_kept", error=str(error))
-            await self._link.leave()
+                self._log.warning("wakeups_not_held", error=str(error))
+            await self._connection.leave()
             await asyncio.sleep(REST_SECONDS)
             self._crowded.clear()
 
-    async def _keep(self) -> None:
-        await self._link.connection()
-        if self._link.pooled:  # each look would cost a round trip through the pooler
+    async def _hold_wakeups(self) -> None:
+        await self._connection.connection()
+        if self._connection.pooled:  # each look would cost a round trip through the pooler
             return
-        kept = await self._link.run(lambda: workers.keep_door(self._worker_id, self._queues))
+        held = await self._connection.run(lambda: workers.keep_door(self._worker_id, self._queues))
         since = time.monotonic()
-        quiet = 0 if kept else QUIET_LOOKS
+        quiet = 0 if held else QUIET_LOOKS
         while quiet < QUIET_LOOKS:
             await asyncio.sleep(LOOK_SECONDS)
-            if time.monotonic() - since > KEEP_SECONDS:
+            if time.monotonic() - since > HOLD_SECONDS:
                 since = time.monotonic()
-                await self._link.run(lambda: workers.keep_door(self._worker_id, kept))
-            quiet = 0 if await self._ring(kept) else quiet + 1
-        # Left first, looked then: who came just before woke nobody, and may commit just after.
-        await self._link.run(lambda: workers.leave_door(self._worker_id, kept))
-        await self._ring(kept)
+                await self._connection.run(lambda: workers.keep_door(self._worker_id, held))
+            quiet = 0 if await self._notify_idle(held) else quiet + 1
+        # Release first, then look: a task enqueued just before sent no wake-up, and may commit just after.
+        await self._connection.run(lambda: workers.leave_door(self._worker_id, held))
+        await self._notify_idle(held)
         await asyncio.sleep(LAST_LOOK_SECONDS)
-        await self._ring(kept)
+        await self._notify_idle(held)
 
-    async def _ring(self, queues: Sequence[str]) -> bool:
-        return await self._link.run(lambda: workers.ring(queues))
+    async def _notify_idle(self, queues: Sequence[str]) -> bool:
+        """Wake idle workers if tasks are due; returns whether any were."""
+        return await self._connection.run(lambda: workers.ring(queues))

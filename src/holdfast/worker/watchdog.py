@@ -1,4 +1,4 @@
-"""A thread that looks after what asyncio cannot stop: handlers in threads, and those that block the loop."""
+"""The watchdog: a thread that interrupts handlers which asyncio cannot stop."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -20,28 +20,19 @@ from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.worker.job import Job
 from holdfast.worker.reporting import HandlerTimeout, Reporter
-from holdfast.worker.settling import release_of
+from holdfast.worker.settling import release_statement
+
+T = TypeVar("T")
 
 TICK_SECONDS = 0.5
 BLOCKED_SECONDS = 1.0
 STUCK_SECONDS = 10.0
-T = TypeVar("T")
+EMERGENCY_SECONDS = 3.0
 STUCK_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
-PATIENCE_SECONDS = 3.0
 
 
-def interrupt(thread_id: int, error: type[BaseException] | None) -> None:
-    """Raise in another thread, at its next step in Python, or take back what was not raised yet.
-
-    A call into C that blocks is not woken by it.
-    """
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread_id), None if error is None else ctypes.py_object(error)
-    )
-
-
-class Watched:
-    """A handler that may be interrupted while it is at work, and never once it has left."""
+class WatchedHandler:
+    """A running handler. It can be interrupted at its next step in Python, but never once it has returned."""
 
     __slots__ = ("_interrupted", "_lock", "_thread_id", "deadline", "in_loop", "job", "limit_ends")
 
@@ -59,14 +50,14 @@ class Watched:
             self._thread_id = threading.get_ident()
 
     def leave(self) -> None:
-        """May be called twice. What is on its way here is taken back: it must not arrive anywhere else."""
+        """May be called twice. An interruption that has not arrived yet is taken back."""
         with self._lock:
             if self._interrupted and self._thread_id is not None:
-                interrupt(self._thread_id, None)
+                _raise_in_thread(self._thread_id, None)
             self._thread_id = None
 
     def run(self, call: Callable[..., T], *given: Any) -> T:
-        """Call it, at work from before its first step until after its last."""
+        """Call it, interruptible from before its first step until after its last."""
         self.enter()
         try:
             try:
@@ -74,25 +65,25 @@ class Watched:
             finally:
                 self.leave()
         except BaseException:
-            self.leave()  # an interruption may have come while the first leave was under way
+            self.leave()  # an interruption may have come during the first leave
             raise
 
     def interrupt(self, error: type[BaseException]) -> bool:
-        """Whether it is at work. One that blocks in C notices only when it comes back."""
+        """Return whether it is running. A handler that blocks in C notices only when the call returns."""
         with self._lock:
             if self._thread_id is None:
                 return False
             self._interrupted = True
-            interrupt(self._thread_id, error)
+            _raise_in_thread(self._thread_id, error)
             return True
 
 
-class Guarded:
-    """An awaitable whose every step can be interrupted: the event loop between them cannot."""
+class InterruptibleAwaitable:
+    """An awaitable whose every step can be interrupted; the event loop between the steps cannot."""
 
     __slots__ = ("_call", "_watched")
 
-    def __init__(self, call: Awaitable[Any], watched: Watched) -> None:
+    def __init__(self, call: Awaitable[Any], watched: WatchedHandler) -> None:
         self._call = call
         self._watched = watched
 
@@ -101,7 +92,7 @@ class Guarded:
 
 
 class _Steps(Generator[Any, Any, Any]):
-    def __init__(self, steps: Generator[Any, Any, Any], watched: Watched) -> None:
+    def __init__(self, steps: Generator[Any, Any, Any], watched: WatchedHandler) -> None:
         self._steps = steps
         self._watched = watched
 
@@ -120,19 +111,28 @@ class _Steps(Generator[Any, Any, Any]):
 
 
 class Watchdog:
-    """Interrupts what is past its limit, and notices an event loop that does not come round."""
+    """Interrupts handlers that are past their limit, and notices an event loop that is blocked."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, *, tick: float, stuck: Callable[[Watched], None], log: Log
+        self,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        tick: float,
+        stuck: Callable[[WatchedHandler], None],
+        job_of: Callable[["asyncio.Task[Any]"], Job | None],
+        when_blocked: Callable[[], None],
+        chores: Sequence[Callable[[], object]],
+        log: Log,
     ) -> None:
-        self.chores: tuple[Callable[[], object], ...] = ()
-        self.when_blocked: Callable[[], None] = lambda: None
-        self.job_of: Callable[[asyncio.Task[Any]], Job | None] = lambda _: None
+        """`when_blocked` is called again and again while the loop is blocked, `chores` at every tick."""
         self._loop = loop
         self._tick = tick
         self._stuck = stuck
+        self._job_of = job_of
+        self._when_blocked = when_blocked
+        self._chores = chores
         self._log = log
-        self._watched: set[Watched] = set()
+        self._watched: set[WatchedHandler] = set()
         self._changed = threading.Condition()
         self._wakes_at = 0.0
         self._closed = False
@@ -142,25 +142,21 @@ class Watchdog:
 
     @property
     def blocked_seconds(self) -> float:
-        """How long the event loop has not come round."""
+        """For how long the event loop has not run what the watchdog scheduled in it."""
         asked = self._asked_at
         return 0.0 if asked is None else time.monotonic() - asked
 
-    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> Watched:
-        """Until `forget`. The handler is meanwhile run by `Watched.run`, or awaited as `Guarded`."""
-        watched = Watched(job, limit, in_loop=in_loop)
+    def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> WatchedHandler:
+        """Watch until `forget`. Run the handler with `WatchedHandler.run` or `InterruptibleAwaitable`."""
+        watched = WatchedHandler(job, limit, in_loop=in_loop)
         self._watched.add(watched)
         if watched.deadline < self._wakes_at:
             with self._changed:
                 self._changed.notify()
         return watched
 
-    def forget(self, watched: Watched) -> None:
+    def forget(self, watched: WatchedHandler) -> None:
         self._watched.discard(watched)
-
-    def in_loop(self, call: Callable[[], object]) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
-            self._loop.call_soon_threadsafe(call)
 
     def start(self) -> None:
         self._thread = threading.Thread(target=self._run, name="holdfast-watchdog", daemon=True)
@@ -179,8 +175,8 @@ class Watchdog:
             for watched in list(self._watched):
                 if watched.deadline <= now:
                     self._interrupt(watched, now)
-            self._look_after_loop()
-            for chore in self.chores:
+            self._check_loop()
+            for chore in self._chores:
                 chore()
             with self._changed:
                 if not self._closed:
@@ -191,38 +187,38 @@ class Watchdog:
         tick = time.monotonic() + self._tick
         return min(tick, min((watched.deadline for watched in list(self._watched)), default=tick))
 
-    def _interrupt(self, watched: Watched, now: float) -> None:
-        """Again and again, because a handler may have caught it; at last, it is stuck."""
+    def _interrupt(self, watched: WatchedHandler, now: float) -> None:
+        """Interrupt it repeatedly, because a handler may catch the error; in the end it counts as stuck."""
         if watched.in_loop and self.blocked_seconds < TICK_SECONDS:
-            watched.deadline = now + TICK_SECONDS  # the loop comes round: its own timeout ends the handler
+            watched.deadline = now + TICK_SECONDS  # the loop runs: its own timeout ends the handler
         elif watched.interrupt(HandlerTimeout) and now - watched.limit_ends > STUCK_SECONDS:
             watched.deadline = float("inf")
             self._stuck(watched)
         else:
             watched.deadline = now + STUCK_SECONDS / 4
 
-    def _look_after_loop(self) -> None:
+    def _check_loop(self) -> None:
         if self._asked_at is None:
             self._asked_at = time.monotonic()
             self._told = False
-            self.in_loop(self._came_round)
+            call_in_loop(self._loop, self._loop_ran)
         elif self.blocked_seconds > BLOCKED_SECONDS:
             if not self._told:
-                self._tell()
-            self.when_blocked()
+                self._warn()
+            self._when_blocked()
 
-    def _tell(self) -> None:
+    def _warn(self) -> None:
         self._told = True
         task = asyncio.current_task(self._loop)
-        job = None if task is None else self.job_of(task)
-        self._log.warning("event_loop_blocked", **({} if job is None else job.name))
+        job = None if task is None else self._job_of(task)
+        self._log.warning("event_loop_blocked", **({} if job is None else job.log_fields))
 
-    def _came_round(self) -> None:
+    def _loop_ran(self) -> None:
         self._asked_at = None
 
 
-class LastResort:
-    """From the watchdog's thread, on a connection of its own."""
+class EmergencyExit:
+    """Ends the process from the watchdog's thread when the event loop is stuck."""
 
     def __init__(
         self,
@@ -242,16 +238,16 @@ class LastResort:
         self._log = log
 
     def leave(self, code: int, why: str, culprit: Job | None = None) -> None:
-        """Does not return. What cannot be given back in time is recovered when its lease ends."""
-        self._log.critical("worker_stuck", why=why, exit_code=code, **(culprit.name if culprit else {}))
+        """Does not return. What cannot be released in time is recovered when its lease ends."""
+        self._log.critical("worker_stuck", why=why, exit_code=code, **(culprit.log_fields if culprit else {}))
         faulthandler.dump_traceback(all_threads=True)
-        giving = threading.Thread(target=self._give_back, args=(culprit,), daemon=True)
-        giving.start()
-        giving.join(PATIENCE_SECONDS)
+        releasing = threading.Thread(target=self._release, args=(culprit,), daemon=True)
+        releasing.start()
+        releasing.join(EMERGENCY_SECONDS)
         sys.stderr.flush()
         os._exit(code)
 
-    def _give_back(self, culprit: Job | None) -> None:
+    def _release(self, culprit: Job | None) -> None:
         try:
             with psycopg.connect(self._url, autocommit=True) as connection:
                 configure_session(connection)
@@ -259,11 +255,27 @@ class LastResort:
         except Exception as error:  # noqa: BLE001 - nothing more can be done
             self._log.error("release_refused", error=str(error))
 
-    def _settle(self, engine: Engine, culprit: Job | None) -> Any:
+    def _settle(self, engine: Engine, culprit: Job | None) -> None:
         others = [job for job in self._held() if job is not culprit and not job.outside]
         if others:
-            engine.run(release_of(self._worker_id, others))
+            engine.run(release_statement(self._worker_id, others))
         if culprit is not None:
             error = HandlerTimeout("the attempt is past its limit and blocks its worker, which ended")
-            written = self._reporter.raised(culprit, self._handlers[culprit.type], error)
-            engine.run(leases.finish(self._worker_id, [written]))
+            report = self._reporter.raised(culprit, self._handlers[culprit.type], error)
+            engine.run(leases.finish(self._worker_id, [report]))
+
+
+def call_in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:
+    """Call it in the event loop, from any thread; does nothing if the worker has ended."""
+    with contextlib.suppress(RuntimeError):  # the loop was closed
+        loop.call_soon_threadsafe(call, *given)
+
+
+def _raise_in_thread(thread_id: int, error: type[BaseException] | None) -> None:
+    """Raise in another thread at its next step in Python, or with None take back what was not raised yet.
+
+    A call into C that blocks is not woken by it.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread_id), None if error is None else ctypes.py_object(error)
+    )

@@ -1,248 +1,268 @@
-"""What a worker is made of, and how the parts know each other."""
+"""Builds the parts of a worker, each complete, in the order in which they need each other."""
 
 import asyncio
-import contextlib
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from holdfast.connections.listener import Listener
+from holdfast.connections.session import CLIENT_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement
-from holdfast.engine.schedules import NewSchedule
 from holdfast.executors.origin import find_origin
-from holdfast.handler import Handler
-from holdfast.logs import Log
-from holdfast.middleware import Middleware
+from holdfast.logs import Log, is_for_people
 from holdfast.settings import Settings
-from holdfast.worker.attempt import Attempts, ThreadPool
+from holdfast.worker.attempt import Attempts
 from holdfast.worker.business import business_executors
-from holdfast.worker.claiming import Claimer, ClaimLoop, Demand
-from holdfast.worker.duties import Unserved, build_duties
+from holdfast.worker.claiming import Claimer, ClaimLoop
+from holdfast.worker.duties import UnservedQueues, build_duties
+from holdfast.worker.executor import Executor
 from holdfast.worker.executors import build_executors
-from holdfast.worker.heartbeat import Beater, Hands
-from holdfast.worker.job import DatabaseClock, Job, Stop
+from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.held_jobs import HeldJobs
+from holdfast.worker.job import DatabaseClock, Job
 from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.leader import MARGIN, Candidate, Leader
 from holdfast.worker.metrics import Metrics
+from holdfast.worker.registration import Registration
 from holdfast.worker.reporting import Reporter, RunEnds
 from holdfast.worker.running import Runner
 from holdfast.worker.settling import KilledRuns, Releaser, Settler
-from holdfast.worker.subscription import concerns, queues_of
-from holdfast.worker.wakeups import Door
-from holdfast.worker.watchdog import TICK_SECONDS, LastResort, Watchdog, Watched
+from holdfast.worker.subscription import WorkerApp, concerns, queues_of
+from holdfast.worker.wakeups import WakeupThrottle
+from holdfast.worker.watchdog import TICK_SECONDS, EmergencyExit, Watchdog, WatchedHandler, call_in_loop
 
 MAX_UNSETTLED = 10_000
 
 
-class Registered(Protocol):
-    """What a worker needs of an application."""
-
-    @property
-    def handlers(self) -> Mapping[str, Handler]: ...
-    @property
-    def middlewares(self) -> Sequence[Middleware]: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def schedules(self) -> Mapping[str, NewSchedule]: ...
-    @property
-    def origin(self) -> str | None:
-        """MODULE:NAME, if it was named so."""
-
-
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """What every part stands on."""
+class WorkerDeps:
+    """What most parts of a worker need."""
 
-    app: Registered
+    app: WorkerApp
     url: str
     worker_id: str
     settings: Settings
     stopping: asyncio.Event
+    loop: asyncio.AbstractEventLoop
     log: Log
     metrics: Metrics
-    stuck: Callable[[Watched], None]
-    chores: Callable[[], None]
+    clock: DatabaseClock
+    reporter: Reporter
+
+    def connection(self, name: str) -> WorkerConnection:
+        return WorkerConnection(self.url, self.log, name, self.metrics.reconnected, self.stopping)
+
+    def client_connection(self) -> WorkerConnection:
+        return WorkerConnection(
+            self.url, self.log, "declare", self.metrics.reconnected, self.stopping, role=CLIENT_ROLE
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    links: tuple[WorkerConnection, ...]
-    claiming: WorkerConnection
+class WorkerParts:
+    connections: tuple[WorkerConnection, ...]
+    claimer: Claimer
+    registration: Registration
+    jobs: HeldJobs
     runner: Runner
     claim_loop: ClaimLoop
     settler: Settler
-    listener: Listener
-    door: Door
     releaser: Releaser
     killed: KilledRuns
-    beater: Beater
+    listener: Listener
+    throttle: WakeupThrottle
+    heartbeat: Heartbeat
     leader: Leader
-    unserved: Unserved
+    unserved: UnservedQueues
     watchdog: Watchdog
-    last_resort: LastResort
+    emergency_exit: EmergencyExit
 
 
-def assemble(ground: Ground, register: Callable[[], Statement[None]]) -> Parts:
-    settings, log, metrics = ground.settings, ground.log, ground.metrics
-    clock = DatabaseClock()
-    reporter = Reporter(clock)
-    demand = Demand(settings.worker_concurrency, settings.lease)
-    claiming, settling, listening, ringing = (
-        _link(ground, name) for name in ("claim", "settle", "listen", "door")
+def build_parts(
+    deps: WorkerDeps,
+    *,
+    stuck: Callable[[WatchedHandler], None],
+    when_blocked: Callable[[], None],
+    every_tick: Callable[[], None],
+) -> WorkerParts:
+    """The watchdog's thread calls the three functions; `stuck` for a handler that cannot be interrupted."""
+    settings, worker_id, log, metrics = deps.settings, deps.worker_id, deps.log, deps.metrics
+    claiming, settling, listening, throttling = (
+        deps.connection(name) for name in ("claim", "settle", "listen", "wakeups")
     )
-    watchdog = _watchdog(ground)
-    ends = RunEnds(reporter, log)
-    runner, attempts = _runner(ground, reporter, ends, demand, watchdog)
-    settler = Settler(settling, ground.worker_id, log, metrics, runner.settled)
-    releaser = Releaser(settling, ground.worker_id, log, metrics)
-    unserved = Unserved(log)
-    leader = Leader(url=ground.url, duties=build_duties(log, unserved), log=log)
-    beater = _beater(ground, register, runner, leader, clock)
-    killed = KilledRuns(settling, ground.worker_id, log)
-    door = Door(ringing, ground.worker_id, queues_of(settings), log)
-    listener = Listener(listening, log, concerns=concerns(settings), knock=door.knock)
-    claim_loop = ClaimLoop(
-        Claimer(claiming, ground.worker_id, settings, clock, metrics),
-        demand=demand,
-        runner=runner,
-        listener=listener,
-        settings=settings,
-        stopping=ground.stopping,
-        # What could not be reported, or not be kept, is better not begun.
-        must_hold=lambda: settler.failing or beater.failing or settler.unsettled > MAX_UNSETTLED,
-        register=register,
+    registration = Registration(
+        deps.app, settings, worker_id, connection=claiming, open_as_client=deps.client_connection, log=log
+    )
+    claimer = Claimer(
+        claiming, worker_id, settings, register=registration.statement, clock=deps.clock, metrics=metrics
+    )
+    throttle = WakeupThrottle(throttling, worker_id, queues_of(settings), log)
+    listener = Listener(listening, log, concerns=concerns(settings), knock=throttle.count_wakeup)
+    releaser = Releaser(settling, worker_id, log, metrics)
+    killed = KilledRuns(settling, worker_id, log)
+    jobs = HeldJobs(
+        concurrency=settings.worker_concurrency,
+        lease=settings.lease,
+        release=releaser.release_soon,
+        wake=listener.woken.set,
+        log_tasks=logs_tasks(settings),
+        log=log,
+        metrics=metrics,
+    )
+    settler = Settler(settling, worker_id, log, metrics, jobs.settled)
+    unserved = UnservedQueues(log)
+    leader = Leader(url=deps.url, duties=build_duties(log, unserved), log=log)
+    heartbeat = _build_heartbeat(
+        deps, jobs=jobs, registration=registration, claimer=claimer, listener=listener, leader=leader
+    )
+    watchdog = Watchdog(
+        deps.loop,
+        tick=_tick_of(settings),
+        stuck=stuck,
+        job_of=jobs.job_of,
+        when_blocked=when_blocked,
+        chores=(heartbeat.check_deadline, leader.check_deadline, every_tick),
         log=log,
     )
-    runner.settler, runner.give_back, runner.expect = settler, releaser.release_soon, beater.expect
-    runner.look_again = listener.woken.set
-    attempts.tell_progress = beater.tell_progress
-    ends.record_killed = killed.record
-    beater.registered_again = functools.partial(_in_loop, asyncio.get_running_loop(), claim_loop.say_again)
-    watchdog.job_of = runner.job_of
-    watchdog.chores = (beater.look_after, leader.look_after, ground.chores)
-    metrics.in_flight = lambda: len(runner.held)
-    return Parts(
-        links=(claiming, settling, listening, ringing),
-        claiming=claiming,
+    runner = _build_runner(
+        deps, jobs=jobs, settler=settler, killed=killed, heartbeat=heartbeat, watchdog=watchdog
+    )
+    claim_loop = ClaimLoop(
+        claimer,
+        jobs=jobs,
+        take=runner.take,
+        listener=listener,
+        poll_seconds=settings.poll_interval.total_seconds(),
+        stopping=deps.stopping,
+        # A task that could not be reported or renewed should not be started.
+        must_hold=lambda: settler.failing or heartbeat.failing or settler.unsettled > MAX_UNSETTLED,
+        log=log,
+    )
+    emergency_exit = EmergencyExit(
+        url=deps.url,
+        worker_id=worker_id,
+        handlers=deps.app.handlers,
+        held=lambda: list(jobs.held),
+        reporter=deps.reporter,
+        log=log,
+    )
+    return WorkerParts(
+        connections=(claiming, settling, listening, throttling),
+        claimer=claimer,
+        registration=registration,
+        jobs=jobs,
         runner=runner,
         claim_loop=claim_loop,
         settler=settler,
-        listener=listener,
-        door=door,
         releaser=releaser,
         killed=killed,
-        beater=beater,
+        listener=listener,
+        throttle=throttle,
+        heartbeat=heartbeat,
         leader=leader,
         unserved=unserved,
         watchdog=watchdog,
-        last_resort=LastResort(
-            url=ground.url,
-            worker_id=ground.worker_id,
-            handlers=ground.app.handlers,
-            held=lambda: list(runner.held),
-            reporter=reporter,
-            log=log,
-        ),
+        emergency_exit=emergency_exit,
     )
 
 
-def _link(ground: Ground, name: str) -> WorkerConnection:
-    return WorkerConnection(ground.url, ground.log, name, ground.metrics.reconnected, ground.stopping)
+def logs_tasks(settings: Settings) -> bool:
+    """Whether each finished task is logged: by default only for people, because machines have metrics."""
+    if settings.worker_log_tasks == "auto":
+        return is_for_people(settings.log_format)
+    return settings.worker_log_tasks == "always"
 
 
-def _watchdog(ground: Ground) -> Watchdog:
-    # Often enough to act between half a lease and its end, and in what a leader leaves of its term.
-    lease, term = ground.settings.lease.total_seconds(), ground.settings.term.total_seconds()
-    tick = min(TICK_SECONDS, lease / 8, term * MARGIN / 2)
-    return Watchdog(asyncio.get_running_loop(), tick=tick, stuck=ground.stuck, log=ground.log)
-
-
-def _runner(
-    ground: Ground, reporter: Reporter, ends: RunEnds, demand: Demand, watchdog: Watchdog
-) -> tuple[Runner, Attempts]:
-    def settled(job: Job, verdict: str) -> None:
-        _in_loop(loop, runner.settled, job, verdict)
-
-    threads = ThreadPool()
-    attempts = Attempts(
-        worker_id=ground.worker_id,
-        middlewares=ground.app.middlewares,
-        reporter=reporter,
-        threads=threads,
-        watch=watchdog,
-        open_transaction=functools.partial(JobTransaction, ground.url),
-        settled=settled,
-        log=ground.log,
-    )
-    loop = asyncio.get_running_loop()
-    business = business_executors(
-        url=ground.url,
-        worker_id=ground.worker_id,
-        settings=ground.settings,
-        reporter=reporter,
-        settled=settled,
-        log=ground.log,
-    )
-    isolated = build_executors(
-        worker_id=ground.worker_id,
-        handlers=ground.app.handlers,
-        find_origin=lambda: find_origin(ground.app, ground.app.origin),
-        settings=ground.settings,
-        reporter=reporter,
-        ends=ends,
-        tell_progress=lambda: attempts.tell_progress(),  # noqa: PLW0108 - it is set later
-        log=ground.log,
-    )
-    runner = Runner(
-        worker_id=ground.worker_id,
-        handlers=ground.app.handlers,
-        executors={**isolated, **business},
-        attempts=attempts,
-        threads=threads,
-        concurrency=ground.settings.worker_concurrency,
-        demand=demand,
-        reporter=reporter,
-        log=ground.log,
-        metrics=ground.metrics,
-    )
-    return runner, attempts
-
-
-def _beater(
-    ground: Ground,
-    register: Callable[[], Statement[None]],
-    runner: Runner,
+def _build_heartbeat(
+    deps: WorkerDeps,
+    *,
+    jobs: HeldJobs,
+    registration: Registration,
+    claimer: Claimer,
+    listener: Listener,
     leader: Leader,
-    clock: DatabaseClock,
-) -> Beater:
-    loop = asyncio.get_running_loop()
+) -> Heartbeat:
+    def look_again() -> None:
+        claimer.forget_idle()
+        listener.woken.set()
 
-    def stop(job: Job, why: Stop) -> None:
-        _in_loop(loop, runner.stop, job, why)
-
-    return Beater(
-        url=ground.url,
-        worker_id=ground.worker_id,
-        interval=ground.settings.heartbeat,
-        lease=ground.settings.lease,
-        hands=Hands(held=lambda: list(runner.held), stop=stop, take_stale=runner.take_stale),
-        register=register,
-        candidate=_candidate(ground, leader),
-        clock=clock,
-        log=ground.log,
-        metrics=ground.metrics,
+    settings = deps.settings
+    # The next leader recovers what a dead leader held: a term must not outlast the timeout of a worker.
+    term = min(settings.term, settings.worker_timeout)
+    return Heartbeat(
+        url=deps.url,
+        worker_id=deps.worker_id,
+        interval=settings.heartbeat,
+        lease=settings.lease,
+        jobs=jobs,
+        stop=functools.partial(call_in_loop, deps.loop, jobs.stop),
+        register=registration.statement,
+        registered_again=functools.partial(call_in_loop, deps.loop, look_again),
+        candidate=Candidate(deps.worker_id, term, leader, deps.log),
+        clock=deps.clock,
+        log=deps.log,
+        metrics=deps.metrics,
     )
 
 
-def _candidate(ground: Ground, leader: Leader) -> Candidate:
-    # What a leader held that died is recovered by the next one: its term must not outlast its timeout.
-    term = min(ground.settings.term, ground.settings.worker_timeout)
-    return Candidate(ground.worker_id, term, leader, ground.log)
+def _tick_of(settings: Settings) -> float:
+    """Often enough to act between half a lease and its end, and within the margin of a term."""
+    lease, term = settings.lease.total_seconds(), settings.term.total_seconds()
+    return min(TICK_SECONDS, lease / 8, term * MARGIN / 2)
 
 
-def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *given: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended
-        loop.call_soon_threadsafe(call, *given)
+def _build_runner(
+    deps: WorkerDeps,
+    *,
+    jobs: HeldJobs,
+    settler: Settler,
+    killed: KilledRuns,
+    heartbeat: Heartbeat,
+    watchdog: Watchdog,
+) -> Runner:
+    settled = functools.partial(call_in_loop, deps.loop, jobs.settled)
+    attempts = Attempts(
+        worker_id=deps.worker_id,
+        middlewares=deps.app.middlewares,
+        reporter=deps.reporter,
+        watch=watchdog,
+        open_transaction=functools.partial(JobTransaction, deps.url),
+        settled=settled,
+        send_progress=lambda _job: heartbeat.send_progress_soon(),
+        log=deps.log,
+    )
+    return Runner(
+        jobs,
+        worker_id=deps.worker_id,
+        handlers=deps.app.handlers,
+        executors=_executors(deps, killed, heartbeat, settled),
+        attempts=attempts,
+        reporter=deps.reporter,
+        add_report=settler.add,
+        renew=heartbeat.renew_in_time,
+        log=deps.log,
+    )
+
+
+def _executors(
+    deps: WorkerDeps, killed: KilledRuns, heartbeat: Heartbeat, settled: Callable[[Job, str], object]
+) -> Mapping[str, Executor]:
+    in_database = business_executors(
+        url=deps.url,
+        worker_id=deps.worker_id,
+        settings=deps.settings,
+        reporter=deps.reporter,
+        settled=settled,
+        log=deps.log,
+    )
+    in_child_processes = build_executors(
+        worker_id=deps.worker_id,
+        handlers=deps.app.handlers,
+        find_origin=lambda: find_origin(deps.app, deps.app.origin),
+        settings=deps.settings,
+        reporter=deps.reporter,
+        ends=RunEnds(deps.reporter, killed.record, deps.log),
+        tell_progress=heartbeat.send_progress_soon,
+        log=deps.log,
+    )
+    return {**in_database, **in_child_processes}

@@ -1,4 +1,4 @@
-"""A worker: its loops, from start to stop."""
+"""A worker: starts its loops and threads, runs until it is stopped, and winds down."""
 
 import asyncio
 import contextlib
@@ -8,80 +8,80 @@ import socket
 import time
 import uuid
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any
 
-from holdfast import __version__
-from holdfast.connections.session import CLIENT_ROLE
-from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, queues, schedules, workers
-from holdfast.errors import DatabaseUnavailable, HoldfastError, NotAllowed, Refused, TryAgain
-from holdfast.executors.origin import find_origin
-from holdfast.handler import Handler
+from holdfast.engine import queues
+from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.logs import Log, worker_log
 from holdfast.settings import Settings
 from holdfast.supervision import tell
+from holdfast.worker.job import DatabaseClock
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.registration import describe_environment
-from holdfast.worker.subscription import describe, subscribed, unserved
-from holdfast.worker.watchdog import STUCK_EXIT_CODE, Watched
-from holdfast.worker.wiring import Ground, Registered, assemble
-
-T = TypeVar("T")
+from holdfast.worker.reporting import Reporter
+from holdfast.worker.subscription import WorkerApp, describe, subscribed, unserved
+from holdfast.worker.watchdog import STUCK_EXIT_CODE, WatchedHandler, call_in_loop
+from holdfast.worker.wiring import WorkerDeps, build_parts
 
 UNWIND_SECONDS = 2.0
-LAST_WORDS_SECONDS = 5.0
+LAST_STATEMENT_SECONDS = 5.0
 HURRY_SECONDS = 1.0
 
 
 def new_worker_id(name: str | None) -> str:
-    """New at every start: a process that died must not look alive because another has its name."""
+    """A new one at every start: a worker that died must not look alive because another has its name."""
     return f"{name or socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 class Worker:
-    """Claims, runs and settles until it is asked to stop; then ends what it holds and gives back the rest."""
+    """Claims, runs and settles tasks until it is stopped; then it finishes or releases what it holds."""
 
     def __init__(
         self,
-        app: Registered,
+        app: WorkerApp,
         url: str,
         settings: Settings,
         *,
         metrics: Metrics | None = None,
         owns_process: bool = False,
+        when_blocked: Callable[[], None] = lambda: None,
     ) -> None:
+        """One that owns its process may end it. `when_blocked` is called while the event loop is blocked."""
         self.worker_id = new_worker_id(settings.worker_id)
         self.metrics = metrics or Metrics()
         self.ready = asyncio.Event()
         self._app = app
-        self._url = url
-        self._settings = settings = subscribed(app, settings)
+        self._settings = subscribed(app, settings)
         self._owns_process = owns_process
         self._log: Log = worker_log(self.worker_id)
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
         self._exit_code = 0
         self._leave_by = (float("inf"), 0)
-        self._loops: list[asyncio.Task[None]] = []
-        ground = Ground(
+        self._loop = asyncio.get_running_loop()
+        self._loops: dict[str, asyncio.Task[None]] = {}
+        clock = DatabaseClock()
+        deps = WorkerDeps(
             app=app,
             url=url,
             worker_id=self.worker_id,
-            settings=settings,
+            settings=self._settings,
             stopping=self._stopping,
+            loop=self._loop,
             log=self._log,
             metrics=self.metrics,
-            stuck=self._stuck,
-            chores=self._leave_if_late,
+            clock=clock,
+            reporter=Reporter(clock),
         )
-        self._parts = assemble(ground, self._registration)
+        self._parts = build_parts(
+            deps, stuck=self._handle_stuck, when_blocked=when_blocked, every_tick=self._leave_if_late
+        )
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
-        """Ask once to end in peace, twice to end at once."""
+        """Call once to let running tasks end, twice to stop at once."""
         if self._stopping.is_set():
             self.stop_at_once(signal_number)
         self._stopping.set()
-        self._parts.runner.room.set()
+        self._parts.jobs.stop_waiting()
         self._parts.listener.woken.set()
 
     def stop_at_once(self, signal_number: int = signal.SIGTERM) -> None:
@@ -91,15 +91,11 @@ class Worker:
             self.stop(signal_number)
 
     def leave_within(self, seconds: float, code: int) -> None:
-        """End the process by then even if the event loop does not come round. Called by signal handlers."""
+        """End the process by then, even if the event loop is blocked. Called by signal handlers."""
         self._leave_by = min(self._leave_by, (time.monotonic() + seconds, code))
 
-    def when_blocked(self, call: Callable[[], None]) -> None:
-        """Let this be called from time to time, by another thread, while the event loop is blocked."""
-        self._parts.watchdog.when_blocked = call
-
     async def run(self) -> int:
-        """Until stopped. Answers the exit code: 0 after an orderly end, 128 + signal after a second one."""
+        """Run until stopped. Returns the exit code: 0, or 128 + signal after `stop_at_once`."""
         try:
             if await self._register():
                 await self._serve()
@@ -108,101 +104,24 @@ class Worker:
         return self._exit_code
 
     async def _register(self) -> bool:
-        """Wait for the database as long as it takes; false if stopped meanwhile."""
-        link = self._parts.claiming
+        """Wait for the database as long as it takes; False if stopped meanwhile."""
         while not self._stopping.is_set():
             try:
-                await link.run(self._registration)
-                await self._register_types()
-                await self._declare_schedules()
+                await self._parts.registration.register()
             except (DatabaseUnavailable, TryAgain) as error:
                 tell("STATUS=waiting for the database")
-                await link.pause(error)
+                await self._parts.claimer.connection.pause(error)
             else:
                 return True
         return False
 
-    async def _record_environment(self) -> None:
-        """For whoever asks later what ran a task. Nothing depends on it."""
-        app = self._app
-        try:
-            found = await asyncio.to_thread(
-                lambda: describe_environment(find_origin(app, app.origin), app.handlers)
-            )
-            recording = workers.record_environment(self.worker_id, found)
-            await self._parts.claiming.run(lambda: recording, seconds=LAST_WORDS_SECONDS)
-        except Exception as error:  # noqa: BLE001 - as said
-            self._log.warning("environment_not_recorded", error=str(error))
-
-    def _registration(self) -> Statement[None]:
-        settings = self._settings
-        return workers.register_worker(
-            self.worker_id,
-            socket.gethostname(),
-            pid=os.getpid(),
-            version=__version__,
-            queues=list(settings.worker_queues) or None,
-            type_prefixes=list(settings.worker_type_prefixes) or None,
-            concurrency=settings.worker_concurrency,
-            timeout=settings.worker_timeout,
-            heartbeat=settings.heartbeat,
-        )
-
-    async def _register_types(self) -> None:
-        """For those who enqueue without this code. A refusal keeps no worker from its tasks."""
-        registration = workers.register_types([_declared(handler) for handler in self._app.handlers.values()])
-        try:
-            await self._parts.claiming.run(lambda: registration)
-        except Refused as error:
-            self._log.error("types_refused", error=str(error))
-
-    async def _declare_schedules(self) -> None:
-        """A schedule that cannot be had keeps no worker from its tasks."""
-        app = self._app
-        declaration = schedules.declare_schedules(app.name, app.schedules.values())
-        try:
-            declared = await self._run_as_client(declaration)
-        except NotAllowed:
-            if app.schedules:
-                apply = f"holdfast schedules apply {app.origin or 'MODULE:APP'}"
-                self._log.warning(
-                    "schedules_not_declared",
-                    why="the worker's login lacks the role holdfast_client",
-                    hint=f"run this with the application's login: {apply}",
-                )
-            return
-        except Refused as error:
-            self._log.error("schedules_refused", error=str(error))
-            return
-        for one in declared:
-            if one.verdict == "taken":
-                self._log.error("schedule_taken", schedule=one.name, hint="give one of them another name")
-            elif one.verdict != "unchanged":
-                self._log.info("schedule_declared", schedule=one.name, verdict=one.verdict)
-
-    async def _run_as_client(self, statement: Statement[T]) -> T:
-        """With the authority to enqueue, which the worker's other connections do not have."""
-        link = WorkerConnection(
-            self._url, self._log, "declaring", self.metrics.reconnected, self._stopping, role=CLIENT_ROLE
-        )
-        try:
-            return await link.run(lambda: statement)
-        finally:
-            await link.close()
-
     async def _serve(self) -> None:
         parts = self._parts
         parts.leader.start()
-        parts.beater.start()
+        parts.heartbeat.start()
         parts.watchdog.start()
         await parts.runner.prepare()
-        self._loops = [
-            asyncio.create_task(parts.claim_loop.run(), name="claim"),
-            asyncio.create_task(parts.settler.run(), name="settle"),
-            asyncio.create_task(parts.listener.run(), name="listen"),
-            asyncio.create_task(parts.door.run(), name="door"),
-            asyncio.create_task(self._record_environment(), name="record"),
-        ]
+        self._start_loops()
         self._log.info("worker_started", **describe(self._app, self._settings))
         await self._warn_of_unserved()
         self.ready.set()
@@ -215,10 +134,21 @@ class Worker:
         finally:
             await self._wind_down()
 
+    def _start_loops(self) -> None:
+        parts = self._parts
+        loops: dict[str, Coroutine[Any, Any, None]] = {
+            "claim": parts.claim_loop.run(),
+            "settle": parts.settler.run(),
+            "listen": parts.listener.run(),
+            "wakeups": parts.throttle.run(),
+            "environment": parts.registration.record_environment(),
+        }
+        self._loops = {name: asyncio.create_task(loop, name=name) for name, loop in loops.items()}
+
     async def _until_stopped(self) -> None:
-        """Some end by themselves: the listener where there is nothing to hear, and what is done once."""
+        """Some loops end by themselves: the listener behind a pooler, and what is done once."""
         stopping = asyncio.create_task(self._stopping.wait())
-        waiting: set[asyncio.Task[Any]] = {stopping, *self._loops}
+        waiting: set[asyncio.Task[Any]] = {stopping, *self._loops.values()}
         try:
             while not self._stopping.is_set():
                 ended, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -228,39 +158,41 @@ class Worker:
             stopping.cancel()
 
     async def _warn_of_unserved(self) -> None:
-        """What of the application goes elsewhere, and what waits although no worker at all serves it."""
+        """About queues of the application that it does not serve, and due tasks that no worker serves."""
         served = self._settings.worker_queues
         for queue, names in unserved(self._app, self._settings).items():
             wanted = ",".join([*served, queue])
             self._log.warning(
-                "queue_not_served", queue=queue, used_by=names, hint=f"--queues {wanted} would serve it, too"
+                "queue_not_served", queue=queue, used_by=names, hint=f"to serve it too: --queues {wanted}"
             )
         with contextlib.suppress(HoldfastError):  # the leader looks again every minute
-            waiting = await self._parts.claiming.run(queues.unserved_queues, seconds=LAST_WORDS_SECONDS)
-            self._parts.unserved.tell(waiting)
+            waiting = await self._parts.claimer.connection.run(
+                queues.unserved_queues, seconds=LAST_STATEMENT_SECONDS
+            )
+            self._parts.unserved.warn(waiting)
 
     async def _wind_down(self) -> None:
-        """Claim no more, let handlers end in time, tell what they did, give back what is left."""
-        parts = self._parts
-        handing_over = asyncio.create_task(asyncio.to_thread(parts.leader.close, parts.beater.withdraw))
+        """Stop claiming, let handlers end in time, send their reports, release the rest."""
+        parts, jobs = self._parts, self._parts.jobs
+        handing_over = asyncio.create_task(asyncio.to_thread(parts.leader.close, parts.heartbeat.withdraw))
         ends_at = time.monotonic() + self._settings.grace.total_seconds()
-        self._log.info("worker_stopping", running=len(parts.runner.running), at_once=self._at_once.is_set())
-        await self._up_to(LAST_WORDS_SECONDS, _done(self._loops[0]), hurry=True)
-        parts.releaser.release_soon(parts.runner.start_no_more())
-        await self._up_to(ends_at - time.monotonic(), parts.runner.quiet.wait(), hurry=True)
-        for job in list(parts.runner.running):
-            parts.runner.stop(job, "shutdown")
-        await self._up_to(UNWIND_SECONDS, parts.runner.quiet.wait())
-        await self._up_to(LAST_WORDS_SECONDS, parts.settler.emptied())
-        parts.releaser.release_soon(list(parts.runner.held))
-        await self._up_to(LAST_WORDS_SECONDS, parts.releaser.emptied())
+        self._log.info("worker_stopping", running=len(jobs.running), at_once=self._at_once.is_set())
+        await self._up_to(LAST_STATEMENT_SECONDS, _done(self._loops["claim"]), hurry=True)
+        parts.releaser.release_soon(parts.runner.stop_starting())
+        await self._up_to(ends_at - time.monotonic(), jobs.nothing_runs.wait(), hurry=True)
+        for job in list(jobs.running):
+            jobs.stop(job, "shutdown")
+        await self._up_to(UNWIND_SECONDS, jobs.nothing_runs.wait())
+        await self._up_to(LAST_STATEMENT_SECONDS, parts.settler.emptied())
+        parts.releaser.release_soon(list(jobs.held))
+        await self._up_to(LAST_STATEMENT_SECONDS, parts.releaser.emptied())
         await handing_over
-        await self._up_to(LAST_WORDS_SECONDS, parts.killed.emptied())
+        await self._up_to(LAST_STATEMENT_SECONDS, parts.killed.emptied())
 
     async def _up_to(
         self, seconds: float, event: Coroutine[Any, Any, object], *, hurry: bool = False
     ) -> None:
-        """Wait for it, but not longer than that; with `hurry`, not past the second request to stop."""
+        """Wait for it, at most this long; with `hurry`, only until `stop_at_once`."""
         if self._at_once.is_set():
             seconds = min(seconds, HURRY_SECONDS)
         waits = [asyncio.create_task(event)]
@@ -273,53 +205,37 @@ class Worker:
 
     async def _end(self) -> None:
         parts = self._parts
-        for link in parts.links:
-            await link.give_up()
-        for loop in self._loops:
+        for connection in parts.connections:
+            await connection.give_up()
+        for loop in self._loops.values():
             loop.cancel()
-        await asyncio.gather(*self._loops, return_exceptions=True)
+        await asyncio.gather(*self._loops.values(), return_exceptions=True)
         await parts.releaser.close()
         await asyncio.to_thread(parts.leader.close)
         await parts.killed.close()
-        await asyncio.to_thread(parts.beater.close)
+        await asyncio.to_thread(parts.heartbeat.close)
         await asyncio.to_thread(parts.watchdog.close)
         await parts.runner.close()
         if self.ready.is_set():
-            await self._up_to(UNWIND_SECONDS, self._retire())
-        for link in parts.links:
-            await link.close()
+            await self._up_to(UNWIND_SECONDS, parts.registration.retire())
+        for connection in parts.connections:
+            await connection.close()
         self._log.info("worker_stopped", exit_code=self._exit_code)
 
-    async def _retire(self) -> None:
-        with contextlib.suppress(HoldfastError):
-            retirement = workers.retire_worker(self.worker_id)
-            await self._parts.claiming.run(lambda: retirement, seconds=HURRY_SECONDS)
-
-    def _stuck(self, watched: Watched) -> None:
-        """From the watchdog's thread: a handler is far past its limit, and cannot be interrupted."""
+    def _handle_stuck(self, watched: WatchedHandler) -> None:
+        """A handler is far past its limit and cannot be interrupted. Called by the watchdog's thread."""
         if not watched.in_loop:
-            self._parts.watchdog.in_loop(lambda: self._parts.runner.abandon(watched.job))
+            call_in_loop(self._loop, self._parts.runner.abandon, watched.job)
         elif self._owns_process:
-            self._parts.last_resort.leave(STUCK_EXIT_CODE, "a handler blocks the event loop", watched.job)
+            self._parts.emergency_exit.leave(STUCK_EXIT_CODE, "a handler blocks the event loop", watched.job)
         else:
-            self._log.error("handler_stuck", **watched.job.name)
+            self._log.error("handler_stuck", **watched.job.log_fields)
 
     def _leave_if_late(self) -> None:
-        """From the watchdog's thread, at every tick."""
+        """Called by the watchdog's thread at every tick."""
         leave_by, code = self._leave_by
         if self._owns_process and time.monotonic() > leave_by:
-            self._parts.last_resort.leave(code, "it was asked to stop and could not")
-
-
-def _declared(handler: Handler) -> dict[str, Any]:
-    found = {
-        "type": handler.type,
-        "queue": handler.queue,
-        "priority": handler.priority,
-        "max_attempts": handler.max_attempts,
-        "lease": handler.lease,
-    }
-    return {name: value for name, value in found.items() if value is not None}
+            self._parts.emergency_exit.leave(code, "it was asked to stop and could not")
 
 
 async def _done(task: "asyncio.Task[None]") -> None:

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
 from typing import Any
@@ -19,8 +18,7 @@ from holdfast.settings import Settings
 from holdfast.supervision import end_with_parent, is_supervised, tell
 from holdfast.worker.metrics import Metrics, serve
 from holdfast.worker.startup import check_application, check_providers, check_settings
-from holdfast.worker.subscription import subscribed
-from holdfast.worker.wiring import Registered
+from holdfast.worker.subscription import WorkerApp, subscribed
 from holdfast.worker.worker import Worker
 
 LEFTOVER_SECONDS = 1.0
@@ -30,8 +28,8 @@ NUDGE_SECONDS = 2.0
 NUDGE = signal.SIGRTMIN + 3 if sys.platform == "linux" else None
 
 
-def run(app: Registered, *, settings: Settings | None = None, **options: Any) -> int:
-    """Run a worker in this process until it is signalled; answers the exit code."""
+def run(app: WorkerApp, *, settings: Settings | None = None, **options: Any) -> int:
+    """Run a worker in this process until a signal stops it; returns the exit code."""
     settings = settings or Settings.load(**options)
     check_settings(settings)
     check_application(app, settings)
@@ -42,13 +40,13 @@ def run(app: Registered, *, settings: Settings | None = None, **options: Any) ->
         migrate(url)
     loop = _new_loop()
     try:
-        return _run_to_the_end(loop, loop.create_task(_run(app, url, settings)))
+        return _run_until_done(loop, loop.create_task(_run(app, url, settings)))
     finally:
         _close(loop)
 
 
-def _run_to_the_end(loop: asyncio.AbstractEventLoop, worker: "asyncio.Task[int]") -> int:
-    """A task that a handler started and that calls sys.exit stops the loop. It goes on where it was."""
+def _run_until_done(loop: asyncio.AbstractEventLoop, worker: "asyncio.Task[int]") -> int:
+    """Run the loop again if an asyncio task of a handler calls sys.exit, which stops the loop."""
     while True:
         try:
             return loop.run_until_complete(worker)
@@ -58,14 +56,15 @@ def _run_to_the_end(loop: asyncio.AbstractEventLoop, worker: "asyncio.Task[int]"
             worker_log("").error("exit_refused", error=repr(error), why="only a signal ends a worker")
 
 
-async def _run(app: Registered, url: str, settings: Settings) -> int:
+async def _run(app: WorkerApp, url: str, settings: Settings) -> int:
     settings = subscribed(app, settings)
     await check_providers(settings.model_copy(update={"database_url": url}))
     metrics = Metrics()
-    worker = Worker(app, url, settings, metrics=metrics, owns_process=True)
+    nudge = MainThreadNudge()
+    worker = Worker(app, url, settings, metrics=metrics, owns_process=True, when_blocked=nudge.send)
     with (
         _served(metrics, settings.metrics_port, worker.worker_id),
-        Signals(worker, settings.grace, supervised=is_supervised()).installed(),
+        Signals(worker, settings.grace, nudge, supervised=is_supervised()).installed(),
     ):
         telling = asyncio.create_task(_tell_when_ready(worker))
         try:
@@ -94,7 +93,7 @@ async def _tell_when_ready(worker: Worker) -> None:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    """Take uvloop where it is installed, else what Python has."""
+    """Use uvloop if it is installed."""
     factory: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
     with contextlib.suppress(ImportError):
         import uvloop  # noqa: PLC0415 - an extra
@@ -104,7 +103,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """Do not wait for what handlers have left behind: tasks that refuse to end, threads that hang."""
+    """Close without waiting for what handlers left behind: tasks that do not end, threads that hang."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
@@ -114,22 +113,56 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
     loop.close()
 
 
-class Signals:
-    """Python's own handlers, not the event loop's: those never run while a handler blocks the loop."""
+class MainThreadNudge:
+    """A signal that makes the main thread run pending Python signal handlers, unless it blocks in C.
 
-    def __init__(self, worker: Worker, grace: timedelta, *, supervised: bool) -> None:
+    The system may deliver a signal to any thread, but only the main thread runs its handler.
+    """
+
+    def __init__(self) -> None:
+        self._installed = False
+        self._sent_at = 0.0
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Only in the main thread; elsewhere the signal would end the process."""
+        if NUDGE is None:
+            yield
+            return
+        before = signal.signal(NUDGE, lambda *_: None)
+        self._installed = True
+        try:
+            yield
+        finally:
+            self._installed = False
+            signal.signal(NUDGE, before)
+
+    def send(self) -> None:
+        now = time.monotonic()
+        if NUDGE is not None and self._installed and now - self._sent_at > NUDGE_SECONDS:
+            self._sent_at = now
+            signal.pthread_kill(threading.main_thread().ident or 0, NUDGE)
+
+
+class Signals:
+    """The first signal stops the worker, the second stops it at once; SIGQUIT always stops it at once.
+
+    These are Python's own handlers: those of the event loop never run while a handler blocks the loop.
+    """
+
+    def __init__(self, worker: Worker, grace: timedelta, nudge: MainThreadNudge, *, supervised: bool) -> None:
         self._worker = worker
         self._grace = grace.total_seconds()
+        self._nudge = nudge
         self._supervised = supervised
         self._loop = asyncio.get_running_loop()
         self._count = 0
-        self._nudged_at = 0.0
 
     def received(self, number: int, frame: FrameType | None) -> None:
-        """Only leaves marks: it runs in the middle of anything."""
+        """Only schedules the stop: it may run in the middle of any code."""
         del frame
         self._count += 1
-        # A supervisor passes on what all its group was sent already. When it means at once, it says SIGQUIT.
+        # A supervisor repeats signals that its whole group received. It sends SIGQUIT to stop at once.
         patient = self._count == 1 or self._supervised
         if number == signal.SIGQUIT or not patient:
             self._worker.leave_within(AT_ONCE_SECONDS, 128 + number)
@@ -138,26 +171,17 @@ class Signals:
             self._worker.leave_within(self._grace + WIND_DOWN_SECONDS, 128 + number)
             self._loop.call_soon_threadsafe(self._worker.stop, number)
 
-    @contextmanager
+    @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Outside of the main thread there are none to be had."""
+        """Does nothing outside the main thread, which alone can handle signals."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
         numbers: list[int] = [signal.SIGTERM, signal.SIGINT, signal.SIGQUIT]
         before = {number: signal.signal(number, self.received) for number in numbers}
-        if NUDGE is not None:
-            before[NUDGE] = signal.signal(NUDGE, lambda *_: None)
-            self._worker.when_blocked(self.nudge)
         try:
-            yield
+            with self._nudge.installed():
+                yield
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-
-    def nudge(self) -> None:
-        """Any thread may be given a signal, but only the main one runs its handler, if it is not in C."""
-        now = time.monotonic()
-        if NUDGE is not None and now - self._nudged_at > NUDGE_SECONDS:
-            self._nudged_at = now
-            signal.pthread_kill(threading.main_thread().ident or 0, NUDGE)

@@ -1,0 +1,207 @@
+"""The tasks that this worker holds: which wait, which run, and how many more it wants."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from holdfast.context import Stopped
+from holdfast.logs import Log, is_verbose
+from holdfast.worker.job import Job, Stop
+from holdfast.worker.metrics import Metrics
+from holdfast.worker.reporting import ending_of
+from holdfast.worker.watchdog import WatchedHandler
+
+PREFETCH_SECONDS = 0.05
+MAX_PREFETCHED = 500
+FORGET_SECONDS = 1.0
+SHARE_OF_LEASE = 0.1
+
+
+class Demand:
+    """How many tasks to claim in advance: as many as start in a twentieth of a second.
+
+    Few enough that each starts within a fraction of its lease, and that a crash strands few.
+    """
+
+    def __init__(self, concurrency: int, lease: timedelta) -> None:
+        self._concurrency = concurrency
+        self._ahead = min(PREFETCH_SECONDS, SHARE_OF_LEASE * lease.total_seconds())
+        self._per_second = 0.0
+        self._since = time.monotonic()
+        self._started = 0
+
+    def wanted(self, running: int, waiting: int) -> int:
+        """Return 0 while half of the prefetched tasks are left, so that claims come in batches."""
+        if time.monotonic() - self._since > FORGET_SECONDS:
+            self.started(0)
+        prefetch = min(MAX_PREFETCHED, int(self._per_second * self._ahead))
+        if waiting > prefetch // 2:
+            return 0
+        return max(0, self._concurrency - running) + prefetch - waiting
+
+    def started(self, count: int) -> None:
+        self._started += count
+        elapsed = time.monotonic() - self._since
+        if elapsed >= PREFETCH_SECONDS:
+            before = self._per_second if elapsed < FORGET_SECONDS else 0.0
+            self._per_second = (before + self._started / elapsed) / 2
+            self._since += elapsed
+            self._started = 0
+
+
+class HeldJobs:
+    """Changed in the event loop only, except `take_stale`, which the heartbeat's thread calls."""
+
+    def __init__(
+        self,
+        *,
+        concurrency: int,
+        lease: timedelta,
+        release: Callable[[list[Job]], None],
+        wake: Callable[[], None],
+        log_tasks: bool,
+        log: Log,
+        metrics: Metrics,
+    ) -> None:
+        self.held: set[Job] = set()
+        self.waiting: deque[Job] = deque()
+        self.running: set[Job] = set()
+        self.nothing_runs = asyncio.Event()
+        self.nothing_runs.set()
+        self._room = asyncio.Event()
+        self._concurrency = concurrency
+        self._demand = Demand(concurrency, lease)
+        self._release = release
+        self._wake = wake
+        self._log_tasks = log_tasks
+        self._log = log
+        self._verbose = is_verbose(log)
+        self._metrics = metrics
+        self._limited = False
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        self.held.update(jobs)
+        self.waiting.extend(jobs)
+        self._metrics.in_flight = len(self.held)
+
+    def next_to_start(self) -> Job | None:
+        """Remove and return the first waiting job, or None if nothing waits or too many run."""
+        if not self.waiting or len(self.running) >= self._concurrency:
+            return None
+        try:
+            return self.waiting.popleft()
+        except IndexError:  # the heartbeat's thread gave the last one back meanwhile
+            return None
+
+    def mark_running(self, job: Job, now: float) -> None:
+        self.running.add(job)
+        self.nothing_runs.clear()
+        job.started = now
+        job.phase = "running"
+        if self._verbose:
+            self._log.debug("task_started", **job.log_fields)
+
+    def mark_ended(self, job: Job) -> bool:
+        """Return False if the job was not running any more."""
+        if job not in self.running:
+            return False
+        self.running.discard(job)
+        job.running = None
+        job.phase = "ended"
+        self._metrics.handled(job.type, job.seconds_running)
+        if not self.running:
+            self.nothing_runs.set()
+        return True
+
+    def wanted(self) -> int:
+        """How many tasks to claim now."""
+        return self._demand.wanted(len(self.running), len(self.waiting))
+
+    def count_started(self, count: int) -> None:
+        self._demand.started(count)
+        if self.wanted():
+            self._room.set()
+
+    async def wait_for_room(self) -> None:
+        self._room.clear()
+        await self._room.wait()
+
+    def stop_waiting(self) -> None:
+        """End `wait_for_room`, because the worker stops."""
+        self._room.set()
+
+    def set_limited(self, limited: bool) -> None:
+        """Whether due tasks wait for a limit: then the end of any task may make room for them."""
+        self._limited = limited
+
+    def take_waiting(self) -> list[Job]:
+        """Let go of everything that has not started, and return it."""
+        return [job for job in list(self.waiting) if self._withdraw(job)]
+
+    def take_stale(self) -> list[Job]:
+        """Let go of what has waited for a fraction of its lease. Called by the heartbeat's thread."""
+        now = time.monotonic()
+        stale = [job for job in list(self.waiting) if now - job.claimed > SHARE_OF_LEASE * job.lease_seconds]
+        return [job for job in stale if self._withdraw(job)]
+
+    def stop(self, job: Job, why: Stop) -> None:
+        """End a handler whose task is no longer ours: cancel a coroutine; a thread ends at a checkpoint."""
+        if job not in self.held or job.stop is not None or job.phase not in ("waiting", "running"):
+            return
+        job.stop = why
+        self._log.warning("task_stopped", **job.log_fields, why=why)
+        if why == "lost":
+            self._metrics.lost_leases += 1
+        if isinstance(job.running, asyncio.Task):
+            job.running.cancel()
+        elif isinstance(job.running, WatchedHandler) and why == "lost":
+            job.running.interrupt(Stopped)  # another worker may begin before it reaches a checkpoint
+        elif job.phase == "waiting" and self._withdraw(job):
+            self.drop(job)
+
+    def drop(self, job: Job) -> None:
+        """Let go of a stopped job. If its lease is still ours it is released; the token protects others."""
+        self.let_go(job)
+        if job.stop != "cancelled":
+            self._release([job])
+
+    def let_go(self, job: Job) -> None:
+        self.held.discard(job)
+        self._metrics.in_flight = len(self.held)
+
+    def settled(self, job: Job, verdict: str) -> None:
+        """The database has answered the report about this job."""
+        self.let_go(job)
+        if verdict not in ("accepted", "already_done"):
+            self._metrics.refused[verdict] += 1
+            self._metrics.lost_leases += verdict == "lost" and job.stop is None
+            self._log.warning("result_refused", **job.log_fields, verdict=verdict)
+            return
+        ending = ending_of(job)
+        self._metrics.finished[ending] += 1
+        if self._limited or ending in ("retrying", "snoozed"):
+            self._wake()  # a task may be due before the worker would look by itself
+        self._log_end(job, ending)
+
+    def job_of(self, task: "asyncio.Task[object]") -> Job | None:
+        return next((job for job in list(self.running) if job.running is task), None)
+
+    def _log_end(self, job: Job, ending: str) -> None:
+        if ending in ("failed", "dead_letter"):
+            self._log.warning("task_ended", **job.log_fields, status=ending)
+        elif self._log_tasks:
+            seconds = round(job.seconds_running, 3)
+            self._log.info("task_ended", **job.log_fields, status=ending, seconds=seconds)
+        elif self._verbose:
+            self._log.debug("task_ended", **job.log_fields, status=ending)
+
+    def _withdraw(self, job: Job) -> bool:
+        """Remove a job from those that wait; False if it was started meanwhile."""
+        try:
+            self.waiting.remove(job)
+        except (ValueError, IndexError):
+            return False
+        self.let_go(job)
+        return True
