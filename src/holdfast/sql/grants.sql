@@ -1,6 +1,6 @@
--- Everything a role may do. Nobody has a right on a table; what is not granted here is the owner's alone.
+-- All rights of the roles. No role has a right on a table; only the owner may use what is not granted here.
 
--- What an older release granted is taken back first. Only where there is something: a revoke writes to the catalog.
+-- First revokes what an older release granted, if there is anything: a revoke writes to the catalog.
 do $$
 declare
   _granted record;
@@ -102,7 +102,7 @@ grant execute on function comms.clear_mailbox, comms.erase_messages, comms.recor
 grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
 grant select on comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
 grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader;
--- The outbox. Secrets are told to dispatchers, and to nobody else.
+-- The outbox. Only dispatchers can read secrets.
 grant execute on function queues.emit, queues.receive to holdfast_client, holdfast_worker;
 grant execute on function
   queues.attend_outbox, queues.claim_events, queues.settle_events, queues.retire_dispatcher
@@ -122,10 +122,10 @@ grant execute on function queues.tidy_lanes to holdfast_worker;
 grant execute on function queues.tokens_at to holdfast_reader;
 grant select on queues.limit_status to holdfast_reader;
 
--- Who shares a namespace with whom is for administrators to say, and those are the members of holdfast_owner: no grant.
+-- Only administrators, that is, members of holdfast_owner, assign logins to namespaces: no grant.
 grant select on queues.namespace_member to holdfast_client, holdfast_reader;
 
--- The HTTP side. Its login is a member of holdfast_operator, and of holdfast_client where tasks are enqueued through it.
+-- The HTTP server. Its login is a member of holdfast_operator, and of holdfast_client if it enqueues tasks.
 grant execute on function
   queues.create_token, queues.renew_token, queues.revoke_token, queues.check_token, queues.open_session, queues.check_session, queues.close_session,
   queues.record_reveal, queues.take_sample
@@ -135,7 +135,7 @@ grant execute on function queues.list_activity to holdfast_reader;
 grant select on queues.access_token_status, queues.access_event to holdfast_operator;
 grant select on comms.send_event to holdfast_reader, holdfast_client;
 
--- What has to be granted before it can be registered: the processes of our own.
+-- Holdfast's own processes, which must be granted before they can be registered.
 do $$
 declare
   _stem text;

@@ -1,12 +1,12 @@
--- The roles nobody logs in as. Logins are granted one or more of them; holdfast_owner is granted to nobody
--- but the login that migrates. What this login may not do itself is asked for in one message.
+-- The roles, none of which can log in. Logins are granted one or more of them; holdfast_owner is granted only to the
+-- login that migrates. If this login lacks rights, one error lists all statements for an administrator.
 do $$
 declare
   _login constant text := current_user;
   _superuser constant boolean := (select r.rolsuper from pg_catalog.pg_roles r where r.rolname = current_user);
   _creates_roles constant boolean := (
     select r.rolsuper or r.rolcreaterole from pg_catalog.pg_roles r where r.rolname = current_user);
-  -- From PostgreSQL 16 on, whoever creates a role is its member, but may neither act as it nor grant another's role.
+  -- From PostgreSQL 16 on, the creator of a role is its member, but may neither act as it nor grant another's role.
   _since_16 constant boolean := pg_catalog.current_setting('server_version_num')::integer >= 160000;
   _statement text;
   _for_dba text[] := '{}';

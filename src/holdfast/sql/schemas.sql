@@ -1,10 +1,10 @@
--- Made by the login, for the owner: nothing else needs a right on the database.
+-- Created by the login for the owner, so that no other role needs a right on the database.
 do $$
 declare
   _schema text;
 begin
   foreach _schema in array array['queues', 'internal', 'comms'] loop
-    -- Not "if not exists": that asks for the right to create even where there is nothing to create.
+    -- Not "if not exists": it requires the right to create even if there is nothing to create.
     if pg_catalog.to_regnamespace(_schema) is null then
       execute pg_catalog.format('create schema %I authorization holdfast_owner', _schema);
     end if;

@@ -1,4 +1,5 @@
--- The login's timeouts are taken off by a statement of their own, because that of a statement runs from its beginning.
+-- A separate statement removes the login's timeouts, because a statement_timeout counts from the start of its
+-- statement.
 do $$
 begin
   perform pg_catalog.set_config(s.name, '0', true)

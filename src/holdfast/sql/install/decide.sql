@@ -1,5 +1,5 @@
--- Refuses schemas that are somebody else's and a schema newer than this release; else says, in holdfast.action,
--- what is to do: install, upgrade, replay or nothing.
+-- Refuses schemas of another owner and a schema newer than this release; else sets holdfast.action to what is to be
+-- done: install, upgrade, replay or nothing.
 do $$
 declare
   _owner constant oid := 'holdfast_owner'::pg_catalog.regrole;

@@ -1,5 +1,5 @@
--- Drops all views, and the functions that return their rows, if one of them is in the way: all of them come again.
--- Never with cascade, so that a view which somebody has built on ours stops the migration instead of vanishing.
+-- Drops all views, and the functions that return their rows, if one of them cannot be replaced; all of them are created
+-- again. Never with cascade, so that a user's view built on ours stops the migration instead of disappearing.
 do $$
 declare
   _dropped text;

@@ -1,5 +1,5 @@
--- Finds what "create or replace" cannot replace: functions that have left the release, and those whose parameters or
--- result have changed. To see that, each header of the release is declared once under a name of no importance.
+-- Finds functions that "create or replace" cannot replace: those that are no longer in the release, and those whose
+-- parameters or result have changed. To compare, each header of the release is declared once under a temporary name.
 do $$
 declare
   _wanted constant jsonb := pg_catalog.current_setting('holdfast.functions');
@@ -23,7 +23,7 @@ begin
   loop
     begin
       execute pg_catalog.format('create function queues.holdfast_probe%s language plpgsql as ''''', _function.header);
-      -- Looked up by name each time: a constant would stay the first one's oid for the whole loop.
+      -- Looked up by name each time: a constant would keep the oid of the first one for the whole loop.
       if not exists (
         select from pg_catalog.pg_proc o, pg_catalog.pg_proc n
         where o.oid = _function.oid and n.oid = pg_catalog.to_regproc('queues.holdfast_probe')
@@ -37,7 +37,7 @@ begin
       end if;
       drop function queues.holdfast_probe;
     exception when undefined_object or undefined_table then
-      -- Its types are still to come, so this cannot be the same function.
+      -- Its types do not exist yet, so this cannot be the same function.
       _stale := _stale || _function.oid;
     end;
   end loop;

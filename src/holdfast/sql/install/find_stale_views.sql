@@ -1,5 +1,5 @@
--- Finds out whether "create or replace" can replace the views: none may have left, and each may only have gained
--- columns at its end. To see that, each is made once under a name of no importance.
+-- Checks whether "create or replace" can replace the views: none may have been removed, and each may only have gained
+-- columns at its end. To compare, each is created once under a temporary name.
 do $$
 declare
   _wanted constant jsonb := pg_catalog.current_setting('holdfast.views');
@@ -29,7 +29,7 @@ begin
             and n.attcollation = o.attcollation));
       drop view queues.holdfast_probe;
     exception when undefined_table or undefined_column then
-      -- It reads another view that is still to come or to change.
+      -- It reads another view that does not exist yet or will change.
       _stale := true;
     end;
   end loop;

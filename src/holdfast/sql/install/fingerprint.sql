@@ -1,5 +1,5 @@
--- Every object of the engine's schemas with all that distinguishes it, as (name, facts). No grants and the default grants
--- are the same fact, though the catalog tells them apart.
+-- Every object of the engine's schemas with all its properties, as (name, facts). No grants and the default grants are
+-- treated as equal, although the catalog distinguishes them.
 with
 our_schema as (
   select n.* from pg_catalog.pg_namespace n where n.nspname in ('queues', 'internal', 'comms')

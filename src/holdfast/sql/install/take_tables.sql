@@ -1,6 +1,7 @@
--- Before an upgrade changes its first table it has all of them. Taken one by one, in the order of the files, they would cross the order
--- in which calls take them; then PostgreSQL ends whoever has waited for a second, and that would be a client. So nothing is waited for that long.
--- First come those that calls begin with: whoever has none of them yet waits there, with nothing in hand that is wanted here.
+-- Locks all tables before an upgrade changes the first one. Locking them one by one, in the order of the files, would
+-- conflict with the order in which calls lock them; PostgreSQL would then end a session that has waited for a second,
+-- possibly a client. So no lock is waited for that long. The tables that calls lock first come first: a call that has
+-- locked none of them waits there, holding nothing that the upgrade needs.
 do $$
 declare
   _first constant text[] := array['setting', 'executor', 'paused_queue', 'lane', 'lease', 'ready', 'worker', 'task_key', 'task'];

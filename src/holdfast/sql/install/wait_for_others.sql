@@ -1,6 +1,7 @@
--- One migration of this database at a time. The lock is on a table that only the owner and superusers may lock, so that nobody else can
--- stop a migration. The wait has a bound and names the other side; migrate tries again. Where nothing is installed yet, there is nothing
--- to lock: of two that install, one finds the roles or schemas of the other and tries again.
+-- Allows one migration of this database at a time. The lock is on a table that only the owner and superusers may lock,
+-- so that no other login can block a migration. The wait is limited, and the error names the other session; migrate
+-- tries again. If nothing is installed yet, there is nothing to lock: of two concurrent installations, one finds the
+-- roles or schemas of the other and tries again.
 do $$
 declare
   _holder text;

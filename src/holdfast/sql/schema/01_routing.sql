@@ -1,7 +1,8 @@
--- A lane is one queue, type, priority and concurrency key in use. Claims look at one index range per lane, so that neither
--- other queues, nor other types, nor tasks scheduled at another priority, nor those of a key that has enough cost them anything.
--- There is no unique key on purpose: two transactions that use a new type at the same time each make a lane
--- instead of waiting for one another (or deadlocking); both lanes are read from then on. Idle lanes are removed by tidy_lanes.
+-- A lane is one combination of queue, type, priority and concurrency key in use. Claims read one index range per lane,
+-- so other queues, other types, tasks scheduled at another priority and keys that have reached their limit cost
+-- nothing. There is deliberately no unique key: two transactions that use a new type at the same time each insert a
+-- lane instead of waiting for one another (or deadlocking); claims read both lanes from then on. tidy_lanes removes
+-- idle lanes.
 create table queues.lane (
   lane_id bigint generated always as identity constraint lane_pkey primary key,
   made_at timestamptz not null,
@@ -17,19 +18,23 @@ create table queues.lane (
 create index lane_of_task on queues.lane (queue, type, priority, concurrency_key, lane_id);
 create index lane_of_type on queues.lane (type, concurrency_key, lane_id);
 create index lanes_of_namespace on queues.lane (namespace, (concurrency_key is null));
-comment on table queues.lane is 'One row per queue, type, priority and concurrency key in use: what a claim looks through.';
+comment on table queues.lane is
+  'One row per queue, type, priority and concurrency key in use. Claims read one index range per lane.';
 comment on column queues.lane.leaving is
-  'Null while tasks may be enqueued here; else the transaction id below which those that may still use it began. Below 0: not known yet, found idle by that transaction.';
+  'Null while tasks may be enqueued here; else the transaction id up to which open transactions may still use the '
+  'lane. Below 0: not known yet; marked as idle by that transaction.';
 comment on column queues.lane.namespace is
-  'Whose tasks it has, if they have a concurrency key, which belongs to a namespace; else whose task needed it first.';
+  'The owner of the concurrency key, if there is one; else the namespace of the first task.';
 
--- Namespaces that use as many lanes as one may: while a namespace is here, each further lane is counted, and not one in 64.
+-- Namespaces that have reached the limit on lanes. While a namespace is here, every new lane triggers a count, instead
+-- of one in 64.
 create table queues.lane_hoarder (
   namespace text collate "C" not null,
   keyed boolean not null,
   noticed_at timestamptz not null
 );
-comment on table queues.lane_hoarder is 'Namespaces that use as many lanes as one may, with or without concurrency keys.';
+comment on table queues.lane_hoarder is
+  'Namespaces that have reached the limit on lanes, with or without concurrency keys.';
 
 create table queues.paused_queue (
   queue text collate "C" constraint paused_queue_pkey primary key,
@@ -39,7 +44,7 @@ create table queues.paused_queue (
 );
 comment on table queues.paused_queue is 'Queues from which nothing is claimed until they are resumed.';
 
--- What the workers' code declares, for those who enqueue without it: from SQL, over HTTP, on the command line.
+-- Declarations of the workers' code, for callers that enqueue without it: from SQL, over HTTP, on the command line.
 create table queues.task_type (
   type text collate "C" constraint task_type_pkey primary key,
   queue text collate "C",
@@ -49,7 +54,7 @@ create table queues.task_type (
   registered_at timestamptz not null,
   registered_by text collate "C" not null
 );
-comment on table queues.task_type is 'Defaults of the types that workers have handlers for: used where a task says nothing itself.';
+comment on table queues.task_type is 'Declared defaults of task types, used for options that a task does not set.';
 comment on column queues.task_type.registered_by is 'The login (session_user) of the worker that declared it last.';
 
 create table queues.executor (
@@ -58,7 +63,7 @@ create table queues.executor (
   description text not null
 );
 comment on table queues.executor is
-  'What can run a task. Those that act with the rights of the database need holdfast_process to enqueue.';
+  'The executors of tasks. Those that act with the rights of the database require holdfast_process to enqueue.';
 insert into queues.executor (executor, needs_process, description) values
   ('python', false, 'a registered Python handler, in the worker'),
   ('process', false, 'a registered Python handler, in a process of its own'),
@@ -71,7 +76,7 @@ create table queues.setting (
   name text collate "C" constraint setting_pkey primary key,
   value bigint not null,
   description text not null,
-  -- So that small batches and payloads need no look into this table.
+  -- Small batches and payloads then need no lookup in this table.
   constraint limits_not_too_low check (value >= case name
     when 'max_payload_bytes' then 4096 when 'max_result_bytes' then 4096 when 'max_batch' then 1000 else 1 end)
 );

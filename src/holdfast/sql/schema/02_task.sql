@@ -1,4 +1,5 @@
--- Whose tasks, idempotency keys, inbox events and schedules these are. A login without a row here has a namespace of its own.
+-- A namespace owns tasks, idempotency keys, inbox events and schedules. A login without a row here has its own
+-- namespace.
 create table queues.namespace_login (
   login text collate "C" constraint one_namespace_per_login primary key,
   namespace text collate "C" not null,
@@ -6,9 +7,10 @@ create table queues.namespace_login (
   added_by text not null
 );
 create index logins_of_namespace on queues.namespace_login (namespace, login);
-comment on table queues.namespace_login is 'Logins that share a namespace with others. Every other login has one of its own.';
+comment on table queues.namespace_login is 'Logins that are assigned to a namespace. Every other login has its own.';
 
--- What was asked. Inserted once, never updated: where a task stands is which other table it has a row in.
+-- The request. Inserted once and never updated: the state of a task is determined by which other table has a row for
+-- it.
 create table queues.task (
   task_id uuid constraint task_pkey primary key,
   created_at timestamptz not null,
@@ -28,22 +30,22 @@ create table queues.task (
   concurrency_key text collate "C"
 );
 create index task_of_type on queues.task (type, task_id);
-comment on table queues.task is 'What was asked: written once, removed only by retention.';
-comment on column queues.task.enqueued_by is 'The login (session_user) that asked.';
-comment on column queues.task.namespace is 'Whose task it is.';
+comment on table queues.task is 'The request of a task: written once, removed only by retention.';
+comment on column queues.task.enqueued_by is 'The login (session_user) that enqueued the task.';
+comment on column queues.task.namespace is 'The namespace that owns the task.';
 
--- Apart from the task, so that deleting a task frees its key and nothing on the retry path can collide with it.
+-- Separate from the task, so that deleting a task frees its key, and no retry can conflict with it.
 create table queues.task_key (
   type text collate "C" not null,
   idempotency_key text collate "C" not null,
   namespace text collate "C" not null,
   task_id uuid not null,
-  -- The namespace comes last, so that a search that covers all of them is one index range.
+  -- The namespace comes last, so that a search over all namespaces is one index range.
   constraint one_task_per_type_key_and_namespace primary key (type, idempotency_key, namespace)
 );
-comment on table queues.task_key is 'Which task an idempotency key stands for, per namespace and type.';
+comment on table queues.task_key is 'The task of each idempotency key, per namespace and type.';
 
--- One element of a batch on its way in.
+-- One element of a batch that is being enqueued.
 create type queues.new_task as (
   n integer,
   task_id uuid,

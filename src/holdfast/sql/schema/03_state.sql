@@ -1,4 +1,4 @@
--- Where a task stands: exactly one of ready, lease, outcome, or a deletion that parks it.
+-- The state of a task: exactly one of ready, lease, outcome, or a deletion that parks it.
 
 create table queues.ready (
   task_id uuid constraint ready_pkey primary key,
@@ -29,10 +29,10 @@ create table queues.lease (
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
 create index lease_to_sweep on queues.lease (lease_until);
 comment on table queues.lease is
-  'Worker W holds the task, with this token, until lease_until: the only row of the hot path that is updated.';
-comment on column queues.lease.run_at is 'When it became due: kept so that a released task gets its place back.';
+  'A worker holds the task with this token until lease_until. The only frequently used rows that are updated.';
+comment on column queues.lease.run_at is 'When it became due: stored so that a released task keeps its position.';
 comment on column queues.lease.deleted is
-  'Soft-deleted while it ran. Here and not only in deletion, because a finish that waited for this row sees its newest version.';
+  'Soft-deleted while it ran. Also stored here, because a finish that waited for this row sees its newest version.';
 
 create table queues.outcome (
   task_id uuid constraint one_outcome_per_task primary key,
@@ -48,7 +48,7 @@ create table queues.outcome (
   result jsonb
 );
 create index outcome_to_look_into on queues.outcome (status, task_id) where status <> 'succeeded';
-comment on table queues.outcome is 'How it ended, with the result. At most one per task.';
+comment on table queues.outcome is 'How the task ended, with the result. At most one per task.';
 
 create table queues.deletion (
   task_id uuid constraint deletion_pkey primary key,
@@ -60,15 +60,15 @@ create table queues.deletion (
   constraint parked_whole_or_not_at_all check ((parked_run_at is null) = (parked_attempt is null))
 );
 comment on table queues.deletion is
-  'Soft-deleted, by whom and why; the parked columns hold a waiting task''s place until it is restored.';
+  'Soft-deleted tasks, by whom and why. The parked columns keep a waiting task''s position until it is restored.';
 
--- One per claim call. It only ever grows, so it can serve as a fencing token outside this database too.
+-- One number per call of claim. It only grows, so it can also serve as a fencing token outside this database.
 create sequence queues.token as bigint;
 
--- Unlogged, so that a crash empties it, and a standby that is promoted finds it empty: then the last claims may be
--- forgotten, because they did not wait for the disk, and the sequence would issue their tokens again.
+-- Unlogged, so that it is empty after a crash and on a promoted standby. The last claims may then be lost, because they
+-- did not wait for the disk, and the sequence would issue their tokens again.
 create unlogged table queues.unbroken (
   only_one boolean constraint unbroken_pkey primary key default true constraint unbroken_is_one_row check (only_one)
 );
 insert into queues.unbroken default values;
-comment on table queues.unbroken is 'Has its row unless the server has crashed since the last claim.';
+comment on table queues.unbroken is 'Has one row, unless the server has crashed since the last claim.';

@@ -14,9 +14,10 @@ create table queues.error (
   detail jsonb
 );
 create index errors_of_task on queues.error (task_id, error_id);
-comment on table queues.error is 'Every attempt that went wrong. Append-only.';
-comment on column queues.error.recovered is 'Written when a lease ended without a report, not by the worker that held it.';
-comment on column queues.error.retry_at is 'When it is tried again; null when this was the end.';
+comment on table queues.error is 'Every failed attempt. Append-only.';
+comment on column queues.error.recovered is
+  'Whether a sweep or recovery wrote it because the worker was silent, and not the worker itself.';
+comment on column queues.error.retry_at is 'When the task is retried; null if this was the end.';
 
 create table queues.act (
   act_id bigint generated always as identity constraint act_pkey primary key,
@@ -34,5 +35,4 @@ create table queues.act (
 );
 create index acts_on_task on queues.act (task_id, act_id) where task_id is not null;
 create index acts_on_queue on queues.act (queue, act_id) where queue is not null;
-comment on table queues.act is
-  'What was done to a task or a queue outside the ordinary course, with actor and reason. Append-only.';
+comment on table queues.act is 'Acts on a task or queue, such as cancel or pause, with actor and reason. Append-only.';

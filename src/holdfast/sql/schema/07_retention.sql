@@ -7,8 +7,9 @@ create table queues.retention (
   changed_by text,
   constraint one_policy_per_prefix primary key (status, type_prefix)
 );
-comment on table queues.retention is 'How long what is kept. Of several prefixes that fit a type, the longest decides.';
-comment on column queues.retention.keep is 'Since the end, or the deletion; null is for ever.';
+comment on table queues.retention is
+  'How long data is kept. If several prefixes match a type, the longest one applies.';
+comment on column queues.retention.keep is 'Counted from the end or the deletion; null means forever.';
 insert into queues.retention (status, type_prefix, keep) values
   ('succeeded', '', '7 days'),
   ('cancelled', '', '30 days'),

@@ -1,4 +1,5 @@
--- When tasks are enqueued by the clock. A worker works out the times; the row's version decides whose answer counts.
+-- Schedules enqueue tasks at given times. A worker computes the times; the version of the row decides which result is
+-- valid.
 create table queues.schedule (
   name text collate "C" not null,
   namespace text collate "C" not null,
@@ -27,7 +28,7 @@ create table queues.schedule (
   paused_by text,
   pause_reason text,
   problem text,
-  -- The namespace comes last, so that an operator finds a name in all of them by one index range.
+  -- The namespace comes last, so that an operator finds a name in all namespaces with one index range.
   constraint one_schedule_per_name_and_namespace primary key (name, namespace),
   constraint cron_or_every check ((cron is null) <> (every is null)),
   constraint cron_has_a_zone check ((cron is null) = (tz is null)),
@@ -35,16 +36,19 @@ create table queues.schedule (
 ) with (fillfactor = 80);
 create index schedule_to_fire on queues.schedule (next_at nulls first) where paused_at is null and orphaned_at is null;
 create index schedule_from_the_future on queues.schedule (decided_at) where paused_at is null and orphaned_at is null;
-comment on table queues.schedule is 'What is enqueued by the clock, and when next.';
-comment on column queues.schedule.namespace is 'Whose schedule it is; its tasks belong to the same namespace.';
-comment on column queues.schedule.version is 'Grows with every change: who decides on an older version is told so and changes nothing.';
-comment on column queues.schedule.next_at is 'The next nominal time; null until a leader has worked it out, infinity if there is none.';
-comment on column queues.schedule.decided_at is 'When next_at was last decided on. Later than the clock only if the clock was set back.';
+comment on table queues.schedule is 'Recurring schedules: what is enqueued, and when next.';
+comment on column queues.schedule.namespace is 'The owner of the schedule and of its tasks.';
+comment on column queues.schedule.version is 'Grows with every change: a decision on an older version changes nothing.';
+comment on column queues.schedule.next_at is
+  'The next nominal time; null until a leader has computed it, infinity if there is none.';
+comment on column queues.schedule.decided_at is
+  'When next_at was last decided on. Later than the clock only if the clock was set back.';
 comment on column queues.schedule.task is 'What to enqueue: an element of enqueue_many.';
-comment on column queues.schedule.for_process is 'Whether whoever defined it may enqueue what acts with the rights of the database.';
-comment on column queues.schedule.declared_by is 'The application whose code has it; null if somebody added it.';
+comment on column queues.schedule.for_process is
+  'Whether its creator may enqueue tasks that act with the rights of the database.';
+comment on column queues.schedule.declared_by is 'The application that declares it; null if it was added by hand.';
 
--- One row per nominal time that was decided on: the key is what makes two tasks for one time impossible.
+-- One row per decided nominal time. The key prevents two tasks for one time.
 create table queues.schedule_firing (
   schedule text collate "C" not null,
   namespace text collate "C" not null,
@@ -56,7 +60,8 @@ create table queues.schedule_firing (
   constraint task_if_enqueued check ((task_id is not null) = (decision in ('fired', 'forced')))
 );
 create index firings_to_prune on queues.schedule_firing (decided_at);
-comment on table queues.schedule_firing is 'What became of each nominal time of a schedule. Append-only, pruned by age.';
+comment on table queues.schedule_firing is
+  'The decision on each nominal time of a schedule. Append-only, pruned by age.';
 
 create table queues.schedule_act (
   act_id bigint generated always as identity constraint schedule_act_pkey primary key,
@@ -69,4 +74,4 @@ create table queues.schedule_act (
   reason text
 );
 create index acts_on_schedule on queues.schedule_act (schedule, namespace, act_id);
-comment on table queues.schedule_act is 'What was done to schedules, by whom and why. Append-only.';
+comment on table queues.schedule_act is 'Acts on schedules, by whom and why. Append-only.';

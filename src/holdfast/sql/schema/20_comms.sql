@@ -1,6 +1,7 @@
--- E-mail and text messages: what shall be sent, and what happened. Everything here is written once and never changed:
--- a trigger of functions/process/refuse_change.sql stops updates and deletes, also of the functions of the owner. Only what a message says and to
--- whom can be removed, with the fact of its erasure: all other tables hold ids, and no address and no text of a message.
+-- E-mail and text messages: what is to be sent, and what happened. Rows are written once and never changed: a trigger
+-- (functions/process/refuse_change.sql) refuses updates and deletes, even by functions of the owner. Only the address
+-- and content of a message can be removed, with the fact of its erasure. All other tables contain ids, and no address
+-- or text.
 
 create table comms.message (
   message_id bigint generated always as identity constraint message_pkey primary key,
@@ -10,9 +11,9 @@ create table comms.message (
   namespace text collate "C" not null,
   constraint message_has_one_channel unique (message_id, channel)
 );
-comment on table comms.message is 'What shall be sent, whatever the channel. Append-only.';
-comment on column comms.message.created_by is 'The login (session_user) that wrote it.';
-comment on column comms.message.namespace is 'Whose message it is.';
+comment on table comms.message is 'A message of any channel. Append-only.';
+comment on column comms.message.created_by is 'The login (session_user) that created it.';
+comment on column comms.message.namespace is 'The namespace that owns the message.';
 
 create table comms.email_message (
   message_id bigint constraint email_message_pkey primary key,
@@ -28,7 +29,8 @@ create table comms.email_message (
   constraint email_of_message foreign key (message_id, channel) references comms.message (message_id, channel)
 );
 create index emails_by_recipient on comms.email_message (lower(recipient));
-comment on table comms.email_message is 'The content of an e-mail, as it is handed to the provider. Never changed; removed by an erasure.';
+comment on table comms.email_message is
+  'The content of an e-mail, as it is passed to the provider. Never changed; removed by an erasure.';
 
 create table comms.sms_message (
   message_id bigint constraint sms_message_pkey primary key,
@@ -39,7 +41,8 @@ create table comms.sms_message (
   constraint sms_of_message foreign key (message_id, channel) references comms.message (message_id, channel)
 );
 create index sms_by_recipient on comms.sms_message (recipient);
-comment on table comms.sms_message is 'The content of a text message, as it is handed to the provider. Never changed; removed by an erasure.';
+comment on table comms.sms_message is
+  'The content of a text message, as it is passed to the provider. Never changed; removed by an erasure.';
 
 create table comms.message_erased (
   message_id bigint constraint one_erasure_per_message primary key constraint erased_message references comms.message,
@@ -48,7 +51,8 @@ create table comms.message_erased (
   reason text not null
 );
 comment on table comms.message_erased is 'A fact: the content of this message was removed. Append-only.';
-comment on column comms.message_erased.erased_by is 'The login that erased it, and for whom; retention for what was too old.';
+comment on column comms.message_erased.erased_by is
+  'The login that erased it, and for whom; retention if it was too old.';
 
 create table comms.send_email_task (
   send_email_task_id bigint generated always as identity constraint send_email_task_pkey primary key,
@@ -65,9 +69,11 @@ create table comms.send_email_task (
 create index sends_of_email on comms.send_email_task (message_id);
 create index emails_by_namespace on comms.send_email_task (namespace, send_email_task_id);
 comment on table comms.send_email_task is 'One logical send of one e-mail: the root of the process. Append-only.';
-comment on column comms.send_email_task.scheduled_at is 'Not before then.';
-comment on column comms.send_email_task.retry_for is 'No attempt is scheduled for later than this after the first failure.';
-comment on column comms.send_email_task.when_unknown is 'What follows an attempt that may have been delivered: retry, or stop where another attempt could deliver it twice.';
+comment on column comms.send_email_task.scheduled_at is 'The earliest time of the first attempt.';
+comment on column comms.send_email_task.retry_for is
+  'No attempt is scheduled for later than this after the first failure.';
+comment on column comms.send_email_task.when_unknown is
+  'After an attempt that may have been delivered: retry, or stop if another attempt could deliver it twice.';
 comment on column comms.send_email_task.send_key is 'The idempotency key at the provider, the same for all attempts.';
 
 create table comms.send_email_task_scheduled (
@@ -79,7 +85,7 @@ create table comms.send_email_task_scheduled (
   constraint one_email_of_each_attempt primary key (send_email_task_id, attempt)
 );
 comment on table comms.send_email_task_scheduled is 'A fact: the supervisor has scheduled this attempt. Append-only.';
-comment on column comms.send_email_task_scheduled.task_id is 'The task in the queue that makes the attempt.';
+comment on column comms.send_email_task_scheduled.task_id is 'The task that makes the attempt.';
 
 create table comms.send_email_task_failed (
   send_email_task_id bigint not null,
@@ -99,8 +105,10 @@ create table comms.send_email_task_failed (
 comment on table comms.send_email_task_failed is 'A fact: this attempt has failed. Append-only.';
 comment on column comms.send_email_task_failed.permanent is 'Another attempt would fail as well.';
 comment on column comms.send_email_task_failed.outcome_unknown is 'The provider may have sent it.';
-comment on column comms.send_email_task_failed.repeatable_until is 'Until then the provider recognises the idempotency key, and another attempt cannot deliver twice; null if it has no such keys.';
-comment on column comms.send_email_task_failed.retry_at is 'The earliest time of the next attempt: the back-off with its jitter, or the pause that the provider asked for.';
+comment on column comms.send_email_task_failed.repeatable_until is
+  'Until then the provider recognizes the idempotency key, and another attempt cannot deliver twice; null without keys.';
+comment on column comms.send_email_task_failed.retry_at is
+  'The earliest time of the next attempt: the back-off with its jitter, or the pause that the provider requested.';
 
 create table comms.send_email_task_succeeded (
   send_email_task_id bigint constraint one_success_per_email primary key,
@@ -113,7 +121,8 @@ create table comms.send_email_task_succeeded (
     references comms.send_email_task_scheduled (send_email_task_id, attempt)
 );
 create index email_by_provider_message on comms.send_email_task_succeeded (provider_message_id);
-comment on table comms.send_email_task_succeeded is 'A fact: the provider has taken the e-mail over. At most one per send. Append-only.';
+comment on table comms.send_email_task_succeeded is
+  'A fact: the provider has accepted the e-mail. At most one per send. Append-only.';
 
 create table comms.send_email_task_reported (
   send_email_task_id bigint not null constraint email_reported references comms.send_email_task_succeeded,
@@ -122,8 +131,9 @@ create table comms.send_email_task_reported (
   reason text,
   constraint one_email_report_of_each_kind primary key (send_email_task_id, report)
 );
-comment on table comms.send_email_task_reported is 'A fact: what the provider reported about the e-mail after it had taken it over. Append-only.';
-comment on column comms.send_email_task_reported.reported_at is 'When the first report of this kind came.';
+comment on table comms.send_email_task_reported is
+  'A fact: what the provider reported about the e-mail after accepting it. Append-only.';
+comment on column comms.send_email_task_reported.reported_at is 'When the first report of this kind arrived.';
 
 create table comms.send_email_task_supervised (
   send_email_task_id bigint not null constraint email_supervised references comms.send_email_task,
@@ -139,8 +149,10 @@ create table comms.send_email_task_supervised (
     (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up', 'cancelled')) and (next_run_at is null) = (next_task_id is null))
 );
 create unique index one_end_per_email on comms.send_email_task_supervised (send_email_task_id) where next_task_id is null;
-comment on table comms.send_email_task_supervised is 'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';
-comment on column comms.send_email_task_supervised.next_task_id is 'The task in the queue that is the next run; null in the last.';
+comment on table comms.send_email_task_supervised is
+  'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';
+comment on column comms.send_email_task_supervised.next_task_id is
+  'The task that is the next run; null in the last run.';
 
 create table comms.send_sms_task (
   send_sms_task_id bigint generated always as identity constraint send_sms_task_pkey primary key,
@@ -157,9 +169,11 @@ create table comms.send_sms_task (
 create index sends_of_sms on comms.send_sms_task (message_id);
 create index sms_by_namespace on comms.send_sms_task (namespace, send_sms_task_id);
 comment on table comms.send_sms_task is 'One logical send of one text message: the root of the process. Append-only.';
-comment on column comms.send_sms_task.scheduled_at is 'Not before then.';
-comment on column comms.send_sms_task.retry_for is 'No attempt is scheduled for later than this after the first failure.';
-comment on column comms.send_sms_task.when_unknown is 'What follows an attempt that may have been delivered: retry, or stop where another attempt could deliver it twice.';
+comment on column comms.send_sms_task.scheduled_at is 'The earliest time of the first attempt.';
+comment on column comms.send_sms_task.retry_for is
+  'No attempt is scheduled for later than this after the first failure.';
+comment on column comms.send_sms_task.when_unknown is
+  'After an attempt that may have been delivered: retry, or stop if another attempt could deliver it twice.';
 comment on column comms.send_sms_task.send_key is 'The idempotency key at the provider, the same for all attempts.';
 
 create table comms.send_sms_task_scheduled (
@@ -171,7 +185,7 @@ create table comms.send_sms_task_scheduled (
   constraint one_sms_of_each_attempt primary key (send_sms_task_id, attempt)
 );
 comment on table comms.send_sms_task_scheduled is 'A fact: the supervisor has scheduled this attempt. Append-only.';
-comment on column comms.send_sms_task_scheduled.task_id is 'The task in the queue that makes the attempt.';
+comment on column comms.send_sms_task_scheduled.task_id is 'The task that makes the attempt.';
 
 create table comms.send_sms_task_failed (
   send_sms_task_id bigint not null,
@@ -191,8 +205,10 @@ create table comms.send_sms_task_failed (
 comment on table comms.send_sms_task_failed is 'A fact: this attempt has failed. Append-only.';
 comment on column comms.send_sms_task_failed.permanent is 'Another attempt would fail as well.';
 comment on column comms.send_sms_task_failed.outcome_unknown is 'The provider may have sent it.';
-comment on column comms.send_sms_task_failed.repeatable_until is 'Until then the provider recognises the idempotency key, and another attempt cannot deliver twice; null if it has no such keys.';
-comment on column comms.send_sms_task_failed.retry_at is 'The earliest time of the next attempt: the back-off with its jitter, or the pause that the provider asked for.';
+comment on column comms.send_sms_task_failed.repeatable_until is
+  'Until then the provider recognizes the idempotency key, and another attempt cannot deliver twice; null without keys.';
+comment on column comms.send_sms_task_failed.retry_at is
+  'The earliest time of the next attempt: the back-off with its jitter, or the pause that the provider requested.';
 
 create table comms.send_sms_task_succeeded (
   send_sms_task_id bigint constraint one_success_per_sms primary key,
@@ -205,7 +221,8 @@ create table comms.send_sms_task_succeeded (
     references comms.send_sms_task_scheduled (send_sms_task_id, attempt)
 );
 create index sms_by_provider_message on comms.send_sms_task_succeeded (provider_message_id);
-comment on table comms.send_sms_task_succeeded is 'A fact: the provider has taken the text message over. At most one per send. Append-only.';
+comment on table comms.send_sms_task_succeeded is
+  'A fact: the provider has accepted the text message. At most one per send. Append-only.';
 
 create table comms.send_sms_task_reported (
   send_sms_task_id bigint not null constraint sms_reported references comms.send_sms_task_succeeded,
@@ -214,8 +231,9 @@ create table comms.send_sms_task_reported (
   reason text,
   constraint one_sms_report_of_each_kind primary key (send_sms_task_id, report)
 );
-comment on table comms.send_sms_task_reported is 'A fact: what the provider reported about the text message after it had taken it over. Append-only.';
-comment on column comms.send_sms_task_reported.reported_at is 'When the first report of this kind came.';
+comment on table comms.send_sms_task_reported is
+  'A fact: what the provider reported about the text message after accepting it. Append-only.';
+comment on column comms.send_sms_task_reported.reported_at is 'When the first report of this kind arrived.';
 
 create table comms.send_sms_task_supervised (
   send_sms_task_id bigint not null constraint sms_supervised references comms.send_sms_task,
@@ -231,5 +249,6 @@ create table comms.send_sms_task_supervised (
     (next_task_id is null) = (decision in ('succeeded', 'failed', 'gave_up', 'cancelled')) and (next_run_at is null) = (next_task_id is null))
 );
 create unique index one_end_per_sms on comms.send_sms_task_supervised (send_sms_task_id) where next_task_id is null;
-comment on table comms.send_sms_task_supervised is 'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';
-comment on column comms.send_sms_task_supervised.next_task_id is 'The task in the queue that is the next run; null in the last.';
+comment on table comms.send_sms_task_supervised is
+  'A fact: what the supervisor decided in this run, and why. One run is the last. Append-only.';
+comment on column comms.send_sms_task_supervised.next_task_id is 'The task that is the next run; null in the last run.';

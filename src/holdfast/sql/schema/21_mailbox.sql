@@ -1,4 +1,4 @@
--- How much may be sent, and what the mailbox has kept. Unlike the facts of a send, these rows are counted up and removed.
+-- Caps, and the messages in the mailbox. Unlike the facts of a send, these rows are updated and removed.
 
 create table comms.send_cap (
   channel text collate "C" not null constraint cap_of_known_channel check (channel in ('email', 'sms')),
@@ -8,7 +8,8 @@ create table comms.send_cap (
   constraint send_cap_pkey primary key (channel, scope, period),
   constraint only_texts_have_a_country check (channel = 'sms' or scope <> 'country')
 );
-comment on table comms.send_cap is 'How many messages may go to one recipient, to one country or to all, in a period. The owner may change it.';
+comment on table comms.send_cap is
+  'How many messages may be sent to one recipient, to one country or in total, per period. The owner may change it.';
 insert into comms.send_cap (channel, scope, period, most) values
   ('email', 'recipient', '1 hour', 20),
   ('email', 'recipient', '1 day', 100),
@@ -28,16 +29,18 @@ create table comms.send_count (
   constraint send_count_pkey primary key (channel, scope, period, subject)
 ) with (fillfactor = 50);
 create index send_count_to_remove on comms.send_count (ends_at);
-comment on table comms.send_count is 'How many messages went to one recipient, to one country or to all, in the period that now runs.';
-comment on column comms.send_count.subject is 'The recipient or the country; empty for all.';
-comment on column comms.send_count.ends_at is 'The period began with its first message and ends then.';
+comment on table comms.send_count is
+  'How many messages were sent to one recipient, to one country or in total, in the current period.';
+comment on column comms.send_count.subject is 'The recipient or the country; empty for the total.';
+comment on column comms.send_count.ends_at is 'The end of the period, which began with its first message.';
 
 create table comms.send_reservation (
   idempotency_key text collate "C" constraint send_reservation_pkey primary key,
   reserved_at timestamptz not null
 );
 create index send_reservation_to_remove on comms.send_reservation (reserved_at);
-comment on table comms.send_reservation is 'Messages that are counted already: to send one again under its key counts no more. Kept for two days.';
+comment on table comms.send_reservation is
+  'Messages that are already counted: sending one again with its key does not count. Kept for two days.';
 
 create table comms.mailbox_message (
   mailbox_message_id bigint generated always as identity constraint mailbox_message_pkey primary key,
@@ -52,7 +55,8 @@ create table comms.mailbox_message (
   reply_to text,
   headers jsonb not null default '{}'
 );
-comment on table comms.mailbox_message is 'What the provider mailbox was given to send. The newest are kept, as many as the setting mailbox_messages says.';
+comment on table comms.mailbox_message is
+  'The messages in the mailbox. The newest are kept, up to the setting mailbox_messages.';
 
 insert into queues.setting (name, value, description) values
   ('mailbox_messages', 1000, 'how many messages the mailbox keeps');

@@ -1,5 +1,5 @@
--- Business processes: which there are, and where each one that was kicked off stands. What happened in one of them is in the facts of its own
--- schema; these rows say which task runs its supervisor next, so that a process without one is found, and who waits for its end is told.
+-- Business processes and their instances. The facts of a process are in its own schema; these rows record which task
+-- runs its supervisor next, so that a process without one is found, and clients that wait for its end are notified.
 create table queues.process (
   process text collate "C" constraint process_pkey primary key,
   kind text collate "C" not null constraint known_kind check (kind in ('attempts', 'decision')),
@@ -13,8 +13,9 @@ create table queues.process (
   registered_at timestamptz not null,
   registered_by text collate "C" not null
 );
-comment on table queues.process is 'The business processes of this database, with the functions by which they are run, repaired, ended and read.';
-comment on column queues.process.files is 'The digest of each file that holdfast process apply has applied last.';
+comment on table queues.process is
+  'The business processes of this database, with the functions that run, repair, end and read them.';
+comment on column queues.process.files is 'The digest of each file that holdfast process apply last applied.';
 
 create table queues.process_instance (
   process text collate "C" not null,
@@ -43,7 +44,9 @@ create index process_to_supervise on queues.process_instance (process, process_i
 create index process_in_trouble on queues.process_instance (process, process_id) where trouble is not null;
 create index process_that_awaits on queues.process_instance (awaited_task_id) where awaited_task_id is not null;
 create index process_to_prune on queues.process_instance (ended_at) where ended_at is not null;
-comment on table queues.process_instance is 'Where each business process stands that was kicked off: its next supervisor task, or its end.';
-comment on column queues.process_instance.wait_key is 'Stands for the process in queues.waiter and in notifications, as a task_id does for a task.';
-comment on column queues.process_instance.awaited_task_id is 'The task whose end the supervisor waits for, if it said so.';
+comment on table queues.process_instance is
+  'The state of each started business process: its next supervisor task, or its end.';
+comment on column queues.process_instance.wait_key is
+  'Identifies the process in queues.waiter and in notifications, like the task_id of a task.';
+comment on column queues.process_instance.awaited_task_id is 'The task whose end the supervisor waits for, if any.';
 comment on column queues.process_instance.repairs is 'How often its supervisor was enqueued again since it last ran.';

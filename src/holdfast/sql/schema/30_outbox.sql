@@ -1,5 +1,5 @@
--- Events on their way out: what happened, who asked for it, and where each of the two has got to. Where a delivery stands is which row it
--- has: delivery while it is outstanding, then delivered or dead_delivery.
+-- Outgoing events, subscriptions and deliveries. The state of a delivery is the row that it has: delivery while it is
+-- outstanding, then delivered or dead_delivery.
 
 create table queues.subscription (
   subscription_id integer generated always as identity constraint subscription_pkey primary key,
@@ -24,13 +24,15 @@ create table queues.subscription (
 );
 create unique index one_subscription_per_name on queues.subscription (name) where removed_at is null;
 create index subscription_to_the_engine on queues.subscription (subscription_id) where engine_events;
-comment on table queues.subscription is 'Who asks for which events, and where they go.';
-comment on column queues.subscription.event_likes is 'event_types in the form that LIKE ANY compares, which needs no sub-select.';
+comment on table queues.subscription is 'Which events are sent, and where to.';
+comment on column queues.subscription.event_likes is
+  'event_types in the form that LIKE ANY compares, without a sub-select.';
 comment on column queues.subscription.engine_events is
-  'Asks for events that the engine itself emits. Without such a row, ending a task writes nothing here.';
+  'Whether it matches events that the engine itself emits. Without such a row, ending a task writes nothing here.';
 comment on column queues.subscription.secrets is
-  'What deliveries are signed with, newest first: secrets, or references to variables of the dispatcher. Only dispatchers are told.';
-comment on column queues.subscription.removed_at is 'Gone for everybody but queues.prune_events, which removes what is left of it.';
+  'Signing secrets, newest first, or references to variables of the dispatcher. Only dispatchers can read them.';
+comment on column queues.subscription.removed_at is
+  'Set when it ended; queues.prune_events removes what is left of it.';
 
 create table queues.breaker (
   subscription_id integer constraint breaker_pkey primary key,
@@ -41,7 +43,8 @@ create table queues.breaker (
   last_failure_at timestamptz,
   last_error text
 ) with (fillfactor = 50);
-comment on table queues.breaker is 'How each receiver does: after failures in a row it is left alone for a while, then probed.';
+comment on table queues.breaker is
+  'The state of each receiver: after consecutive failures, nothing is sent for a while, then a probe.';
 
 create sequence queues.event_number as bigint;
 
@@ -64,11 +67,11 @@ create table queues.outbox_event (
 create index events_in_order on queues.outbox_event (transaction_id, event_number);
 create index events_of_task on queues.outbox_event (task_id) where task_id is not null;
 create index events_nobody_asked_for on queues.outbox_event (occurred_at) where deliveries = 0;
-comment on table queues.outbox_event is 'What happened, as it leaves: written once, in the transaction that it tells of.';
-comment on column queues.outbox_event.namespace is 'That of the login that emitted it.';
+comment on table queues.outbox_event is 'Outgoing events: written once, in the transaction that they describe.';
+comment on column queues.outbox_event.namespace is 'The namespace of the login that emitted it.';
 comment on column queues.outbox_event.event_number is 'The order within an aggregate.';
 comment on column queues.outbox_event.transaction_id is
-  'So that a reader can tell what may still be overtaken by an earlier number of a transaction that is open.';
+  'Lets a reader tell which events may still be preceded by an earlier number of an open transaction.';
 
 create table queues.delivery (
   subscription_id integer not null,
@@ -87,11 +90,10 @@ create table queues.delivery (
 ) with (
   fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-comment on table queues.delivery is
-  'An event that a subscription still has to get. Of each aggregate, only the first is claimed.';
-comment on column queues.delivery.aggregate_id is 'That of the event; without one, the event is alone in its own.';
+comment on table queues.delivery is 'Outstanding deliveries. Of each aggregate, only the first is claimed.';
+comment on column queues.delivery.aggregate_id is 'That of the event; an event without one forms its own aggregate.';
 comment on column queues.delivery.counted is
-  'Whether the claim counted the attempt. It does so for the first of an aggregate, which is the one that is surely sent.';
+  'Whether the claim counted the attempt. It does so for the first event of an aggregate, which is certainly sent.';
 
 create table queues.delivered (
   event_id uuid not null,
@@ -102,7 +104,7 @@ create table queues.delivered (
   constraint one_delivery_per_event_and_subscription primary key (event_id, subscription_id)
 );
 create index delivered_to_prune on queues.delivered (delivered_at);
-comment on table queues.delivered is 'An event that a subscription got.';
+comment on table queues.delivered is 'Deliveries that succeeded.';
 
 create table queues.dead_delivery (
   event_id uuid not null,
@@ -114,7 +116,7 @@ create table queues.dead_delivery (
 );
 create index dead_deliveries_to_redrive on queues.dead_delivery (subscription_id, died_at);
 create index dead_deliveries_to_prune on queues.dead_delivery (died_at);
-comment on table queues.dead_delivery is 'An event that a subscription did not get in all its attempts, until somebody redrives it.';
+comment on table queues.dead_delivery is 'Deliveries that used up all attempts, until they are redriven.';
 
 create table queues.dispatcher (
   dispatcher_id text collate "C" constraint dispatcher_pkey primary key,
@@ -127,10 +129,11 @@ create table queues.dispatcher (
   started_at timestamptz not null,
   last_seen timestamptz not null
 ) with (fillfactor = 50);
-comment on table queues.dispatcher is 'The processes that send events.';
-comment on column queues.dispatcher.sinks is 'What it can send to: the built-in sinks, and those of packages that are installed there.';
+comment on table queues.dispatcher is 'The running dispatchers.';
+comment on column queues.dispatcher.sinks is
+  'The sinks that it knows: the built-in ones, and those of packages installed there.';
 comment on column queues.dispatcher.unusable is 'The subscriptions that it cannot serve, and why, by subscription_id.';
-comment on column queues.dispatcher.waiting is 'The subscriptions for which it waits to be woken. For others it looks by itself.';
+comment on column queues.dispatcher.waiting is 'The subscriptions for which it waits to be woken. It polls the others.';
 
 create table queues.received_event (
   namespace text collate "C" not null,
@@ -140,9 +143,10 @@ create table queues.received_event (
   constraint received_once primary key (namespace, source, event_id)
 );
 create index received_to_prune on queues.received_event (received_at);
-comment on table queues.received_event is 'The inbox: which events of others were received already, per namespace.';
+comment on table queues.received_event is
+  'The inbox: events of other systems that were already received, per namespace.';
 
--- One event on its way into the outbox.
+-- One event that is being emitted.
 create type queues.new_event as (
   event_id uuid,
   event_type text,
@@ -155,7 +159,7 @@ create type queues.new_event as (
   data jsonb
 );
 
--- What became of one delivery, for its breaker.
+-- The result of one delivery, for its breaker.
 create type queues.delivery_report as (
   subscription_id integer,
   token bigint,

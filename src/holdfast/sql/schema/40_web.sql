@@ -1,4 +1,4 @@
--- Who may use the HTTP side, and what was done there that is about no task's state. Secrets are never here, only their hashes.
+-- Access to the HTTP server, and acts there that do not concern the state of a task. Contains only hashes of secrets.
 create table queues.access_token (
   token_id bigint generated always as identity constraint access_token_pkey primary key,
   name text not null,
@@ -13,9 +13,10 @@ create table queues.access_token (
   revoked_at timestamptz,
   revoked_by text
 );
-comment on table queues.access_token is 'Who may use the HTTP side, for what and until when. Never removed, so that acts keep a name.';
-comment on column queues.access_token.namespace is 'Whose tasks those enqueued with it are.';
-comment on column queues.access_token.token_hash is 'SHA-256 of the token, which only its holder knows.';
+comment on table queues.access_token is
+  'Access tokens of the HTTP server, with scopes and expiry. Never removed, so that acts keep a name.';
+comment on column queues.access_token.namespace is 'The namespace of tasks that are enqueued with it.';
+comment on column queues.access_token.token_hash is 'SHA-256 of the token; only its holder knows the token.';
 
 create table queues.access_session (
   session_hash bytea constraint access_session_pkey primary key,
@@ -24,7 +25,8 @@ create table queues.access_session (
   last_seen_at timestamptz not null,
   expires_at timestamptz not null
 );
-comment on table queues.access_session is 'Who is logged in to the dashboard, by which token. Ends with that token.';
+comment on table queues.access_session is
+  'Sessions of the dashboard, each with its token. A session ends with its token.';
 
 create table queues.access_act (
   access_act_id bigint generated always as identity constraint access_act_pkey primary key,
@@ -40,9 +42,10 @@ create table queues.access_act (
   reason text
 );
 create index access_acts_on_task on queues.access_act (task_id, access_act_id) where task_id is not null;
-comment on table queues.access_act is 'Tokens made and revoked, logins, and hidden values that were shown: who, when, why. Append-only.';
+comment on table queues.access_act is
+  'Created and revoked tokens, logins, and revealed values: who, when, why. Append-only.';
 
--- Counters of the server's own statistics, so that charts cost the tasks nothing.
+-- Counters of the server's own statistics, so that charts add no cost to tasks.
 create table queues.sample (
   taken_at timestamptz constraint sample_pkey primary key,
   due bigint not null,
@@ -54,4 +57,4 @@ create table queues.sample (
   delay_p50 double precision,
   delay_p99 double precision
 );
-comment on table queues.sample is 'The whole house at one moment, every ten seconds while somebody takes samples: for charts.';
+comment on table queues.sample is 'Samples for the charts, every ten seconds while a server runs.';

@@ -1,4 +1,4 @@
--- A clock that tests set and advance. Replaces queues.clock() as the owner; never part of an installation.
+-- A clock that tests set and advance. It replaces queues.clock() as the owner, and is never part of an installation.
 create table if not exists queues.test_clock (
   only_one boolean primary key default true check (only_one),
   stands_at timestamptz,

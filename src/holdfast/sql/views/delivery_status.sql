@@ -1,4 +1,5 @@
--- Every delivery of every event: outstanding, delivered or dead. Clients see those that their namespace emitted, or that are about its tasks.
+-- Every delivery of every event: outstanding, delivered or dead. Clients see deliveries of events that their namespace
+-- emitted or that concern its tasks.
 create or replace view queues.delivery_status with (security_barrier) as
 select e.event_id, e.task_id, e.event_type, e.occurred_at, s.name as subscription, d.status, d.attempt, d.due_at, d.settled_at,
   d.dispatcher_id, d.last_error

@@ -1,4 +1,5 @@
--- Events of the outbox, each with how its deliveries stand. Clients see those that their namespace emitted, or that are about its tasks.
+-- Events of the outbox, each with the state of its deliveries. Clients see events that their namespace emitted or that
+-- concern its tasks.
 create or replace view queues.event_status with (security_barrier) as
 select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id) as subject, e.source, e.task_id,
   e.traceparent, e.emitted_by, e.namespace, e.data,
@@ -9,4 +10,4 @@ from queues.outbox_event e
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace())
    or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()));
 
-comment on view queues.event_status is 'Events of the outbox, each with how its deliveries stand.';
+comment on view queues.event_status is 'Events of the outbox, each with the state of its deliveries.';

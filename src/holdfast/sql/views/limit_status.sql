@@ -1,4 +1,4 @@
--- The limits, and how far each is used.
+-- The limits, and how much of each is used.
 create or replace view queues.limit_status with (security_barrier) as
 select t.subject, t.name, t.max_running, t.per_key, t.rate, t.per,
   (select pg_catalog.count(*) from queues.lane l join queues.lease held on held.lane_id = l.lane_id
@@ -7,4 +7,4 @@ select t.subject, t.name, t.max_running, t.per_key, t.rate, t.per,
   t.set_at, t.set_by, t.reason
 from queues.task_limit t;
 
-comment on view queues.limit_status is 'The limits, and how far each is used.';
+comment on view queues.limit_status is 'The limits, and how much of each is used.';

@@ -1,5 +1,6 @@
--- Which logins and tokens use which namespace, where an administrator or the creation of a token has said so. A login that is not here uses
--- the namespace of its own name. A session that may neither read all tasks nor administer sees the members of its own namespace.
+-- Which logins and tokens use which namespace. Shows logins that were assigned to a namespace, and tokens. A login that
+-- is not listed uses the namespace of its own name. A session that may neither read all tasks nor administer sees the
+-- members of its own namespace.
 create or replace view queues.namespace_member with (security_barrier) as
 select m.namespace, m.kind, m.name, m.added_at, m.added_by
 from (

@@ -1,5 +1,6 @@
--- How each subscription does: what it asks for, what it has still to get, whether its receiver answers, and what is wrong with it if a
--- dispatcher cannot serve it. Of an address, not the password or token nor what follows a question mark; of headers, only the names.
+-- The state of each subscription: what it matches, what is outstanding, and whether its receiver responds. If a
+-- dispatcher cannot serve it, also why. Addresses are shown without password, token and query; of headers, only the
+-- names.
 create or replace view queues.outbox_status with (security_barrier) as
 select s.subscription_id, s.name, s.event_types, s.type_prefixes, s.sink,
   pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(s.target,
@@ -28,4 +29,4 @@ left join lateral (
 where s.removed_at is null;
 
 comment on view queues.outbox_status is
-  'How each subscription does: what it asks for, what it has still to get, and whether its receiver answers.';
+  'The state of each subscription: what it matches, what is outstanding, and whether its receiver responds.';

@@ -1,4 +1,4 @@
--- What waits and what runs, per queue that has tasks, is paused or limited, or is served by a live worker.
+-- Waiting and running tasks per queue that has tasks, is paused or limited, or is served by a live worker.
 create or replace view queues.queue_status with (security_barrier) as
 select q.queue,
   coalesce(waiting.due, 0) as due, coalesce(waiting.scheduled, 0) as scheduled, coalesce(held.running, 0) as running,
@@ -25,4 +25,5 @@ left join lateral (
   from queues.lane l join queues.lease le on le.lane_id = l.lane_id where l.queue = q.queue) held on true
 left join queues.paused_queue p on p.queue = q.queue;
 
-comment on view queues.queue_status is 'What waits and what runs, per queue that has tasks, is paused or limited, or is served by a live worker.';
+comment on view queues.queue_status is
+  'Waiting and running tasks per queue that has tasks, is paused or limited, or is served by a live worker.';

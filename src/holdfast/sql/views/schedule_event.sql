@@ -1,4 +1,5 @@
--- What became of the times of schedules, and what was done to them. A session that may not read all tasks sees those of its namespace.
+-- The decisions on the times of schedules, and acts on them. A session that may not read all tasks sees those of its
+-- namespace.
 create or replace view queues.schedule_event with (security_barrier) as
 select e.schedule, e.namespace, e.event_type, e.occurred_at, e.nominal_at, e.task_id, e.actor, e.reason
 from (
@@ -10,5 +11,4 @@ from (
   left join queues.schedule_firing f on a.act = 'forced' and f.schedule = a.schedule and f.namespace = a.namespace and f.nominal_at = a.occurred_at) e
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
-comment on view queues.schedule_event is
-  'What became of the times of schedules, and what was done to them.';
+comment on view queues.schedule_event is 'The decisions on the times of schedules, and acts on them.';

@@ -1,4 +1,5 @@
--- The facts of every send on one time line: what was asked, what its supervisor decided, and how each attempt went. A client sees its own.
+-- The facts of every send in order: the request, the supervisor's decisions, the attempts and their results. A client
+-- sees its own.
 create or replace view comms.send_event with (security_barrier) as
 select e.channel, e.send_id, e.fact, e.occurred_at, e.attempt, e.reason, e.task_id
 from (
@@ -40,4 +41,5 @@ from (
   from comms.send_sms_task_reported f join comms.send_sms_task t on t.send_sms_task_id = f.send_sms_task_id) e
 where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
-comment on view comms.send_event is 'The facts of every send on one time line: what was asked, decided, tried, and how it went.';
+comment on view comms.send_event is
+  'The facts of every send in order: the request, the supervisor''s decisions, the attempts and their results.';

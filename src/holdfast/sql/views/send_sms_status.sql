@@ -1,4 +1,4 @@
--- Where every send of a text message stands, derived from its facts. A client sees its own.
+-- The status of every send of a text message, derived from its facts. A client sees its own.
 create or replace view comms.send_sms_status with (security_barrier) as
 select t.send_sms_task_id, t.message_id, m.recipient,
   case when s.send_sms_task_id is not null then 'succeeded'
@@ -28,4 +28,4 @@ left join lateral (
   order by pg_catalog.array_position(array['complained', 'bounced', 'delivered'], r.report) limit 1) d on true
 where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
 
-comment on view comms.send_sms_status is 'Where every send of a text message stands, derived from its facts.';
+comment on view comms.send_sms_status is 'The status of every send of a text message, derived from its facts.';

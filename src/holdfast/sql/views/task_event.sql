@@ -1,5 +1,5 @@
--- The life of a task, derived from the facts: the ordinary course writes nothing extra. Rank puts what happened at one instant
--- in the order in which it must have happened.
+-- The history of a task in order, derived from the facts, with actor and reason of acts. Nothing extra is written for
+-- ordinary steps. Rank orders events of the same instant in the order in which they must have happened.
 create or replace view queues.task_event with (security_barrier) as
 select e.task_id, e.event_type, e.occurred_at, e.attempt, e.worker_id, e.actor, e.reason, e.data
 from (
@@ -19,14 +19,14 @@ from (
   from (
     select o.task_id, o.status, o.claimed_at, o.started_at, o.finished_at, o.attempt, o.worker_id, o.reason from queues.outcome o
     union all
-    -- A retry takes the outcome away: how the task had ended is kept with the act.
+    -- A retry removes the outcome: the act keeps how the task had ended.
     select a.task_id, a.data ->> 'status', (a.data ->> 'claimed_at')::timestamptz, (a.data ->> 'started_at')::timestamptz,
       (a.data ->> 'finished_at')::timestamptz, a.attempt, a.worker_id, a.data ->> 'reason'
     from queues.act a where a.act = 'retried') o
   cross join lateral (values ('claimed', o.claimed_at, 2), ('started', o.started_at, 3), (o.status, o.finished_at, 6))
     v(event_type, occurred_at, rank)
   where v.occurred_at is not null
-    -- An act of a person tells of the cancelling itself, and an error of the attempt that it ended.
+    -- A person's act records the cancellation itself, and an error records the attempt that it ended.
     and not (o.status = 'cancelled' and v.rank = 6 and exists (
       select from queues.act a where a.task_id = o.task_id and a.act = 'cancelled' and a.occurred_at = o.finished_at))
     and not (v.rank < 6 and exists (
@@ -65,4 +65,4 @@ where (select queues.may_read_all())
 order by e.task_id, e.occurred_at, e.rank;
 
 comment on view queues.task_event is
-  'The life of a task in order, derived from the facts, with actor and reason where a person acted.';
+  'The history of a task in order, derived from the facts, with actor and reason of acts.';

@@ -1,4 +1,4 @@
--- Where every task stands, derived. A session that may not read all tasks sees those of its namespace.
+-- The status of every task. A session that may not read all tasks sees those of its namespace.
 create or replace view queues.task_status with (security_barrier) as
 select
   t.task_id, t.type, t.queue, t.executor,
@@ -27,4 +27,4 @@ left join lateral (
 where (select queues.may_read_all()) or t.namespace = (select queues.namespace());
 
 comment on view queues.task_status is
-  'Where every task stands. A session that may not read all tasks sees those of its namespace.';
+  'The status of every task. A session that may not read all tasks sees those of its namespace.';

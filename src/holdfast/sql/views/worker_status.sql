@@ -1,4 +1,4 @@
--- The fleet: who works, on what, and who leads.
+-- The workers: their tasks, and which one is the leader.
 create or replace view queues.worker_status with (security_barrier) as
 select w.worker_id, w.hostname, w.pid, w.version, w.queues, w.type_prefixes, w.concurrency, w.in_flight, w.idle,
   w.started_at, w.last_heartbeat,
@@ -13,4 +13,4 @@ select w.worker_id, w.hostname, w.pid, w.version, w.queues, w.type_prefixes, w.c
 from queues.worker w
 left join queues.leadership l on l.worker_id = w.worker_id;
 
-comment on view queues.worker_status is 'The fleet: who works, on what, and who leads.';
+comment on view queues.worker_status is 'The workers: their tasks, and which one is the leader.';

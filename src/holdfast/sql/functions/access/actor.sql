@@ -1,5 +1,5 @@
--- Who acts: the login, and for whom, if it says so. The login cannot be forged; the rest is the login's own word, as a web server has it
--- for the people who use it.
+-- Returns who acts: the login, and the person or program that the login says it acts for. The login cannot be forged;
+-- the rest is a statement of the login, such as a web server that acts for its users.
 create or replace function queues.actor()
 returns text
 language sql stable
@@ -8,4 +8,5 @@ as $$
   select session_user || coalesce(' for ' || nullif(left(current_setting('holdfast.acting_for', true), 200), ''), '')
 $$;
 
-comment on function queues.actor() is 'Who acts: the login, and for whom, if it says so.';
+comment on function queues.actor() is
+  'Returns who acts: the login, and the person or program that it says it acts for.';

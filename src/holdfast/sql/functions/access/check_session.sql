@@ -1,5 +1,5 @@
--- Whose session this is and what it may do; no row if it is unknown or over, or if its token is. For holdfast_operator.
--- Locks: the session's row, at most once a minute and never waiting for it.
+-- Returns the owner and the scopes of a session; no row if it is unknown or expired, or if its token is.
+-- For holdfast_operator. Locks: the session's row, at most once a minute, without waiting.
 create or replace function queues.check_session(session_hash bytea)
 returns table (token_id bigint, name text, scopes text[], expires_at timestamptz)
 language plpgsql volatile security definer
@@ -22,4 +22,4 @@ end
 $$;
 
 comment on function queues.check_session(bytea) is
-  'Whose session this is and what it may do; no row if it is unknown or over, or if its token is.';
+  'Returns the owner and the scopes of a session; no row if it is unknown or expired, or if its token is.';

@@ -1,5 +1,5 @@
--- Whose token this is and what it may do; no row if it is unknown, expired or revoked. For holdfast_operator.
--- Locks: the token's row, at most once a minute and never waiting for it.
+-- Returns the owner and the scopes of a token; no row if it is unknown, expired or revoked.
+-- For holdfast_operator. Locks: the token's row, at most once a minute, without waiting.
 create or replace function queues.check_token(token_hash bytea)
 returns table (token_id bigint, name text, scopes text[], expires_at timestamptz)
 language plpgsql volatile security definer
@@ -22,4 +22,4 @@ end
 $$;
 
 comment on function queues.check_token(bytea) is
-  'Whose token this is and what it may do; no row if it is unknown, expired or revoked.';
+  'Returns the owner and the scopes of a token; no row if it is unknown, expired or revoked.';

@@ -1,4 +1,5 @@
--- Logs out. Answers whether anybody was logged in. For holdfast_operator. Locks: the session's row.
+-- Ends a session and returns whether it existed.
+-- For holdfast_operator. Locks: the session's row.
 create or replace function queues.close_session(session_hash bytea)
 returns boolean
 language plpgsql volatile security definer
@@ -19,4 +20,4 @@ begin
 end
 $$;
 
-comment on function queues.close_session(bytea) is 'Logs out. Answers whether anybody was logged in.';
+comment on function queues.close_session(bytea) is 'Ends a session and returns whether it existed.';

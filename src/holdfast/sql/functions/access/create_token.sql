@@ -1,6 +1,7 @@
--- Enters a token for the HTTP side by its hash and answers its number. Nobody can hand out more than the login may do itself: enqueue
--- takes membership of holdfast_client, admin takes both. What is enqueued with the token belongs to its namespace: one of
--- its own unless another is given, and tokens of the same name share it. For holdfast_operator. Locks: none.
+-- Stores an access token for HTTP by its hash and returns its number. A login cannot grant more than it has: enqueue
+-- requires holdfast_client, admin requires both roles. Tasks that are enqueued with the token belong to its namespace:
+-- by default its own, which tokens of the same name share.
+-- For holdfast_operator. Locks: none.
 create or replace function queues.create_token(name text, scopes text[], token_hash bytea, ttl interval default '90 days',
   namespace text default null)
 returns bigint
@@ -26,7 +27,7 @@ begin
       message = format('login %s may not enqueue, so it cannot make a token that may', session_user),
       hint = 'Grant it holdfast_client, or leave the scope out.';
   end if;
-  -- A namespace that belongs to logins is for its members and for administrators to give away: whoever holds the token enqueues in it.
+  -- Only its members and administrators may give away a namespace of logins: the holder of the token enqueues in it.
   namespace := coalesce(namespace, 'token:' || name);
   perform queues.check_namespace(namespace);
   if namespace <> queues.namespace() and not pg_has_role(session_user, 'holdfast_owner', 'member')
@@ -50,4 +51,4 @@ end
 $$;
 
 comment on function queues.create_token(text, text[], bytea, interval, text) is
-  'Enters a token for the HTTP side by its hash and answers its number.';
+  'Stores an access token for HTTP by its hash and returns its number.';

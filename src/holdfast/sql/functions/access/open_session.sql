@@ -1,5 +1,6 @@
--- Logs in with a token: enters a session by its hash and answers as check_token does; no row if the token is not good. A session
--- ends with its token. For holdfast_operator. Locks: sessions that have ended, passing over those that others remove.
+-- Opens a session with a token, by the hash of the session. Returns the same row as check_token; no row if the token is
+-- invalid. A session ends with its token.
+-- For holdfast_operator. Locks: expired sessions, skipping those that other transactions remove.
 create or replace function queues.open_session(
   token_hash bytea, session_hash bytea, ttl interval default '12 hours', address text default null)
 returns table (token_id bigint, name text, scopes text[], expires_at timestamptz)
@@ -26,7 +27,7 @@ begin
     return;
   end if;
   insert into queues.access_session (session_hash, token_id, opened_at, last_seen_at, expires_at)
-  values (session_hash, _token.token_id, _now, _now, _now + ttl);  -- check_session asks for the token's own end
+  values (session_hash, _token.token_id, _now, _now, _now + ttl);  -- check_session also checks the token's expiry
   insert into queues.access_act (act, occurred_at, actor, token_id, address)
   values ('logged_in', _now, session_user || ' for ' || _token.name, _token.token_id, left(address, 200));
   return query select _token.token_id, _token.name, _token.scopes, least(_now + ttl, _token.expires_at);
@@ -34,4 +35,4 @@ end
 $$;
 
 comment on function queues.open_session(bytea, bytea, interval, text) is
-  'Logs in with a token: enters a session by its hash and answers as check_token does.';
+  'Opens a session with a token. Returns the same row as check_token; no row if the token is invalid.';

@@ -1,4 +1,5 @@
--- Records that the hidden values of a task, or a message of the mailbox, were shown to somebody, before they are. Takes one of the two.
+-- Records who is about to see the hidden values of a task or a message of the mailbox. Takes either the task or the
+-- message.
 -- For holdfast_operator. Locks: none.
 create or replace function queues.record_reveal(
   task_id uuid default null, reason text default null, address text default null, mailbox_message_id bigint default null)
@@ -22,4 +23,4 @@ end
 $$;
 
 comment on function queues.record_reveal(uuid, text, text, bigint) is
-  'Records that the hidden values of a task, or a message of the mailbox, were shown to somebody, before they are.';
+  'Records who is about to see the hidden values of a task or a message of the mailbox.';

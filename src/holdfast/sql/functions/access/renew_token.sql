@@ -1,5 +1,6 @@
--- Lets a good token end later than it would, so that one with a short life can be used for as long as its holder renews it. Returns
--- whether it is still good. Nobody can renew what the login could not create. For holdfast_operator. Locks: the token's row.
+-- Extends a valid token and returns whether it is still valid. This allows tokens with a short life that their holder
+-- renews. A login can only renew tokens that it could create.
+-- For holdfast_operator. Locks: the token's row.
 create or replace function queues.renew_token(token_id bigint, ttl interval)
 returns boolean
 language plpgsql volatile security definer
@@ -20,4 +21,4 @@ end
 $$;
 
 comment on function queues.renew_token(bigint, interval) is
-  'Lets a good token end later than it would. Returns whether it is still good.';
+  'Extends a valid token and returns whether it is still valid.';

@@ -1,4 +1,4 @@
--- Ends a token and the sessions that were opened with it, at once. Answers whether it was good until now.
+-- Revokes a token, ends its sessions, and returns whether it was valid until now.
 -- For holdfast_operator. Locks: the token's row, then its sessions.
 create or replace function queues.revoke_token(token_id bigint, reason text default null)
 returns boolean
@@ -26,4 +26,4 @@ end
 $$;
 
 comment on function queues.revoke_token(bigint, text) is
-  'Ends a token and the sessions that were opened with it, at once.';
+  'Revokes a token, ends its sessions, and returns whether it was valid until now.';

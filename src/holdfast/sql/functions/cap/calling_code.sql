@@ -1,5 +1,5 @@
--- The country of a telephone number in E.164 form, as its calling code: +49 of +4915112345678. Codes have one, two or three digits,
--- and none is the beginning of another.
+-- Returns the calling code of a telephone number in E.164 form: +49 for +4915112345678. Codes have one, two or three
+-- digits, and none is a prefix of another.
 create or replace function comms.calling_code(number text)
 returns text
 language sql immutable
@@ -12,4 +12,4 @@ as $$
 $$;
 
 comment on function comms.calling_code(text) is
-  'The country of a telephone number in E.164 form, as its calling code: +49 of +4915112345678.';
+  'Returns the calling code of a telephone number in E.164 form: +49 for +4915112345678.';

@@ -1,4 +1,4 @@
--- Whom a cap counts together: the recipient, however written, the country, or all.
+-- Returns what a cap counts together: the normalized recipient, the country, or all messages.
 create or replace function comms.cap_subject(scope text, recipient text)
 returns text
 language sql immutable
@@ -8,4 +8,4 @@ as $$
 $$;
 
 comment on function comms.cap_subject(text, text) is
-  'Whom a cap counts together: the recipient, however written, the country, or all.';
+  'Returns what a cap counts together: the normalized recipient, the country, or all messages.';

@@ -1,4 +1,4 @@
--- Removes a few counts and reservations that count no more. Rows that another session holds are left for the next call.
+-- Removes a few expired counts and reservations. Skips rows that another session holds; the next call removes them.
 create or replace function comms.forget_sends(now timestamptz)
 returns void
 language plpgsql volatile
@@ -15,5 +15,4 @@ begin
 end
 $$;
 
-comment on function comms.forget_sends(timestamptz) is
-  'Removes a few counts and reservations that count no more.';
+comment on function comms.forget_sends(timestamptz) is 'Removes a few expired counts and reservations.';

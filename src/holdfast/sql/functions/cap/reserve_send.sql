@@ -1,5 +1,7 @@
--- Counts one message before it is sent, or says which cap is reached and for how long: then nothing is counted. The same key counts once.
--- For holdfast_worker. Locks: the key, then the counts of recipient, country and all, in this order; the one that everybody shares is last.
+-- Counts one message before it is sent, or returns which cap is reached and for how long, without counting. The same
+-- key counts once.
+-- For holdfast_worker. Locks: the key, then the counts of the recipient, the country and all messages, in this order,
+-- so that the count that all sends share is locked last.
 create or replace function comms.reserve_send(channel text, recipient text, idempotency_key text)
 returns table (reserved boolean, scope text, period interval, most integer, retry_after interval)
 language plpgsql volatile security definer
@@ -52,4 +54,4 @@ end
 $$;
 
 comment on function comms.reserve_send(text, text, text) is
-  'Counts one message before it is sent, or says which cap is reached and for how long: then nothing is counted.';
+  'Counts one message before it is sent, or returns which cap is reached and for how long, without counting.';

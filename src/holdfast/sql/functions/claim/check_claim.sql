@@ -1,5 +1,5 @@
--- Refuses a claim that cannot be meant: no worker, no tasks, nulls among the subscriptions, an absurd lease.
--- Answers true, so that a declaration can call it without a query.
+-- Raises QF400 if the arguments of a claim are invalid. Returns true, so that a declaration can call it without a
+-- query.
 create or replace function queues.check_claim(
   worker_id text, max_tasks integer, queues text[], type_prefixes text[], lease interval, after jsonb)
 returns boolean
@@ -26,4 +26,4 @@ end
 $$;
 
 comment on function queues.check_claim(text, integer, text[], text[], interval, jsonb) is
-  'Refuses a claim that cannot be meant: no worker, no tasks, nulls among the subscriptions, an absurd lease.';
+  'Raises QF400 if the arguments of a claim are invalid.';

@@ -1,11 +1,13 @@
--- Leases the first due tasks, in the strict order priority desc, run_at, task_id, over all that the worker
--- subscribes to: queues, type prefixes, or both; with neither, the queue "default". Counts the attempt.
--- What is limited is claimed as far as its limits allow; there, keys that run less come first.
--- For holdfast_worker. Locks: ready rows, never waiting for one; after a crash of the server first the row of queues.unbroken.
+-- Leases the first due tasks of the subscribed queues and types, in the order priority desc, run_at, task_id. A worker
+-- subscribes to queues, type prefixes, or both; with neither, to the queue "default". Counts the attempt. Limited tasks
+-- are claimed as far as their limits allow; among concurrency keys, those with fewer running tasks come first.
+-- For holdfast_worker. Locks: ready rows, without waiting; after a crash of the server first the row of
+-- queues.unbroken.
 --
--- "after" is the claim cursor: {lane_id: {"run_at", "task_id"}} of the last row that the same worker got from each lane. It lets a claim
--- start past rows that are gone but that an old snapshot keeps in the index. A task that was put in
--- behind the cursor is not seen, so a worker drops it after a second; a claim that comes back short looks again without it.
+-- "after" is the claim cursor: {lane_id: {"run_at", "task_id"}}, the last row that the same worker got from each lane.
+-- With it, a claim skips rows that were deleted but that an old snapshot keeps in the index. A claim does not see tasks
+-- that were inserted behind the cursor, so a worker drops the cursor after a second, and a claim that finds too few
+-- tasks looks again without it.
 create or replace function queues.claim(
   worker_id text,
   max_tasks integer default 1,
@@ -26,7 +28,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
-  -- A claim lost in a crash loses nothing: the tasks are still ready.
+  -- Losing a claim in a crash loses nothing: the tasks are still ready.
   _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _queues constant text[] := coalesce(queues, case when type_prefixes is null then array['default'] end);
@@ -69,7 +71,7 @@ begin
     exit when _wanted = 0;
   end loop;
 
-  -- Nothing is charged before this: whatever was looked at and not taken costs no limit anything.
+  -- Limits are charged only from here on, so tasks that were examined but not taken cost nothing.
   if _wanted > 0 and after is not null then
     return query select c.* from queues.claim(worker_id, max_tasks, queues, type_prefixes, lease) c;
     return;
@@ -86,8 +88,9 @@ begin
   with gone as (
     delete from queues.ready r where r.ctid = any (_picked)
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 as attempt),
-  -- All tasks are fetched by one scan with all ids, which visits each page of the index once. They are sorted here, and read below as they
-  -- were written. What they are sorted by comes first in them: to reach a column behind others of varying width means to walk over those.
+  -- One scan fetches all tasks by their ids and visits each index page once. They are sorted here and read below in
+  -- that order. The sort columns come first, because reaching a column behind variable-width columns means walking over
+  -- those.
   work as materialized (
     select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, t.max_attempts, t.timeout,
       coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.executor, t.metadata, t.payload
@@ -106,4 +109,4 @@ end
 $$;
 
 comment on function queues.claim(text, integer, text[], text[], interval, jsonb) is
-  'Leases the first due tasks, in the strict order priority desc, run_at, task_id, over all that the worker subscribes to.';
+  'Leases the first due tasks of the subscribed queues and types, in the order priority desc, run_at, task_id.';

@@ -1,4 +1,5 @@
--- Claims one task, for the simplest worker there is. For holdfast_worker. Locks: one ready row.
+-- Claims one task, for simple workers.
+-- For holdfast_worker. Locks: one ready row.
 create or replace function queues.dequeue_next_available_task(
   worker_id text default null,
   queues text[] default null,
@@ -13,5 +14,4 @@ as $$
   from queues.claim(coalesce(worker_id, 'backend-' || pg_backend_pid()), 1, queues, type_prefixes) c
 $$;
 
-comment on function queues.dequeue_next_available_task(text, text[], text[]) is
-  'Claims one task, for the simplest worker there is.';
+comment on function queues.dequeue_next_available_task(text, text[], text[]) is 'Claims one task, for simple workers.';

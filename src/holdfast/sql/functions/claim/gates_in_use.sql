@@ -1,4 +1,5 @@
--- How far the gates of these lanes are used: what runs behind each, whether no more may, and how long until its rate lets one start.
+-- Returns the usage of each gate of these lanes: running tasks, whether it is full, and when its rate allows another.
+-- Internal.
 create or replace function queues.gates_in_use(lanes bigint[], now timestamptz)
 returns table (
   lane_id bigint, subject text, name text, namespace text, concurrency_key text, max_running integer, running integer, is_full boolean,
@@ -14,11 +15,11 @@ as $$
     where s.subject = g.subject and s.name = g.name and s.namespace = g.namespace and s.concurrency_key = g.concurrency_key
       and exists (select from queues.lease l where l.task_id = s.task_id and l.token = s.token)) used
   left join lateral (
-    -- A millisecond later, so that nothing is lost by rounding.
+    -- One millisecond more, to compensate for rounding.
     select (1 - queues.tokens_at(t, gates_in_use.now)) * t.per / t.rate + interval '1 millisecond' as refills_in
     from queues.task_limit t
     where g.may_start < 1 and g.concurrency_key = '' and t.subject = g.subject and t.name = g.name) rate on true
 $$;
 
 comment on function queues.gates_in_use(bigint[], timestamptz) is
-  'How far the gates of these lanes are used: what runs behind each, whether no more may, and how long until its rate lets one start.';
+  'Returns the usage of each gate of these lanes: running tasks, whether it is full, and when its rate allows another.';

@@ -1,6 +1,8 @@
--- What limits each of these lanes: its gates, how many may be behind each at once, how many may start now at its rate, and which row of
--- queues.limit_lock to hold while counting. A gate is a queue or type, with a concurrency key where tasks of one key are counted.
--- A key belongs to a namespace. It counts per type and lets one run at a time, unless a limit of its queue or type says how many and over what.
+-- Returns the gates that limit each of these lanes, with their capacity and the lock to hold while counting. For each
+-- gate: how many tasks may run at once, how many may start now at its rate, and its row of queues.limit_lock. A gate is
+-- a queue or type, or a concurrency key within one of them. A key belongs to a namespace, counts per type and lets one
+-- task run at a time, unless a limit of its queue or type sets another number or scope.
+-- Internal.
 create or replace function queues.gates_of(lanes bigint[], now timestamptz)
 returns table (
   lane_id bigint, subject text, name text, namespace text, concurrency_key text, max_running integer, may_start integer, lock integer)
@@ -29,4 +31,4 @@ as $$
 $$;
 
 comment on function queues.gates_of(bigint[], timestamptz) is
-  'What limits each of these lanes: its gates, how many may be behind each at once, how many may start now, and what to lock meanwhile.';
+  'Returns the gates that limit each of these lanes, with their capacity and the lock to hold while counting.';

@@ -1,5 +1,7 @@
--- Lets one claim at a time count what runs under a limit: returns those of these rows of queues.limit_lock that are ours until the
--- transaction ends. Never waits long: a claim that does not get one finds nothing there and comes again soon. Behind lock_within_limits.
+-- Locks rows of queues.limit_lock until the transaction ends, and returns those that it got. One claim at a time may
+-- count the tasks under a limit. Tries for about ten milliseconds; a claim that does not get a lock skips the limited
+-- tasks and tries again soon.
+-- Internal: called by lock_within_limits.
 create or replace function queues.hold_limits(locks integer[])
 returns integer[]
 language plpgsql volatile
@@ -9,7 +11,7 @@ as $$
 declare
   _held integer[];
 begin
-  -- An older snapshot would not show what others have claimed since.
+  -- An older snapshot would not show what other sessions have claimed since.
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'QF412',
       message = format('limits can be kept only under read committed, and this transaction is %s', current_setting('transaction_isolation')),
@@ -25,4 +27,4 @@ end
 $$;
 
 comment on function queues.hold_limits(integer[]) is
-  'Lets one claim at a time count what runs under a limit: returns those of these rows of queues.limit_lock that are ours.';
+  'Locks rows of queues.limit_lock until the transaction ends, and returns those that it got.';

@@ -1,5 +1,6 @@
--- The lanes of these queues and of these types, each once, whatever state their queue is in.
--- No pinned path, so that it is inlined: each half is a range of an index.
+-- Returns the lanes of these queues and of these types, each once, including those of paused queues. No pinned path, so
+-- that PostgreSQL can inline it: each half is an index range.
+-- Internal.
 create or replace function queues.lanes_of(queues text[], types text[])
 returns setof queues.lane
 language sql stable
@@ -9,4 +10,5 @@ as $$
   select l.* from queues.lane l where l.type = any (types) and (l.queue = any (queues)) is not true
 $$;
 
-comment on function queues.lanes_of(text[], text[]) is 'The lanes of these queues and of these types, each once.';
+comment on function queues.lanes_of(text[], text[]) is
+  'Returns the lanes of these queues and of these types, each once.';

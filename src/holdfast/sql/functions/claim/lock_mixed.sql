@@ -1,5 +1,5 @@
--- Locks the first due rows over lanes of one priority of which some are limited, and returns where they are.
--- Behind claim. Locks: the gates of the limited lanes, and ready rows, never waiting for one.
+-- Locks the first due rows in lanes of one priority, some of which are limited, and returns their ctids.
+-- Internal: called by claim. Locks: the limits of these lanes, then ready rows, without waiting.
 create or replace function queues.lock_mixed(
   lanes bigint[], from_run_at timestamptz[], from_task_id uuid[], limited bigint[], due timestamptz, max_tasks integer,
   before tid[])
@@ -25,4 +25,4 @@ end
 $$;
 
 comment on function queues.lock_mixed(bigint[], timestamptz[], uuid[], bigint[], timestamptz, integer, tid[]) is
-  'Locks the first due rows over lanes of one priority of which some are limited, and returns where they are.';
+  'Locks the first due rows in lanes of one priority, some of which are limited, and returns their ctids.';

@@ -1,5 +1,6 @@
--- Locks the first due rows over lanes of one priority, in the order (run_at, task_id), and returns where they are.
--- The cursors say from where on to look in each lane. Behind claim. Locks: ready rows, never waiting for one.
+-- Locks the first due rows in lanes of one priority, ordered by (run_at, task_id), and returns their ctids. The cursors
+-- say where to start in each lane.
+-- Internal: called by claim. Locks: ready rows, without waiting.
 create or replace function queues.lock_ready(
   lanes bigint[], from_run_at timestamptz[], from_task_id uuid[], due timestamptz, max_tasks integer)
 returns tid[]
@@ -22,8 +23,8 @@ begin
     return _found;
   end if;
 
-  -- Several lanes are merged before anything is locked: to lock as many in each of them would hide from other
-  -- workers what this one will not take. Rows that others hold make the window too small: then it grows.
+  -- Several lanes are merged before anything is locked: locking a full batch in each would hide rows from other workers
+  -- that this one will not take. If other transactions hold rows of the window, it grows.
   loop
     with candidate as materialized (
       select c.place
@@ -48,4 +49,4 @@ end
 $$;
 
 comment on function queues.lock_ready(bigint[], timestamptz[], uuid[], timestamptz, integer) is
-  'Locks the first due rows over lanes of one priority, in the order (run_at, task_id), and returns where they are.';
+  'Locks the first due rows in lanes of one priority, ordered by (run_at, task_id), and returns their ctids.';

@@ -1,7 +1,8 @@
--- Locks due rows of limited lanes, as many as their limits leave room for, and returns where they are. Among keys, those that
--- run less come first, so that a thousand tasks of one do not keep another waiting.
--- What the same claim has locked before, at a higher priority, counts as running and as started. Nothing is charged here: the claim
--- does that once, for what it takes. Behind claim. Locks: limits, then ready rows, never waiting long for one.
+-- Locks due rows of limited lanes, as many as their limits allow, and returns their ctids. Among keys, those with fewer
+-- running tasks come first, so that a thousand tasks of one key do not delay another. Rows that the same claim has
+-- already locked, at a higher priority, count as running and as started. Charges nothing: the claim does that once, for
+-- the tasks that it takes.
+-- Internal: called by claim. Locks: limits, then ready rows, without waiting for more than some milliseconds.
 create or replace function queues.lock_within_limits(lanes bigint[], due timestamptz, max_tasks integer, before tid[])
 returns tid[]
 language plpgsql volatile
@@ -24,7 +25,7 @@ begin
     return '{}';
   end if;
   _held := queues.hold_limits(array(select distinct g.lock from queues.gates_of(_lanes, due) g));
-  -- A claim that was under way when a limit was set has not entered what it took.
+  -- A claim that was running when a limit was set has not inserted slots for its tasks.
   if exists (select from queues.task_limit t where t.set_at > due - interval '10 seconds') then
     perform queues.enter_running(array(
       select l.lane_id from queues.lane l
@@ -38,7 +39,7 @@ begin
       where r.ctid = any (before) group by g.subject, g.name, g.namespace, g.concurrency_key) b;
   end if;
 
-  -- A row that another transaction holds is passed over, and the next of its lane is looked at instead.
+  -- If another transaction holds a row, it is skipped in favour of the next row of its lane.
   for _try in 1..4 loop
     _used := '{}';
     _wanted := '{}';
@@ -51,7 +52,7 @@ begin
           select case when _before is null then 0
             else coalesce((_before ->> jsonb_build_array(g.subject, g.name, g.namespace, g.concurrency_key)::text)::integer, 0) end as count) earlier
         cross join lateral (
-          -- A slot whose lease is gone is free.
+          -- A slot without a lease is free.
           select count(*)::integer as count from queues.slot s
           where s.subject = g.subject and s.name = g.name and s.namespace = g.namespace and s.concurrency_key = g.concurrency_key
             and exists (select from queues.lease l where l.task_id = s.task_id and l.token = s.token)) running),
@@ -59,7 +60,7 @@ begin
         select g.lane_id, array_agg(g.gate) as gates, array_agg(g.free) as free, min(g.free) as room,
           max(g.count) filter (where g.concurrency_key <> '') as share
         from gate g group by g.lane_id
-        -- The limits are read after they were locked: those that came meanwhile are not ours to count.
+        -- Limits are read after they were locked. This claim may not count limits that were added meanwhile.
         having min(g.free) > 0 and bool_and(g.lock = any (_held)))
       select c.place, l.gates, l.free
       from lane l
@@ -91,4 +92,4 @@ end
 $$;
 
 comment on function queues.lock_within_limits(bigint[], timestamptz, integer, tid[]) is
-  'Locks due rows of limited lanes, as many as their limits leave room for, and returns where they are.';
+  'Locks due rows of limited lanes, as many as their limits allow, and returns their ctids.';

@@ -1,5 +1,6 @@
--- How long until a claim may find something: zero or less if a task is due that no limit holds back, else until the first one is due or
--- a rate lets one start; null if there is nothing to wait for. "held" says whether a due task waits for one that runs to end.
+-- Returns how long until a claim may find a task, and whether a limit holds a due task back until another ends. Zero or
+-- less if a task is due that no limit holds back, else the time until the first task is due or a rate allows one; null
+-- if there is nothing to wait for.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.next_due(
   queues text[] default null, type_prefixes text[] default null, out due interval, out held boolean)
@@ -32,7 +33,7 @@ begin
   if _limited is not null then
     select least(due, min(lane.wait)), bool_or(lane.full) into due, held
     from (
-      -- Null for who waits for a slot: when that is free nobody knows.
+      -- Null while all slots are in use, because the time at which one becomes free is unknown.
       select case when not bool_or(g.is_full) then coalesce(max(g.refills_in), interval '0') end as wait, bool_or(g.is_full) as full
       from queues.gates_in_use(_limited, _now) g group by g.lane_id) lane;
   end if;
@@ -40,4 +41,4 @@ end
 $$;
 
 comment on function queues.next_due(text[], text[]) is
-  'How long until a claim may find something; null if there is nothing to wait for. held: a due task waits for one that runs to end.';
+  'Returns how long until a claim may find a task, and whether a limit holds a due task back until another ends.';

@@ -1,13 +1,13 @@
--- Skips the tokens that a crash may have made the server forget: more than are ever issued between two writes to the
--- disk. This time the commit waits for it, because a second crash must not forget the skip.
--- Behind claim, when queues.unbroken has lost its row. Locks: that row; waits for a claim that is about the same.
+-- Skips tokens that a crash may have made the server forget. Skips more than are ever issued between two flushes of the
+-- log. The commit waits for the disk, because a second crash must not undo the skip.
+-- Internal: called by claim when queues.unbroken has no row. Locks: that row; waits for a claim that does the same.
 create or replace function queues.skip_lost_tokens()
 returns void
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  -- Whoever waited here finds the row, and the tokens skipped on disk.
+  -- A claim that waited here finds the row, and the skipped tokens are on disk.
   insert into queues.unbroken default values on conflict do nothing;
   if found then
     perform set_config('synchronous_commit', 'on', true);
@@ -16,4 +16,4 @@ begin
 end
 $$;
 
-comment on function queues.skip_lost_tokens() is 'Skips the tokens that a crash may have made the server forget.';
+comment on function queues.skip_lost_tokens() is 'Skips tokens that a crash may have made the server forget.';

@@ -1,4 +1,5 @@
--- Takes what starts now off the rates that it starts under. Behind claim, which holds the limits of these lanes.
+-- Charges the rates of these lanes for the tasks that start now.
+-- Internal: called by claim, which holds the limits of these lanes.
 create or replace function queues.spend_rate(places tid[], lanes bigint[], now timestamptz)
 returns void
 language sql volatile
@@ -16,4 +17,5 @@ as $$
   where t.subject = spent.subject and t.name = spent.name and t.rate is not null
 $$;
 
-comment on function queues.spend_rate(tid[], bigint[], timestamptz) is 'Takes what starts now off the rates that it starts under.';
+comment on function queues.spend_rate(tid[], bigint[], timestamptz) is
+  'Charges the rates of these lanes for the tasks that start now.';

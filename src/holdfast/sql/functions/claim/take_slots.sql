@@ -1,4 +1,5 @@
--- Enters what is about to be leased behind its gates, and forgets there what no longer runs. Behind claim, which holds the limits.
+-- Inserts slots for the tasks that are about to be leased, and removes slots without a lease.
+-- Internal: called by claim, which holds the limits.
 create or replace function queues.take_slots(places tid[], lanes bigint[], token bigint, now timestamptz)
 returns void
 language sql volatile
@@ -19,4 +20,4 @@ as $$
 $$;
 
 comment on function queues.take_slots(tid[], bigint[], bigint, timestamptz) is
-  'Enters what is about to be leased behind its gates, and forgets there what no longer runs.';
+  'Inserts slots for the tasks that are about to be leased, and removes slots without a lease.';

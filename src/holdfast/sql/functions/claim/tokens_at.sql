@@ -1,4 +1,5 @@
--- How many tasks a rate lets start at a time: what was left, and what has come in since. A full bucket holds one period's worth.
+-- Returns how many tasks a rate allows to start at a given time: the rest of the tokens and those added since. A full
+-- bucket contains the tokens of one period.
 create or replace function queues.tokens_at(given queues.task_limit, at timestamptz)
 returns double precision
 language sql stable parallel safe
@@ -9,4 +10,4 @@ as $$
 $$;
 
 comment on function queues.tokens_at(queues.task_limit, timestamptz) is
-  'How many tasks a rate lets start at a time: what was left, and what has come in since.';
+  'Returns how many tasks a rate allows to start at a given time: the rest of the tokens and those added since.';

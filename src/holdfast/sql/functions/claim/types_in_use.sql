@@ -1,4 +1,5 @@
--- The types with one of these prefixes that have a lane: one look into an index for each.
+-- Returns the types with one of these prefixes that have a lane, with one index lookup for each.
+-- Internal.
 create or replace function queues.types_in_use(type_prefixes text[])
 returns text[]
 language plpgsql stable
@@ -22,4 +23,5 @@ begin
 end
 $$;
 
-comment on function queues.types_in_use(text[]) is 'The types with one of these prefixes that have a lane.';
+comment on function queues.types_in_use(text[]) is
+  'Returns the types with one of these prefixes that have a lane, with one index lookup for each.';

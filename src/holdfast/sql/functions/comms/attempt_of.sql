@@ -1,4 +1,5 @@
--- Which attempt a handler's payload is about, or null: the one that it names, else the last; null where there was no such attempt.
+-- Returns the attempt that a handler's payload names, else the last one; null if there is no such attempt.
+-- Internal.
 create or replace function comms.attempt_of(payload jsonb, scheduled integer)
 returns integer
 language sql immutable
@@ -12,4 +13,4 @@ as $$
 $$;
 
 comment on function comms.attempt_of(jsonb, integer) is
-  'Which attempt a handler''s payload is about, or null where there was no such attempt.';
+  'Returns the attempt that a handler''s payload names, else the last one; null if there is no such attempt.';

@@ -1,6 +1,8 @@
--- Ends a send of an e-mail that has not ended: nothing more is attempted, and its supervisor does nothing any more. Answers the decision it ended with:
--- cancelled, or how it had already ended. What a provider has got already cannot be taken back; if it says so later, that is recorded.
--- For holdfast_client (sends of its namespace) and holdfast_operator. Locks: the row of comms.send_email_task, then the ready row of the supervisor.
+-- Cancels a send of an e-mail that has not ended, and returns how it ended: cancelled, or its earlier end. Makes no
+-- further attempts, and its supervisor does nothing more. A message that a provider has already accepted cannot be
+-- taken back; a later report of the provider is recorded.
+-- For holdfast_client (sends of its namespace) and holdfast_operator. Locks: the row of comms.send_email_task, then the
+-- ready row of the supervisor.
 create or replace function comms.cancel_send_email_task(send_email_task_id bigint, reason text default null)
 returns text
 language plpgsql volatile security definer
@@ -35,4 +37,4 @@ end
 $$;
 
 comment on function comms.cancel_send_email_task(bigint, text) is
-  'Ends a send of an e-mail that has not ended, and answers the decision it ended with.';
+  'Cancels a send of an e-mail that has not ended, and returns how it ended: cancelled, or its earlier end.';

@@ -1,4 +1,4 @@
--- Refuses what is not plainly one e-mail address. The provider has the last word on whether it exists.
+-- Refuses a value that is not a single plain e-mail address. Only the provider can tell whether it exists.
 create or replace function comms.check_address(field text, value text)
 returns void
 language plpgsql immutable
@@ -13,4 +13,4 @@ begin
 end
 $$;
 
-comment on function comms.check_address(text, text) is 'Refuses what is not plainly one e-mail address.';
+comment on function comms.check_address(text, text) is 'Refuses a value that is not a single plain e-mail address.';

@@ -1,4 +1,4 @@
--- Refuses a header that would say something else than it seems to, or that has a field of its own.
+-- Refuses a header that could be misread, or that Holdfast sets itself.
 create or replace function comms.check_header(name text, value jsonb)
 returns void
 language plpgsql immutable
@@ -19,4 +19,4 @@ end
 $$;
 
 comment on function comms.check_header(text, jsonb) is
-  'Refuses a header that would say something else than it seems to, or that has a field of its own.';
+  'Refuses a header that could be misread, or that Holdfast sets itself.';

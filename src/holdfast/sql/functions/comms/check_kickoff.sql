@@ -1,5 +1,6 @@
--- Refuses a send that cannot be started: of a message that does not exist, was erased or is of another namespace, or on terms that make no sense.
--- Locks: the content of the message, shared, so that it is not erased meanwhile.
+-- Refuses a send that cannot be started. The message must exist in the caller's namespace and not be erased, and the
+-- terms must be valid.
+-- Internal. Locks: the content of the message, shared, so that it cannot be erased meanwhile.
 create or replace function comms.check_kickoff(
   message_id bigint, channel text, scheduled_at timestamptz, max_attempts integer, when_unknown text, retry_for interval)
 returns void

@@ -1,4 +1,5 @@
--- A fact: how many attempts were scheduled.
+-- Returns how many attempts were scheduled.
+-- Internal: a fact for the supervisor.
 create or replace function comms.count_send_email_task_scheduled(send_email_task_id bigint)
 returns integer
 language sql stable
@@ -8,4 +9,4 @@ as $$
   where s.send_email_task_id = count_send_email_task_scheduled.send_email_task_id
 $$;
 
-comment on function comms.count_send_email_task_scheduled(bigint) is 'how many attempts were scheduled.';
+comment on function comms.count_send_email_task_scheduled(bigint) is 'Returns how many attempts were scheduled.';

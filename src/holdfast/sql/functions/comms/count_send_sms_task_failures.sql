@@ -1,4 +1,5 @@
--- A fact: how many attempts have failed.
+-- Returns how many attempts have failed.
+-- Internal: a fact for the supervisor.
 create or replace function comms.count_send_sms_task_failures(send_sms_task_id bigint)
 returns integer
 language sql stable
@@ -8,4 +9,4 @@ as $$
   where f.send_sms_task_id = count_send_sms_task_failures.send_sms_task_id
 $$;
 
-comment on function comms.count_send_sms_task_failures(bigint) is 'how many attempts have failed.';
+comment on function comms.count_send_sms_task_failures(bigint) is 'Returns how many attempts have failed.';

@@ -1,4 +1,5 @@
--- A fact: how many times the supervisor has run.
+-- Returns how many times the supervisor has run.
+-- Internal: a fact for the supervisor.
 create or replace function comms.count_send_sms_task_runs(send_sms_task_id bigint)
 returns integer
 language sql stable
@@ -8,4 +9,4 @@ as $$
   where s.send_sms_task_id = count_send_sms_task_runs.send_sms_task_id
 $$;
 
-comment on function comms.count_send_sms_task_runs(bigint) is 'how many times the supervisor has run.';
+comment on function comms.count_send_sms_task_runs(bigint) is 'Returns how many times the supervisor has run.';

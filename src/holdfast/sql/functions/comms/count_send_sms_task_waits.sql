@@ -1,4 +1,5 @@
--- A fact: how many runs of the supervisor have waited for the attempt that was scheduled last.
+-- Returns how many runs of the supervisor have waited for the last scheduled attempt.
+-- Internal: a fact for the supervisor.
 create or replace function comms.count_send_sms_task_waits(send_sms_task_id bigint)
 returns integer
 language sql stable
@@ -10,4 +11,5 @@ as $$
     where a.send_sms_task_id = count_send_sms_task_waits.send_sms_task_id and a.decision = 'attempt'), 0)
 $$;
 
-comment on function comms.count_send_sms_task_waits(bigint) is 'how many runs of the supervisor have waited for the last attempt.';
+comment on function comms.count_send_sms_task_waits(bigint) is
+  'Returns how many runs of the supervisor have waited for the last scheduled attempt.';

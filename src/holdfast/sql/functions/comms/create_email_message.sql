@@ -1,5 +1,5 @@
--- Writes an e-mail down, in the caller's transaction, and returns its id; comms.kickoff_send_email_task sends it. Every part is bounded, so
--- that what a client stores and what a worker loads for one message is about a mebibyte.
+-- Stores an e-mail in the caller's transaction and returns its id; comms.kickoff_send_email_task sends it. Every part
+-- is limited, so that one message takes at most about a mebibyte to store and to load.
 -- For holdfast_client and holdfast_process. Locks: nothing.
 create or replace function comms.create_email_message(
   recipient text,
@@ -47,4 +47,4 @@ end
 $$;
 
 comment on function comms.create_email_message(text, text, text, text, text, text, jsonb) is
-  'Writes an e-mail down, in the caller''s transaction, and returns its id.';
+  'Stores an e-mail in the caller''s transaction and returns its id; comms.kickoff_send_email_task sends it.';

@@ -1,4 +1,4 @@
--- Writes a text message down, in the caller's transaction, and answers its id; comms.kickoff_send_sms_task sends it.
+-- Stores a text message in the caller's transaction and returns its id; comms.kickoff_send_sms_task sends it.
 -- For holdfast_client and holdfast_process. Locks: nothing.
 create or replace function comms.create_sms_message(recipient text, text_body text, sender text default null)
 returns bigint
@@ -27,4 +27,4 @@ end
 $$;
 
 comment on function comms.create_sms_message(text, text, text) is
-  'Writes a text message down, in the caller''s transaction, and answers its id.';
+  'Stores a text message in the caller''s transaction and returns its id; comms.kickoff_send_sms_task sends it.';

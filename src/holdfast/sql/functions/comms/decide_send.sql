@@ -1,5 +1,7 @@
--- What the supervisor of a send decides, from the facts alone: one of sleep, attempt, wait, succeeded, failed and gave_up, and for an attempt
--- its time. That time comes from the facts too, so a run that is repeated or nudged decides the same and never shortens a back-off.
+-- Returns the supervisor's decision on a send, from the facts alone, and when an attempt is due. The decision is sleep,
+-- attempt, wait, succeeded, failed or gave_up. The time also comes from the facts, so a repeated or nudged run decides
+-- the same and never shortens a back-off.
+-- Internal.
 create or replace function comms.decide_send(
   has_succeeded boolean, scheduled integer, failures integer, max_attempts integer, scheduled_at timestamptz, waits integer, most_waits integer,
   failed_for_good boolean, last_error text, retry_at timestamptz, retry_until timestamptz,
@@ -33,4 +35,4 @@ $$;
 
 comment on function comms.decide_send(
   boolean, integer, integer, integer, timestamptz, integer, integer, boolean, text, timestamptz, timestamptz, boolean, timestamptz, text, timestamptz) is
-  'What the supervisor of a send decides, from the facts alone, and when an attempt is due.';
+  'Returns the supervisor''s decision on a send, from the facts alone, and when an attempt is due.';

@@ -1,6 +1,7 @@
--- Removes what was written to a recipient: the content of messages, up to so many of each channel, copies in the mailbox and counts for caps.
--- Returns how many messages that were, so that the caller repeats it until there are none. The facts of a send stay, without the address and the
--- text; a send that has not ended yet fails. Records login and reason. For holdfast_operator. Locks: the contents by message_id, then the rest.
+-- Erases a recipient's messages, copies in the mailbox and cap counts, recording login and reason. Erases a limited
+-- number of messages of each channel and returns how many; call it until it returns none. The facts of a send stay,
+-- without the address and the text; a send that has not ended fails.
+-- For holdfast_operator. Locks: the contents by message_id, then the rest.
 create or replace function comms.erase_messages(recipient text, reason text, max_messages integer default 1000)
 returns integer
 language plpgsql volatile security definer
@@ -36,4 +37,4 @@ end
 $$;
 
 comment on function comms.erase_messages(text, text, integer) is
-  'Removes what was written to a recipient: the content of messages, copies in the mailbox and counts for caps; records login and reason.';
+  'Erases a recipient''s messages, copies in the mailbox and cap counts, recording login and reason.';

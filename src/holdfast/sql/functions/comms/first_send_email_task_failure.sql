@@ -1,4 +1,5 @@
--- A fact: when the first attempt failed, or null.
+-- Returns when the first attempt failed, or null.
+-- Internal: a fact for the supervisor.
 create or replace function comms.first_send_email_task_failure(send_email_task_id bigint)
 returns timestamptz
 language sql stable
@@ -8,4 +9,4 @@ as $$
   where f.send_email_task_id = first_send_email_task_failure.send_email_task_id order by f.attempt limit 1
 $$;
 
-comment on function comms.first_send_email_task_failure(bigint) is 'when the first attempt failed, or null.';
+comment on function comms.first_send_email_task_failure(bigint) is 'Returns when the first attempt failed, or null.';

@@ -1,4 +1,5 @@
--- A fact: when the first attempt was scheduled, or null.
+-- Returns when the first attempt was scheduled, or null.
+-- Internal: a fact for the supervisor.
 create or replace function comms.first_send_sms_task_scheduled(send_sms_task_id bigint)
 returns timestamptz
 language sql stable
@@ -8,4 +9,5 @@ as $$
   where s.send_sms_task_id = first_send_sms_task_scheduled.send_sms_task_id order by s.attempt limit 1
 $$;
 
-comment on function comms.first_send_sms_task_scheduled(bigint) is 'when the first attempt was scheduled, or null.';
+comment on function comms.first_send_sms_task_scheduled(bigint) is
+  'Returns when the first attempt was scheduled, or null.';

@@ -1,5 +1,6 @@
--- The before-handler of an e-mail: what the provider shall send, or why nothing shall be sent. It is asked again before every call of the
--- provider, because an attempt may wait in the queue until another one could deliver twice. For holdfast_worker. Locks: nothing.
+-- Before-handler of an e-mail: returns the message for the provider, or why it must not be sent. Called before every
+-- call of the provider, because an attempt may wait in the queue until another one could deliver twice.
+-- For holdfast_worker. Locks: nothing.
 create or replace function comms.get_email_payload(payload jsonb)
 returns jsonb
 language plpgsql stable security definer
@@ -37,10 +38,10 @@ begin
   return jsonb_build_object('success', true, 'payload', jsonb_build_object(
     'to', _content.recipient, 'subject', _content.subject, 'text', _content.text_body, 'html', _content.html_body,
     'sender', _content.sender, 'reply_to', _content.reply_to, 'headers', _content.headers, 'idempotency_key', _send.send_key)
-    -- Another provider does not know the key.
+    -- Another provider would not recognize the key.
     || case when _send.when_unknown = 'stop' and _unknown.may_be_delivered then jsonb_build_object('only_provider', _unknown.provider) else '{}' end);
 end
 $$;
 
 comment on function comms.get_email_payload(jsonb) is
-  'The before-handler of an e-mail: what the provider shall send, or why nothing shall be sent.';
+  'Before-handler of an e-mail: returns the message for the provider, or why it must not be sent.';

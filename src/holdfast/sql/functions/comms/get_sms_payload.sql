@@ -1,5 +1,6 @@
--- The before-handler of a text message: what the provider shall send, or why nothing shall be sent. It is asked again before every call of the
--- provider, because an attempt may wait in the queue until another one could deliver twice. For holdfast_worker. Locks: nothing.
+-- Before-handler of a text message: returns the message for the provider, or why it must not be sent. Called before
+-- every call of the provider, because an attempt may wait in the queue until another one could deliver twice.
+-- For holdfast_worker. Locks: nothing.
 create or replace function comms.get_sms_payload(payload jsonb)
 returns jsonb
 language plpgsql stable security definer
@@ -36,10 +37,10 @@ begin
   end if;
   return jsonb_build_object('success', true, 'payload', jsonb_build_object(
     'to', _content.recipient, 'text', _content.text_body, 'sender', _content.sender, 'idempotency_key', _send.send_key)
-    -- Another provider does not know the key.
+    -- Another provider would not recognize the key.
     || case when _send.when_unknown = 'stop' and _unknown.may_be_delivered then jsonb_build_object('only_provider', _unknown.provider) else '{}' end);
 end
 $$;
 
 comment on function comms.get_sms_payload(jsonb) is
-  'The before-handler of a text message: what the provider shall send, or why nothing shall be sent.';
+  'Before-handler of a text message: returns the message for the provider, or why it must not be sent.';

@@ -1,4 +1,5 @@
--- A fact: whether this attempt has failed.
+-- Returns whether this attempt has failed.
+-- Internal: a fact for the supervisor.
 create or replace function comms.has_email_attempt_failed(send_email_task_id bigint, attempt integer)
 returns boolean
 language sql stable
@@ -9,4 +10,4 @@ as $$
     where f.send_email_task_id = has_email_attempt_failed.send_email_task_id and f.attempt = has_email_attempt_failed.attempt)
 $$;
 
-comment on function comms.has_email_attempt_failed(bigint, integer) is 'Whether this attempt has failed.';
+comment on function comms.has_email_attempt_failed(bigint, integer) is 'Returns whether this attempt has failed.';

@@ -1,4 +1,5 @@
--- A fact: whether the supervisor has taken its last decision.
+-- Returns whether the supervisor has made its last decision.
+-- Internal: a fact for the supervisor.
 create or replace function comms.has_send_email_task_ended(send_email_task_id bigint)
 returns boolean
 language sql stable
@@ -9,4 +10,5 @@ as $$
     where s.send_email_task_id = has_send_email_task_ended.send_email_task_id and s.next_task_id is null)
 $$;
 
-comment on function comms.has_send_email_task_ended(bigint) is 'whether the supervisor has taken its last decision.';
+comment on function comms.has_send_email_task_ended(bigint) is
+  'Returns whether the supervisor has made its last decision.';

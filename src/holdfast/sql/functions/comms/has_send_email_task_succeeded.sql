@@ -1,4 +1,5 @@
--- A fact: whether the provider has taken the e-mail over.
+-- Returns whether the provider has accepted the e-mail.
+-- Internal: a fact for the supervisor.
 create or replace function comms.has_send_email_task_succeeded(send_email_task_id bigint)
 returns boolean
 language sql stable
@@ -8,4 +9,5 @@ as $$
     select from comms.send_email_task_succeeded s where s.send_email_task_id = has_send_email_task_succeeded.send_email_task_id)
 $$;
 
-comment on function comms.has_send_email_task_succeeded(bigint) is 'whether the provider has taken the e-mail over.';
+comment on function comms.has_send_email_task_succeeded(bigint) is
+  'Returns whether the provider has accepted the e-mail.';

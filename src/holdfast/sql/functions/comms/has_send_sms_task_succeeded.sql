@@ -1,4 +1,5 @@
--- A fact: whether the provider has taken the text message over.
+-- Returns whether the provider has accepted the text message.
+-- Internal: a fact for the supervisor.
 create or replace function comms.has_send_sms_task_succeeded(send_sms_task_id bigint)
 returns boolean
 language sql stable
@@ -8,4 +9,5 @@ as $$
     select from comms.send_sms_task_succeeded s where s.send_sms_task_id = has_send_sms_task_succeeded.send_sms_task_id)
 $$;
 
-comment on function comms.has_send_sms_task_succeeded(bigint) is 'whether the provider has taken the text message over.';
+comment on function comms.has_send_sms_task_succeeded(bigint) is
+  'Returns whether the provider has accepted the text message.';

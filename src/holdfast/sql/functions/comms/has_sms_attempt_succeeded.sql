@@ -1,4 +1,5 @@
--- A fact: whether this attempt has succeeded.
+-- Returns whether this attempt has succeeded.
+-- Internal: a fact for the supervisor.
 create or replace function comms.has_sms_attempt_succeeded(send_sms_task_id bigint, attempt integer)
 returns boolean
 language sql stable
@@ -9,4 +10,4 @@ as $$
     where f.send_sms_task_id = has_sms_attempt_succeeded.send_sms_task_id and f.attempt = has_sms_attempt_succeeded.attempt)
 $$;
 
-comment on function comms.has_sms_attempt_succeeded(bigint, integer) is 'Whether this attempt has succeeded.';
+comment on function comms.has_sms_attempt_succeeded(bigint, integer) is 'Returns whether this attempt has succeeded.';

@@ -1,5 +1,6 @@
--- Starts to send a text message, in the caller's transaction: the root of the process, and its supervisor for the time of the send. Returns the
--- id of the send. For holdfast_client, with its own messages, and holdfast_process. Locks: the content of the message, shared.
+-- Starts to send a text message in the caller's transaction, and returns the id of the send. Writes the root of the
+-- process, and enqueues its supervisor for the time of the send.
+-- For holdfast_client, with its own messages, and holdfast_process. Locks: the content of the message, shared.
 create or replace function comms.kickoff_send_sms_task(
   message_id bigint,
   scheduled_at timestamptz default null,
@@ -27,4 +28,4 @@ end
 $$;
 
 comment on function comms.kickoff_send_sms_task(bigint, timestamptz, integer, text, interval) is
-  'Starts to send a text message, in the caller''s transaction, and returns the id of the send.';
+  'Starts to send a text message in the caller''s transaction, and returns the id of the send.';

@@ -1,4 +1,5 @@
--- A fact: how the last attempt that failed went wrong, or null.
+-- Returns how the last failed attempt failed, or null.
+-- Internal: a fact for the supervisor.
 create or replace function comms.last_send_email_task_failure(send_email_task_id bigint)
 returns comms.send_email_task_failed
 language sql stable
@@ -8,4 +9,5 @@ as $$
   where f.send_email_task_id = last_send_email_task_failure.send_email_task_id order by f.attempt desc limit 1
 $$;
 
-comment on function comms.last_send_email_task_failure(bigint) is 'how the last attempt that failed went wrong, or null.';
+comment on function comms.last_send_email_task_failure(bigint) is
+  'Returns how the last failed attempt failed, or null.';

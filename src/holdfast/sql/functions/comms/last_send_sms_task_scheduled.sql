@@ -1,4 +1,5 @@
--- A fact: the attempt that was scheduled last, or null.
+-- Returns the last scheduled attempt, or null.
+-- Internal: a fact for the supervisor.
 create or replace function comms.last_send_sms_task_scheduled(send_sms_task_id bigint)
 returns comms.send_sms_task_scheduled
 language sql stable
@@ -8,4 +9,4 @@ as $$
   where s.send_sms_task_id = last_send_sms_task_scheduled.send_sms_task_id order by s.attempt desc limit 1
 $$;
 
-comment on function comms.last_send_sms_task_scheduled(bigint) is 'the attempt that was scheduled last, or null.';
+comment on function comms.last_send_sms_task_scheduled(bigint) is 'Returns the last scheduled attempt, or null.';

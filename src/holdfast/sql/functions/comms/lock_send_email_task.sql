@@ -1,5 +1,6 @@
--- The send that a payload is about, locked until the end of the transaction, or null. What its supervisor decides and what its handlers record
--- comes one after the other: neither overlooks the other. Locks: the row of comms.send_email_task.
+-- Returns the send of a payload, locked until the end of the transaction, or null. The lock serializes the supervisor's
+-- decisions and the handlers' records, so that neither misses the other.
+-- Internal. Locks: the row of comms.send_email_task.
 create or replace function comms.lock_send_email_task(payload jsonb)
 returns comms.send_email_task
 language sql volatile
@@ -11,4 +12,4 @@ as $$
 $$;
 
 comment on function comms.lock_send_email_task(jsonb) is
-  'The send that a payload is about, locked until the end of the transaction, or null.';
+  'Returns the send of a payload, locked until the end of the transaction, or null.';

@@ -1,6 +1,7 @@
--- Removes the content of messages that the policy for messages no longer keeps: all sends of which ended longer ago, or that were never sent.
--- Looks at a bounded number, oldest first, past the given one, and says where to go on: null at the end. Behind prune. Locks: contents and copies
--- in the mailbox, never waiting for one.
+-- Removes the content of messages that the policy for messages no longer keeps. That is, all their sends ended longer
+-- ago, or they were never sent. Examines a limited number, the oldest first, after the given one, and returns where to
+-- continue: null at the end.
+-- Internal: called by prune. Locks: contents and copies in the mailbox, without waiting.
 create or replace function comms.prune_messages(
   max_messages integer, past uuid, dry_run boolean, now timestamptz, out pruned integer, out examined integer, out next uuid)
 language plpgsql volatile
@@ -9,7 +10,7 @@ as $$
 #variable_conflict use_variable
 declare
   _cutoff constant timestamptz := now - (select r.keep from queues.retention r where r.status = 'messages');
-  -- A message's number in the place of a task's id.
+  -- The number of a message in place of the id of a task.
   _past constant bigint := coalesce(('x' || right(replace(past::text, '-', ''), 16))::bit(64)::bigint, 0);
   _looked bigint[];
   _old bigint[];
@@ -33,7 +34,7 @@ begin
       select c.message_id from comms.email_message c where c.message_id = any (_old) order by c.message_id for update skip locked)
       || array(select c.message_id from comms.sms_message c where c.message_id = any (_old) order by c.message_id for update skip locked);
   end if;
-  -- A statement of its own, so that it sees a send that was started before the lock was had.
+  -- A separate statement, so that it sees a send that was started before the lock was granted.
   _old := array(
     select m.message_id from unnest(_old) m(message_id)
     where not exists (

@@ -1,5 +1,6 @@
--- Records what a provider reported about a message after it had taken it over: delivered, bounced or complained. Each is recorded once per send,
--- whenever and however often it is reported. Returns whether the provider's id belongs to a send. The caller has checked who reports.
+-- Records a provider's report about a message that it has accepted: delivered, bounced or complained. Each kind is
+-- recorded once per send, however often it is reported. Returns whether the provider's id belongs to a send. The caller
+-- must have authenticated the report.
 -- For holdfast_operator. Locks: nothing.
 create or replace function comms.record_delivery(provider text, provider_message_id text, report text, reason text default null)
 returns boolean
@@ -34,4 +35,4 @@ end
 $$;
 
 comment on function comms.record_delivery(text, text, text, text) is
-  'Records what a provider reported about a message after it had taken it over: delivered, bounced or complained.';
+  'Records a provider''s report about a message that it has accepted: delivered, bounced or complained.';

@@ -1,5 +1,6 @@
--- The error-handler of an e-mail: records the fact, with the time of the next attempt, and nudges the supervisor to schedule it. Repeating it
--- changes nothing. For holdfast_worker. Locks: the row of comms.send_email_task, then the ready row of the supervisor.
+-- Error-handler of an e-mail: records the failure with the time of the next attempt, and nudges the supervisor.
+-- Repeating it changes nothing.
+-- For holdfast_worker. Locks: the row of comms.send_email_task, then the ready row of the supervisor.
 create or replace function comms.record_email_failure(payload jsonb)
 returns jsonb
 language plpgsql volatile security definer
@@ -33,4 +34,4 @@ end
 $$;
 
 comment on function comms.record_email_failure(jsonb) is
-  'The error-handler of an e-mail: records the fact, with the time of the next attempt, and nudges the supervisor.';
+  'Error-handler of an e-mail: records the failure with the time of the next attempt, and nudges the supervisor.';

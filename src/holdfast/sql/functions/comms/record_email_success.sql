@@ -1,5 +1,5 @@
--- The success-handler of an e-mail: records the fact and nudges the supervisor. Repeating it changes nothing. For holdfast_worker.
--- Locks: the row of comms.send_email_task, then the ready row of the supervisor.
+-- Success-handler of an e-mail: records the success and nudges the supervisor. Repeating it changes nothing.
+-- For holdfast_worker. Locks: the row of comms.send_email_task, then the ready row of the supervisor.
 create or replace function comms.record_email_success(payload jsonb)
 returns jsonb
 language plpgsql volatile security definer
@@ -27,4 +27,4 @@ end
 $$;
 
 comment on function comms.record_email_success(jsonb) is
-  'The success-handler of an e-mail: records the fact and nudges the supervisor.';
+  'Success-handler of an e-mail: records the success and nudges the supervisor.';

@@ -1,5 +1,5 @@
--- The success-handler of a text message: records the fact and nudges the supervisor. Repeating it changes nothing. For holdfast_worker.
--- Locks: the row of comms.send_sms_task, then the ready row of the supervisor.
+-- Success-handler of a text message: records the success and nudges the supervisor. Repeating it changes nothing.
+-- For holdfast_worker. Locks: the row of comms.send_sms_task, then the ready row of the supervisor.
 create or replace function comms.record_sms_success(payload jsonb)
 returns jsonb
 language plpgsql volatile security definer
@@ -27,4 +27,4 @@ end
 $$;
 
 comment on function comms.record_sms_success(jsonb) is
-  'The success-handler of a text message: records the fact and nudges the supervisor.';
+  'Success-handler of a text message: records the success and nudges the supervisor.';

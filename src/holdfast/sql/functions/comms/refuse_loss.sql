@@ -1,4 +1,4 @@
--- A trigger that keeps the content of messages: it is never changed, and a row goes only if the fact of its erasure is there.
+-- Trigger function that protects the content of messages: no updates, and deletes only after a recorded erasure.
 create or replace function comms.refuse_loss()
 returns trigger
 language plpgsql
@@ -14,7 +14,7 @@ end
 $$;
 
 comment on function comms.refuse_loss() is
-  'A trigger that keeps the content of messages: it is never changed, and a row goes only if the fact of its erasure is there.';
+  'Trigger function that protects the content of messages: no updates, and deletes only after a recorded erasure.';
 
 do $install$
 declare
@@ -29,7 +29,7 @@ begin
       'for each statement execute function comms.refuse_loss()', _table);
     execute pg_catalog.format('create trigger erased_on_record before delete on comms.%I '
       'for each row execute function comms.refuse_loss()', _table);
-    -- Also where triggers are off, as in a session that restores a dump or applies a replica's changes.
+    -- Also where triggers are disabled, as in a session that restores a dump or applies a replica's changes.
     execute pg_catalog.format('alter table comms.%I enable always trigger kept_as_it_is', _table);
     execute pg_catalog.format('alter table comms.%I enable always trigger erased_on_record', _table);
   end loop;

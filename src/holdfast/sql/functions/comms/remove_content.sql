@@ -1,5 +1,5 @@
--- Removes the content of messages, with the fact of each erasure, and returns how many had some. Behind erase_messages and prune_messages, which
--- have locked it.
+-- Deletes the content of messages, records each erasure, and returns how many had content.
+-- Internal: called by erase_messages and prune_messages, which have locked the content.
 create or replace function comms.remove_content(message_ids bigint[], erased_by text, reason text, now timestamptz)
 returns integer
 language plpgsql volatile
@@ -20,4 +20,4 @@ end
 $$;
 
 comment on function comms.remove_content(bigint[], text, text, timestamptz) is
-  'Removes the content of messages, with the fact of each erasure, and returns how many had some.';
+  'Deletes the content of messages, records each erasure, and returns how many had content.';

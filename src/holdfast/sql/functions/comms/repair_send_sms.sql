@@ -1,5 +1,6 @@
--- Enqueues the supervisor of sends again that were found without one, at most as many as the payload's max_processes. The worker itself enqueues
--- nothing: this has its owner's rights. Repeating it changes nothing. For holdfast_worker. Locks: rows of comms.send_sms_task, never waiting for one.
+-- Enqueues the supervisors of sends that have none, at most max_processes of the payload. The worker itself enqueues
+-- nothing: this function has its owner's rights. Repeating it changes nothing.
+-- For holdfast_worker. Locks: rows of comms.send_sms_task, without waiting.
 create or replace function comms.repair_send_sms(payload jsonb)
 returns jsonb
 language plpgsql volatile security definer
@@ -35,4 +36,4 @@ end
 $$;
 
 comment on function comms.repair_send_sms(jsonb) is
-  'Enqueues the supervisor of sends again that were found without one.';
+  'Enqueues the supervisors of sends that have none, at most max_processes of the payload.';

@@ -1,5 +1,6 @@
--- Until when another attempt of a send cannot deliver twice, or null if it could at once. The key of a send may have been used since its first
--- attempt was scheduled; the provider recognises it for as long as the error says.
+-- Returns until when another attempt of a send cannot deliver twice, or null if it could at once. The key of a send may
+-- have been used since its first attempt was scheduled; the error states for how long the provider recognizes it.
+-- Internal.
 create or replace function comms.repeatable_until(error jsonb, first_scheduled_at timestamptz)
 returns timestamptz
 language sql immutable
@@ -10,4 +11,4 @@ as $$
 $$;
 
 comment on function comms.repeatable_until(jsonb, timestamptz) is
-  'Until when another attempt of a send cannot deliver twice, or null if it could at once.';
+  'Returns until when another attempt of a send cannot deliver twice, or null if it could at once.';

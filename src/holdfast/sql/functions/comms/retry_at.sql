@@ -1,5 +1,7 @@
--- The earliest time of the attempt after one that failed: a back-off that doubles from 2 seconds to 5 minutes, plus up to half of it by chance, or
--- the pause that the provider asked for if that is longer. The caller records it, so that the chance is taken once.
+-- Returns the earliest time of the next attempt: a back-off with jitter, or the provider's pause if longer. The
+-- back-off doubles from 2 seconds to 5 minutes, plus up to half at random. The caller stores the result, so that the
+-- random part is chosen once.
+-- Internal.
 create or replace function comms.retry_at(error jsonb, attempt integer, now timestamptz)
 returns timestamptz
 language sql volatile
@@ -10,4 +12,4 @@ as $$
 $$;
 
 comment on function comms.retry_at(jsonb, integer, timestamptz) is
-  'The earliest time of the attempt after one that failed: a back-off with jitter, or the pause that the provider asked for.';
+  'Returns the earliest time of the next attempt: a back-off with jitter, or the provider''s pause if longer.';

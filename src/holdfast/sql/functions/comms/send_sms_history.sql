@@ -1,4 +1,6 @@
--- Everything that happened to a send of a text message, in order, and what comes next: for holdfast process show. For holdfast_reader. Locks: nothing.
+-- Returns everything that happened to a send of a text message, in order, and what comes next. Used by holdfast process
+-- show.
+-- For holdfast_reader. Locks: nothing.
 create or replace function comms.send_sms_history(send_sms_task_id bigint)
 returns table (at timestamptz, what text, reason text, task_id uuid)
 language sql stable security definer
@@ -44,4 +46,5 @@ as $$
   order by h.n >= 8, h.at, h.n
 $$;
 
-comment on function comms.send_sms_history(bigint) is 'Everything that happened to a send of a text message, in order, and what comes next.';
+comment on function comms.send_sms_history(bigint) is
+  'Returns everything that happened to a send of a text message, in order, and what comes next.';

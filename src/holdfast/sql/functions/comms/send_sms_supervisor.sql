@@ -1,5 +1,6 @@
--- Takes a text message from its kickoff to its end: reads the facts, decides, writes. Schedules an attempt when none is outstanding, runs again until
--- there is an end, and nothing after that. For holdfast_worker. Locks: the row of comms.send_sms_task.
+-- Takes a text message from its kickoff to its end: reads the facts, decides, writes. Schedules an attempt if none is
+-- outstanding, and runs again until the send has ended.
+-- For holdfast_worker. Locks: the row of comms.send_sms_task.
 create or replace function comms.send_sms_supervisor(payload jsonb)
 returns jsonb
 language plpgsql volatile security definer

@@ -1,5 +1,6 @@
--- A fact: whether an attempt may have been delivered although it is recorded as failed; if so, until when another attempt cannot deliver
--- twice (null if it could at once), and through which provider (null if that is not known).
+-- Returns whether a failed attempt may have been delivered, and until when another cannot deliver twice. The time is
+-- null if another attempt could deliver twice at once. Also returns the provider, null if it is not known.
+-- Internal: a fact for the supervisor.
 create or replace function comms.unknown_send_sms_task_outcome(
   send_sms_task_id bigint, out may_be_delivered boolean, out repeatable_until timestamptz, out provider text)
 language sql stable
@@ -12,4 +13,4 @@ as $$
 $$;
 
 comment on function comms.unknown_send_sms_task_outcome(bigint) is
-  'whether an attempt may have been delivered although it is recorded as failed, and until when another cannot deliver twice.';
+  'Returns whether a failed attempt may have been delivered, and until when another cannot deliver twice.';

@@ -1,4 +1,5 @@
--- A fact: the task in the queue that is the next run of the supervisor, or null.
+-- Returns the task that is the next run of the supervisor, or null.
+-- Internal: a fact for the supervisor.
 create or replace function comms.waiting_send_sms_supervisor(send_sms_task_id bigint)
 returns uuid
 language sql stable
@@ -8,4 +9,5 @@ as $$
   where s.send_sms_task_id = waiting_send_sms_supervisor.send_sms_task_id order by s.run desc limit 1
 $$;
 
-comment on function comms.waiting_send_sms_supervisor(bigint) is 'the task in the queue that is the next run of the supervisor, or null.';
+comment on function comms.waiting_send_sms_supervisor(bigint) is
+  'Returns the task that is the next run of the supervisor, or null.';

@@ -1,11 +1,12 @@
--- Refuses what is not a batch: not an array of objects, or too long. Answers true, so that a declaration can call it without a query.
+-- Raises QF400 or QF413 unless the argument is an array of objects of an allowed length. Returns true, so that a
+-- declaration can call it without a query.
 create or replace function queues.check_batch(field text, batch jsonb)
 returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  _most bigint := 1000;  -- the least that the setting may be
+  _most bigint := 1000;  -- the minimum of the setting
 begin
   if batch is null or jsonb_typeof(batch) <> 'array' then
     raise exception using errcode = 'QF400', message = format('%s must be an array of objects', field);
@@ -26,4 +27,5 @@ begin
 end
 $$;
 
-comment on function queues.check_batch(text, jsonb) is 'Refuses what is not a batch: not an array of objects, or too long.';
+comment on function queues.check_batch(text, jsonb) is
+  'Raises QF400 or QF413 unless the argument is an array of objects of an allowed length.';

@@ -1,4 +1,4 @@
--- Refuses an executor that does not exist, or that the caller has no authority for.
+-- Refuses an executor that does not exist, or that the caller may not use.
 create or replace function queues.check_executor(executor text, for_process boolean, place text)
 returns void
 language plpgsql stable
@@ -21,4 +21,4 @@ end
 $$;
 
 comment on function queues.check_executor(text, boolean, text) is
-  'Refuses an executor that does not exist, or that the caller has no authority for.';
+  'Refuses an executor that does not exist, or that the caller may not use.';

@@ -1,4 +1,4 @@
--- Refuses a type or queue name that nobody could route or read: empty, overlong, with white space, with an empty segment.
+-- Refuses an invalid type or queue name: empty, too long, with white space or with an empty segment.
 create or replace function queues.check_name(field text, name text, place text default '')
 returns void
 language plpgsql immutable
@@ -10,7 +10,7 @@ begin
   elsif octet_length(name) > 200 then
     raise exception using errcode = 'QF400',
       message = format('%s%s is %s bytes long, and at most 200 are allowed', place, field, octet_length(name));
-  -- White space and control characters by number: the classes of regular expressions depend on the locale of the database.
+  -- White space and control characters are listed by number, because character classes depend on the database's locale.
   elsif name ~ '[\u0001-\u0020\u007f-\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]' or name !~ '^[^.:]+([.:][^.:]+)*$' then
     raise exception using errcode = 'QF400',
       message = format('%s%s %s is malformed', place, field, to_json(name)),
@@ -20,4 +20,4 @@ end
 $$;
 
 comment on function queues.check_name(text, text, text) is
-  'Refuses a type or queue name that is empty, overlong, has white space or an empty segment.';
+  'Refuses an invalid type or queue name: empty, too long, with white space or with an empty segment.';

@@ -1,6 +1,6 @@
--- Refuses an element of a batch that cannot be enqueued, with a message that names the element and the field; answers true otherwise.
--- Scalars arrive as text, so that a value that does not fit is refused here and not by a cast that cannot say which field it was.
--- Only elements that do not look right at first sight come here.
+-- Refuses an invalid element of a batch with an error that names the element and the field, else returns true. Scalars
+-- arrive as text, so that an invalid value is refused here and not by a cast that cannot name the field. Only elements
+-- that fail the quick check (looks_right) are checked here.
 create or replace function queues.check_task(
   element jsonb, type text, queue text, executor text, priority text, run_at text, max_attempts text,
   timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb, concurrency_key text,
@@ -54,7 +54,7 @@ begin
     end if;
   end if;
 
-  -- Few, because a claim goes through those in use one by one.
+  -- The range is small, because a claim processes the priorities in use one by one.
   if priority !~ '^[+-]?[0-9]{1,9}$' or priority::integer not between -100 and 100 then
     raise exception using errcode = 'QF400',
       message = format('%spriority %s is not a whole number between -100 and 100', place, to_json(priority));
@@ -86,4 +86,4 @@ $$;
 
 comment on function queues.check_task(
   jsonb, text, text, text, text, text, text, text, text, text, jsonb, jsonb, text, boolean, text, timestamptz) is
-  'Refuses an element of a batch that cannot be enqueued, with a message that names the element and the field.';
+  'Refuses an invalid element of a batch with an error that names the element and the field, else returns true.';

@@ -1,5 +1,6 @@
--- Enqueues one task in the caller's transaction and answers its id: a new one, or that of the task that already holds
--- the key with the same spec. What is not given is as the workers have declared it for the type (queues.register_types). For holdfast_client and holdfast_process. Locks: the key.
+-- Enqueues one task in the caller's transaction and returns its id. If a task with the same key and spec exists,
+-- returns its id. Options that are not given come from the worker's declaration of the type (queues.register_types).
+-- For holdfast_client and holdfast_process. Locks: the key.
 create or replace function queues.enqueue(
   type text,
   payload jsonb default '{}',
@@ -30,4 +31,4 @@ $$;
 
 comment on function queues.enqueue(
   text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text) is
-  'Enqueues one task in the caller''s transaction and answers its id.';
+  'Enqueues one task in the caller''s transaction and returns its id.';

@@ -1,6 +1,7 @@
--- Enqueues a batch in the namespace of an access token, for a server that acts for the holders of many tokens. The hash is the proof that the
--- token was presented: no role can read it. As with enqueue_for_client, the tasks are of executors that act with the rights of
--- the worker only. For holdfast_client. Locks: the keys.
+-- Enqueues a batch in the namespace of an access token. For a server that acts for the holders of many tokens. The hash
+-- proves that the token was presented: no role can read it. As in enqueue_for_client, only executors that act with the
+-- rights of the worker are allowed.
+-- For holdfast_client. Locks: the keys.
 create or replace function queues.enqueue_for_token(token_hash bytea, tasks jsonb)
 returns table (task_id uuid, created boolean)
 language plpgsql volatile security definer
@@ -23,5 +24,4 @@ begin
 end
 $$;
 
-comment on function queues.enqueue_for_token(bytea, jsonb) is
-  'Enqueues a batch in the namespace of an access token, for a server that acts for the holders of many tokens.';
+comment on function queues.enqueue_for_token(bytea, jsonb) is 'Enqueues a batch in the namespace of an access token.';

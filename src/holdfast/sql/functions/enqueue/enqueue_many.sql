@@ -1,6 +1,7 @@
--- Enqueues a batch in one transaction, all or nothing, and answers in its order. The elements have the keys of enqueue's
--- parameters. For holdfast_client and holdfast_process. Locks: keys in the order of (type, key).
--- Security invoker, so that it can see who really calls and take the way that caller may take.
+-- Enqueues a batch in one transaction, all or nothing, and returns the tasks in its order. The elements have the names
+-- of enqueue's parameters.
+-- For holdfast_client and holdfast_process. Locks: keys in the order of (type, key). Security invoker, so that it sees
+-- the actual caller and calls the function that this caller may execute.
 create or replace function queues.enqueue_many(tasks jsonb)
 returns table (task_id uuid, created boolean)
 language plpgsql volatile
@@ -16,4 +17,4 @@ end
 $$;
 
 comment on function queues.enqueue_many(jsonb) is
-  'Enqueues a batch in one transaction, all or nothing, and answers in its order.';
+  'Enqueues a batch in one transaction, all or nothing, and returns the tasks in its order.';

@@ -1,5 +1,5 @@
--- Enqueues for holdfast_client: a task of an executor that acts with the rights of the worker only.
--- As with enqueue_for_client, the right to execute it is the authority.
+-- Enqueues one task for holdfast_client: only executors that act with the rights of the worker. As in
+-- enqueue_for_client, the right to execute it is the authority.
 create or replace function queues.enqueue_one_for_client(
   type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text, max_attempts integer,
   timeout interval, lease interval, executor text, metadata jsonb, concurrency_key text)
@@ -15,4 +15,4 @@ $$;
 
 comment on function queues.enqueue_one_for_client(
   text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text) is
-  'Enqueues for holdfast_client: a task of an executor that acts with the rights of the worker only.';
+  'Enqueues one task for holdfast_client: only executors that act with the rights of the worker.';

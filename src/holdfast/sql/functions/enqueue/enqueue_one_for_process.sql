@@ -1,5 +1,5 @@
--- Enqueues for holdfast_process: a task of any executor, also of those that act with the rights of the database.
--- As with enqueue_for_process, the right to execute it is the authority.
+-- Enqueues one task for holdfast_process: every executor, including those with the rights of the database. As in
+-- enqueue_for_process, the right to execute it is the authority.
 create or replace function queues.enqueue_one_for_process(
   type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text, max_attempts integer,
   timeout interval, lease interval, executor text, metadata jsonb, concurrency_key text)
@@ -15,4 +15,4 @@ $$;
 
 comment on function queues.enqueue_one_for_process(
   text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text) is
-  'Enqueues for holdfast_process: a task of any executor, also of those that act with the rights of the database.';
+  'Enqueues one task for holdfast_process: every executor, including those with the rights of the database.';

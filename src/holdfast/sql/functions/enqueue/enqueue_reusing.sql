@@ -1,7 +1,7 @@
--- Enqueues a deterministic task, or answers with a run of the same spec: with succeeded, one that has succeeded; with active, also one that is
--- under way. Never one of another type, executor, payload or namespace. For holdfast_client and holdfast_process.
--- Locks: the row of the spec.
--- Security invoker, as enqueue is, so that who may enqueue what is decided for whoever really calls.
+-- Enqueues a deterministic task, or returns an existing run of the same spec. With succeeded, a run that has succeeded;
+-- with active, also one that is not finished. Never a run of another type, executor, payload or namespace.
+-- For holdfast_client and holdfast_process. Locks: the row of the spec. Security invoker, like enqueue, so that the
+-- rights of the actual caller apply.
 create or replace function queues.enqueue_reusing(
   type text,
   payload jsonb default '{}',
@@ -36,4 +36,4 @@ $$;
 
 comment on function queues.enqueue_reusing(
   text, jsonb, text, integer, timestamptz, integer, interval, interval, text, jsonb, text, text) is
-  'Enqueues a deterministic task, or answers with a run of the same spec.';
+  'Enqueues a deterministic task, or returns an existing run of the same spec.';

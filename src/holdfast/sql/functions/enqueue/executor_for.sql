@@ -1,5 +1,5 @@
--- The executor of a task: the one given, else the one that the payload names as its task_type, else python.
--- A task_type that is none of ours is the application's business.
+-- Returns the executor of a task: the given one, else the task_type of the payload, else python. A task_type that is
+-- not an executor belongs to the application and is ignored.
 create or replace function queues.executor_for(executor text, payload jsonb)
 returns text
 language sql stable
@@ -11,4 +11,4 @@ as $$
 $$;
 
 comment on function queues.executor_for(text, jsonb) is
-  'The executor of a task: the one given, else the one that the payload names as its task_type, else python.';
+  'Returns the executor of a task: the given one, else the task_type of the payload, else python.';

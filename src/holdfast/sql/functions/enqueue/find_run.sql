@@ -1,6 +1,7 @@
--- The run that a deterministic task can reuse: one of the same spec and namespace that has succeeded, or, with active, is under way; else null.
--- Until the transaction ends, nobody else is answered for this spec, so that two who ask at once get one run.
--- For holdfast_client and holdfast_process, behind enqueue_reusing. Locks: the row of the spec.
+-- Returns the run that a deterministic task can reuse, or null. The run has the same spec and namespace and has
+-- succeeded or, with active, is not finished. Holds the row of the spec until the transaction ends, so that two
+-- simultaneous callers get one run.
+-- For holdfast_client and holdfast_process; called by enqueue_reusing. Locks: the row of the spec.
 create or replace function queues.find_run(type text, payload jsonb, executor text, reuse text)
 returns uuid
 language plpgsql volatile security definer
@@ -21,17 +22,17 @@ begin
   elsif type is null or payload is null or payload = 'null' or queues.problem_with_document(payload,
     (select s.value from queues.setting s where s.name = 'max_payload_bytes')) is not null
   then
-    return null;  -- which enqueue refuses, with a message
+    return null;  -- enqueue raises the error
   end if;
   _hash := queues.spec_hash(type, queues.executor_for(executor, payload), payload);
-  -- Retention may remove the row between the two statements: then it is inserted again.
+  -- Retention may remove the row between the two statements; it is then inserted again.
   for _try in 1..10 loop
     insert into queues.reusable (spec_hash, namespace) values (_hash, _namespace) on conflict do nothing;
     select r.task_id into _holder from queues.reusable r
     where r.spec_hash = _hash and r.namespace = _namespace for update;
     exit when found;
   end loop;
-  -- A statement of its own, so that it sees what others committed while we waited.
+  -- A separate statement, so that it sees what other transactions committed during the wait.
   return (
     select t.task_id from queues.task t
     left join queues.outcome o on o.task_id = t.task_id
@@ -42,4 +43,4 @@ end
 $$;
 
 comment on function queues.find_run(text, jsonb, text, text) is
-  'The run that a deterministic task can reuse: one of the same spec and namespace that has succeeded, or is under way.';
+  'Returns the run that a deterministic task can reuse, or null.';

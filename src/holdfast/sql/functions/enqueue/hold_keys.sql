@@ -1,5 +1,5 @@
--- Which task each element of a batch stands for: itself, or the one that already holds its key in the same namespace.
--- The holder may be a transaction that has not ended: then this waits for it; if it rolls back, the key becomes ours.
+-- Returns the task for each element of a batch: a new one, or the one that already has its key in the namespace. If an
+-- open transaction holds the key, waits for it; if that transaction rolls back, this one gets the key.
 -- Locks: keys, in the order of (type, key).
 create or replace function queues.hold_keys(batch queues.new_task[], namespace text)
 returns uuid[]
@@ -25,7 +25,7 @@ begin
     get diagnostics _new = row_count;
     _inserted := _inserted + _new;
 
-    -- A statement of its own, so that it sees what the others committed while we waited.
+    -- A separate statement, so that it sees what other transactions committed during the wait.
     select array_agg(case when b.idempotency_key is null then b.task_id else k.task_id end order by b.n),
            count(*) filter (where b.idempotency_key is not null and k.task_id is null),
            count(*) filter (where k.task_id = b.task_id)
@@ -36,7 +36,7 @@ begin
       where k.type = b.type and k.idempotency_key = b.idempotency_key and k.namespace = hold_keys.namespace offset 0) k on true;
     exit when _missing = 0;
   end loop;
-  -- A snapshot older than the moment a key was freed shows the former holder beside the row just inserted.
+  -- A snapshot from before the key was freed shows the former holder beside the row just inserted.
   if _own < _inserted or cardinality(_holders) > cardinality(batch) then
     raise exception using errcode = '40001', message = 'an idempotency key changed hands since this transaction began; try again';
   end if;
@@ -62,4 +62,4 @@ end
 $$;
 
 comment on function queues.hold_keys(queues.new_task[], text) is
-  'Which task each element of a batch stands for: itself, or the one that already holds its key.';
+  'Returns the task for each element of a batch: a new one, or the one that already has its key in the namespace.';

@@ -1,5 +1,6 @@
--- Inserts one task and answers its id, as insert_tasks does for a batch, with statements small enough for a path that is taken once per
--- request of an application. Behind enqueue_one_for_client and enqueue_one_for_process; nobody else may call it. Locks: the key.
+-- Inserts one task and returns its id. Does the same as insert_tasks for a batch, with smaller statements, because
+-- applications call it once per request.
+-- Internal: called by enqueue_one_for_client and enqueue_one_for_process. Locks: the key.
 create or replace function queues.insert_task(
   type text, payload jsonb, queue text, priority integer, run_at timestamptz, idempotency_key text, max_attempts integer,
   timeout interval, lease interval, executor text, metadata jsonb, concurrency_key text, for_process boolean,
@@ -12,14 +13,14 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_variable
 declare
-  -- Acknowledged means on disk, whatever the session says. A setting of the function would end before the commit.
+  -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _payload_text constant text := queues.text_of_plain(payload);
   _task_id constant uuid := queues.new_task_id();
   _namespace text;
   _declared record;
-  -- Had before a lane is read: see tidy_lanes.
+  -- The transaction id must exist before a lane is read: see tidy_lanes.
   _transaction_id constant xid8 := pg_current_xact_id();
   _holder uuid;
   _lane_id bigint;
@@ -37,7 +38,8 @@ begin
     perform queues.check_task('{}', type, queue, executor, priority::text, to_json(run_at) #>> '{}', max_attempts::text,
       extract(epoch from timeout)::text, extract(epoch from lease)::text, idempotency_key, payload, metadata, concurrency_key, for_process, '', _now);
   end if;
-  -- The namespace as queues.namespace() has it, without a call; one statement with what is declared, because each costs its start.
+  -- Computes the namespace like queues.namespace(), without a call, in one statement with the declaration, because each
+  -- statement has a cost to start.
   select n.namespace, d.queue, d.priority, d.max_attempts, d.lease into _declared
   from (select) one
   left join queues.namespace_login n on n.login = session_user::text
@@ -81,4 +83,4 @@ $$;
 
 comment on function queues.insert_task(
   text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text, boolean, text) is
-  'Inserts one task and answers its id. Behind the two functions that say who may enqueue what.';
+  'Inserts one task and returns its id.';

@@ -1,5 +1,6 @@
--- Inserts a batch, all or nothing, and answers in its order. Behind enqueue_for_client and enqueue_for_process; nobody else may call it.
--- Locks: keys in the order of (type, key); nothing else that exists already.
+-- Inserts a batch, all or nothing, and returns the tasks in its order.
+-- Internal: called by enqueue_for_client and enqueue_for_process. Locks: keys in the order of (type, key), and no other
+-- existing rows.
 create or replace function queues.insert_tasks(tasks jsonb, for_process boolean, enqueued_by text default session_user,
   namespace text default null)
 returns table (task_id uuid, created boolean)
@@ -12,7 +13,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('tasks', tasks);
-  -- Acknowledged means on disk, whatever the session says. A setting of the function would end before the commit.
+  -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _size constant integer := jsonb_array_length(tasks);
@@ -28,10 +29,10 @@ declare
   _made_keyed integer;
 begin
   _max_bytes := (select s.value from queues.setting s where s.name = 'max_payload_bytes');
-  -- One id is drawn per batch, because random bytes are dear; the elements count up from it.
+  -- One id is drawn per batch, because random bytes are expensive; the elements count up from it.
   _first_id := queues.new_task_id();
 
-  -- The where clause refuses before the select list casts.
+  -- The where clause refuses invalid elements before the select list casts their values.
   select array_agg(row(g.n, queues.nth_task_id(_first_id, g.n), g.type, coalesce(g.queue, d.queue, split_part(split_part(g.type, '.', 1), ':', 1)),
       g.executor, coalesce(g.priority::integer, d.priority, 0), coalesce(g.run_at::timestamptz, _now),
       coalesce(g.max_attempts::integer, d.max_attempts, 3), g.timeout::interval, coalesce(g.lease::interval, d.lease), g.idempotency_key, g.payload, g.metadata, g.concurrency_key)::queues.new_task),
@@ -43,7 +44,7 @@ begin
       coalesce(g.payload, '{}') as payload, queues.text_of_plain(coalesce(g.payload, '{}')) as payload_text,
       case when g.executor is null and g.payload ? 'task_type' then queues.executor_for(null, g.payload)
         else coalesce(g.executor, 'python') end as executor,
-      -- A null that was written out stays among the others, to be refused.
+      -- Keeps an explicit null, so that it is refused.
       g.element - array['type', 'queue', 'executor',
         case when g.idempotency_key is null or jsonb_typeof(g.element -> 'idempotency_key') = 'string' then 'idempotency_key' end, case when g.payload is not null then 'payload' end,
         case when g.priority is not null then 'priority' end, case when g.max_attempts is not null then 'max_attempts' end] as others
@@ -62,8 +63,8 @@ begin
     return;
   end if;
 
-  -- Most batches are of one type and nothing else, so that their first task stands for all. "offset 0" keeps the look for a lane above
-  -- the distinct: one for each lane, not for each task.
+  -- Most batches have one type and equal options, so the first task represents all. "offset 0" keeps the lane lookup
+  -- above the distinct: one per lane, not one per task.
   _kinds := case when _alike then _batch[1:1] else _batch end;
   with made as (
     insert into queues.lane (made_at, priority, queue, type, concurrency_key, namespace)
@@ -108,4 +109,4 @@ end
 $$;
 
 comment on function queues.insert_tasks(jsonb, boolean, text, text) is
-  'Inserts a batch, all or nothing, and answers in its order. Behind the two functions that say who may enqueue what.';
+  'Inserts a batch, all or nothing, and returns the tasks in its order.';

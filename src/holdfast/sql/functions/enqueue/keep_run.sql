@@ -1,5 +1,6 @@
--- Lets a task stand for its spec, unless one that is under way does. For holdfast_client and holdfast_process, for tasks of their namespace, behind
--- enqueue_reusing. Locks: the row of the spec.
+-- Makes a task the reusable run of its spec, unless an unfinished run already is.
+-- For holdfast_client and holdfast_process, for tasks of their namespace; called by enqueue_reusing. Locks: the row of
+-- the spec.
 create or replace function queues.keep_run(task_id uuid)
 returns void
 language sql volatile security definer
@@ -13,4 +14,5 @@ as $$
     and (select true from queues.lease l where l.task_id = r.task_id limit 1) is null
 $$;
 
-comment on function queues.keep_run(uuid) is 'Lets a task stand for its spec, unless one that is under way does.';
+comment on function queues.keep_run(uuid) is
+  'Makes a task the reusable run of its spec, unless an unfinished run already is.';

@@ -1,5 +1,5 @@
--- Whether an element of a batch is plainly in order: the common shape, judged without a look at any table. What is not gets the full check.
--- No pinned path, so that it is inlined: it runs once per task enqueued.
+-- Returns whether an element of a batch is valid at first sight, without reading any table. Other elements get the full
+-- check (check_task). No pinned path, so that PostgreSQL can inline it: it runs once per enqueued task.
 create or replace function queues.looks_right(
   type text, queue text, executor text, priority text, max_attempts text, idempotency_key text, others jsonb,
   payload_text text, max_payload_bytes bigint)
@@ -17,4 +17,4 @@ as $$
 $$;
 
 comment on function queues.looks_right(text, text, text, text, text, text, jsonb, text, bigint) is
-  'Whether an element of a batch is plainly in order: the common shape, judged without a look at any table.';
+  'Returns whether an element of a batch is valid at first sight, without reading any table.';

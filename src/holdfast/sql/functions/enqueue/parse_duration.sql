@@ -1,4 +1,4 @@
--- A duration within bounds: seconds, or what Postgres writes for an interval.
+-- Parses a duration within bounds: seconds, or the text form of an interval.
 create or replace function queues.parse_duration(
   field text, value text, least_allowed interval, most_allowed interval, place text default '')
 returns interval
@@ -19,4 +19,4 @@ end
 $$;
 
 comment on function queues.parse_duration(text, text, interval, interval, text) is
-  'A duration within bounds: seconds, or what Postgres writes for an interval.';
+  'Parses a duration within bounds: seconds, or the text form of an interval.';

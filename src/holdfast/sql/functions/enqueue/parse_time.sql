@@ -1,4 +1,4 @@
--- A point in time that can be stored and reckoned with: finite, of our era, not absurdly far away.
+-- Parses a timestamp that can be stored and computed with: finite, after 1970 and at most a century ahead.
 create or replace function queues.parse_time(field text, value text, now timestamptz, place text default '')
 returns timestamptz
 language plpgsql stable
@@ -9,7 +9,7 @@ declare
   _time timestamptz;
 begin
   _right := value ~ '^(19[7-9][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)? ?(Z|[+-](0[0-9]|1[0-5])(:?[0-5][0-9]){0,2})?$';
-  -- A cast would refuse the 30th of February itself, but could not say which field it was.
+  -- A cast would also refuse the 30th of February, but could not name the field.
   if _right then
     _right := substr(value, 9, 2)::integer
       <= extract(day from make_date(substr(value, 1, 4)::integer, substr(value, 6, 2)::integer, 1) + interval '1 month' - interval '1 day');
@@ -28,4 +28,4 @@ end
 $$;
 
 comment on function queues.parse_time(text, text, timestamptz, text) is
-  'A point in time that can be stored and reckoned with: finite, of our era, not absurdly far away.';
+  'Parses a timestamp that can be stored and computed with: finite, after 1970 and at most a century ahead.';

@@ -1,5 +1,5 @@
--- What would keep Python or JavaScript from reading a document, or null. Looks before it renders: a few bytes such as 1e131071
--- become megabytes of text.
+-- Returns why Python or JavaScript could not read a document, or null. Checks before it converts to text: a few bytes
+-- such as 1e131071 become megabytes of text.
 create or replace function queues.problem_with_document(document jsonb, max_bytes bigint)
 returns text
 language plpgsql stable
@@ -31,4 +31,4 @@ end
 $$;
 
 comment on function queues.problem_with_document(jsonb, bigint) is
-  'What would keep Python or JavaScript from reading a document, or null.';
+  'Returns why Python or JavaScript could not read a document, or null.';

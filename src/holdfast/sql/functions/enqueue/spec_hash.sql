@@ -1,7 +1,7 @@
--- SHA-256 of the canonical spec: the same from every client, because jsonb brings keys, white space and escapes
--- into one form. Writes what jsonb_build_object('type', …, 'executor', …, 'payload', …)::text would, in a quarter of
--- the time. Not stored, because few tasks are ever asked for it. Stable, because to_json is, and without a pinned path,
--- so that it is inlined.
+-- Returns the SHA-256 of the canonical spec {type, executor, payload}: the same from every client. jsonb normalizes
+-- keys, white space and escapes. Writes the text of jsonb_build_object('type', …, 'executor', …, 'payload', …) in a
+-- quarter of the time. Not stored, because it is rarely needed. Stable, because to_json is, and without a pinned path,
+-- so that PostgreSQL can inline it.
 create or replace function queues.spec_hash(type text, executor text, payload jsonb)
 returns bytea
 language sql stable parallel safe
@@ -12,4 +12,4 @@ as $$
 $$;
 
 comment on function queues.spec_hash(text, text, jsonb) is
-  'SHA-256 of the canonical spec {type, executor, payload}: the same from every client.';
+  'Returns the SHA-256 of the canonical spec {type, executor, payload}: the same from every client.';

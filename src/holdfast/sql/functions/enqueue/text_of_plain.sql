@@ -1,12 +1,12 @@
--- A document as text if it is plainly harmless to render and to read, else null: small enough to hide nothing,
--- or of moderate size with no number out of range and no deep nesting. Stable, because pg_column_size is, and without
--- a pinned path, so that it is inlined: it runs once per task.
+-- Returns a document as text if it is certainly safe to convert and to read, else null. Safe means small, or of
+-- moderate size with no number out of range and no deep nesting. Stable, because pg_column_size is, and without a
+-- pinned path, so that PostgreSQL can inline it: it runs once per task.
 create or replace function queues.text_of_plain(document jsonb)
 returns text
 language sql stable parallel safe
 as $$
   select case
-    -- At most 30 levels fit into 250 bytes, and a number that no reader holds takes more than 308 digits to write.
+    -- At most 30 levels fit into 250 bytes, and an unreadable number takes more than 308 digits.
     when pg_catalog.pg_column_size(document) <= 250 then
       case when pg_catalog.octet_length(document::text) <= 308 then document::text end
     when pg_catalog.pg_column_size(document) <= 8192
@@ -17,4 +17,4 @@ as $$
 $$;
 
 comment on function queues.text_of_plain(jsonb) is
-  'A document as text if it is plainly harmless to render and to read, else null.';
+  'Returns a document as text if it is certainly safe to convert and to read, else null.';

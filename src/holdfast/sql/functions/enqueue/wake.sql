@@ -1,5 +1,6 @@
--- Tells idle workers that a queue has work, and nobody if none is idle or one keeps the door: NOTIFY takes a lock that all of the
--- server's commits share, and wakes every listener. A hint only: who misses it polls.
+-- Notifies idle workers of a queue, unless none is idle or a worker throttles the wake-ups (keep_door). NOTIFY takes a
+-- lock that all commits of the server share, and wakes every listener. A notification is only a hint: a worker that
+-- misses it polls.
 create or replace function queues.wake(batch queues.new_task[], now timestamptz)
 returns void
 language plpgsql volatile
@@ -20,4 +21,4 @@ end
 $$;
 
 comment on function queues.wake(queues.new_task[], timestamptz) is
-  'Tells idle workers that a queue has work, and nobody if none is idle or one keeps the door.';
+  'Notifies idle workers of a queue, unless none is idle or a worker throttles the wake-ups (keep_door).';

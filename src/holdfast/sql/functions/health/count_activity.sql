@@ -1,5 +1,6 @@
--- How many tasks were enqueued, how many ended and how many attempts went wrong since the server's statistics began: twice, and there are
--- rates. Costs next to nothing. For holdfast_reader and holdfast_operator. Locks: none.
+-- Returns how many tasks were enqueued and ended, and how many attempts failed, since the statistics began. Two calls
+-- give rates. Costs almost nothing.
+-- For holdfast_reader and holdfast_operator. Locks: none.
 create or replace function queues.count_activity()
 returns table (counted_at timestamptz, enqueued bigint, finished bigint, errors bigint)
 language sql stable security definer
@@ -9,4 +10,4 @@ as $$
 $$;
 
 comment on function queues.count_activity() is
-  'How many tasks were enqueued, how many ended and how many attempts went wrong since the server''s statistics began.';
+  'Returns how many tasks were enqueued and ended, and how many attempts failed, since the statistics began.';

@@ -1,5 +1,6 @@
--- How the whole does, line by line, the worst first: what was looked at, green, amber or red, about what, as a number and in words, and what to
--- do. Its cost depends neither on finished tasks nor on backlogs. For holdfast_reader and holdfast_operator. Locks: none.
+-- Returns one row per health check, the worst first: its level, a number, a description, and what to do. The level is
+-- green, amber or red. The cost depends neither on finished tasks nor on backlogs.
+-- For holdfast_reader and holdfast_operator. Locks: none.
 create or replace function queues.health()
 returns setof queues.health_line
 language plpgsql stable security definer
@@ -22,4 +23,4 @@ end
 $$;
 
 comment on function queues.health() is
-  'How the whole does, line by line, the worst first: green, amber or red, in words, and what to do.';
+  'Returns one row per health check, the worst first: its level, a number, a description, and what to do.';

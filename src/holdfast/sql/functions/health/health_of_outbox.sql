@@ -1,4 +1,6 @@
--- Events that wait to be delivered, those that were given up, and whether anybody sends them. Counts to 10,000 per subscription.
+-- Checks events that wait for delivery, dead events, and whether a dispatcher runs. Counts up to 10,000 per
+-- subscription.
+-- Internal: called by health.
 create or replace function queues.health_of_outbox(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -53,4 +55,4 @@ end
 $$;
 
 comment on function queues.health_of_outbox(timestamptz) is
-  'Events that wait to be delivered, those that were given up, and whether anybody sends them.';
+  'Checks events that wait for delivery, dead events, and whether a dispatcher runs.';

@@ -1,4 +1,6 @@
--- Business processes that do not get on: without a supervisor, or with one that fails. Counts to 1,000 per process and kind of trouble.
+-- Checks business processes that are stuck: without a supervisor, or with one that fails. Counts up to 1,000 per
+-- process and kind of problem.
+-- Internal: called by health.
 create or replace function queues.health_of_processes(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -31,4 +33,5 @@ begin
 end
 $$;
 
-comment on function queues.health_of_processes(timestamptz) is 'Business processes that do not get on: without a supervisor, or with one that fails.';
+comment on function queues.health_of_processes(timestamptz) is
+  'Checks business processes that are stuck: without a supervisor, or with one that fails.';

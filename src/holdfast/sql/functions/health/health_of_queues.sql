@@ -1,4 +1,5 @@
--- What waits too long, and why nobody takes it: one index probe per lane.
+-- Checks tasks that wait too long, and why no worker takes them, with one index lookup per lane.
+-- Internal: called by health.
 create or replace function queues.health_of_queues(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -28,7 +29,7 @@ begin
   select 'oldest_due', queues.level_of(w.seconds, 60, 600), w.queue, w.seconds,
     format('the oldest due task of queue %s has waited for %s', w.queue, queues.in_words(w.seconds)),
     case when w.seconds >= 60 then coalesce(
-      -- Where something is held back by nothing, more workers help.
+      -- If nothing holds tasks back, more workers help.
       (select format('Limits hold back all that is due: %s. If that is too little: holdfast limits', string_agg(h.words, '; ' order by h.oldest_due))
        from queues.explain_held(w.queue, now) h having bool_and(h.kind is not null)),
       'Run more workers, or more tasks at once: holdfast workers shows who serves it.') end
@@ -69,4 +70,5 @@ begin
 end
 $$;
 
-comment on function queues.health_of_queues(timestamptz) is 'What waits too long, and why nobody takes it.';
+comment on function queues.health_of_queues(timestamptz) is
+  'Checks tasks that wait too long, and why no worker takes them, with one index lookup per lane.';

@@ -1,4 +1,5 @@
--- Schedules that are late, cannot be read, or do not fire because nobody wants them to.
+-- Checks schedules that are late, invalid, paused or orphaned.
+-- Internal: called by health.
 create or replace function queues.health_of_schedules(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -45,4 +46,4 @@ end
 $$;
 
 comment on function queues.health_of_schedules(timestamptz) is
-  'Schedules that are late, cannot be read, or do not fire because nobody wants them to.';
+  'Checks schedules that are late, invalid, paused or orphaned.';

@@ -1,4 +1,5 @@
--- What the server says: old snapshots, dead rows, the queue of notifications, transaction ids, size and growth.
+-- Checks the server: old snapshots, dead rows, the notification queue, transaction ids, size and growth.
+-- Internal: called by health.
 create or replace function queues.health_of_server(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -61,4 +62,4 @@ end
 $$;
 
 comment on function queues.health_of_server(timestamptz) is
-  'What the server says: old snapshots, dead rows, the queue of notifications, transaction ids, size and growth.';
+  'Checks the server: old snapshots, dead rows, the notification queue, transaction ids, size and growth.';

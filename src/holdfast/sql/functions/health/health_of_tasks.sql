@@ -1,4 +1,6 @@
--- How long the newest tasks waited, and which types fail, as a rate. Reads a thousand rows of each kind, and 200 tasks per failing type.
+-- Checks how long the newest tasks waited, and the failure rate of each type. Reads a thousand rows of each kind, and
+-- 200 tasks per failing type.
+-- Internal: called by health.
 create or replace function queues.health_of_tasks(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -16,7 +18,7 @@ begin
     select o.task_id, o.claimed_at from (
       select o.task_id, o.claimed_at, o.finished_at, o.attempt from queues.outcome o order by o.task_id desc limit 1000) o
     where o.attempt = 1 and o.claimed_at is not null and o.finished_at > now - interval '5 minutes'),
-  -- What was put off, released or rescheduled was not due when it was asked for.
+  -- Snoozed, released and rescheduled tasks were not due when they were enqueued.
   waited as materialized (
     select t.queue, extract(epoch from n.claimed_at - t.run_at)::double precision as seconds
     from newest n
@@ -46,7 +48,7 @@ begin
     from newest n
     cross join lateral (select t.type from queues.task t where t.task_id = n.task_id offset 0) t
     group by t.type order by 3 desc, 2 desc limit 50),
-  -- A rate, not a count: of the newest 200 tasks of the type, how many of those that ended lately failed for good.
+  -- A rate, not a count: the share of failures among the recently ended of the newest 200 tasks of the type.
   rated as (
     select f.type, f.errors, f.last_message, greatest(sample.total, f.ended) as total,
       case when sample.total = 0 then f.ended else sample.failed end as failed
@@ -70,4 +72,5 @@ begin
 end
 $$;
 
-comment on function queues.health_of_tasks(timestamptz) is 'How long the newest tasks waited, and which types fail.';
+comment on function queues.health_of_tasks(timestamptz) is
+  'Checks how long the newest tasks waited, and the failure rate of each type.';

@@ -1,4 +1,5 @@
--- Who is silent, who was lost, who leads, and whether leases that ended are swept.
+-- Checks silent and lost workers, the leader, and whether ended leases are swept.
+-- Internal: called by health.
 create or replace function queues.health_of_workers(now timestamptz)
 returns setof queues.health_line
 language plpgsql stable
@@ -57,4 +58,4 @@ end
 $$;
 
 comment on function queues.health_of_workers(timestamptz) is
-  'Who is silent, who was lost, who leads, and whether leases that ended are swept.';
+  'Checks silent and lost workers, the leader, and whether ended leases are swept.';

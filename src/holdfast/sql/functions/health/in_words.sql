@@ -1,4 +1,4 @@
--- A length of time as people say it.
+-- Returns a duration as readable text.
 create or replace function queues.in_words(seconds double precision)
 returns text
 language sql immutable
@@ -9,4 +9,4 @@ as $$
     else round(seconds / 86400) || ' days' end
 $$;
 
-comment on function queues.in_words(double precision) is 'A length of time as people say it.';
+comment on function queues.in_words(double precision) is 'Returns a duration as readable text.';

@@ -1,5 +1,6 @@
--- Takes down the size of all tables and the id of the transaction, unless somebody has done so within the last half minute,
--- and forgets what is older than a week. Answers whether it did. For holdfast_worker. Locks: old measurements, never waiting for one.
+-- Records the size of all tables and the current transaction id, at most every half minute. Removes measurements older
+-- than a week. Returns whether it recorded one.
+-- For holdfast_worker. Locks: old measurements, without waiting.
 create or replace function queues.measure()
 returns boolean
 language plpgsql volatile security definer
@@ -22,4 +23,5 @@ begin
 end
 $$;
 
-comment on function queues.measure() is 'Takes down the size of all tables and the id of the transaction.';
+comment on function queues.measure() is
+  'Records the size of all tables and the current transaction id, at most every half minute.';

@@ -1,5 +1,7 @@
--- Who keeps dead rows from being cleaned up: sessions, prepared transactions and replication slots, the oldest first. What a session does and
--- since when is hidden from the owner unless it has pg_read_all_stats; then the time is what the leader's measurements tell.
+-- Returns what keeps dead rows from being removed: sessions, prepared transactions and replication slots. The oldest
+-- comes first. Without pg_read_all_stats, the owner cannot see what a session does and since when; the age then comes
+-- from the leader's measurements.
+-- Internal.
 create or replace function queues.oldest_snapshots(now timestamptz)
 returns table (kind text, subject text, login text, seconds double precision, description text)
 language sql stable
@@ -27,4 +29,4 @@ as $$
 $$;
 
 comment on function queues.oldest_snapshots(timestamptz) is
-  'Who keeps dead rows from being cleaned up: sessions, prepared transactions and replication slots, the oldest first.';
+  'Returns what keeps dead rows from being removed: sessions, prepared transactions and replication slots.';

@@ -1,4 +1,5 @@
--- How long ago the transaction of this age in transactions began, as far as the leader's measurements tell: at least so many seconds.
+-- Returns the minimum age in seconds of a transaction, from the number of later ones and the leader's measurements.
+-- Internal.
 create or replace function queues.snapshot_age(transactions bigint, now timestamptz)
 returns double precision
 language sql stable
@@ -10,4 +11,4 @@ as $$
 $$;
 
 comment on function queues.snapshot_age(bigint, timestamptz) is
-  'How long ago a transaction began, by how many came after it and the leader''s measurements.';
+  'Returns the minimum age in seconds of a transaction, from the number of later ones and the leader''s measurements.';

@@ -1,4 +1,4 @@
--- How much room all tables and indexes of the engine take.
+-- Returns the total size of all tables and indexes of the engine.
 create or replace function queues.total_bytes()
 returns bigint
 language sql stable
@@ -8,4 +8,4 @@ as $$
   from pg_class c where c.relnamespace = 'queues'::regnamespace and c.relkind in ('r', 'm')
 $$;
 
-comment on function queues.total_bytes() is 'How much room all tables and indexes of the engine take.';
+comment on function queues.total_bytes() is 'Returns the total size of all tables and indexes of the engine.';

@@ -1,5 +1,6 @@
--- Calls a business function by name and answers its envelope. Security invoker: what may be called is what the caller was
--- granted, function by function. Missing and forbidden read the same, so that names cannot be probed.
+-- Calls a business function by name, with the caller's rights, and returns its envelope. Security invoker: the caller
+-- can only call functions that were granted to it. Missing and forbidden functions give the same error, so that names
+-- cannot be probed.
 -- For holdfast_worker.
 create or replace function internal.run_function(function_name text, payload jsonb)
 returns jsonb
@@ -25,7 +26,7 @@ begin
       and exists (select from unnest(p.proconfig) c where c ~ '^search_path=pg_catalog, ?pg_temp$')
       and not has_function_privilege('public', p.oid, 'execute')
       and has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')
-      -- Another function of the name would make it unclear which one was granted.
+      -- A second function of the name would make it unclear which one was granted.
       and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname and o.oid <> p.oid);
   end if;
   if _count is distinct from 1 then
@@ -39,4 +40,4 @@ end
 $$;
 
 comment on function internal.run_function(text, jsonb) is
-  'Calls a business function by name and answers its envelope, with the rights that the caller was granted.';
+  'Calls a business function by name, with the caller''s rights, and returns its envelope.';

@@ -1,4 +1,5 @@
--- One line that says what went wrong, from whatever shape a worker reports an error in. No pinned path, so that it is inlined.
+-- Returns a one-line message for an error, whatever form the worker reported it in. No pinned path, so that PostgreSQL
+-- can inline it.
 create or replace function queues.error_message(error jsonb, otherwise text)
 returns text
 language sql immutable parallel safe
@@ -11,4 +12,4 @@ as $$
 $$;
 
 comment on function queues.error_message(jsonb, text) is
-  'One line that says what went wrong, from whatever shape a worker reports an error in.';
+  'Returns a one-line message for an error, whatever form the worker reported it in.';

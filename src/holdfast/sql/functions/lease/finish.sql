@@ -1,7 +1,8 @@
--- Settles a batch of results and says of each: accepted, already_done, cancelled, lost or busy. Every result is checked
--- against its token, so a worker that lost its lease changes nothing. Repeating an accepted call changes nothing
--- either and returns already_done. A result whose lease another transaction has locked is busy: nothing is recorded, and the caller repeats it.
--- What a result or an error holds never refuses it. For holdfast_worker. Locks: lease rows, never waiting for one.
+-- Settles a batch of results and returns a verdict for each: accepted, already_done, cancelled, lost or busy. Each
+-- result is checked against its token, so a worker that lost its lease changes nothing. Repeating an accepted call also
+-- changes nothing and returns already_done. If another transaction has locked the lease, the verdict is busy: nothing
+-- is recorded, and the caller repeats the call. The content of a result or error is never a reason to refuse it.
+-- For holdfast_worker. Locks: lease rows, without waiting.
 create or replace function queues.finish(worker_id text, results jsonb)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -15,13 +16,13 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('results', results);
-  -- Acknowledged means on disk, whatever the session says. A setting of the function would end before the commit.
+  -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
   _accepted uuid[];
   _places integer[];
 begin
-  -- Strict, and with what is neither true nor false: a status that is missing or no text is not a success.
+  -- Strict comparison: a missing status, or one that is not text, is not a success.
   if jsonb_path_exists(results, 'strict $[*] ? (!(@.status == "succeeded") || (@.status == "succeeded") is unknown)') then
     select s.accepted, s.places into _accepted, _places from queues.settle_mixed(worker_id, results, _now) s;
   else
@@ -38,4 +39,4 @@ end
 $$;
 
 comment on function queues.finish(text, jsonb) is
-  'Settles a batch of results and says of each: accepted, already_done, cancelled, lost or busy.';
+  'Settles a batch of results and returns a verdict for each: accepted, already_done, cancelled, lost or busy.';

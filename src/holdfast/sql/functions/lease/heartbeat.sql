@@ -1,6 +1,7 @@
--- Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted, lost or busy. A lease that another
--- transaction has locked (an application that has called cancel and not committed) is busy: it is not prolonged, and the others are.
--- For holdfast_worker. Locks: lease rows, then the worker's row, never waiting for one.
+-- Renews the leases of a worker and returns a verdict for each: held, cancelled, deleted, lost or busy. If another
+-- transaction has locked a lease (an application that has called cancel and not committed), its verdict is busy: it is
+-- not renewed, and the others are.
+-- For holdfast_worker. Locks: lease rows, then the worker's row, without waiting.
 create or replace function queues.heartbeat(worker_id text, held jsonb)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -43,7 +44,7 @@ begin
   into _kept, _deleted, _running from beaten b;
 
   if cardinality(_kept) < jsonb_array_length(held) then
-    -- A statement of its own, so that it sees what was committed since the first one began.
+    -- A separate statement, so that it sees what was committed since the first one began.
     _busy := array(
       select h.n
       from (
@@ -60,7 +61,7 @@ begin
   where w.worker_id in (
     select own.worker_id from queues.worker own where own.worker_id = heartbeat.worker_id for no key update skip locked);
 
-  -- A statement of its own, so that it sees what was committed meanwhile.
+  -- A separate statement, so that it sees what was committed meanwhile.
   return query
   select h.task_id, case
       when h.n = any (_deleted) then 'deleted'
@@ -79,4 +80,4 @@ end
 $$;
 
 comment on function queues.heartbeat(text, jsonb) is
-  'Prolongs the leases a worker holds and says of each what became of it: held, cancelled, deleted, lost or busy.';
+  'Renews the leases of a worker and returns a verdict for each: held, cancelled, deleted, lost or busy.';

@@ -1,5 +1,6 @@
--- How the attempt before this one ended: the last error of a task that the worker holds, or null, and how long ago the first attempt was claimed
--- that went wrong. What may have happened outside the database has to be known before it is done again. For holdfast_worker. Locks: nothing.
+-- Returns the last error of a task that the worker holds, or null. Also returns how long ago the first failed attempt
+-- was claimed. A worker must know what may have happened outside the database before it repeats it.
+-- For holdfast_worker. Locks: nothing.
 create or replace function queues.last_error(worker_id text, task_id uuid, token bigint)
 returns table (kind text, recovered boolean, detail jsonb, age interval)
 language sql stable security definer rows 1
@@ -14,4 +15,4 @@ as $$
 $$;
 
 comment on function queues.last_error(text, uuid, bigint) is
-  'How the attempt before this one ended: the last error of a task that the worker holds, or null.';
+  'Returns the last error of a task that the worker holds, or null.';

@@ -1,12 +1,12 @@
--- Takes tasks that were deleted while they ran off the ready list, until they are restored.
--- A statement after the one that put them there, so that it sees the deletion whenever that was committed.
+-- Removes tasks that were deleted while they ran from the ready rows, until they are restored. Runs after the statement
+-- that made them ready, so that it sees a deletion committed at any time before.
 create or replace function queues.park(task_ids uuid[])
 returns void
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
   with deleted as materialized (
-    -- Those that are restored meanwhile are gone from here, and stay ready.
+    -- Tasks that were restored meanwhile have no deletion here, and stay ready.
     select d.task_id from queues.deletion d where d.task_id = any (task_ids) order by d.task_id for update),
   moved as (
     delete from queues.ready r where r.task_id = any (array(select task_id from deleted))
@@ -17,4 +17,4 @@ as $$
 $$;
 
 comment on function queues.park(uuid[]) is
-  'Takes tasks that were deleted while they ran off the ready list, until they are restored.';
+  'Removes tasks that were deleted while they ran from the ready rows, until they are restored.';

@@ -1,5 +1,6 @@
--- Keeps how runs ended that their worker killed because the task was cancelled, deleted, given back or lost: one error for each,
--- which settles nothing. Answers recorded, already_done, or lost if the worker never held the task with this token.
+-- Records how runs ended that their worker killed because the task was cancelled, deleted, released or lost. Writes one
+-- error for each, without settling the task. Returns recorded, already_done, or lost if the worker never held the task
+-- with this token.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.record_killed(worker_id text, killed jsonb)
 returns table (task_id uuid, verdict text)
@@ -30,7 +31,7 @@ begin
     from rows from (jsonb_to_recordset(killed) as (task_id uuid, token bigint, error jsonb))
       with ordinality k(task_id, token, error, n)),
   kept as (
-    -- Without claimed_at: when it was claimed is told by what became of the task.
+    -- No claimed_at: the rows that settled the task contain it.
     insert into queues.error (task_id, token, occurred_at, attempt, recovered, kind, message, worker_id, detail)
     select g.task_id, g.token, _now, g.attempt, false,
       left(coalesce(case when jsonb_typeof(g.error) = 'object' then g.error ->> 'kind' end, 'killed'), 200),
@@ -42,4 +43,4 @@ end
 $$;
 
 comment on function queues.record_killed(text, jsonb) is
-  'Keeps how runs ended that their worker killed because the task was cancelled, deleted, given back or lost.';
+  'Records how runs ended that their worker killed because the task was cancelled, deleted, released or lost.';

@@ -1,6 +1,6 @@
--- Puts tasks back to ready, or to dead_letter when their attempts are used up, because whoever held them was silent: past the end of its
--- lease or, where silent_since is given, for so long that it counts as dead. Says how many of each. Idle workers are woken for what is ready
--- again. Behind sweep and recover_workers, which have locked the leases.
+-- Makes tasks of silent workers ready again, or dead_letter if their attempts are used up, and counts both. A worker is
+-- silent if its lease has ended or, with silent_since, if it counts as dead. Wakes idle workers for the ready tasks.
+-- Internal: called by sweep and recover_workers, which have locked the leases.
 create or replace function queues.recover_leases(
   task_ids uuid[], now timestamptz, silent_since timestamptz default null, out recovered integer, out dead integer)
 language plpgsql volatile
@@ -19,7 +19,7 @@ begin
     from freed f
     cross join lateral (select t.max_attempts from queues.task t where t.task_id = f.task_id offset 0) t),
   ended as (
-    -- Without the token: a worker that reports after this is told that it lost its lease, not that it was heard.
+    -- Without the token, so that a worker that reports later gets lost, not already_done.
     insert into queues.outcome (task_id, claimed_at, started_at, finished_at, attempt, status, worker_id, reason)
     select s.task_id, s.claimed_at, s.started_at, recover_leases.now, s.attempt, 'dead_letter', s.worker_id, 'lease_expired'
     from settled s where s.over),
@@ -51,4 +51,4 @@ end
 $$;
 
 comment on function queues.recover_leases(uuid[], timestamptz, timestamptz) is
-  'Puts tasks back to ready, or to dead_letter when their attempts are used up, because whoever held them was silent.';
+  'Makes tasks of silent workers ready again, or dead_letter if their attempts are used up, and counts both.';

@@ -1,6 +1,6 @@
--- Gives back, unfinished, what a worker holds: the attempt does not count and the task gets its place back.
--- Idle workers are woken for it. Returns released, already_done, cancelled, lost, or busy for a lease that another transaction has locked.
--- For holdfast_worker. Locks: lease rows, never waiting for one.
+-- Releases unfinished tasks of a worker: the attempt does not count, and the task keeps its position. Wakes idle
+-- workers. Returns released, already_done, cancelled or lost, or busy if another transaction has locked the lease.
+-- For holdfast_worker. Locks: lease rows, without waiting.
 create or replace function queues.release(worker_id text, held jsonb)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -51,7 +51,7 @@ begin
   return query
   select h.task_id, case
       when h.n = any (_released) then 'released'
-      -- Not exists, which the planner may turn into reading a whole table once.
+      -- Avoids exists, which the planner may implement by reading a whole table once.
       when (select true from queues.act a
         where a.task_id = h.task_id and a.token = h.token and a.act = 'released' limit 1) then 'already_done'
       when (select true from queues.outcome o
@@ -65,4 +65,4 @@ end
 $$;
 
 comment on function queues.release(text, jsonb) is
-  'Gives back, unfinished, what a worker holds: the attempt does not count and the task gets its place back.';
+  'Releases unfinished tasks of a worker: the attempt does not count, and the task keeps its position.';

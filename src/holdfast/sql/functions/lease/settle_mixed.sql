@@ -1,5 +1,6 @@
--- Settles results of every kind: to an outcome, back to ready, or parked if the task was deleted while it ran. Answers what was accepted,
--- and at which places. Behind finish. Locks: lease rows, never waiting for one.
+-- Settles results of every kind: to an outcome, to ready, or parked if the task was deleted while it ran. Returns the
+-- accepted results and their positions.
+-- Internal: called by finish. Locks: lease rows, without waiting.
 create or replace function queues.settle_mixed(
   worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
 language plpgsql volatile
@@ -78,4 +79,4 @@ end
 $$;
 
 comment on function queues.settle_mixed(text, jsonb, timestamptz) is
-  'Settles results of every kind: to an outcome, back to ready, or parked if the task was deleted while it ran.';
+  'Settles results of every kind: to an outcome, to ready, or parked if the task was deleted while it ran.';

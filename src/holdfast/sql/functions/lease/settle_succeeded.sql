@@ -1,5 +1,6 @@
--- Ends tasks that all succeeded: the short way through finish, which most batches take. Answers what was accepted, and at which places.
--- Behind finish. Locks: lease rows, never waiting for one.
+-- Ends tasks that all succeeded: the fast path of finish, for most batches. Returns the accepted results and their
+-- positions.
+-- Internal: called by finish. Locks: lease rows, without waiting.
 create or replace function queues.settle_succeeded(
   worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
 language plpgsql volatile
@@ -32,4 +33,4 @@ end
 $$;
 
 comment on function queues.settle_succeeded(text, jsonb, timestamptz) is
-  'Ends tasks that all succeeded: the short way through finish, which most batches take.';
+  'Ends tasks that all succeeded: the fast path of finish, for most batches.';

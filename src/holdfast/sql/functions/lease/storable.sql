@@ -1,5 +1,5 @@
--- The document, or a note in its place if nobody could read it back: what a handler returns never keeps its task from ending.
--- At most so many bytes; unless given, what the installation allows for a result.
+-- Returns the document, or a note in its place if it could not be read back. The result of a handler thus never keeps
+-- its task from ending. The default maximum size is that of a result in the settings.
 create or replace function queues.storable(document jsonb, max_bytes bigint default null)
 returns jsonb
 language plpgsql stable
@@ -8,7 +8,7 @@ as $$
 declare
   _problem text;
 begin
-  -- The least that the limit may be: what is smaller needs no look into the settings.
+  -- The minimum of the setting: smaller documents need no lookup of the setting.
   if document is null or octet_length(queues.text_of_plain(document)) <= 4096 then
     return document;
   end if;
@@ -22,4 +22,4 @@ end
 $$;
 
 comment on function queues.storable(jsonb, bigint) is
-  'The document, or a note in its place if nobody could read it back.';
+  'Returns the document, or a note in its place if it could not be read back.';

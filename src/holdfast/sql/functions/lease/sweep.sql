@@ -1,6 +1,6 @@
--- Puts tasks whose lease ended back to ready, or to dead_letter when their attempts are used up, and says how many.
--- Idle workers are woken for what is ready again. Any worker may call it, any number at once. For holdfast_worker and holdfast_operator.
--- Locks: lease rows, never waiting for one.
+-- Makes tasks with ended leases ready again, or dead_letter if their attempts are used up, and counts both. Wakes idle
+-- workers for the ready tasks. Any number of workers may call it at once.
+-- For holdfast_worker and holdfast_operator. Locks: lease rows, without waiting.
 create or replace function queues.sweep(max_tasks integer default 1000)
 returns table (recovered integer, dead integer)
 language plpgsql volatile security definer
@@ -36,4 +36,4 @@ end
 $$;
 
 comment on function queues.sweep(integer) is
-  'Puts tasks whose lease ended back to ready, or to dead_letter when their attempts are used up, and says how many.';
+  'Makes tasks with ended leases ready again, or dead_letter if their attempts are used up, and counts both.';

@@ -1,5 +1,6 @@
--- What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled, lost or busy.
--- Looks for the traces that an accepted call with the same token leaves.
+-- Returns the verdict for each element of a finish of which not all were accepted. The verdicts are accepted,
+-- already_done, cancelled, lost and busy. Looks for the rows that an accepted call with the same token leaves.
+-- Internal.
 create or replace function queues.verdicts(worker_id text, results jsonb, accepted integer[])
 returns table (task_id uuid, verdict text)
 language plpgsql stable rows 100
@@ -24,7 +25,7 @@ begin
   end if;
 
   return query
-  -- "select true … limit 1" and not exists, which the planner may turn into reading a whole table once.
+  -- "select true … limit 1" instead of exists, which the planner may implement by reading a whole table once.
   select r.task_id, case
       when r.n = any (accepted) then 'accepted'
       when (select true from queues.act a
@@ -43,4 +44,4 @@ end
 $$;
 
 comment on function queues.verdicts(text, jsonb, integer[]) is
-  'What became of each element of a finish of which not all were accepted: accepted, already_done, cancelled, lost or busy.';
+  'Returns the verdict for each element of a finish of which not all were accepted.';

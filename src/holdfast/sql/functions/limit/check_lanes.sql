@@ -1,5 +1,6 @@
--- Refuses lanes beyond what one namespace may use at once: every claim of a queue looks at each of its lanes. To count them takes time, so it
--- is done for one new lane in 64, and for each once a namespace has too many. Behind enqueue, after it has made lanes.
+-- Refuses more lanes than one namespace may use at once. Every claim of a queue reads each of its lanes. Counting takes
+-- time, so it is done for one in 64 new lanes, and for each once a namespace has too many.
+-- Internal: called by enqueue after it has inserted lanes.
 create or replace function queues.check_lanes(namespace text, made integer, keyed boolean)
 returns void
 language plpgsql volatile
@@ -25,4 +26,5 @@ begin
 end
 $$;
 
-comment on function queues.check_lanes(text, integer, boolean) is 'Refuses lanes beyond what one namespace may use at once.';
+comment on function queues.check_lanes(text, integer, boolean) is
+  'Refuses more lanes than one namespace may use at once.';

@@ -1,6 +1,6 @@
--- Removes the limit of a queue or a type and says whether there was one. What runs goes on counting under what applies then, such as one
--- task at a time of a concurrency key. For holdfast_operator. Locks: the limit's row of queues.limit_lock, then the limit; waits for five
--- seconds at most.
+-- Removes the limit of a queue or type and returns whether it existed. Running tasks then count under the remaining
+-- limits, such as one task at a time per concurrency key.
+-- For holdfast_operator. Locks: the limit's row of queues.limit_lock, then the limit; waits for at most five seconds.
 create or replace function queues.drop_limit(subject text, name text)
 returns boolean
 language plpgsql volatile security definer
@@ -21,4 +21,5 @@ begin
 end
 $$;
 
-comment on function queues.drop_limit(text, text) is 'Removes the limit of a queue or a type and says whether there was one.';
+comment on function queues.drop_limit(text, text) is
+  'Removes the limit of a queue or type and returns whether it existed.';

@@ -1,4 +1,5 @@
--- Enters what runs in these lanes behind the gates that they have now, unless it is there. Behind whatever changes limits.
+-- Inserts missing slots for the running tasks of these lanes, for their current limits.
+-- Internal: called when limits change.
 create or replace function queues.enter_running(lanes bigint[], now timestamptz)
 returns void
 language sql volatile
@@ -11,10 +12,10 @@ as $$
     and not exists (
       select from queues.slot s where s.subject = g.subject and s.name = g.name and s.namespace = g.namespace and s.concurrency_key = g.concurrency_key
         and s.task_id = held.task_id and s.token = held.token)
-  -- In one order, because two who enter the same wait for each other.
+  -- In a fixed order, because two sessions that insert the same slots wait for each other.
   order by g.subject, g.name, g.namespace, g.concurrency_key, held.task_id
   on conflict do nothing
 $$;
 
 comment on function queues.enter_running(bigint[], timestamptz) is
-  'Enters what runs in these lanes behind the gates that they have now, unless it is there.';
+  'Inserts missing slots for the running tasks of these lanes, for their current limits.';

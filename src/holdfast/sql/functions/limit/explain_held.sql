@@ -1,5 +1,7 @@
--- What holds back due tasks of a queue: one row per limit, rate or open transaction that does, with the oldest task that waits for it, and
--- one row without a kind for what nothing holds back. Concurrency keys of one type count together. Behind health; one look per lane.
+-- Returns what holds back due tasks of a queue: limits, rates and open transactions. Returns one row for each of them,
+-- with the oldest waiting task, and one row without a kind for tasks that nothing holds back. Concurrency keys of one
+-- type count together. Reads each lane once.
+-- Internal: called by health.
 create or replace function queues.explain_held(queue text, now timestamptz)
 returns table (kind text, subject text, name text, lanes integer, oldest_due timestamptz, words text)
 language sql stable
@@ -42,4 +44,4 @@ as $$
 $$;
 
 comment on function queues.explain_held(text, timestamptz) is
-  'What holds back due tasks of a queue: one row per limit, rate or open transaction that does, and one for what nothing holds back.';
+  'Returns what holds back due tasks of a queue: limits, rates and open transactions.';

@@ -1,4 +1,5 @@
--- Which limit, or which open transaction that counts one, keeps a waiting task from running now, in plain words; null if none does.
+-- Explains which limit, or open transaction that holds it, delays a waiting task; null if none does.
+-- Internal.
 create or replace function queues.explain_limit(task_id uuid, now timestamptz)
 returns text
 language plpgsql stable
@@ -31,4 +32,4 @@ end
 $$;
 
 comment on function queues.explain_limit(uuid, timestamptz) is
-  'Which limit, or which open transaction that counts one, keeps a waiting task from running now, in plain words; null if none does.';
+  'Explains which limit, or open transaction that holds it, delays a waiting task; null if none does.';

@@ -1,4 +1,5 @@
--- Which open transaction keeps claims from counting a limit, in plain words; null if none does.
+-- Explains which open transaction keeps claims from counting a limit; null if none does.
+-- Internal.
 create or replace function queues.explain_limit_lock(lock integer, now timestamptz)
 returns text
 language sql stable
@@ -11,4 +12,4 @@ as $$
 $$;
 
 comment on function queues.explain_limit_lock(integer, timestamptz) is
-  'Which open transaction keeps claims from counting a limit, in plain words; null if none does.';
+  'Explains which open transaction keeps claims from counting a limit; null if none does.';

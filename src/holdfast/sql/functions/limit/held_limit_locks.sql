@@ -1,4 +1,5 @@
--- Which rows of queues.limit_lock open transactions of other sessions hold, and for how long, as far as can be told.
+-- Returns the rows of queues.limit_lock that other open transactions hold, and for how long, if known.
+-- Internal.
 create or replace function queues.held_limit_locks(now timestamptz)
 returns table (lock integer, pid integer, login text, seconds double precision)
 language sql stable
@@ -13,4 +14,4 @@ as $$
 $$;
 
 comment on function queues.held_limit_locks(timestamptz) is
-  'Which rows of queues.limit_lock open transactions of other sessions hold, and for how long, as far as can be told.';
+  'Returns the rows of queues.limit_lock that other open transactions hold, and for how long, if known.';

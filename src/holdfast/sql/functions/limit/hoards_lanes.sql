@@ -1,4 +1,5 @@
--- Whether tasks of a namespace wait in more lanes, with or without concurrency keys, than one namespace may use.
+-- Returns whether a namespace uses more lanes, with or without concurrency keys, than allowed.
+-- Internal.
 create or replace function queues.hoards_lanes(namespace text, keyed boolean)
 returns boolean
 language plpgsql stable
@@ -16,7 +17,7 @@ begin
   then
     return false;
   end if;
-  -- Those that are idle go by themselves.
+  -- Idle lanes are removed automatically.
   return (select count(*) from (
     select from queues.lane l where l.namespace = hoards_lanes.namespace and (l.concurrency_key is null) = (not hoards_lanes.keyed)
       and exists (select from queues.ready r where r.lane_id = l.lane_id)
@@ -25,4 +26,4 @@ end
 $$;
 
 comment on function queues.hoards_lanes(text, boolean) is
-  'Whether tasks of a namespace wait in more lanes, with or without concurrency keys, than one namespace may use.';
+  'Returns whether a namespace uses more lanes, with or without concurrency keys, than allowed.';

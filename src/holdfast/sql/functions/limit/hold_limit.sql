@@ -1,5 +1,5 @@
--- Waits until no claim counts this limit, for about five seconds at most, and keeps claims from it until the transaction ends.
--- Behind set_limit and drop_limit. Locks: the row of queues.limit_lock.
+-- Locks a limit against claims until the transaction ends, waiting for at most about five seconds.
+-- Internal: called by set_limit and drop_limit. Locks: the row of queues.limit_lock.
 create or replace function queues.hold_limit(subject text, name text)
 returns void
 language plpgsql volatile
@@ -23,4 +23,5 @@ begin
 end
 $$;
 
-comment on function queues.hold_limit(text, text) is 'Waits until no claim counts this limit, and keeps claims from it until the transaction ends.';
+comment on function queues.hold_limit(text, text) is
+  'Locks a limit against claims until the transaction ends, waiting for at most about five seconds.';

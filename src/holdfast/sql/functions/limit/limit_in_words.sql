@@ -1,4 +1,4 @@
--- What a gate lets run, in plain words.
+-- Returns a readable description of a limit.
 create or replace function queues.limit_in_words(subject text, name text, concurrency_key text, max_running integer)
 returns text
 language sql immutable
@@ -8,4 +8,4 @@ as $$
     else format('of concurrency key %s of %s %s at most %s may run at once', to_json(concurrency_key), subject, name, max_running) end
 $$;
 
-comment on function queues.limit_in_words(text, text, text, integer) is 'What a gate lets run, in plain words.';
+comment on function queues.limit_in_words(text, text, text, integer) is 'Returns a readable description of a limit.';

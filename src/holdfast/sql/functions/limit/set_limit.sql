@@ -1,6 +1,6 @@
--- Limits how much of a queue or a type may run at once in all, how much of one concurrency key, and how many may start in a period.
--- What is not given is not limited. What runs already counts. For holdfast_operator. Locks: the limit's row of queues.limit_lock, then the
--- limit; waits for five seconds at most.
+-- Limits the running tasks of a queue or type, in total and per concurrency key, and the rate at which they start.
+-- Parameters that are not given are not limited. Running tasks count.
+-- For holdfast_operator. Locks: the limit's row of queues.limit_lock, then the limit; waits for at most five seconds.
 create or replace function queues.set_limit(
   subject text,
   name text,
@@ -45,4 +45,4 @@ end
 $$;
 
 comment on function queues.set_limit(text, text, integer, integer, integer, interval, text) is
-  'Limits how much of a queue or a type may run at once in all, how much of one concurrency key, and how many may start in a period.';
+  'Limits the running tasks of a queue or type, in total and per concurrency key, and the rate at which they start.';

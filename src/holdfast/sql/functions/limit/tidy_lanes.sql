@@ -1,11 +1,14 @@
--- Takes idle lanes a step further on their way out, so that claims need not look at them, and says how many: found idle, and removed by a
--- later transaction. Called again until it returns 0, it removes what can be removed. A lane of a concurrency key is idle when it has no
--- task waiting or running five seconds after it was made, another one after a minute. For holdfast_worker. Locks: lanes, never waiting for one.
+-- Marks idle lanes, removes those marked by earlier transactions, and returns how many it changed. Claims then need not
+-- read them. Call it until it returns 0 to remove everything that can be removed. A lane with a concurrency key is idle
+-- if it has no waiting or running task five seconds after it was created, other lanes after a minute.
+-- For holdfast_worker. Locks: lanes, without waiting.
 --
--- Who enqueues reads a lane without locking it, and its task is seen only when it commits. But it has its transaction id, and a lock on
--- the table, before it reads, and keeps both to its end. So a lane that is marked and committed is found by nobody who reads later, and
--- those who read before are known by their ids once the mark is seen: the highest of them is kept with the lane. When none up to it is
--- left, nobody can put a task there any more. Under stricter isolation a transaction may read a snapshot of long ago; there find_lane locks the lane's row.
+-- An enqueue reads a lane without locking it, and its task becomes visible only when it commits. But before it reads
+-- the lane, it has a transaction id and a lock on the table, and keeps both until it ends. So a transaction that starts
+-- reading after the mark was committed does not find the lane, and those that read before are known by their ids once
+-- the mark is visible; the highest of these ids is stored with the lane. When none of them is left, no task can be
+-- added to the lane. Under stricter isolation, a transaction may use an old snapshot; then find_lane locks the lane's
+-- row.
 create or replace function queues.tidy_lanes(max_lanes integer default 10000)
 returns integer
 language plpgsql volatile security definer
@@ -27,7 +30,8 @@ begin
     raise exception using errcode = 'QF412', message = 'lanes can be tidied only under read committed';
   end if;
 
-  -- Not what this transaction has marked: nobody else sees that yet. Those who did not see a mark are among the users that are read next.
+  -- Excludes lanes that this transaction has marked: other transactions cannot see the mark yet. Those that did not see
+  -- a mark are among the users that are read next.
   _lanes := array(
     select l.lane_id from queues.lane l where l.leaving < 0 and l.leaving <> -_transaction_id limit max_lanes for update skip locked);
   select max(id) + 1, min(id) into _next, _oldest from unnest(queues.users_of_lanes()) id;
@@ -39,7 +43,7 @@ begin
       and not exists (select from queues.ready r where r.lane_id = l.lane_id)
       and not exists (select from queues.lease e where e.lane_id = l.lane_id)
     limit max_lanes for update skip locked);
-  -- A statement of its own, so that it sees what was committed by those who had one of them locked, or are gone from the users.
+  -- A separate statement, so that it sees what was committed by transactions that had locked a lane or have ended.
   delete from queues.lane l
   where l.lane_id = any (_lanes)
     and not exists (select from queues.ready r where r.lane_id = l.lane_id)
@@ -62,4 +66,4 @@ end
 $$;
 
 comment on function queues.tidy_lanes(integer) is
-  'Takes idle lanes a step further on their way out, and says how many. Called again until it returns 0, it removes what can be removed.';
+  'Marks idle lanes, removes those marked by earlier transactions, and returns how many it changed.';

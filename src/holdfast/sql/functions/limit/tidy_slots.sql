@@ -1,5 +1,6 @@
--- Removes slots whose lease is gone: claims ignore them, and remove those behind the gates that they use. Says how many. Also enters what
--- runs without a slot, because its claim was under way when the limit was set. For holdfast_worker. Locks: slots, never waiting for one.
+-- Removes slots without a lease and returns how many. Claims ignore them, and remove those of the limits that they use.
+-- Also inserts missing slots of tasks whose claim was running when the limit was set.
+-- For holdfast_worker. Locks: slots, without waiting.
 create or replace function queues.tidy_slots(max_slots integer default 1000)
 returns integer
 language plpgsql volatile security definer
@@ -28,4 +29,4 @@ begin
 end
 $$;
 
-comment on function queues.tidy_slots(integer) is 'Removes slots whose lease is gone, and says how many.';
+comment on function queues.tidy_slots(integer) is 'Removes slots without a lease and returns how many.';

@@ -1,10 +1,11 @@
--- The transaction ids of those who may have read queues.lane to put a task there, and have not ended. Behind tidy_lanes.
+-- Returns the ids of open transactions that may have read queues.lane to add a task.
+-- Internal: called by tidy_lanes.
 create or replace function queues.users_of_lanes()
 returns bigint[]
 language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-  -- pg_locks has the lower 32 bits of an id: that one is meant which is nearest to where the server is now.
+  -- pg_locks has only the lower 32 bits of an id: use the id nearest to the server's current one.
   select coalesce(array_agg(n.next + (held.id - n.next + 2147483648 & 4294967295) - 2147483648), '{}')
   from (select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next) n
   cross join (
@@ -16,4 +17,4 @@ as $$
 $$;
 
 comment on function queues.users_of_lanes() is
-  'The transaction ids of those who may have read queues.lane to put a task there, and have not ended.';
+  'Returns the ids of open transactions that may have read queues.lane to add a task.';

@@ -1,4 +1,5 @@
--- The types with this prefix that tasks were ever enqueued with, as far as retention keeps them: one look into an index for each.
+-- Returns the types with this prefix that any stored task has, with one index lookup for each.
+-- Internal.
 create or replace function queues.known_types(type_prefix text)
 returns setof text
 language sql stable
@@ -13,4 +14,5 @@ as $$
   select k.type from known k where starts_with(k.type, type_prefix)
 $$;
 
-comment on function queues.known_types(text) is 'The types with this prefix that tasks were ever enqueued with.';
+comment on function queues.known_types(text) is
+  'Returns the types with this prefix that any stored task has, with one index lookup for each.';

@@ -1,5 +1,5 @@
--- One page of tasks, newest first: those that match every filter given and come before the task_id given. Starts from the table or index
--- that the filters select, so that a rare status is found without reading the common ones.
+-- Returns one page of tasks, newest first, that match all filters and come before the given task_id. Starts from the
+-- table or index that the filters select, so that a rare status is found without reading common ones.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.list_tasks(
   status text default null,
@@ -64,7 +64,7 @@ begin
         select t.task_id from queues.task t
         where t.type = known.type and t.task_id < _before
           and queues.matches(t, list_tasks.queue, type_prefix, since, _namespace, _hash)
-          -- Not exists, which the planner may turn into reading the whole table once.
+          -- Avoids exists, which the planner may implement by reading the whole table once.
           and (list_tasks.status is null or (
             select true from queues.outcome o where o.task_id = t.task_id and o.status = list_tasks.status limit 1))
         order by t.task_id desc limit max_tasks) found
@@ -87,4 +87,4 @@ end
 $$;
 
 comment on function queues.list_tasks(text, text, text, timestamptz, uuid, integer, text) is
-  'One page of tasks, newest first: those that match every filter given and come before the task_id given.';
+  'Returns one page of tasks, newest first, that match all filters and come before the given task_id.';

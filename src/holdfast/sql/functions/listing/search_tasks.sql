@@ -1,5 +1,6 @@
--- The newest tasks that a person may mean by some words: an id, an idempotency key, part of a type (of 200 types at most), or part of
--- the message of one of the last 10,000 errors. For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
+-- Returns the newest tasks that match a search text: an id, a key, part of a type, or part of an error message.
+-- Searches at most 200 types and the last 10,000 errors.
+-- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.search_tasks(words text, max_tasks integer default 50)
 returns setof queues.task_status
 language plpgsql stable security definer
@@ -46,4 +47,4 @@ end
 $$;
 
 comment on function queues.search_tasks(text, integer) is
-  'The newest tasks that a person may mean by some words: an id, a key, part of a type, part of an error''s message.';
+  'Returns the newest tasks that match a search text: an id, a key, part of a type, or part of an error message.';

@@ -1,6 +1,7 @@
--- Events in the order in which they became known, from a place on; without a place, the newest. "final" says that no event will yet be
--- known before this one: a reader goes on from the last final one, and remembers what it has seen of the others, because a transaction
--- that is still open may have taken an earlier number. For holdfast_reader and holdfast_client. Locks: none.
+-- Returns events in the order in which they became visible, from a position on; without one, the newest. "final" means
+-- that no earlier event will become visible: a reader continues from the last final event, and remembers which later
+-- ones it has seen, because an open transaction may have an earlier number.
+-- For holdfast_reader and holdfast_client. Locks: none.
 create or replace function queues.tail_events(
   after_transaction bigint default null, after_number bigint default null, max_events integer default 100)
 returns table (
@@ -35,4 +36,4 @@ end
 $$;
 
 comment on function queues.tail_events(bigint, bigint, integer) is
-  'Events in the order in which they became known, from a place on; without a place, the newest.';
+  'Returns events in the order in which they became visible, from a position on; without one, the newest.';

@@ -1,5 +1,5 @@
--- Removes what the mailbox has kept, up to 10,000 messages, and answers how many. For holdfast_operator. Locks: the messages; those that
--- another session holds are left.
+-- Deletes up to 10,000 messages from the mailbox and returns how many.
+-- For holdfast_operator. Locks: the messages, skipping those that another session holds.
 create or replace function comms.clear_mailbox()
 returns integer
 language plpgsql volatile security definer
@@ -16,5 +16,4 @@ begin
 end
 $$;
 
-comment on function comms.clear_mailbox() is
-  'Removes what the mailbox has kept, up to 10,000 messages, and answers how many.';
+comment on function comms.clear_mailbox() is 'Deletes up to 10,000 messages from the mailbox and returns how many.';

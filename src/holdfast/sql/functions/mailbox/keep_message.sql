@@ -1,4 +1,5 @@
--- Keeps a message in the mailbox instead of sending it, and answers its id there; the same key is kept once. The oldest are removed.
+-- Stores a message in the mailbox instead of sending it, once per key, and returns its id there. Deletes the oldest
+-- messages.
 -- For holdfast_worker. Locks: the key.
 create or replace function comms.keep_message(
   channel text,
@@ -44,4 +45,4 @@ end
 $$;
 
 comment on function comms.keep_message(text, text, text, text, text, text, text, text, jsonb) is
-  'Keeps a message in the mailbox instead of sending it, and answers its id there; the same key is kept once.';
+  'Stores a message in the mailbox instead of sending it, once per key, and returns its id there.';

@@ -1,6 +1,8 @@
--- Lets a login use a namespace, which it may share with other logins and with tokens. Returns false if it uses that namespace already. What the
--- login enqueued before stays in the namespace where it is. For administrators, which are the members of holdfast_owner: no role is
--- granted this, because a login in another application's namespace reads and cancels that application's tasks. Locks: the login's row.
+-- Assigns a login to a namespace, which other logins and tokens may share. Returns false if it already uses that
+-- namespace. Existing tasks of the login stay in their namespace. For administrators, that is, members of
+-- holdfast_owner. It is granted to no role, because a login in another application's namespace can read and cancel that
+-- application's tasks.
+-- Locks: the login's row.
 create or replace function queues.add_to_namespace(login text, namespace text, reason text default null)
 returns boolean
 language plpgsql volatile
@@ -33,4 +35,4 @@ end
 $$;
 
 comment on function queues.add_to_namespace(text, text, text) is
-  'Lets a login use a namespace, which it may share with other logins and with tokens.';
+  'Assigns a login to a namespace, which other logins and tokens may share.';

@@ -1,4 +1,4 @@
--- Refuses the name of a namespace that is empty, too long or not on one line.
+-- Refuses a name of a namespace that is empty, too long or has more than one line.
 create or replace function queues.check_namespace(namespace text)
 returns void
 language plpgsql immutable
@@ -11,4 +11,5 @@ begin
 end
 $$;
 
-comment on function queues.check_namespace(text) is 'Refuses the name of a namespace that is empty, too long or not on one line.';
+comment on function queues.check_namespace(text) is
+  'Refuses a name of a namespace that is empty, too long or has more than one line.';

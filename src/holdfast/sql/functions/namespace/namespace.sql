@@ -1,5 +1,6 @@
--- The namespace of the session: whose tasks, idempotency keys, inbox events and schedules it works with. It is the login, unless an
--- administrator lets the login share a namespace with others. The login is session_user, which no set role and no definer function changes.
+-- Returns the namespace of the session, which owns its tasks, idempotency keys, inbox events and schedules. It is the
+-- login, unless an administrator has assigned the login to another namespace. The login is session_user, which neither
+-- set role nor definer functions change.
 -- For holdfast_client, holdfast_reader and holdfast_worker. Locks: none.
 create or replace function queues.namespace()
 returns text
@@ -13,4 +14,4 @@ end
 $$;
 
 comment on function queues.namespace() is
-  'The namespace of the session: whose tasks, idempotency keys, inbox events and schedules it works with.';
+  'Returns the namespace of the session, which owns its tasks, idempotency keys, inbox events and schedules.';

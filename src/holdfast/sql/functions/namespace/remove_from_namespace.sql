@@ -1,5 +1,6 @@
--- Gives a login its own namespace back. Returns false if it had it already. What the login enqueued stays in the namespace where it is.
--- For administrators, which are the members of holdfast_owner. Locks: the login's row.
+-- Assigns a login to its own namespace again, and returns false if it already has it. Existing tasks of the login stay
+-- in their namespace. For administrators, that is, members of holdfast_owner.
+-- Locks: the login's row.
 create or replace function queues.remove_from_namespace(login text, reason text default null)
 returns boolean
 language plpgsql volatile
@@ -20,4 +21,5 @@ begin
 end
 $$;
 
-comment on function queues.remove_from_namespace(text, text) is 'Gives a login its own namespace back.';
+comment on function queues.remove_from_namespace(text, text) is
+  'Assigns a login to its own namespace again, and returns false if it already has it.';

@@ -1,6 +1,7 @@
--- A dispatcher's sign of life: says for which subscriptions it waits to be woken, which sinks it knows and which subscriptions it cannot
--- serve (an object of reasons by subscription_id). Returns what there is to serve: every subscription, with its secrets, and whether it may
--- have something now. For holdfast_dispatcher. Locks: the dispatcher's row.
+-- Records a dispatcher's heartbeat, and returns the subscriptions to serve, with their secrets. The dispatcher states
+-- for which subscriptions it waits to be woken, which sinks it knows and which subscriptions it cannot serve (an object
+-- of reasons by subscription_id). Returns every subscription, and whether it may have events now.
+-- For holdfast_dispatcher. Locks: the dispatcher's row.
 create or replace function queues.attend_outbox(
   dispatcher_id text,
   waiting integer[] default '{}',
@@ -40,4 +41,4 @@ end
 $$;
 
 comment on function queues.attend_outbox(text, integer[], text, integer, text, text[], jsonb) is
-  'A dispatcher''s sign of life: says what it waits for and what it cannot serve, and returns what there is to serve.';
+  'Records a dispatcher''s heartbeat, and returns the subscriptions to serve, with their secrets.';

@@ -1,5 +1,5 @@
--- Gives up events that were claimed as often as they may be without a report: whatever they did to their dispatchers, they do it no more.
--- Behind claim_events, which holds their locks.
+-- Declares events dead that were claimed max_attempts times without a report. They may have killed their dispatchers.
+-- Internal: called by claim_events, which holds their locks.
 create or replace function queues.bury_worn(
   subscription_id integer, aggregates text[], numbers bigint[], max_attempts integer, now timestamptz)
 returns void
@@ -18,4 +18,4 @@ as $$
 $$;
 
 comment on function queues.bury_worn(integer, text[], bigint[], integer, timestamptz) is
-  'Gives up events that were claimed as often as they may be without a report.';
+  'Declares events dead that were claimed max_attempts times without a report.';

@@ -1,4 +1,5 @@
--- Refuses an attribute of an event that could not travel in a header: empty, overlong, or with control characters. Null is fine.
+-- Refuses an attribute of an event that cannot be sent in a header: empty, too long, or with control characters. Null
+-- is allowed.
 create or replace function queues.check_attribute(field text, value text)
 returns void
 language plpgsql immutable
@@ -13,4 +14,5 @@ begin
 end
 $$;
 
-comment on function queues.check_attribute(text, text) is 'Refuses an attribute of an event that could not travel in a header.';
+comment on function queues.check_attribute(text, text) is
+  'Refuses an attribute of an event that cannot be sent in a header: empty, too long, or with control characters.';

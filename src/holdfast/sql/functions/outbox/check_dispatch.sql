@@ -1,4 +1,4 @@
--- Refuses a call of a dispatcher that cannot be meant: no name, no events, an absurd lease. Answers true, so that a declaration can call it.
+-- Raises QF400 if the arguments of a dispatcher's call are invalid. Returns true, so that a declaration can call it.
 create or replace function queues.check_dispatch(dispatcher_id text, max_events integer, lease interval)
 returns boolean
 language plpgsql immutable
@@ -20,4 +20,5 @@ begin
 end
 $$;
 
-comment on function queues.check_dispatch(text, integer, interval) is 'Refuses a call of a dispatcher that cannot be meant.';
+comment on function queues.check_dispatch(text, integer, interval) is
+  'Raises QF400 if the arguments of a dispatcher''s call are invalid.';

@@ -1,6 +1,5 @@
--- Refuses secrets of an unknown form. Each is whsec_ with 24 to 64 bytes in base64, or env:HOLDFAST_SINK_NAME for a variable of the
--- dispatcher's.
--- The messages do not repeat what was given.
+-- Refuses secrets of an unknown form. A secret is whsec_ with 24 to 64 bytes in base64, or env:HOLDFAST_SINK_NAME for a
+-- variable of the dispatcher. The errors do not repeat the value.
 create or replace function queues.check_secrets(secrets text[])
 returns void
 language plpgsql immutable

@@ -1,5 +1,5 @@
--- Refuses a sink that no dispatcher has, a target that it cannot use, options that it does not have, and references to variables other than
--- HOLDFAST_SINK_*. What can only be known where the dispatcher runs, it reports by attend_outbox.
+-- Refuses an unknown sink, an invalid target, unknown options, and variables other than HOLDFAST_SINK_*. Dispatchers
+-- report problems that only they can detect through attend_outbox.
 create or replace function queues.check_sink(sink text, target text, options jsonb)
 returns void
 language plpgsql stable
@@ -47,4 +47,5 @@ begin
 end
 $$;
 
-comment on function queues.check_sink(text, text, jsonb) is 'Refuses a sink, a target or options that no dispatcher can use.';
+comment on function queues.check_sink(text, text, jsonb) is
+  'Refuses an unknown sink, an invalid target, unknown options, and variables other than HOLDFAST_SINK_*.';

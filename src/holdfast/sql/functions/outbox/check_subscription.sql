@@ -1,5 +1,4 @@
--- Refuses a subscription that cannot be meant: patterns that no event can match, a sink that no dispatcher has, options that it does not
--- have, an address or a secret of an unknown form.
+-- Refuses an invalid subscription: its patterns, sink, options, address or secrets.
 create or replace function queues.check_subscription(
   name text, sink text, target text, event_types text[], type_prefixes text[], options jsonb, secrets text[], max_attempts integer)
 returns void
@@ -48,4 +47,4 @@ end
 $$;
 
 comment on function queues.check_subscription(text, text, text, text[], text[], jsonb, text[], integer) is
-  'Refuses a subscription that cannot be meant.';
+  'Refuses an invalid subscription: its patterns, sink, options, address or secrets.';

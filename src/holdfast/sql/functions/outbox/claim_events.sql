@@ -1,7 +1,9 @@
--- Leases events that a subscription is to get: of each aggregate its first, and with it those that follow in order, so that one dispatcher
--- sends them one after another. Nothing while the subscription is paused or its breaker open; one event when the breaker is to be probed.
--- "after_aggregate" is the aggregate at which the last claim of the same dispatcher ended; the claim goes on from there and then from the beginning.
--- For holdfast_dispatcher. Locks: the first deliveries of aggregates, the breaker, then the deliveries that follow, never waiting for one.
+-- Leases events of a subscription: of each aggregate the first one, and those that follow it in order. One dispatcher
+-- thus sends the events of an aggregate one after another. Returns nothing while the subscription is paused or its
+-- breaker is open, and one event when the breaker is probed. "after_aggregate" is the aggregate at which the
+-- dispatcher's last claim ended; the claim continues from there and then from the beginning.
+-- For holdfast_dispatcher. Locks: the first deliveries of aggregates, the breaker, then the deliveries that follow,
+-- without waiting.
 create or replace function queues.claim_events(
   dispatcher_id text,
   subscription_id integer,
@@ -24,7 +26,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_dispatch(dispatcher_id, max_events, lease);
-  -- A claim lost in a crash loses nothing: the events are still outstanding.
+  -- Losing a claim in a crash loses nothing: the events are still outstanding.
   _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _token constant bigint := nextval('queues.token');
@@ -54,7 +56,7 @@ begin
     return;
   end if;
   if _open_until is not null then
-    -- Whoever comes second finds it open again, until the probe has come back or its lease has ended.
+    -- A second claim finds it open again, until the probe was reported or its lease has ended.
     update queues.breaker b set open_until = _now + lease, probe_token = _token
     where b.subscription_id in (
       select free.subscription_id from queues.breaker free
@@ -75,7 +77,7 @@ begin
       select d.aggregate_id, d.event_number, row_number() over follows as place,
         bool_and(d.due_at <= _now and coalesce(d.lease_until < _now, true)) over follows as free,
         bool_or(d.event_number = head.event_number) over () as first_there,
-        -- One that committed late may stand before others that are on their way.
+        -- An event that committed late may precede others that are being sent.
         bool_or(coalesce(d.lease_until >= _now, false)) over () as busy
       from (
         select d.* from queues.delivery d
@@ -84,7 +86,8 @@ begin
         order by d.event_number limit greatest(10, max_events / cardinality(_numbers))) d
       window follows as (order by d.event_number)) r
     where r.free and r.first_there and not r.busy and r.place <= greatest(1, max_events / cardinality(_numbers))),
-  -- Those that a dispatcher is settling after its lease are passed over: whoever waits for them here, and holds what it waits for, waits for ever.
+  -- Skips deliveries that a dispatcher is settling after its lease: waiting for them while holding rows that it waits
+  -- for would deadlock.
   locked as materialized (
     select r.aggregate_id, r.event_number, r.place
     from run r
@@ -93,7 +96,7 @@ begin
       where d.subscription_id = claim_events.subscription_id and d.aggregate_id = r.aggregate_id and d.event_number = r.event_number
         and d.due_at <= _now and (d.lease_until is null or d.lease_until < _now)
       for update skip locked) d),
-  -- Up to the first that was passed over: nothing may overtake it.
+  -- Up to the first skipped delivery: no event may overtake it.
   taken as materialized (
     select l.aggregate_id, l.event_number, l.place
     from (select l.*, row_number() over (partition by l.aggregate_id order by l.place) as rank from locked l) l
@@ -114,4 +117,4 @@ end
 $$;
 
 comment on function queues.claim_events(text, integer, integer, interval, text) is
-  'Leases events that a subscription is to get: of each aggregate its first, and with it those that follow in order.';
+  'Leases events of a subscription: of each aggregate the first one, and those that follow it in order.';

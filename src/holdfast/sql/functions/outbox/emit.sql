@@ -1,6 +1,7 @@
--- Emits an event in the caller's transaction and answers its id, which is the same in every delivery. Events of one aggregate reach a
--- subscription in the order in which they were emitted, if the transactions that emitted them followed one another; others may overtake.
--- Types that begin with task., worker. or subscription. are the engine's own. For holdfast_client and holdfast_worker. Locks: none.
+-- Emits an event in the caller's transaction and returns its id, which is the same in every delivery. Events of one
+-- aggregate reach a subscription in the order in which they were emitted, if their transactions followed one another;
+-- other events may overtake. Types that begin with task., worker. or subscription. are reserved for the engine.
+-- For holdfast_client and holdfast_worker. Locks: none.
 create or replace function queues.emit(
   event_type text,
   payload jsonb default '{}',
@@ -13,7 +14,7 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  -- Acknowledged means on disk, whatever the session says. A setting of the function would end before the commit.
+  -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _event_id constant uuid := queues.new_task_id();
   _problem text;
@@ -47,4 +48,4 @@ end
 $$;
 
 comment on function queues.emit(text, jsonb, text, text, text, text) is
-  'Emits an event in the caller''s transaction and answers its id, which is the same in every delivery.';
+  'Emits an event in the caller''s transaction and returns its id, which is the same in every delivery.';

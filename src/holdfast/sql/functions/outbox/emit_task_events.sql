@@ -1,5 +1,6 @@
--- Emits the events about tasks that have just ended or are to be tried again, those that somebody asks for. Reads them off the rows
--- that the same transaction has written. Behind tell_waiters, and only if there is a subscription to events of the engine.
+-- Emits events for tasks that have just ended or will be retried, if a subscription matches. Reads the rows that the
+-- same transaction has written.
+-- Internal: called by tell_waiters if there is a subscription to events of the engine.
 create or replace function queues.emit_task_events(task_ids uuid[])
 returns void
 language plpgsql volatile
@@ -44,7 +45,7 @@ begin
       v(rank, event_type)
     where o.task_id = given.task_id
     union all
-    -- Ready again because of this error, and not because of an older one: it says when.
+    -- The times match if this error, and not an older one, made the task ready again.
     select 'task.retrying', 1, 'retrying', e.attempt, e.worker_id, e.started_at, null, e.retry_at, null, e.kind, e.message
     from queues.ready r
     cross join lateral (
@@ -59,4 +60,4 @@ end
 $$;
 
 comment on function queues.emit_task_events(uuid[]) is
-  'Emits the events about tasks that have just ended or are to be tried again, those that somebody asks for.';
+  'Emits events for tasks that have just ended or will be retried, if a subscription matches.';

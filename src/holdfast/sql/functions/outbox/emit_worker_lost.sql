@@ -1,4 +1,5 @@
--- Emits that a worker was lost, if somebody asks for it. Behind recover_workers, once the worker is out of the registry.
+-- Emits worker.lost for a lost worker, if a subscription matches.
+-- Internal: called by recover_workers after it has removed the worker from the registry.
 create or replace function queues.emit_worker_lost(worker_id text, last_heartbeat timestamptz)
 returns void
 language plpgsql volatile
@@ -17,4 +18,5 @@ begin
 end
 $$;
 
-comment on function queues.emit_worker_lost(text, timestamptz) is 'Emits that a worker was lost, if somebody asks for it.';
+comment on function queues.emit_worker_lost(text, timestamptz) is
+  'Emits worker.lost for a lost worker, if a subscription matches.';

@@ -1,4 +1,4 @@
--- The types of the events that the engine itself emits. No pinned path, so that it is inlined.
+-- Returns the types of events that the engine itself emits. No pinned path, so that PostgreSQL can inline it.
 create or replace function queues.engine_event_types()
 returns text[]
 language sql immutable parallel safe
@@ -6,4 +6,4 @@ as $$
   select '{task.succeeded,task.failed,task.no_handler,task.dead_letter,task.cancelled,task.retrying,worker.lost}'::text[]
 $$;
 
-comment on function queues.engine_event_types() is 'The types of the events that the engine itself emits.';
+comment on function queues.engine_event_types() is 'Returns the types of events that the engine itself emits.';

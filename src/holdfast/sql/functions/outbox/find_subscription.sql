@@ -1,4 +1,4 @@
--- The id of the subscription of that name, whose row it locks; or a refusal if there is none.
+-- Locks the subscription of that name and returns its id; raises an error if there is none.
 create or replace function queues.find_subscription(name text)
 returns integer
 language plpgsql volatile
@@ -18,4 +18,4 @@ end
 $$;
 
 comment on function queues.find_subscription(text) is
-  'The id of the subscription of that name, whose row it locks; or a refusal if there is none.';
+  'Locks the subscription of that name and returns its id; raises an error if there is none.';

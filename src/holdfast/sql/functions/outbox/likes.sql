@@ -1,4 +1,4 @@
--- Patterns that end in a star, in the form that LIKE ANY compares.
+-- Converts patterns that end in a star to the form that LIKE ANY compares.
 create or replace function queues.likes(patterns text[])
 returns text[]
 language sql immutable
@@ -10,4 +10,4 @@ as $$
   from unnest(patterns) pattern
 $$;
 
-comment on function queues.likes(text[]) is 'Patterns that end in a star, in the form that LIKE ANY compares.';
+comment on function queues.likes(text[]) is 'Converts patterns that end in a star to the form that LIKE ANY compares.';

@@ -1,6 +1,6 @@
--- Locks the first outstanding delivery of each aggregate that may be claimed now, in the order of aggregates, from one on. Hops from one
--- aggregate to the next in the index, so that neither long queues behind a head nor what is gone cost anything.
--- Behind claim_events. Locks: deliveries, never waiting for one.
+-- Locks the first outstanding delivery of each aggregate that may be claimed, in the order of aggregates. Skips from
+-- one aggregate to the next in the index, so that neither long queues behind a head nor deleted rows cost anything.
+-- Internal: called by claim_events. Locks: deliveries, without waiting.
 create or replace function queues.lock_heads(
   subscription_id integer, from_aggregate text, up_to_aggregate text, now timestamptz, max_heads integer)
 returns table (aggregate_id text, event_number bigint, attempt integer)
@@ -38,4 +38,4 @@ end
 $$;
 
 comment on function queues.lock_heads(integer, text, text, timestamptz, integer) is
-  'Locks the first outstanding delivery of each aggregate that may be claimed now, in the order of aggregates, from one on.';
+  'Locks the first outstanding delivery of each aggregate that may be claimed, in the order of aggregates.';

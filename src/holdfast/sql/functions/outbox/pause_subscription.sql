@@ -1,5 +1,6 @@
--- Keeps the events of a subscription back until it is resumed; they gather meanwhile. What is being sent goes on. Answers whether it was
--- running until now. For holdfast_operator. Locks: the subscription.
+-- Stops the delivery of a subscription's events until it is resumed, and returns whether it was active. Events
+-- accumulate meanwhile. Events that are being sent are not affected.
+-- For holdfast_operator. Locks: the subscription.
 create or replace function queues.pause_subscription(name text, reason text default null)
 returns boolean
 language plpgsql volatile security definer
@@ -16,4 +17,5 @@ begin
 end
 $$;
 
-comment on function queues.pause_subscription(text, text) is 'Keeps the events of a subscription back until it is resumed; they gather meanwhile.';
+comment on function queues.pause_subscription(text, text) is
+  'Stops the delivery of a subscription''s events until it is resumed, and returns whether it was active.';

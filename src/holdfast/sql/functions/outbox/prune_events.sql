@@ -1,6 +1,6 @@
--- Removes events that were delivered, or that nobody asked for, longer ago than that, dead ones that are older still, and what is left of
--- subscriptions that ended. At most so many deliveries of each kind per call; answers how many events and deliveries are gone.
--- For holdfast_worker and holdfast_operator. Locks: what it removes, never waiting for it.
+-- Removes old delivered events, events without a subscription, dead events, and rests of ended subscriptions. Removes a
+-- limited number of deliveries of each kind per call; returns how many events and deliveries it removed.
+-- For holdfast_worker and holdfast_operator. Locks: the rows that it removes, without waiting.
 create or replace function queues.prune_events(
   older_than interval default '7 days', dead_older_than interval default '30 days', max_events integer default 1000)
 returns integer
@@ -59,7 +59,7 @@ begin
     union all select u.event_id, 0 from unasked u)
   select array_agg(distinct g.event_id), coalesce(sum(g.removed), 0) into _left, _removed from gone g;
 
-  -- Statements of their own, which see what is left.
+  -- Separate statements, which see what is left.
   perform set_config('holdfast.retention', 'on', true);
   delete from queues.outbox_event e
   where e.event_id = any (_left)
@@ -80,4 +80,4 @@ end
 $$;
 
 comment on function queues.prune_events(interval, interval, integer) is
-  'Removes events that were delivered, or that nobody asked for, longer ago than that, dead ones that are older still, and what is left of subscriptions that ended.';
+  'Removes old delivered events, events without a subscription, dead events, and rests of ended subscriptions.';

@@ -1,6 +1,6 @@
--- Forgets events that were taken in longer ago than that, at most so many per call, and answers how many. Whoever sends one of them again
--- is taken for new: keep them for longer than anybody retries. For holdfast_worker and holdfast_operator. Locks: what it removes, never
--- waiting for it.
+-- Removes old received events, a limited number per call, and returns how many. If one of them is sent again, it counts
+-- as new: keep them for longer than any sender retries.
+-- For holdfast_worker and holdfast_operator. Locks: the rows that it removes, without waiting.
 create or replace function queues.prune_inbox(older_than interval default '30 days', max_events integer default 1000)
 returns integer
 language plpgsql volatile security definer
@@ -23,4 +23,5 @@ begin
 end
 $$;
 
-comment on function queues.prune_inbox(interval, integer) is 'Forgets events that were taken in longer ago than that, and answers how many.';
+comment on function queues.prune_inbox(interval, integer) is
+  'Removes old received events, a limited number per call, and returns how many.';

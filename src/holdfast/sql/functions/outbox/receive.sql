@@ -1,5 +1,6 @@
--- Receives an event of another system, in the caller's transaction: true the first time in this namespace, false for a repetition. A caller waits
--- for a transaction of the same namespace that has received the same event and has not ended. For holdfast_client and holdfast_worker. Locks: the event.
+-- Records an event of another system and returns true the first time in this namespace, false for a duplicate. Runs in
+-- the caller's transaction. Waits for another open transaction of the same namespace that has received the same event.
+-- For holdfast_client and holdfast_worker. Locks: the event.
 create or replace function queues.receive(event_id text, source text)
 returns boolean
 language plpgsql volatile security definer
@@ -19,4 +20,4 @@ end
 $$;
 
 comment on function queues.receive(text, text) is
-  'Receives an event of another system: true the first time in this namespace, false for a repetition.';
+  'Records an event of another system and returns true the first time in this namespace, false for a duplicate.';

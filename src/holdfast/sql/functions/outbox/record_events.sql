@@ -1,6 +1,7 @@
--- Writes events and, for each subscription that asks for one, a delivery; in the order given. Those that nobody asks for are written only
--- if they are to be kept. In the caller's transaction, so that what is rolled back is never sent, and what commits late is not overtaken
--- by a cursor. Behind emit and what the engine itself emits.
+-- Writes events and a delivery for each matching subscription, in the given order. Events without a matching
+-- subscription are written only if they are to be kept. Runs in the caller's transaction, so that rolled-back events
+-- are never sent, and late commits are not overtaken by a cursor.
+-- Internal: called by emit and for events of the engine.
 create or replace function queues.record_events(batch queues.new_event[], now timestamptz, keep boolean)
 returns void
 language plpgsql volatile
@@ -43,4 +44,4 @@ end
 $$;
 
 comment on function queues.record_events(queues.new_event[], timestamptz, boolean) is
-  'Writes events and, for each subscription that asks for one, a delivery; in the order given.';
+  'Writes events and a delivery for each matching subscription, in the given order.';

@@ -1,6 +1,6 @@
--- Gives dead events of a subscription a fresh set of attempts: all of them, oldest first, or one. Answers how many. Their order was given
--- up when they died: what came after them in their aggregate has gone out since. For holdfast_operator. Locks: the subscription, then
--- the dead deliveries.
+-- Gives all dead events of a subscription, or one of them, a new set of attempts, and returns how many. The oldest come
+-- first. Their order is lost: later events of their aggregate have been sent meanwhile.
+-- For holdfast_operator. Locks: the subscription, then the dead deliveries.
 create or replace function queues.redrive_events(name text, event_id uuid default null, max_events integer default 1000)
 returns integer
 language plpgsql volatile security definer
@@ -34,4 +34,4 @@ end
 $$;
 
 comment on function queues.redrive_events(text, uuid, integer) is
-  'Gives dead events of a subscription a fresh set of attempts, and answers how many.';
+  'Gives all dead events of a subscription, or one of them, a new set of attempts, and returns how many.';

@@ -1,4 +1,4 @@
--- Lets a subscription have its events again, at once: its receiver gets a fresh start. Answers whether it was paused until now.
+-- Resumes the delivery of a subscription's events at once, and returns whether it was paused. Also resets its breaker.
 -- For holdfast_operator. Locks: the subscription, then its breaker.
 create or replace function queues.resume_subscription(name text)
 returns boolean
@@ -19,4 +19,5 @@ begin
 end
 $$;
 
-comment on function queues.resume_subscription(text) is 'Lets a subscription have its events again, at once.';
+comment on function queues.resume_subscription(text) is
+  'Resumes the delivery of a subscription''s events at once, and returns whether it was paused.';

@@ -1,5 +1,6 @@
--- Takes a dispatcher out of the registry, and with it those that were silent for an hour. Answers whether it was there. What it holds
--- is not touched: it releases that itself, or its leases end. For holdfast_dispatcher. Locks: the dispatchers' rows.
+-- Removes a dispatcher from the registry and returns whether it was registered. Also removes dispatchers that were
+-- silent for an hour. Its leases are not changed: it releases them itself, or they end.
+-- For holdfast_dispatcher. Locks: the dispatchers' rows.
 create or replace function queues.retire_dispatcher(dispatcher_id text)
 returns boolean
 language plpgsql volatile security definer
@@ -16,4 +17,5 @@ begin
 end
 $$;
 
-comment on function queues.retire_dispatcher(text) is 'Takes a dispatcher out of the registry.';
+comment on function queues.retire_dispatcher(text) is
+  'Removes a dispatcher from the registry and returns whether it was registered.';

@@ -1,5 +1,6 @@
--- Signs with another secret from now on, and beside it with so many of the older ones, until receivers know the new one.
--- Answers how many there are. For holdfast_operator. Locks: the subscription.
+-- Adds a new secret, keeps a number of older ones, and returns how many there are. Events are signed with all of them,
+-- until receivers know the new one.
+-- For holdfast_operator. Locks: the subscription.
 create or replace function queues.rotate_secret(name text, secret text, keep integer default 1)
 returns integer
 language plpgsql volatile security definer
@@ -22,4 +23,4 @@ end
 $$;
 
 comment on function queues.rotate_secret(text, text, integer) is
-  'Signs with another secret from now on, and beside it with so many of the older ones.';
+  'Adds a new secret, keeps a number of older ones, and returns how many there are.';

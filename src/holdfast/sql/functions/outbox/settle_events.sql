@@ -1,7 +1,9 @@
--- Settles what became of claimed events and says of each: accepted, already_done or lost. Every result is checked against its token, so a
--- dispatcher that lost its lease changes nothing. A failed event waits, doubling from a second to an hour with jitter unless the receiver
--- said for how long, and is dead when its attempts are used up; a rejected one is dead at once; a released one has used no attempt.
--- For holdfast_dispatcher. Locks: deliveries in the order of subscription, aggregate and number; then the breakers, never waiting for one.
+-- Settles claimed events and returns a verdict for each: accepted, already_done or lost. Each result is checked against
+-- its token, so a dispatcher that lost its lease changes nothing. A failed event is retried after a delay that doubles
+-- from a second to an hour with jitter, or that the receiver chose, and is dead when its attempts are used up; a
+-- rejected one is dead at once; a released one has used no attempt.
+-- For holdfast_dispatcher. Locks: deliveries in the order of subscription, aggregate and number; then the breakers,
+-- without waiting.
 create or replace function queues.settle_events(dispatcher_id text, results jsonb)
 returns table (subscription_id integer, event_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -17,7 +19,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('results', results);
-  -- A report lost in a crash costs a second delivery, which receivers are prepared for.
+  -- Losing a report in a crash causes a second delivery, which receivers must expect.
   _hasty constant boolean := queues.allow_to_lose();
   _now constant timestamptz := queues.clock();
   _accepted integer[];
@@ -87,4 +89,4 @@ end
 $$;
 
 comment on function queues.settle_events(text, jsonb) is
-  'Settles what became of claimed events and says of each: accepted, already_done or lost.';
+  'Settles claimed events and returns a verdict for each: accepted, already_done or lost.';

@@ -1,4 +1,4 @@
--- The sinks that come with every dispatcher, what their targets look like, and their options with the types of JSON that they take.
+-- Returns the built-in sinks, the form of their targets, and their options with the accepted JSON types.
 create or replace function queues.sink_options()
 returns table (sink text, target text, example text, options jsonb)
 language sql immutable
@@ -16,4 +16,4 @@ as $$
 $$;
 
 comment on function queues.sink_options() is
-  'The sinks that come with every dispatcher, what their targets look like, and their options.';
+  'Returns the built-in sinks, the form of their targets, and their options with the accepted JSON types.';

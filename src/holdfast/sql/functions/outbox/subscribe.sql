@@ -1,5 +1,6 @@
--- Sends events of these types to a sink from now on, and answers the subscription's id. Repeated with the same arguments it changes
--- nothing; the secrets do not count there, because others may have replaced them. For holdfast_operator. Locks: the name.
+-- Adds a subscription that sends events of these types to a sink, and returns its id. Repeating the call with the same
+-- arguments changes nothing; the secrets are not compared, because they may have been rotated.
+-- For holdfast_operator. Locks: the name.
 create or replace function queues.subscribe(
   name text,
   sink text,
@@ -35,7 +36,7 @@ begin
     return _subscription_id;
   end if;
 
-  -- A statement of its own, so that it sees a subscription that came meanwhile.
+  -- A separate statement, so that it sees a subscription that was added meanwhile.
   select s.subscription_id into _subscription_id from queues.subscription s
   where s.name = subscribe.name and s.removed_at is null
     and (s.event_types, s.type_prefixes, s.sink, s.target, s.options, s.max_attempts)
@@ -49,4 +50,4 @@ end
 $$;
 
 comment on function queues.subscribe(text, text, text, text[], text[], jsonb, text[], integer) is
-  'Sends events of these types to a sink from now on, and answers the subscription''s id.';
+  'Adds a subscription that sends events of these types to a sink, and returns its id.';

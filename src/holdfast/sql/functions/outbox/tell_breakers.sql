@@ -1,7 +1,7 @@
--- Opens the breaker of a subscription after five failures in a row, for longer each time; one delivery closes it. Failures that come in
--- while it is open were on their way before, and do not prolong it; that of a probe does. A breaker that an operator has locked by an open call
--- of resume_subscription is passed over: reports about other subscriptions must not wait for it.
--- Behind settle_events. Locks: the breakers, never waiting for one.
+-- Opens a subscription's breaker after five consecutive failures, for longer each time; a success closes it. Failures
+-- that are reported while it is open were sent before, and do not extend it; that of a probe does. Skips a breaker that
+-- an open call of resume_subscription has locked: reports about other subscriptions must not wait for it.
+-- Internal: called by settle_events. Locks: the breakers, without waiting.
 create or replace function queues.tell_breakers(reports queues.delivery_report[], now timestamptz)
 returns void
 language sql volatile
@@ -25,7 +25,7 @@ as $$
     openings = case when j.works then 0 else j.openings + j.trips::integer end,
     open_until = case when j.works then null
       when j.trips then now + queues.backoff(j.openings + 1)
-      when j.probed then now  -- released unsent: whoever comes next may probe
+      when j.probed then now  -- released unsent: the next claim may probe
       else j.open_until end,
     probe_token = case when j.works or j.trips or j.probed then null else j.probe_token end,
     last_failure_at = case when j.new_failures > 0 then now else j.last_failure_at end,
@@ -34,4 +34,4 @@ as $$
 $$;
 
 comment on function queues.tell_breakers(queues.delivery_report[], timestamptz) is
-  'Opens the breaker of a subscription after five failures in a row, for longer each time; one delivery closes it.';
+  'Opens a subscription''s breaker after five consecutive failures, for longer each time; a success closes it.';

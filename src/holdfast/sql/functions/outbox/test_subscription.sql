@@ -1,4 +1,5 @@
--- Emits an event of type subscription.test that goes to this subscription alone, in the ordinary way, and answers its id.
+-- Emits an event of type subscription.test to this subscription only, and returns its id. It is delivered like any
+-- other event.
 -- For holdfast_operator. Locks: the subscription.
 create or replace function queues.test_subscription(name text)
 returns uuid
@@ -24,4 +25,4 @@ end
 $$;
 
 comment on function queues.test_subscription(text) is
-  'Emits an event of type subscription.test that goes to this subscription alone, and answers its id.';
+  'Emits an event of type subscription.test to this subscription only, and returns its id.';

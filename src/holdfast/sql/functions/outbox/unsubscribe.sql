@@ -1,4 +1,4 @@
--- Ends a subscription: nothing more is sent to it, and its name is free. What it has not got yet, it does not get any more.
+-- Ends a subscription and frees its name; outstanding events are not delivered.
 -- For holdfast_operator. Locks: the subscription.
 create or replace function queues.unsubscribe(name text)
 returns void
@@ -14,4 +14,5 @@ begin
 end
 $$;
 
-comment on function queues.unsubscribe(text) is 'Ends a subscription: nothing more is sent to it, and its name is free.';
+comment on function queues.unsubscribe(text) is
+  'Ends a subscription and frees its name; outstanding events are not delivered.';

@@ -1,5 +1,5 @@
--- Tells dispatchers that wait for one of these subscriptions that there is something to send, and nobody if none waits; without
--- subscriptions, whoever there is. A hint only: who misses it polls.
+-- Notifies dispatchers that wait for one of these subscriptions; without subscriptions, all that wait. Sends nothing if
+-- none waits. A notification is only a hint: a dispatcher that misses it polls.
 create or replace function queues.wake_dispatchers(subscription_ids integer[] default null)
 returns void
 language plpgsql volatile
@@ -14,4 +14,4 @@ end
 $$;
 
 comment on function queues.wake_dispatchers(integer[]) is
-  'Tells dispatchers that wait for one of these subscriptions that there is something to send, and nobody if none waits.';
+  'Notifies dispatchers that wait for one of these subscriptions; without subscriptions, all that wait.';

@@ -1,5 +1,6 @@
--- How a task ended, and why, or null while it waits or runs: succeeded, failed, dead_letter, cancelled, deleted, or missing where there is no such task
--- any more. For the supervisor that waits for the task. For holdfast_process. Locks: nothing.
+-- Returns how a task ended, and why, or null while it waits or runs. The end is succeeded, failed, dead_letter,
+-- cancelled, deleted, or missing if the task no longer exists. For the supervisor that waits for the task.
+-- For holdfast_process. Locks: nothing.
 create or replace function queues.ending_of(task_id uuid, out status text, out reason text)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -18,4 +19,4 @@ begin
 end
 $$;
 
-comment on function queues.ending_of(uuid) is 'How a task ended, and why, or null while it waits or runs.';
+comment on function queues.ending_of(uuid) is 'Returns how a task ended, and why, or null while it waits or runs.';

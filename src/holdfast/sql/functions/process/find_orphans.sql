@@ -1,6 +1,8 @@
--- Looks at processes that have not ended, after the one given and in order, and marks those whose supervisor cannot come (orphaned: its task was
--- cancelled, failed, deleted, or is gone) or does not succeed (failing). Nudges a supervisor whose awaited task has ended and told nobody.
--- Answers where to go on, or null at the end. For holdfast_worker. Locks: what it marks, then ready rows of supervisors, never waiting for one.
+-- Marks unfinished processes whose supervisor is missing (orphaned) or fails (failing). Examines the processes after
+-- the given one, in order, and returns where to continue, or null at the end. A supervisor is missing if its task was
+-- cancelled, failed, was deleted or no longer exists. Nudges a supervisor whose awaited task has ended without a
+-- notification.
+-- For holdfast_worker. Locks: the rows that it marks, then ready rows of supervisors, without waiting.
 create or replace function queues.find_orphans(
   after_process text default null, after_process_id bigint default null, max_processes integer default 1000,
   out process text, out process_id bigint)
@@ -48,4 +50,4 @@ end
 $$;
 
 comment on function queues.find_orphans(text, bigint, integer) is
-  'Looks at processes that have not ended, and marks those whose supervisor cannot come or does not succeed.';
+  'Marks unfinished processes whose supervisor is missing (orphaned) or fails (failing).';

@@ -1,5 +1,6 @@
--- Whether an instance of a process has ended, or has a task that runs its supervisor next: then there is nothing to repair. For the repair function
--- of a process, which asks again when it has locked the root. For holdfast_process. Locks: nothing.
+-- Returns whether a process has ended or has a task that runs its supervisor next. Then there is nothing to repair. For
+-- the repair function of a process, which checks again after it has locked the root.
+-- For holdfast_process. Locks: nothing.
 create or replace function queues.is_supervised(process text, process_id bigint)
 returns boolean
 language sql stable security definer
@@ -13,4 +14,4 @@ as $$
 $$;
 
 comment on function queues.is_supervised(text, bigint) is
-  'Whether an instance of a process has ended, or has a task that runs its supervisor next.';
+  'Returns whether a process has ended or has a task that runs its supervisor next.';

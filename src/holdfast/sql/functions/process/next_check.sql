@@ -1,5 +1,6 @@
--- When a supervisor looks again: not before the time that it waits for; then at half of what remains until it expects news, and when that
--- time has passed at half of what has passed since. Never sooner than the minimum. For holdfast_process.
+-- Returns when a supervisor runs again: not before the time that it waits for, then at half of what remains. After the
+-- expected time has passed, at half of the time since then. Never sooner than the minimum.
+-- For holdfast_process.
 create or replace function queues.next_check(
   not_before timestamptz, expected_by timestamptz, minimum interval default '5 seconds')
 returns timestamptz
@@ -12,4 +13,4 @@ as $$
 $$;
 
 comment on function queues.next_check(timestamptz, timestamptz, interval) is
-  'When a supervisor looks again: not before the time that it waits for, then at half of what remains.';
+  'Returns when a supervisor runs again: not before the time that it waits for, then at half of what remains.';

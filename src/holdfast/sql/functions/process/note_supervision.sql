@@ -1,7 +1,8 @@
--- Notes which task runs the supervisor of a process next, or that the process has ended, and then tells those who wait for that. A kickoff calls it
--- with the first task, a supervisor in each run with its decision, a repair with the task that takes the place of one that is gone. Without a next
--- task the decision is the end. Members of holdfast_process trust one another, as they do in enqueuing a db_function. For holdfast_process.
--- Locks: the row of the process, after its root row and before the waiters.
+-- Records which task runs the supervisor of a process next, or that the process has ended. Notifies those who wait for
+-- the end. A kickoff calls it with the first task, a supervisor in each run with its decision, and a repair with the
+-- task that replaces a missing one. Without a next task, the decision is the end. Members of holdfast_process trust one
+-- another, as they do when they enqueue a db_function.
+-- For holdfast_process. Locks: the row of the process, after its root row and before the waiters.
 create or replace function queues.note_supervision(
   process text, process_id bigint, next_task_id uuid, next_run_at timestamptz default null,
   decision text default null, reason text default null, awaited_task_id uuid default null)
@@ -46,4 +47,4 @@ end
 $$;
 
 comment on function queues.note_supervision(text, bigint, uuid, timestamptz, text, text, uuid) is
-  'Notes which task runs the supervisor of a process next, or that the process has ended.';
+  'Records which task runs the supervisor of a process next, or that the process has ended.';

@@ -1,6 +1,7 @@
--- Makes a waiting task due now and says whether it waited for a later time. For the handlers of a business process, which know the
--- supervisor that waits for them: the right to execute this is the authority, whoever's session it is.
--- A task that is gone is no mistake. For holdfast_process. Locks: the ready row.
+-- Makes a waiting task due now and returns whether it waited for a later time. For the handlers of a business process,
+-- which know the supervisor that waits for them: the right to execute this function is the authority, in any session. A
+-- missing task is not an error.
+-- For holdfast_process. Locks: the ready row.
 create or replace function queues.nudge(task_id uuid)
 returns boolean
 language plpgsql volatile security definer
@@ -22,4 +23,4 @@ end
 $$;
 
 comment on function queues.nudge(uuid) is
-  'Makes a waiting task due now and says whether it waited for a later time.';
+  'Makes a waiting task due now and returns whether it waited for a later time.';

@@ -1,4 +1,5 @@
--- Makes waiting tasks due now, without waiting for one that somebody else holds.
+-- Makes waiting tasks due now, skipping those that another transaction holds.
+-- Internal.
 create or replace function queues.nudge_waiting(task_ids uuid[], now timestamptz)
 returns void
 language plpgsql volatile
@@ -16,4 +17,5 @@ begin
 end
 $$;
 
-comment on function queues.nudge_waiting(uuid[], timestamptz) is 'Makes waiting tasks due now, without waiting for one that somebody else holds.';
+comment on function queues.nudge_waiting(uuid[], timestamptz) is
+  'Makes waiting tasks due now, skipping those that another transaction holds.';

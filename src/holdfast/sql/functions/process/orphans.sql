@@ -1,5 +1,6 @@
--- Instances of a process that were found without a supervisor and are due for repair: at once, and after each repair that did not help twice as
--- long, up to an hour. For the repair function of the process. For holdfast_process. Locks: nothing.
+-- Returns instances of a process without a supervisor that are due for repair. The first repair is due at once; the
+-- delay doubles after each repair that did not help, up to an hour. For the repair function of the process.
+-- For holdfast_process. Locks: nothing.
 create or replace function queues.orphans(process text, max_processes integer default 100)
 returns setof bigint
 language sql stable security definer
@@ -11,4 +12,5 @@ as $$
   order by i.process_id limit least(max_processes, 1000)
 $$;
 
-comment on function queues.orphans(text, integer) is 'Instances of a process that were found without a supervisor and are due for repair.';
+comment on function queues.orphans(text, integer) is
+  'Returns instances of a process without a supervisor that are due for repair.';

@@ -1,5 +1,7 @@
--- Refuses a caller that is not the owner of a process, nor a member of that role. The caller is the role that the session has set, or its login:
--- a function with its owner's rights sees no other, and a session can set no role that it is not a member of.
+-- Refuses a caller that is neither the owner of a process nor a member of that role. The caller is the role that the
+-- session has set, or its login: a function with its owner's rights sees no other, and a session can only set roles of
+-- which it is a member.
+-- Internal.
 create or replace function queues.own_process(process text, owner oid)
 returns void
 language plpgsql stable
@@ -15,4 +17,5 @@ begin
 end
 $$;
 
-comment on function queues.own_process(text, oid) is 'Refuses a caller that is not the owner of a process, nor a member of that role.';
+comment on function queues.own_process(text, oid) is
+  'Refuses a caller that is neither the owner of a process nor a member of that role.';

@@ -1,5 +1,7 @@
--- The owner of a function that a process registers; refuses one that is not there, not security definer, without a pinned path, or executable by
--- everybody. Of the name there must be one function, with these arguments.
+-- Returns the owner of a function that a process registers; refuses a function that breaks the rules. It must exist, be
+-- security definer with a pinned path, and not be executable by PUBLIC. There must be exactly one function of that
+-- name, with these arguments.
+-- Internal.
 create or replace function queues.process_function(name text, arguments oidvector)
 returns oid
 language plpgsql stable
@@ -25,4 +27,4 @@ end
 $$;
 
 comment on function queues.process_function(text, oidvector) is
-  'The owner of a function that a process registers; refuses one that does not keep the rules.';
+  'Returns the owner of a function that a process registers; refuses a function that breaks the rules.';

@@ -1,4 +1,5 @@
--- The processes that have instances to repair now, and the function of each that does so. For holdfast_worker. Locks: nothing.
+-- Returns the processes with instances to repair now, and the repair function of each.
+-- For holdfast_worker. Locks: nothing.
 create or replace function queues.processes_to_repair()
 returns table (process text, repair text)
 language sql stable security definer
@@ -8,4 +9,5 @@ as $$
   where exists (select from queues.orphans(p.process, 1)) order by p.process
 $$;
 
-comment on function queues.processes_to_repair() is 'The processes that have instances to repair now, and the function of each that does so.';
+comment on function queues.processes_to_repair() is
+  'Returns the processes with instances to repair now, and the repair function of each.';

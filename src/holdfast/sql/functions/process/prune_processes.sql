@@ -1,5 +1,6 @@
--- Forgets where processes stood that ended before the time that the policy for history says, at most so many per call, and answers how many.
--- The facts in their own schemas stay. For holdfast_worker and holdfast_operator. Locks: what it removes, never waiting for it.
+-- Removes registry rows of processes that ended longer ago than the policy for history keeps. Removes a limited number
+-- per call and returns how many. The facts in their own schemas stay.
+-- For holdfast_worker and holdfast_operator. Locks: the rows that it removes, without waiting.
 create or replace function queues.prune_processes(max_processes integer default 1000)
 returns integer
 language plpgsql volatile security definer
@@ -23,4 +24,4 @@ end
 $$;
 
 comment on function queues.prune_processes(integer) is
-  'Forgets where processes stood that ended before the time that the policy for history says.';
+  'Removes registry rows of processes that ended longer ago than the policy for history keeps.';

@@ -1,5 +1,5 @@
--- Remembers the digests of the files that were applied last for a process. For holdfast_process, by the owner of the process.
--- Locks: the row of the process.
+-- Stores the digests of the files that were last applied for a process.
+-- For holdfast_process, only for the owner of the process. Locks: the row of the process.
 create or replace function queues.record_process_files(process text, files jsonb)
 returns void
 language plpgsql volatile security definer
@@ -23,4 +23,4 @@ end
 $$;
 
 comment on function queues.record_process_files(text, jsonb) is
-  'Remembers the digests of the files that were applied last for a process.';
+  'Stores the digests of the files that were last applied for a process.';

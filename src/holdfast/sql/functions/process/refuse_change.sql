@@ -1,5 +1,5 @@
--- A trigger that keeps facts as they are: whoever updates, deletes or truncates is refused, also the owner and its functions.
--- For tables of a business process: create trigger … before update or delete or truncate … for each statement, enabled always.
+-- Trigger function that refuses every update, delete and truncate of facts, even by the owner. For tables of a business
+-- process: create trigger … before update or delete or truncate … for each statement, enabled always.
 -- For holdfast_process.
 create or replace function queues.refuse_change()
 returns trigger
@@ -14,7 +14,7 @@ end
 $$;
 
 comment on function queues.refuse_change() is
-  'A trigger that keeps facts as they are: whoever updates, deletes or truncates is refused.';
+  'Trigger function that refuses every update, delete and truncate of facts, even by the owner.';
 
 do $install$
 declare
@@ -30,13 +30,13 @@ begin
     execute pg_catalog.format(
       'create trigger append_only before update or delete or truncate on comms.%I '
       'for each statement execute function queues.refuse_change()', _table);
-    -- Also where triggers are off, as in a session that restores a dump or applies a replica's changes.
+    -- Also where triggers are disabled, as in a session that restores a dump or applies a replica's changes.
     execute pg_catalog.format('alter table comms.%I enable always trigger append_only', _table);
   end loop;
 end
 $install$;
 
--- The facts of the engine. Retention may delete them: its functions turn holdfast.retention on for that statement.
+-- The facts of the engine. Retention may delete them: its functions set holdfast.retention for that statement.
 do $install$
 declare
   _table text;

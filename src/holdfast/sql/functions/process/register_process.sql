@@ -1,6 +1,7 @@
--- Registers a business process, or changes what is registered: the leader then repairs it, health names what is wrong with it, and people can wait
--- for it. Its functions and its root table must belong to one role, which is a member of holdfast_process and no superuser; the caller must be that
--- role, or a member of it. For holdfast_process. Locks: the row of the process.
+-- Registers a business process, or changes its registration, on behalf of its owner. The leader then repairs it, health
+-- checks it, and clients can wait for it. One role must own its functions and its root table; it must be a member of
+-- holdfast_process and not a superuser. The caller must be that role or a member of it.
+-- For holdfast_process. Locks: the row of the process.
 create or replace function queues.register_process(
   process text, root_table text, supervisor text, repair text, cancel text, history text, kind text default 'attempts')
 returns void
@@ -46,4 +47,4 @@ end
 $$;
 
 comment on function queues.register_process(text, text, text, text, text, text, text) is
-  'Registers a business process, or changes what is registered, on behalf of its owner.';
+  'Registers a business process, or changes its registration, on behalf of its owner.';

@@ -1,8 +1,8 @@
--- Has the error-handlers of tasks called that ended without a word of their worker: the supervisor that waits for such a task has to hear of
--- it. Each becomes a task of its own, which runs the handler and is tried until it is heard. For e-mail and text messages only: who
--- enqueued them had the authority to name a function. Without a kind, it is that of the task's last error, with its message.
--- A supervisor that said which task it waits for is nudged, and looks for itself. Behind sweep,
--- finish and cancel; nobody else may call it. Locks: ready rows of supervisors, never waiting for one.
+-- Enqueues calls of the error handlers of tasks that ended without a report of their worker. The supervisor that waits
+-- for such a task must learn of it. Each call is a separate task that is retried until it succeeds. Only for e-mail and
+-- text messages, whose callers had the authority to name a function. Without a kind, uses that of the task's last
+-- error, with its message. Also nudges supervisors that recorded which task they wait for.
+-- Internal: called by sweep, finish and cancel. Locks: ready rows of supervisors, without waiting.
 create or replace function queues.tell_error_handlers(
   task_ids uuid[], kind text, message text, permanent boolean, outcome_unknown boolean, now timestamptz)
 returns void
@@ -28,7 +28,7 @@ begin
       'original_payload', _ended.payload, 'error', jsonb_build_object('kind', coalesce(kind, _ended.kind),
         'message', coalesce(message, _ended.message), 'permanent', permanent,
         'outcome_unknown', outcome_unknown, 'task_id', _ended.task_id));
-    -- Not by enqueue, whose limits a payload may pass that has another one within: what sweeps must not fail.
+    -- Not with enqueue, because a payload that contains another one may exceed its limits, and a sweep must not fail.
     insert into queues.task (
       task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by, namespace, payload, metadata)
     values (_task_id, now, now, _ended.priority, 25, _ended.type, _ended.queue, 'db_function', _ended.enqueued_by, _ended.namespace, _payload, _ended.metadata);
@@ -42,4 +42,4 @@ end
 $$;
 
 comment on function queues.tell_error_handlers(uuid[], text, text, boolean, boolean, timestamptz) is
-  'Has the error-handlers of tasks called that ended without a word of their worker.';
+  'Enqueues calls of the error handlers of tasks that ended without a report of their worker.';

@@ -1,4 +1,4 @@
--- Stops claims from a queue; what runs goes on. Answers whether it was running until now.
+-- Stops claims from a queue and returns whether it was active; running tasks continue.
 -- For holdfast_operator. Locks: the queue's row in paused_queue.
 create or replace function queues.pause(queue text, reason text default null)
 returns boolean
@@ -20,4 +20,5 @@ begin
 end
 $$;
 
-comment on function queues.pause(text, text) is 'Stops claims from a queue; what runs goes on.';
+comment on function queues.pause(text, text) is
+  'Stops claims from a queue and returns whether it was active; running tasks continue.';

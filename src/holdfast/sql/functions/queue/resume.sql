@@ -1,4 +1,4 @@
--- Lets claims from a paused queue go on. Answers whether it was paused until now.
+-- Allows claims from a paused queue again and returns whether it was paused.
 -- For holdfast_operator. Locks: the queue's row in paused_queue.
 create or replace function queues.resume(queue text, reason text default null)
 returns boolean
@@ -20,4 +20,5 @@ begin
 end
 $$;
 
-comment on function queues.resume(text, text) is 'Lets claims from a paused queue go on.';
+comment on function queues.resume(text, text) is
+  'Allows claims from a paused queue again and returns whether it was paused.';

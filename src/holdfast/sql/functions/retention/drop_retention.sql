@@ -1,4 +1,5 @@
--- Removes a policy, so that the one of the next shorter prefix decides, and everything is kept if there is none. Answers whether there was one.
+-- Removes a retention policy and returns whether it existed. The policy of the next shorter prefix then applies;
+-- without one, everything is kept.
 -- For holdfast_operator. Locks: the policy's row.
 create or replace function queues.drop_retention(status text, type_prefix text default '')
 returns boolean
@@ -14,5 +15,4 @@ begin
 end
 $$;
 
-comment on function queues.drop_retention(text, text) is
-  'Removes a policy, so that the one of the next shorter prefix decides, and everything is kept if there is none.';
+comment on function queues.drop_retention(text, text) is 'Removes a retention policy and returns whether it existed.';

@@ -1,5 +1,6 @@
--- Tasks that the policy no longer keeps, among the oldest that ended so or were soft-deleted; how many were looked at, and past which to go
--- on: null when what follows is too young. Behind prune.
+-- Finds tasks that the policy no longer keeps, among the oldest of a status or of the soft-deleted ones. Also returns
+-- how many it examined and where to continue: null when the rest is too young.
+-- Internal: called by prune.
 create or replace function queues.find_old_tasks(
   status text, max_tasks integer, past uuid, now timestamptz, out task_ids uuid[], out examined integer, out next uuid)
 language plpgsql stable
@@ -16,14 +17,14 @@ begin
   if _cutoff is null then
     return;
   end if;
-  -- Ids grow with the time of their making, so a walk along them meets the old before the young, and needs no index of its own.
+  -- Ids grow with time, so a walk along them finds the oldest tasks first and needs no additional index.
   if status = 'deleted' then
     _looked := array(
       select d.task_id from queues.deletion d where d.task_id > find_old_tasks.past order by d.task_id limit 5 * max_tasks);
     _old := array(
       select d.task_id from unnest(_looked) l(task_id)
       cross join lateral (select * from queues.deletion d where d.task_id = l.task_id and d.deleted_at < _cutoff
-        -- What has neither an outcome nor a parked place is running still.
+        -- A deleted task that has neither an outcome nor parked columns is still running.
         and (d.parked_run_at is not null or (select true from queues.outcome o where o.task_id = d.task_id limit 1)) offset 0) d
       cross join lateral (select t.type from queues.task t where t.task_id = d.task_id offset 0) t
       where d.deleted_at < find_old_tasks.now - (
@@ -31,7 +32,7 @@ begin
         where r.status = find_old_tasks.status and starts_with(t.type, r.type_prefix)
         order by length(r.type_prefix) desc limit 1));
   elsif status = 'succeeded' then
-    -- Of any status, because those are few among them: a limit on one status would not bound what is read.
+    -- Of any status: a limit on one status would not limit how many rows are read.
     _looked := array(
       select o.task_id from queues.outcome o where o.task_id > find_old_tasks.past order by o.task_id limit 5 * max_tasks);
   else
@@ -65,4 +66,4 @@ end
 $$;
 
 comment on function queues.find_old_tasks(text, integer, uuid, timestamptz) is
-  'Tasks that the policy no longer keeps, among the oldest that ended so or were soft-deleted.';
+  'Finds tasks that the policy no longer keeps, among the oldest of a status or of the soft-deleted ones.';

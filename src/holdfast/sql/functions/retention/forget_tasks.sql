@@ -1,5 +1,6 @@
--- Removes tasks and everything that belongs to them. Whoever adds a table with rows per task removes them here. Behind prune, which has locked
--- their outcomes and deletions. Locks: keys, which nobody else can hold meanwhile.
+-- Deletes tasks and everything that belongs to them. Every table with rows per task must be listed here.
+-- Internal: called by prune, which has locked their outcomes and deletions. Locks: keys, which no other transaction can
+-- hold meanwhile.
 create or replace function queues.forget_tasks(task_ids uuid[])
 returns void
 language sql volatile
@@ -19,4 +20,4 @@ as $$
   select set_config('holdfast.retention', 'off', true);
 $$;
 
-comment on function queues.forget_tasks(uuid[]) is 'Removes tasks and everything that belongs to them.';
+comment on function queues.forget_tasks(uuid[]) is 'Deletes tasks and everything that belongs to them.';

@@ -1,7 +1,10 @@
--- Removes tasks that ended with this status, or were soft-deleted (deleted), and that the policy no longer keeps, with everything that belongs to
--- them; or what else is remembered (history), or the content of messages (messages). Looks at a bounded number of rows, the oldest first, past
--- the given one, and says where to go on: null at the end. Never removes what waits or runs. A dry run only counts. Any number may call it at once. For holdfast_worker and holdfast_operator.
--- Locks: outcomes, then deletions, then keys, or contents of messages, never waiting for one.
+-- Deletes tasks that the policy no longer keeps, with everything that belongs to them, in limited steps. Deletes tasks
+-- that ended with this status, soft-deleted tasks (deleted), other history (history), or the content of messages
+-- (messages). Examines a limited number of rows, the oldest first, after the given one, and returns where to continue:
+-- null at the end. Never deletes waiting or running tasks. A dry run only counts. Any number of sessions may call it at
+-- once.
+-- For holdfast_worker and holdfast_operator. Locks: outcomes, then deletions, then keys; or contents of messages;
+-- without waiting.
 create or replace function queues.prune(
   status text, max_tasks integer default 1000, past uuid default null, dry_run boolean default false)
 returns table (pruned integer, examined integer, next uuid)
@@ -38,9 +41,9 @@ begin
   if not coalesce(dry_run, false) and _old <> '{}' then
     _ended := array(
       select o.task_id from queues.outcome o where o.task_id = any (_old) order by o.task_id for update skip locked);
-    -- Statements of their own, so that they see what was committed before the lock was had.
+    -- Separate statements, so that they see what was committed before the lock was granted.
     if status = 'deleted' then
-      -- What has neither an outcome nor a parked place is running still.
+      -- A deleted task that has neither an outcome nor parked columns is still running.
       _old := array(
         select d.task_id from queues.deletion d
         where d.task_id = any (_old) and (d.parked_run_at is not null or d.task_id = any (_ended))
@@ -58,4 +61,4 @@ end
 $$;
 
 comment on function queues.prune(text, integer, uuid, boolean) is
-  'Removes tasks that the policy no longer keeps, with everything that belongs to them, a bounded number at a time.';
+  'Deletes tasks that the policy no longer keeps, with everything that belongs to them, in limited steps.';

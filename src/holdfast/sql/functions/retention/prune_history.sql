@@ -1,6 +1,6 @@
--- Removes what is remembered of queues, of lost workers and of what workers ran with for longer than the policy for history says, and rows of
--- queues.reusable that no task uses. Returns how much that was.
--- Behind prune.
+-- Deletes old records of queues, lost workers and worker environments, and returns how many. Old means older than the
+-- policy for history keeps. Also deletes rows of queues.reusable that no task uses.
+-- Internal: called by prune.
 create or replace function queues.prune_history(max_rows integer, dry_run boolean, now timestamptz)
 returns integer
 language plpgsql volatile
@@ -19,7 +19,7 @@ declare
     select e.worker_id from queues.worker_environment e where e.recorded_at < _cutoff
       and (select true from queues.worker w where w.worker_id = e.worker_id limit 1) is null
     order by e.worker_id limit max_rows - cardinality(_acts) - cardinality(_losses) for update skip locked);
-  -- What find_run locked and no task was enqueued for stands for nothing: it is removed whatever its age.
+  -- A row that find_run locked and that got no task is unused: it is deleted whatever its age.
   _unused constant queues.reusable[] := array(
     select r from queues.reusable r where r.task_id is null
     order by r.task_id limit max_rows - cardinality(_acts) - cardinality(_losses) - cardinality(_environments) for update skip locked);
@@ -37,4 +37,4 @@ end
 $$;
 
 comment on function queues.prune_history(integer, boolean, timestamptz) is
-  'Removes what is remembered of queues, of lost workers and of what workers ran with for longer than the policy for history says.';
+  'Deletes old records of queues, lost workers and worker environments, and returns how many.';

@@ -1,6 +1,6 @@
--- Says how long tasks are kept that ended with this status, or were soft-deleted (deleted), and whose types begin so; null is for ever. Of several
--- prefixes that fit, the longest decides. History is what is remembered of queues and lost workers, messages is the content of e-mail and text
--- messages; these have no types.
+-- Sets how long tasks with this status and type prefix are kept; null means forever. The status deleted means
+-- soft-deleted tasks. If several prefixes match, the longest one applies. The status history means records of queues
+-- and lost workers, messages means the content of e-mail and text messages; these have no types.
 -- For holdfast_operator. Locks: the policy's row.
 create or replace function queues.set_retention(status text, keep interval, type_prefix text default '')
 returns void
@@ -25,4 +25,4 @@ end
 $$;
 
 comment on function queues.set_retention(text, interval, text) is
-  'Says how long tasks are kept that ended with this status, or were soft-deleted, and whose types begin so.';
+  'Sets how long tasks with this status and type prefix are kept; null means forever.';

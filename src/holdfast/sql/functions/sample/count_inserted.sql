@@ -1,4 +1,5 @@
--- How many rows a table has been given since the server's statistics began, in all of its partitions. Costs next to nothing.
+-- Returns how many rows were inserted into a table, including partitions, since the statistics began. Costs almost
+-- nothing.
 create or replace function queues.count_inserted(name regclass)
 returns bigint
 language sql stable
@@ -9,4 +10,4 @@ as $$
 $$;
 
 comment on function queues.count_inserted(regclass) is
-  'How many rows a table has been given since the server''s statistics began, in all of its partitions.';
+  'Returns how many rows were inserted into a table, including partitions, since the statistics began.';

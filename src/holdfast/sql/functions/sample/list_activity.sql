@@ -1,5 +1,6 @@
--- What the samples say, in steps: what waited and ran, what came, ended and went wrong per second, and how long tasks waited to be
--- claimed. A step without samples has no row. For holdfast_reader. Locks: none.
+-- Returns the samples in steps: waiting and running tasks, rates per second, and how long tasks waited. The rates are
+-- those of enqueued and ended tasks and of errors. A step without samples has no row.
+-- For holdfast_reader. Locks: none.
 create or replace function queues.list_activity(since interval default '1 hour', step interval default '1 minute')
 returns table (
   at timestamptz, due double precision, scheduled double precision, running double precision, enqueued_per_second double precision,
@@ -18,7 +19,7 @@ begin
   return query
   with pace as (
     select s.*, lag(s.taken_at) over w as before,
-      -- Statistics begin at nothing after a crash: then they say nothing about this once.
+      -- Statistics restart at zero after a crash; the first sample after that gives no rate.
       case when s.enqueued_total >= lag(s.enqueued_total) over w then s.enqueued_total - lag(s.enqueued_total) over w end as enqueued,
       case when s.finished_total >= lag(s.finished_total) over w then s.finished_total - lag(s.finished_total) over w end as finished,
       case when s.errors_total >= lag(s.errors_total) over w then s.errors_total - lag(s.errors_total) over w end as errors
@@ -38,4 +39,4 @@ end
 $$;
 
 comment on function queues.list_activity(interval, interval) is
-  'What the samples say, in steps: what waited and ran, what came, ended and went wrong per second, and how long tasks waited.';
+  'Returns the samples in steps: waiting and running tasks, rates per second, and how long tasks waited.';

@@ -1,5 +1,6 @@
--- Writes down how things stand, for charts, unless that was done in the same ten seconds; forgets samples of more than two days ago.
--- Answers whether it did. For holdfast_operator. Locks: samples that are forgotten, passing over those of others.
+-- Takes a sample for the charts, unless there is one of the same ten seconds, and returns whether it did. Deletes
+-- samples older than two days.
+-- For holdfast_operator. Locks: old samples, skipping those that other transactions hold.
 create or replace function queues.take_sample()
 returns boolean
 language plpgsql volatile security definer
@@ -15,7 +16,7 @@ begin
   if exists (select from queues.sample s where s.taken_at >= _taken_at) then
     return false;
   end if;
-  -- Of the newest tasks only: there is no index by the time of a claim, and claims shall not pay for one.
+  -- Only the newest tasks: there is no index by the time of a claim, because every claim would have to maintain it.
   select percentile_disc(array[0.5, 0.99]) within group (order by extract(epoch from held.claimed_at - newest.run_at))
   into _delays
   from (select t.task_id, t.run_at from queues.task t order by t.task_id desc limit 1000) newest
@@ -43,4 +44,4 @@ end
 $$;
 
 comment on function queues.take_sample() is
-  'Writes down how things stand, for charts, unless that was done in the same ten seconds.';
+  'Takes a sample for the charts, unless there is one of the same ten seconds, and returns whether it did.';

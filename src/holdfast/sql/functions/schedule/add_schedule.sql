@@ -1,5 +1,6 @@
--- Adds a schedule that no application declares: from now on, a task is enqueued at each of its times. Answers added, or unchanged if
--- it is there already; refused if the name stands for something else. For holdfast_client and holdfast_process. Locks: the schedule.
+-- Adds a schedule that no application declares; a task is enqueued at each of its times. Returns added, or unchanged if
+-- it already exists; refused if the name has another definition.
+-- For holdfast_client and holdfast_process. Locks: the schedule.
 create or replace function queues.add_schedule(
   name text,
   type text,
@@ -49,4 +50,4 @@ $$;
 comment on function queues.add_schedule(
   text, text, jsonb, text, interval, text, timestamptz, text, integer, interval, text, text, integer, integer, interval, interval,
   text, jsonb, text) is
-  'Adds a schedule that no application declares: from now on, a task is enqueued at each of its times.';
+  'Adds a schedule that no application declares; a task is enqueued at each of its times.';

@@ -1,5 +1,6 @@
--- Adds a schedule for holdfast_client: one whose tasks act with the rights of the worker only.
--- As with enqueue_for_client, the right to execute it is the authority. Locks: the schedule.
+-- Adds a schedule for holdfast_client: only executors that act with the rights of the worker. As in enqueue_for_client,
+-- the right to execute it is the authority.
+-- Locks: the schedule.
 create or replace function queues.add_schedule_for_client(schedule jsonb)
 returns text
 language plpgsql volatile security definer
@@ -11,4 +12,4 @@ end
 $$;
 
 comment on function queues.add_schedule_for_client(jsonb) is
-  'Adds a schedule for holdfast_client: one whose tasks act with the rights of the worker only.';
+  'Adds a schedule for holdfast_client: only executors that act with the rights of the worker.';

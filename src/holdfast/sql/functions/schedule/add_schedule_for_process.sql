@@ -1,5 +1,6 @@
--- Adds a schedule for holdfast_process: one of any executor, also of those that act with the rights of the database.
--- As with enqueue_for_process, the right to execute it is the authority. Locks: the schedule.
+-- Adds a schedule for holdfast_process: every executor, including those with the rights of the database. As in
+-- enqueue_for_process, the right to execute it is the authority.
+-- Locks: the schedule.
 create or replace function queues.add_schedule_for_process(schedule jsonb)
 returns text
 language plpgsql volatile security definer
@@ -11,4 +12,4 @@ end
 $$;
 
 comment on function queues.add_schedule_for_process(jsonb) is
-  'Adds a schedule for holdfast_process: one of any executor, also of those that act with the rights of the database.';
+  'Adds a schedule for holdfast_process: every executor, including those with the rights of the database.';

@@ -1,5 +1,5 @@
--- Refuses a schedule that could not be kept, with a message that names the field. Whether a cron expression and a zone can be read
--- is for the worker to say, which reads them.
+-- Refuses an invalid schedule with an error that names the field. Cron expressions and zones are checked by the worker,
+-- which reads them.
 create or replace function queues.check_schedule(schedule jsonb, for_process boolean, place text, now timestamptz)
 returns void
 language plpgsql stable
@@ -68,4 +68,4 @@ end
 $$;
 
 comment on function queues.check_schedule(jsonb, boolean, text, timestamptz) is
-  'Refuses a schedule that could not be kept, with a message that names the field.';
+  'Refuses an invalid schedule with an error that names the field.';

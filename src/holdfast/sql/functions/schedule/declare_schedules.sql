@@ -1,7 +1,9 @@
--- Says which schedules an application's code has, all of them, in the caller's namespace, and returns what became of each: added, changed,
--- unchanged, or taken if another application of the namespace has the name, or somebody added it by hand. Those that it has no longer are orphaned: they stay to be seen, and do not fire. Repeated calls change nothing.
--- Their tasks act with the rights of the worker only. For holdfast_client: who declares a schedule lets tasks be
--- enqueued, and a worker must not be able to. Locks: schedules, in the order of their names.
+-- Declares all schedules of an application in the caller's namespace, and returns the result for each. The result is
+-- added, changed, unchanged, or taken if the name belongs to another application of the namespace or was added by hand.
+-- Schedules that are no longer declared become orphaned: they stay visible and do not fire. Repeated calls change
+-- nothing. Only executors that act with the rights of the worker are allowed.
+-- For holdfast_client, because a schedule enqueues tasks, which a worker must not be able to do. Locks: schedules, in
+-- the order of their names.
 create or replace function queues.declare_schedules(application text, schedules jsonb)
 returns table (name text, verdict text)
 language plpgsql volatile security definer
@@ -45,4 +47,4 @@ end
 $$;
 
 comment on function queues.declare_schedules(text, jsonb) is
-  'Says which schedules an application''s code has, all of them, and answers what became of each.';
+  'Declares all schedules of an application in the caller''s namespace, and returns the result for each.';

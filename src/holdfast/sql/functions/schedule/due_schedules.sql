@@ -1,5 +1,6 @@
--- The schedules that somebody has to decide on now, the longest due first. Where plan_from is given, the next time after it is wanted
--- (plan_schedule); otherwise the times from next_at up to now are due (fire_schedule), the newest max_times of them.
+-- Returns the schedules to decide on now, the longest due first. If plan_from is given, the next time after it is
+-- needed (plan_schedule); otherwise the times from next_at up to now are due (fire_schedule), the newest max_times of
+-- them.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.due_schedules(max_schedules integer default 100)
 returns table (name text, namespace text, version bigint, cron text, every interval, anchor timestamptz, tz text, plan_from timestamptz,
@@ -14,7 +15,8 @@ begin
   if max_schedules is null or max_schedules not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_schedules must be between 1 and 10000';
   end if;
-  -- What was decided after now was decided before the clock was set back: left as it is, it might not fire for as long.
+  -- A time decided later than now was decided before the clock was set back: unchanged, it might delay the schedule for
+  -- as long.
   return query
   select s.name, s.namespace, s.version, s.cron, s.every, s.anchor, s.tz,
     case when s.decided_at > _now then _now when s.next_at is null then s.plan_after end,
@@ -33,5 +35,4 @@ begin
 end
 $$;
 
-comment on function queues.due_schedules(integer) is
-  'The schedules that somebody has to decide on now, the longest due first.';
+comment on function queues.due_schedules(integer) is 'Returns the schedules to decide on now, the longest due first.';

@@ -1,4 +1,5 @@
--- Enqueues the tasks of some nominal times with the authority, the login and the namespace that defined the schedule, and returns their ids.
+-- Enqueues the tasks of nominal times with the rights, login and namespace of the schedule, and returns their ids.
+-- Internal.
 create or replace function queues.enqueue_scheduled(schedule queues.schedule, nominal_times timestamptz[], now timestamptz)
 returns uuid[]
 language sql volatile
@@ -13,4 +14,4 @@ as $$
 $$;
 
 comment on function queues.enqueue_scheduled(queues.schedule, timestamptz[], timestamptz) is
-  'Enqueues the tasks of some nominal times with the authority, the login and the namespace that defined the schedule.';
+  'Enqueues the tasks of nominal times with the rights, login and namespace of the schedule, and returns their ids.';

@@ -1,6 +1,7 @@
--- Decides on the times of a schedule that are due, enqueues what is to be enqueued, and moves on to the next time, all in one. What is
--- enqueued is for the owner of the schedule to say, never for the caller. Returns what was decided; nothing if the version is no longer the current one, or the times have not come by the engine's clock.
--- Of the due times, only the newest are given: those before them count as missed. For holdfast_worker. Locks: the schedule.
+-- Decides on the due times of a schedule, enqueues their tasks and sets the next time, in one step. The owner of the
+-- schedule defines the task, never the caller. Returns the decisions; none if the version is outdated or the engine's
+-- clock has not reached the times. Only the newest due times are passed: earlier ones count as missed.
+-- For holdfast_worker. Locks: the schedule.
 create or replace function queues.fire_schedule(
   name text, namespace text, version bigint, nominal_times timestamptz[], next_at timestamptz)
 returns table (nominal_at timestamptz, decision text, task_id uuid)
@@ -22,7 +23,7 @@ begin
   where s.name = fire_schedule.name and s.namespace = fire_schedule.namespace and s.version = fire_schedule.version
     and s.paused_at is null and s.orphaned_at is null
   for update;
-  -- Read after the row was had: another session may have held it for a while.
+  -- Read after the row was locked: another session may have held it for a while.
   _now := queues.clock();
   if not found or _schedule.next_at is null or _schedule.next_at > _now or _schedule.decided_at > _now then
     return;
@@ -42,7 +43,7 @@ begin
     when 'all' then _times[greatest(1, cardinality(_times) - _schedule.catch_up_limit + 1):]
     when 'latest' then _times[cardinality(_times):]
     else array(select t from unnest(_times[cardinality(_times):]) t where t >= _now - _grace) end;
-  -- What was decided on before the clock was set back stays decided.
+  -- Decisions made before the clock was set back remain valid.
   _fire := array(
     select t from unnest(_wanted) t
     where not exists (
@@ -74,4 +75,4 @@ end
 $$;
 
 comment on function queues.fire_schedule(text, text, bigint, timestamptz[], timestamptz) is
-  'Decides on the times of a schedule that are due, enqueues what is to be enqueued, and moves on to the next time.';
+  'Decides on the due times of a schedule, enqueues their tasks and sets the next time, in one step.';

@@ -1,4 +1,5 @@
--- Adds one schedule, or refuses. Behind the two functions that say who may add what. Locks: the schedule.
+-- Adds one schedule, or raises an error.
+-- Internal: called by add_schedule_for_client and add_schedule_for_process. Locks: the schedule.
 create or replace function queues.insert_schedule(schedule jsonb, for_process boolean)
 returns text
 language plpgsql volatile
@@ -23,5 +24,4 @@ begin
 end
 $$;
 
-comment on function queues.insert_schedule(jsonb, boolean) is
-  'Adds one schedule, or refuses. Behind the two functions that say who may add what.';
+comment on function queues.insert_schedule(jsonb, boolean) is 'Adds one schedule, or raises an error.';

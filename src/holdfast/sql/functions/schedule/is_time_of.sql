@@ -1,5 +1,7 @@
--- Whether a time can be one of the times of a schedule: with every, a whole number of intervals from its anchor; with cron, a whole minute,
--- because expressions and zones are read by the worker. So no worker can let a schedule fire more often than that.
+-- Returns whether a schedule can have this time. With every, a multiple of the interval from its anchor; with cron, a
+-- whole minute, because the worker reads expressions and zones. A worker thus cannot fire a schedule more often than
+-- that.
+-- Internal.
 create or replace function queues.is_time_of(schedule queues.schedule, at timestamptz)
 returns boolean
 language sql stable
@@ -10,4 +12,4 @@ as $$
     else mod(extract(epoch from at - (schedule).anchor), extract(epoch from (schedule).every)) = 0 end
 $$;
 
-comment on function queues.is_time_of(queues.schedule, timestamptz) is 'Whether a time can be one of the times of a schedule.';
+comment on function queues.is_time_of(queues.schedule, timestamptz) is 'Returns whether a schedule can have this time.';

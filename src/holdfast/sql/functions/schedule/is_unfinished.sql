@@ -1,4 +1,5 @@
--- Whether a task may still run: it has neither ended, nor been deleted, nor been removed.
+-- Returns whether a task may still run: it has neither ended nor been deleted or removed.
+-- Internal.
 create or replace function queues.is_unfinished(task_id uuid)
 returns boolean
 language sql stable
@@ -9,4 +10,5 @@ as $$
     and not exists (select from queues.deletion d where d.task_id = is_unfinished.task_id)
 $$;
 
-comment on function queues.is_unfinished(uuid) is 'Whether a task may still run: it has neither ended, nor been deleted, nor been removed.';
+comment on function queues.is_unfinished(uuid) is
+  'Returns whether a task may still run: it has neither ended nor been deleted or removed.';

@@ -1,4 +1,4 @@
--- How long until a schedule has to be decided on: zero or less if one has to be now, null if none ever has.
+-- Returns how long until a schedule must be decided on: zero or less if one is due, null if there is none.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.next_firing()
 returns interval
@@ -19,4 +19,4 @@ end
 $$;
 
 comment on function queues.next_firing() is
-  'How long until a schedule has to be decided on: zero or less if one has to be now, null if none ever has.';
+  'Returns how long until a schedule must be decided on: zero or less if one is due, null if there is none.';

@@ -1,6 +1,7 @@
--- Locks a schedule and returns it, or refuses: there is none, or the session may not touch it. Both read the same. A client has the schedules
--- of its namespace; an operator has all of them, and has to say which one it means where several namespaces use the name.
--- Locks: the schedule.
+-- Locks a schedule and returns it; refuses one that does not exist or that the session may not change. Both give the
+-- same error. A client may change the schedules of its namespace; an operator may change all, and must name the
+-- namespace if the name is ambiguous.
+-- Internal. Locks: the schedule.
 create or replace function queues.own_schedule(name text, namespace text)
 returns queues.schedule
 language plpgsql volatile
@@ -30,4 +31,5 @@ begin
 end
 $$;
 
-comment on function queues.own_schedule(text, text) is 'Locks a schedule and returns it, or refuses.';
+comment on function queues.own_schedule(text, text) is
+  'Locks a schedule and returns it; refuses one that does not exist or that the session may not change.';

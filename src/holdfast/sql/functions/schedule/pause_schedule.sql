@@ -1,4 +1,4 @@
--- Stops a schedule from firing until it is resumed. Answers whether it was running until now.
+-- Stops a schedule from firing until it is resumed, and returns whether it was active.
 -- For holdfast_client (schedules of its namespace) and holdfast_operator. Locks: the schedule.
 create or replace function queues.pause_schedule(name text, reason text default null, namespace text default null)
 returns boolean
@@ -24,4 +24,5 @@ begin
 end
 $$;
 
-comment on function queues.pause_schedule(text, text, text) is 'Stops a schedule from firing until it is resumed.';
+comment on function queues.pause_schedule(text, text, text) is
+  'Stops a schedule from firing until it is resumed, and returns whether it was active.';

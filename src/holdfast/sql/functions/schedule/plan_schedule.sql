@@ -1,6 +1,7 @@
--- Writes down a schedule's next time, which may be infinity, or a problem that keeps it from being worked out or from firing; a time that
--- was due is then recorded as missed. Returns whether the version was still the current one. Only what queues.due_schedules lists can
--- be planned, and only for a later time that the schedule can have. For holdfast_worker. Locks: the schedule.
+-- Stores a schedule's next time, which may be infinity, or a problem that keeps it from firing. A time that was due is
+-- then recorded as missed. Returns whether the version was current. Only schedules that queues.due_schedules lists can
+-- be planned, and only for a later time that the schedule can have.
+-- For holdfast_worker. Locks: the schedule.
 create or replace function queues.plan_schedule(
   name text, namespace text, version bigint, next_at timestamptz, problem text default null)
 returns boolean
@@ -22,7 +23,7 @@ begin
     return false;
   end if;
   _now := queues.clock();
-  -- After the clock was set back, the leader counts from the moment when it asked.
+  -- After the clock was set back, the leader counts from the time of its query.
   _after := case when _schedule.decided_at > _now then _now - _grace
     when _schedule.next_at is null then _schedule.plan_after
     when plan_schedule.problem is not null and _schedule.next_at <= _now then _schedule.next_at end;
@@ -45,4 +46,4 @@ end
 $$;
 
 comment on function queues.plan_schedule(text, text, bigint, timestamptz, text) is
-  'Writes down a schedule''s next time, or a problem that keeps it from being worked out or from firing.';
+  'Stores a schedule''s next time, which may be infinity, or a problem that keeps it from firing.';

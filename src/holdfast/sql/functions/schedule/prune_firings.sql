@@ -1,5 +1,6 @@
--- Removes what schedules decided more than a week ago, up to max_firings rows, and says how many. What a schedule fired last is also in its
--- own row. For holdfast_worker. Locks: firings, never waiting for one.
+-- Deletes up to max_firings decisions of schedules older than a week, and returns how many. A schedule's last firing is
+-- also in its own row.
+-- For holdfast_worker. Locks: firings, without waiting.
 create or replace function queues.prune_firings(max_firings integer default 1000)
 returns integer
 language plpgsql volatile security definer
@@ -25,4 +26,4 @@ end
 $$;
 
 comment on function queues.prune_firings(integer) is
-  'Removes what schedules decided more than a week ago, up to max_firings rows, and says how many.';
+  'Deletes up to max_firings decisions of schedules older than a week, and returns how many.';

@@ -1,7 +1,7 @@
--- Writes one schedule in the caller's namespace and says what that led to: added, changed, unchanged, or taken if another application of the
--- namespace has the name, or somebody added it by hand. When the times change,
--- they are worked out anew from now on; otherwise the next one stays. Behind add_schedule and declare_schedules.
--- Locks: the schedule.
+-- Writes one schedule in the caller's namespace and returns added, changed, unchanged or taken. Taken means that the
+-- name belongs to another application of the namespace or was added by hand. If the times change, they are computed
+-- again from now; otherwise the next time stays.
+-- Internal: called by insert_schedule and declare_schedules. Locks: the schedule.
 create or replace function queues.put_schedule(schedule jsonb, application text, for_process boolean, now timestamptz)
 returns text
 language plpgsql volatile
@@ -18,9 +18,9 @@ begin
   _new.task := schedule -> 'task';
   _new.cron := schedule ->> 'cron';
   _new.tz := case when _new.cron is not null then coalesce(schedule ->> 'tz', 'UTC') end;
-  -- In seconds: a day of an interval is none of the calendar.
+  -- In seconds: a day of an interval is not a calendar day.
   _new.every := make_interval(secs => extract(epoch from (schedule ->> 'every')::interval)::double precision);
-  -- A Monday, so that intervals of whole weeks, days and hours begin where people expect it.
+  -- A Monday, so that intervals of whole weeks, days and hours start where users expect it.
   _new.anchor := case when _new.every is not null
     then coalesce((schedule ->> 'anchor')::timestamptz, timestamptz '2001-01-01 00:00Z') end;
   _new.catch_up := coalesce(schedule ->> 'catch_up', 'latest');
@@ -70,4 +70,4 @@ end
 $$;
 
 comment on function queues.put_schedule(jsonb, text, boolean, timestamptz) is
-  'Writes one schedule and says what that led to: added, changed, unchanged, or taken if the name is another''s.';
+  'Writes one schedule in the caller''s namespace and returns added, changed, unchanged or taken.';

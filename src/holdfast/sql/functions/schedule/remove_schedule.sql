@@ -1,4 +1,4 @@
--- Removes a schedule; its tasks stay. One that an application declares comes back when the application declares it again.
+-- Removes a schedule; its tasks stay. A declared schedule comes back when its application declares it again.
 -- For holdfast_client (schedules of its namespace) and holdfast_operator. Locks: the schedule.
 create or replace function queues.remove_schedule(name text, reason text default null, namespace text default null)
 returns void

@@ -1,4 +1,5 @@
--- Lets a paused schedule fire again, from now on: its times during the pause are not caught up. Answers whether it was paused.
+-- Lets a paused schedule fire again from now on, and returns whether it was paused. Times during the pause are not
+-- caught up.
 -- For holdfast_client (schedules of its namespace) and holdfast_operator. Locks: the schedule.
 create or replace function queues.resume_schedule(name text, reason text default null, namespace text default null)
 returns boolean
@@ -24,4 +25,5 @@ begin
 end
 $$;
 
-comment on function queues.resume_schedule(text, text, text) is 'Lets a paused schedule fire again, from now on.';
+comment on function queues.resume_schedule(text, text, text) is
+  'Lets a paused schedule fire again from now on, and returns whether it was paused.';

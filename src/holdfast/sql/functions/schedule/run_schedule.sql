@@ -1,4 +1,5 @@
--- Enqueues a schedule's task now, besides its times, and answers its id. Paused, orphaned or overlapping, it runs all the same.
+-- Enqueues a schedule's task now, in addition to its times, and returns its id. It runs even if the schedule is paused,
+-- orphaned or overlapping.
 -- For holdfast_client (its own schedules) and holdfast_operator. Locks: the schedule.
 create or replace function queues.run_schedule(name text, reason text default null, namespace text default null)
 returns uuid
@@ -23,4 +24,5 @@ begin
 end
 $$;
 
-comment on function queues.run_schedule(text, text, text) is 'Enqueues a schedule''s task now, besides its times, and answers its id.';
+comment on function queues.run_schedule(text, text, text) is
+  'Enqueues a schedule''s task now, in addition to its times, and returns its id.';

@@ -1,4 +1,5 @@
--- The task of one nominal time, as an element of enqueue_many. Its metadata says which schedule and which time it is for.
+-- Returns the task of one nominal time, as an element of enqueue_many. Its metadata contains the schedule and the time.
+-- Internal.
 create or replace function queues.scheduled_task(task jsonb, schedule text, nominal_at timestamptz, run_at timestamptz)
 returns jsonb
 language sql stable
@@ -10,4 +11,4 @@ as $$
 $$;
 
 comment on function queues.scheduled_task(jsonb, text, timestamptz, timestamptz) is
-  'The task of one nominal time, as an element of enqueue_many.';
+  'Returns the task of one nominal time, as an element of enqueue_many.';

@@ -1,6 +1,7 @@
--- Cancels a task that has not ended and answers the status it led to: cancelled, or how it had already ended.
--- A running task is cancelled at once; its worker learns of it at its next heartbeat and can no longer change it.
--- For holdfast_client (tasks of its namespace) and holdfast_operator. Locks: the ready row, else the lease, else the deletion.
+-- Cancels a task that has not ended and returns its status: cancelled, or how it had already ended. A running task is
+-- cancelled at once; its worker learns of it at its next heartbeat and can no longer change it.
+-- For holdfast_client (tasks of its namespace) and holdfast_operator. Locks: the ready row, else the lease, else the
+-- deletion.
 create or replace function queues.cancel(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile security definer
@@ -20,7 +21,7 @@ declare
 begin
   perform queues.own_task(task_id);
   reason := left(reason, 2000);
-  -- A task may move from one table to the next between two looks: look again until it stood still.
+  -- A task may move from one table to the next between two reads: repeat until it is found.
   for _try in 1..100 loop
     with waiting as (
       delete from queues.ready r where r.task_id = cancel.task_id returning r.task_id, r.attempt)
@@ -62,4 +63,4 @@ end
 $$;
 
 comment on function queues.cancel(uuid, text) is
-  'Cancels a task that has not ended and answers the status it led to: cancelled, or how it had already ended.';
+  'Cancels a task that has not ended and returns its status: cancelled, or how it had already ended.';

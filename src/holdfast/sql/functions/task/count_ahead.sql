@@ -1,4 +1,5 @@
--- How many due tasks of its queue come before a waiting task; counts to 10,000.
+-- Returns how many due tasks of its queue precede a waiting task, up to 10,000.
+-- Internal.
 create or replace function queues.count_ahead(task_id uuid, now timestamptz)
 returns integer
 language sql stable
@@ -15,4 +16,4 @@ as $$
 $$;
 
 comment on function queues.count_ahead(uuid, timestamptz) is
-  'How many due tasks of its queue come before a waiting task; counts to 10,000.';
+  'Returns how many due tasks of its queue precede a waiting task, up to 10,000.';

@@ -1,5 +1,5 @@
--- Soft-deletes a task, whatever its status: it is never claimed again, its key is free, and it can be restored.
--- One that runs may still end; its worker is told at its next heartbeat. Answers deleted.
+-- Soft-deletes a task: it is never claimed again, its key is free, and it can be restored. Works in every status. A
+-- running task may still end; its worker is told at its next heartbeat. Returns deleted.
 -- For holdfast_operator. Locks: the ready row, else the lease, else the outcome; then the deletion, then the key.
 create or replace function queues.delete_task(task_id uuid, reason text default null)
 returns text
@@ -25,7 +25,7 @@ begin
     exit when found;
     update queues.lease l set deleted = true where l.task_id = delete_task.task_id;
     exit when found;
-    -- More than a lock, so that a retry with an older snapshot, which does not see the deletion, cannot get past it.
+    -- An update and not only a lock, so that a retry with an older snapshot, which does not see the deletion, fails.
     update queues.outcome o set status = o.status where o.task_id = delete_task.task_id;
     exit when found;
     perform queues.give_up_after(_try, task_id);
@@ -46,4 +46,4 @@ end
 $$;
 
 comment on function queues.delete_task(uuid, text) is
-  'Soft-deletes a task, whatever its status: it is never claimed again, its key is free, and it can be restored.';
+  'Soft-deletes a task: it is never claimed again, its key is free, and it can be restored.';

@@ -1,4 +1,5 @@
--- Why a task is not running now, in plain words. For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_worker. Locks: none.
+-- Explains why a task is not running now.
+-- For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_worker. Locks: none.
 create or replace function queues.explain(task_id uuid)
 returns text
 language plpgsql stable security definer
@@ -31,4 +32,4 @@ begin
 end
 $$;
 
-comment on function queues.explain(uuid) is 'Why a task is not running now, in plain words.';
+comment on function queues.explain(uuid) is 'Explains why a task is not running now.';

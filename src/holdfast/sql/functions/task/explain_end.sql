@@ -1,4 +1,5 @@
--- How a task ended, in plain words.
+-- Explains how a task ended.
+-- Internal: called by explain.
 create or replace function queues.explain_end(
   status text, finished_at timestamptz, attempt integer, max_attempts integer, reason text, last_error text)
 returns text
@@ -14,4 +15,4 @@ as $$
     else format('It was cancelled at %s%s. Retry it to let it run after all.', finished_at, coalesce(' because: ' || reason, '')) end
 $$;
 
-comment on function queues.explain_end(text, timestamptz, integer, integer, text, text) is 'How a task ended, in plain words.';
+comment on function queues.explain_end(text, timestamptz, integer, integer, text, text) is 'Explains how a task ended.';

@@ -1,4 +1,5 @@
--- Which events about a task have not reached their subscriptions, and why, in plain words; null if all have.
+-- Explains which events about a task have not reached their subscriptions, and why; null if all have.
+-- Internal: called by explain.
 create or replace function queues.explain_events(task_id uuid, now timestamptz)
 returns text
 language sql stable
@@ -20,4 +21,4 @@ as $$
 $$;
 
 comment on function queues.explain_events(uuid, timestamptz) is
-  'Which events about a task have not reached their subscriptions, and why, in plain words; null if all have.';
+  'Explains which events about a task have not reached their subscriptions, and why; null if all have.';

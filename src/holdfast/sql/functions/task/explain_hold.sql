@@ -1,4 +1,5 @@
--- Who holds a task, in plain words, and whether that worker still gives signs of life.
+-- Explains which worker holds a task, and whether that worker is live.
+-- Internal: called by explain.
 create or replace function queues.explain_hold(
   status text, worker_id text, lease_until timestamptz, attempt integer, max_attempts integer, now timestamptz)
 returns text
@@ -16,4 +17,4 @@ as $$
 $$;
 
 comment on function queues.explain_hold(text, text, timestamptz, integer, integer, timestamptz) is
-  'Who holds a task, in plain words, and whether that worker still gives signs of life.';
+  'Explains which worker holds a task, and whether that worker is live.';

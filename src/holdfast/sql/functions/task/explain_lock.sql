@@ -1,4 +1,5 @@
--- Which open transaction has locked a waiting task, so that claims pass over it, in plain words; null if none has.
+-- Explains which open transaction has locked a waiting task, so that claims skip it; null if none has.
+-- Internal: called by explain.
 create or replace function queues.explain_lock(task_id uuid, now timestamptz)
 returns text
 language sql stable
@@ -15,4 +16,4 @@ as $$
 $$;
 
 comment on function queues.explain_lock(uuid, timestamptz) is
-  'Which open transaction has locked a waiting task, so that claims pass over it, in plain words; null if none has.';
+  'Explains which open transaction has locked a waiting task, so that claims skip it; null if none has.';

@@ -1,4 +1,5 @@
--- Which schedule leaves out its times because this task of it is unfinished, in plain words; null if none does.
+-- Explains which schedule skips its times because this task is unfinished; null if none does.
+-- Internal: called by explain.
 create or replace function queues.explain_schedule(task_id uuid, metadata jsonb)
 returns text
 language sql stable
@@ -12,4 +13,4 @@ as $$
 $$;
 
 comment on function queues.explain_schedule(uuid, jsonb) is
-  'Which schedule leaves out its times because this task of it is unfinished, in plain words; null if none does.';
+  'Explains which schedule skips its times because this task is unfinished; null if none does.';

@@ -1,4 +1,5 @@
--- Who slows claims down, in plain words, where a task has been due for a minute and dead rows cannot be cleaned up; null if nobody does.
+-- Explains what slows claims down if a task has been due for a minute and dead rows cannot be removed; else null.
+-- Internal: called by explain.
 create or replace function queues.explain_slowness(run_at timestamptz, now timestamptz)
 returns text
 language sql stable
@@ -12,4 +13,4 @@ as $$
 $$;
 
 comment on function queues.explain_slowness(timestamptz, timestamptz) is
-  'Who slows claims down, in plain words, where a task has been due for a minute and dead rows cannot be cleaned up.';
+  'Explains what slows claims down if a task has been due for a minute and dead rows cannot be removed; else null.';

@@ -1,4 +1,5 @@
--- Why a waiting task waits, in plain words: its time, its queue, its workers, those before it.
+-- Explains why a waiting task waits: its time, its queue, its workers, or the tasks before it.
+-- Internal: called by explain.
 create or replace function queues.explain_wait(
   task_id uuid, queue text, type text, run_at timestamptz, attempt integer, max_attempts integer, last_error text, now timestamptz)
 returns text
@@ -51,4 +52,4 @@ end
 $$;
 
 comment on function queues.explain_wait(uuid, text, text, timestamptz, integer, integer, text, timestamptz) is
-  'Why a waiting task waits, in plain words: its time, its queue, its workers, those before it.';
+  'Explains why a waiting task waits: its time, its queue, its workers, or the tasks before it.';

@@ -1,6 +1,8 @@
--- The lane for a queue, type, priority and concurrency key of a namespace, if there is one. Two queries, because no index serves "is not distinct from".
--- Under read committed nothing is locked, because a lock that many share is dear: tidy_lanes knows by its transaction id who may have
--- read a lane, so the id is had before. A snapshot of long ago may show a lane that is gone: there its row is locked, or it fails.
+-- Returns the lane for a queue, type, priority and concurrency key of a namespace, or null. Two queries, because no
+-- index supports "is not distinct from". Under read committed nothing is locked, because shared locks are expensive:
+-- tidy_lanes knows from transaction ids which transactions may have read a lane, so the id must be assigned first. An
+-- old snapshot may show a lane that was removed: there the row is locked, which then fails.
+-- Internal.
 create or replace function queues.find_lane(queue text, type text, priority integer, concurrency_key text, namespace text)
 returns bigint
 language plpgsql volatile
@@ -30,4 +32,4 @@ end
 $$;
 
 comment on function queues.find_lane(text, text, integer, text, text) is
-  'The lane for a queue, type, priority and concurrency key of a namespace, if there is one.';
+  'Returns the lane for a queue, type, priority and concurrency key of a namespace, or null.';

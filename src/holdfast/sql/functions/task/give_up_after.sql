@@ -1,4 +1,5 @@
--- Ends a search for a task that moves from table to table faster than it can be caught, or that retention has removed meanwhile.
+-- Ends the search for a task that changes tables faster than it can be found, or that retention removed.
+-- Internal.
 create or replace function queues.give_up_after(tries integer, task_id uuid)
 returns void
 language plpgsql stable
@@ -13,4 +14,4 @@ end
 $$;
 
 comment on function queues.give_up_after(integer, uuid) is
-  'Ends a search for a task that moves from table to table faster than it can be caught.';
+  'Ends the search for a task that changes tables faster than it can be found, or that retention removed.';

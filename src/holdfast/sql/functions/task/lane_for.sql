@@ -1,4 +1,6 @@
--- The lane for a queue, type, priority and concurrency key of a namespace, made if there is none. Where bounded, within what one namespace may use.
+-- Returns the lane for a queue, type, priority and concurrency key of a namespace, creating it if needed. If bounded,
+-- respects the limit on lanes of a namespace.
+-- Internal.
 create or replace function queues.lane_for(
   queue text, type text, priority integer, concurrency_key text, namespace text, bounded boolean default false)
 returns bigint
@@ -21,4 +23,4 @@ end
 $$;
 
 comment on function queues.lane_for(text, text, integer, text, text, boolean) is
-  'The lane for a queue, type, priority and concurrency key of a namespace, made if there is none.';
+  'Returns the lane for a queue, type, priority and concurrency key of a namespace, creating it if needed.';

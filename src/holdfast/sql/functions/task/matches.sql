@@ -1,4 +1,4 @@
--- Whether a task passes the filters of a listing. No pinned path, so that it is inlined.
+-- Returns whether a task matches the filters of a listing. No pinned path, so that PostgreSQL can inline it.
 create or replace function queues.matches(task queues.task, queue text, type_prefix text, since timestamptz, namespace text, spec_hash bytea default null)
 returns boolean
 language sql stable
@@ -11,4 +11,4 @@ as $$
 $$;
 
 comment on function queues.matches(queues.task, text, text, timestamptz, text, bytea) is
-  'Whether a task passes the filters of a listing.';
+  'Returns whether a task matches the filters of a listing.';

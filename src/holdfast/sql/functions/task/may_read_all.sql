@@ -1,4 +1,4 @@
--- Whether the session may read every task; if not, it reads those of its namespace.
+-- Returns whether the session may read all tasks; otherwise it may read those of its namespace.
 create or replace function queues.may_read_all()
 returns boolean
 language sql stable
@@ -8,4 +8,4 @@ as $$
 $$;
 
 comment on function queues.may_read_all() is
-  'Whether the session may read every task; if not, it reads those of its namespace.';
+  'Returns whether the session may read all tasks; otherwise it may read those of its namespace.';

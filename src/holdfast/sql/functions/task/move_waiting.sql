@@ -1,5 +1,5 @@
--- Moves a waiting task to another time and says whether it waited; a task that does not wait is left as it is.
--- Behind reschedule and nudge, which say who may do it. Locks: the ready row.
+-- Moves a waiting task to another time and returns whether it waited; other tasks are not changed.
+-- Internal: called by reschedule and nudge, which check the rights. Locks: the ready row.
 create or replace function queues.move_waiting(task_id uuid, run_at timestamptz, reason text, now timestamptz)
 returns boolean
 language plpgsql volatile
@@ -18,10 +18,10 @@ begin
     perform queues.give_up_after(_try, task_id);
   end loop;
 
-  -- A new row, not an update: claims rely on ready rows never moving.
+  -- A new row instead of an update: claims rely on ready rows never moving.
   insert into queues.ready (task_id, run_at, lane_id, attempt)
   values (task_id, run_at, _former.lane_id, _former.attempt);
-  -- Who never heard the answer and asks again has not done anything a second time.
+  -- Repeating the call, for example after a lost response, is not a second act.
   if run_at <> _former.run_at then
     insert into queues.act (task_id, act, occurred_at, actor, reason, data)
     values (task_id, 'rescheduled', now, queues.actor(), left(reason, 2000),
@@ -33,4 +33,4 @@ end
 $$;
 
 comment on function queues.move_waiting(uuid, timestamptz, text, timestamptz) is
-  'Moves a waiting task to another time and says whether it waited.';
+  'Moves a waiting task to another time and returns whether it waited; other tasks are not changed.';

@@ -1,5 +1,7 @@
--- Refuses a task that does not exist, or that the session may not touch: both read the same, so that ids cannot be probed.
--- An operator may touch every task, and so may a worker's session inside a business function; a client those of its namespace.
+-- Refuses a task that does not exist or that the session may not change. Both give the same error, so that ids cannot
+-- be probed. An operator may change every task, and so may a worker's session inside a business function; a client may
+-- change those of its namespace.
+-- Internal.
 create or replace function queues.own_task(task_id uuid)
 returns void
 language plpgsql stable
@@ -17,5 +19,4 @@ begin
 end
 $$;
 
-comment on function queues.own_task(uuid) is
-  'Refuses a task that does not exist, or that the session may not touch.';
+comment on function queues.own_task(uuid) is 'Refuses a task that does not exist or that the session may not change.';

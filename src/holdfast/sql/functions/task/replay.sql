@@ -1,5 +1,6 @@
--- Enqueues the same spec again, as a new task with a fresh set of attempts that names the original in its metadata as replay_of. It belongs to the
--- namespace of the original. Returns its id. -- For holdfast_operator. Locks: none that exist already.
+-- Enqueues the same spec again as a new task, whose metadata names the original as replay_of. The new task has a full
+-- set of attempts and belongs to the namespace of the original. Returns its id.
+-- For holdfast_operator. Locks: no existing rows.
 create or replace function queues.replay(task_id uuid, reason text default null)
 returns uuid
 language plpgsql volatile security definer
@@ -19,4 +20,4 @@ end
 $$;
 
 comment on function queues.replay(uuid, text) is
-  'Enqueues the same spec again, as a new task that names the original in its metadata as replay_of.';
+  'Enqueues the same spec again as a new task, whose metadata names the original as replay_of.';

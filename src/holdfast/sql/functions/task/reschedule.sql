@@ -1,4 +1,4 @@
--- Moves a waiting task to another time and answers its status; a task that does not wait is left as it is.
+-- Moves a waiting task to another time and returns its status; other tasks are not changed.
 -- For holdfast_client (tasks of its namespace), holdfast_process and holdfast_operator. Locks: the ready row.
 create or replace function queues.reschedule(task_id uuid, run_at timestamptz, reason text default null)
 returns text
@@ -21,4 +21,4 @@ end
 $$;
 
 comment on function queues.reschedule(uuid, timestamptz, text) is
-  'Moves a waiting task to another time and answers its status; a task that does not wait is left as it is.';
+  'Moves a waiting task to another time and returns its status; other tasks are not changed.';

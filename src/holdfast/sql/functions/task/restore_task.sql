@@ -1,4 +1,4 @@
--- Undoes a soft delete and answers the status that the task has again. Refused if its key has been given to another task.
+-- Undoes a soft delete and returns the status of the task. Refused if another task has taken its key.
 -- For holdfast_operator. Locks: the lease, then the deletion, then the key.
 create or replace function queues.restore_task(task_id uuid, reason text default null)
 returns text
@@ -19,7 +19,7 @@ begin
   perform queues.own_task(task_id);
   reason := left(reason, 2000);
   select t.* into _task from queues.task t where t.task_id = restore_task.task_id;
-  -- Had before the deletion is looked for, deleted or not: a delete that is under way holds it until it commits.
+  -- Locked before the deletion is read, deleted or not: a concurrent delete holds it until it commits.
   perform from queues.lease l where l.task_id = restore_task.task_id for update;
   delete from queues.deletion d where d.task_id = restore_task.task_id returning d.* into _deletion;
   if not found then
@@ -51,5 +51,4 @@ begin
 end
 $$;
 
-comment on function queues.restore_task(uuid, text) is
-  'Undoes a soft delete and answers the status that the task has again.';
+comment on function queues.restore_task(uuid, text) is 'Undoes a soft delete and returns the status of the task.';

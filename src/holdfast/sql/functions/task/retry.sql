@@ -1,4 +1,4 @@
--- Gives a task that failed, died or was cancelled a fresh set of attempts, from now on. Answers pending.
+-- Gives a failed, dead or cancelled task a new set of attempts from now on, and returns pending.
 -- For holdfast_operator. Locks: the outcome.
 create or replace function queues.retry(task_id uuid, reason text default null)
 returns text
@@ -24,7 +24,7 @@ begin
       message = format('task %s cannot be retried: it is %s', task_id, queues.status_now(task_id)),
       hint = 'Only tasks that are failed, dead_letter or cancelled can be retried.';
   end if;
-  -- After the outcome was had: delete_task holds it while it writes the deletion.
+  -- Read after the outcome was locked: delete_task holds it while it writes the deletion.
   if exists (select from queues.deletion d where d.task_id = retry.task_id) then
     raise exception using errcode = 'QF412', message = format('task %s is deleted and cannot be retried', task_id),
       hint = 'Restore it first.';
@@ -33,7 +33,7 @@ begin
   insert into queues.ready (task_id, run_at, lane_id, attempt)
   select t.task_id, _now, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
   from queues.task t where t.task_id = retry.task_id;
-  -- With the token, so that a worker that repeats its accepted report is not told that it lost its lease.
+  -- With the token, so that a worker that repeats its accepted report does not get lost.
   insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
   values (task_id, 'retried', _now, _former.token, _former.attempt, _former.worker_id, queues.actor(), reason, jsonb_build_object(
     'status', _former.status, 'reason', _former.reason, 'claimed_at', _former.claimed_at,
@@ -44,4 +44,4 @@ end
 $$;
 
 comment on function queues.retry(uuid, text) is
-  'Gives a task that failed, died or was cancelled a fresh set of attempts, from now on.';
+  'Gives a failed, dead or cancelled task a new set of attempts from now on, and returns pending.';

@@ -1,4 +1,5 @@
--- The status of one task. Refuses one that retention has removed since the caller has looked.
+-- Returns the status of one task; raises an error if retention has removed it meanwhile.
+-- Internal.
 create or replace function queues.status_now(task_id uuid)
 returns text
 language plpgsql stable
@@ -25,4 +26,5 @@ begin
 end
 $$;
 
-comment on function queues.status_now(uuid) is 'The status of one task.';
+comment on function queues.status_now(uuid) is
+  'Returns the status of one task; raises an error if retention has removed it meanwhile.';

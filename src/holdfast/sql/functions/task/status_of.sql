@@ -1,4 +1,4 @@
--- The status of a task, in the one word that people see. No pinned path, so that it can be read in a view.
+-- Returns the status of a task, in the one word that users see. No pinned path, so that a view can read it.
 create or replace function queues.status_of(
   outcome_status text, claimed_at timestamptz, started_at timestamptz, attempt integer, run_at timestamptz, now timestamptz)
 returns text
@@ -13,4 +13,4 @@ as $$
 $$;
 
 comment on function queues.status_of(text, timestamptz, timestamptz, integer, timestamptz, timestamptz) is
-  'The status of a task, in the one word that people see.';
+  'Returns the status of a task, in the one word that users see.';

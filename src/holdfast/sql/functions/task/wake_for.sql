@@ -1,4 +1,5 @@
 -- Wakes idle workers for one task that has just become due.
+-- Internal.
 create or replace function queues.wake_for(task_id uuid)
 returns void
 language sql volatile

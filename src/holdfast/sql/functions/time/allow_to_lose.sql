@@ -1,5 +1,5 @@
--- Lets the commit of this transaction not wait for the disk, unless it already holds something else that must not be lost.
--- For calls that a crash may undo without harm.
+-- Lets the commit return before it is on disk, unless the transaction has written something that must be durable. For
+-- calls that a crash may undo without harm.
 create or replace function queues.allow_to_lose()
 returns boolean
 language sql volatile
@@ -10,4 +10,4 @@ as $$
 $$;
 
 comment on function queues.allow_to_lose() is
-  'Lets the commit of this transaction not wait for the disk, unless it already holds something else that must not be lost.';
+  'Lets the commit return before it is on disk, unless the transaction has written something that must be durable.';

@@ -1,5 +1,5 @@
--- A UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order.
--- Where the server has no uuidv7(): 48 bits of milliseconds, 12 bits of their fraction, 18 bits of a sequence, the rest random.
+-- Returns a UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order. If the
+-- server has no uuidv7(): 48 bits of milliseconds, 12 bits of their fraction, 18 bits of a sequence, the rest random.
 create sequence if not exists queues.task_number as bigint cycle;
 
 do $install$
@@ -26,4 +26,5 @@ begin
 end
 $install$;
 
-comment on function queues.new_task_id() is 'A UUIDv7 that grows from call to call within a session.';
+comment on function queues.new_task_id() is
+  'Returns a UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order.';

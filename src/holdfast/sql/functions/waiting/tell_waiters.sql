@@ -1,6 +1,7 @@
--- Tells those who wait for one of these tasks that it ended, those who subscribed to events of tasks, and idle workers where something
--- waits behind the same limit; nobody if there is nobody. The worker is the one that reported the end, if one did.
--- On the way of every finish, so all questions are one statement, and each is one probe of an index that is mostly empty.
+-- Notifies clients that wait for these tasks, subscriptions to task events, and idle workers behind the same limit.
+-- Sends nothing to absent receivers. The worker is the one that reported the end, if any. Every finish calls it, so all
+-- checks are one statement, and each is one lookup in an index that is mostly empty.
+-- Internal.
 create or replace function queues.tell_waiters(task_ids uuid[], worker_id text default null)
 returns void
 language plpgsql volatile
@@ -18,7 +19,7 @@ begin
     perform pg_notify('holdfast_done', w.task_id::text)
     from queues.waiter w join queues.outcome o on o.task_id = w.task_id
     where w.task_id = any (task_ids);
-    -- A row that a session holds by an open call of watch is left for the sweep: nobody waits for it here.
+    -- A row that an open call of watch holds is left for the sweep, without waiting.
     delete from queues.waiter w
     where w.task_id in (
       select held.task_id from queues.waiter held
@@ -35,4 +36,4 @@ end
 $$;
 
 comment on function queues.tell_waiters(uuid[], text) is
-  'Tells those who wait for one of these tasks that it ended, those who subscribed to events of tasks, and idle workers.';
+  'Notifies clients that wait for these tasks, subscriptions to task events, and idle workers behind the same limit.';

@@ -1,5 +1,7 @@
--- Wakes idle workers where a due task waits for the end of one of these, which ran under a limit. Not for queues that the worker which
--- reported the end serves and is idle for: it looks again by itself. A hint only: who misses it polls. Behind tell_waiters.
+-- Wakes idle workers if a due task waits under a limit for the end of one of these tasks. Skips queues that the
+-- reporting worker serves and is idle for: it looks again by itself. A notification is only a hint: a worker that
+-- misses it polls.
+-- Internal: called by tell_waiters.
 create or replace function queues.wake_behind(task_ids uuid[], worker_id text)
 returns void
 language plpgsql volatile
@@ -43,4 +45,5 @@ begin
 end
 $$;
 
-comment on function queues.wake_behind(uuid[], text) is 'Wakes idle workers where a due task waits for the end of one of these.';
+comment on function queues.wake_behind(uuid[], text) is
+  'Wakes idle workers if a due task waits under a limit for the end of one of these tasks.';

@@ -1,6 +1,6 @@
--- Asks to be told on channel holdfast_done, with the task_id as payload, when a task ends, and answers its status now. A hint
--- only: who waits asks again from time to time. For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_operator.
--- Locks: the waiter's row.
+-- Requests a notification on channel holdfast_done when a task ends, and returns its current status. The payload is the
+-- task_id. A notification is only a hint: a waiting client also polls occasionally.
+-- For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_operator. Locks: the waiter's row.
 create or replace function queues.watch(task_id uuid, ttl interval default '1 minute')
 returns text
 language plpgsql volatile security definer
@@ -24,10 +24,10 @@ begin
     on conflict (task_id) do update set until = excluded.until
     where w.until < excluded.until - ttl / 2;
   end if;
-  -- A statement of its own, so that it sees an outcome that came meanwhile.
+  -- A separate statement, so that it sees an outcome that was committed meanwhile.
   return queues.status_now(task_id);
 end
 $$;
 
 comment on function queues.watch(uuid, interval) is
-  'Asks to be told on channel holdfast_done when a task ends, and answers its status now.';
+  'Requests a notification on channel holdfast_done when a task ends, and returns its current status.';

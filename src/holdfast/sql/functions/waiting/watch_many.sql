@@ -1,5 +1,6 @@
--- Asks to be told of the ends of many tasks, as watch does for one, and answers the status now of each that the session may see.
--- For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_operator. Locks: the waiters' rows in the order of task_id.
+-- Does the same as watch for many tasks, and returns the current status of each that the session may see.
+-- For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_operator. Locks: the waiters' rows in the
+-- order of task_id.
 create or replace function queues.watch_many(task_ids uuid[], ttl interval default '1 minute')
 returns table (task_id uuid, status text)
 language plpgsql volatile security definer rows 100
@@ -28,7 +29,7 @@ begin
   order by s.task_id
   on conflict (task_id) do update set until = excluded.until
   where w.until < excluded.until - ttl / 2;
-  -- A statement of its own, so that it sees outcomes that came meanwhile.
+  -- A separate statement, so that it sees outcomes that were committed meanwhile.
   return query
   select s.task_id, queues.status_of(o.status, l.claimed_at, l.started_at, coalesce(r.attempt, d.parked_attempt),
     coalesce(r.run_at, d.parked_run_at), _now)
@@ -41,4 +42,4 @@ end
 $$;
 
 comment on function queues.watch_many(uuid[], interval) is
-  'Asks to be told of the ends of many tasks, and answers the status now of each that the session may see.';
+  'Does the same as watch for many tasks, and returns the current status of each that the session may see.';

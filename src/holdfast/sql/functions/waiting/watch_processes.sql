@@ -1,5 +1,7 @@
--- Asks to be told of the ends of processes, as watch_many does for tasks, and answers the status now of each that the session may see. A process is
--- named by its wait_key. For holdfast_client (processes of its namespace), holdfast_reader and holdfast_operator. Locks: the waiters' rows in the order of key.
+-- Does the same as watch_many for processes, which are identified by their wait_key. Returns the current status of each
+-- that the session may see.
+-- For holdfast_client (processes of its namespace), holdfast_reader and holdfast_operator. Locks: the waiters' rows in
+-- the order of key.
 create or replace function queues.watch_processes(wait_keys uuid[], ttl interval default '1 minute')
 returns table (wait_key uuid, status text)
 language plpgsql volatile security definer rows 100
@@ -24,11 +26,11 @@ begin
   where i.wait_key = any (_seen) and i.ended_at is null order by i.wait_key
   on conflict (task_id) do update set until = excluded.until
   where w.until < excluded.until - ttl / 2;
-  -- A statement of its own, so that it sees ends that came meanwhile.
+  -- A separate statement, so that it sees ends that were committed meanwhile.
   return query
   select i.wait_key, queues.process_status_of(i.decision, i.ended_at) from queues.process_instance i where i.wait_key = any (_seen);
 end
 $$;
 
 comment on function queues.watch_processes(uuid[], interval) is
-  'Asks to be told of the ends of processes, and answers the status now of each that the session may see.';
+  'Does the same as watch_many for processes, which are identified by their wait_key.';

@@ -1,5 +1,6 @@
--- How many leases of a worker ended without a report since a time, and were put back or given up by a sweep: read off the newest 10,000
--- errors, because an index would cost every error. Behind recover_workers. Locks: none.
+-- Returns how many leases of a worker a sweep has recovered since a time. Reads the newest 10,000 errors, because an
+-- index would cost every error.
+-- Internal: called by recover_workers. Locks: none.
 create or replace function queues.count_swept(worker_id text, since timestamptz, out recovered integer, out dead integer)
 language sql stable
 set search_path = pg_catalog, pg_temp
@@ -13,4 +14,4 @@ as $$
 $$;
 
 comment on function queues.count_swept(text, timestamptz) is
-  'How many leases of a worker ended without a report since a time, and were put back or given up by a sweep.';
+  'Returns how many leases of a worker a sweep has recovered since a time.';

@@ -1,4 +1,5 @@
--- Whether the worker is in the registry. One that was taken for dead and is not finds out by this, and registers again.
+-- Returns whether the worker is registered. A worker that was wrongly considered dead learns it by this call, and
+-- registers again.
 -- For holdfast_worker. Locks: nothing.
 create or replace function queues.is_registered(worker_id text)
 returns boolean
@@ -8,4 +9,4 @@ as $$
   select exists (select from queues.worker w where w.worker_id = is_registered.worker_id)
 $$;
 
-comment on function queues.is_registered(text) is 'Whether the worker is in the registry.';
+comment on function queues.is_registered(text) is 'Returns whether the worker is registered.';

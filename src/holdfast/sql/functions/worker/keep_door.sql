@@ -1,6 +1,7 @@
--- Keeps the doors of queues for half a second: meanwhile those who enqueue wake nobody, and the worker that keeps the door rings for them.
--- Called again in time, it goes on; a worker that dies or is stuck loses them by itself. Returns the queues whose doors this worker keeps
--- now; others keep the rest. For holdfast_worker. Locks: the doors by name.
+-- Throttles the wake-ups of queues for half a second: enqueueing sends none, and this worker sends them with ring.
+-- Calling it again in time extends it; if the worker dies or hangs, it expires. Returns the queues whose wake-ups this
+-- worker now throttles; other workers have the rest.
+-- For holdfast_worker. Locks: the rows of queues.door, by name.
 create or replace function queues.keep_door(worker_id text, queues text[])
 returns text[]
 language plpgsql volatile security definer
@@ -25,4 +26,5 @@ begin
 end
 $$;
 
-comment on function queues.keep_door(text, text[]) is 'Keeps the doors of queues for half a second: meanwhile those who enqueue wake nobody.';
+comment on function queues.keep_door(text, text[]) is
+  'Throttles the wake-ups of queues for half a second: enqueueing sends none, and this worker sends them with ring.';

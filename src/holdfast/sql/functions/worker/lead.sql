@@ -1,5 +1,6 @@
--- Makes the worker leader for a term, or prolongs its term, and says whether it leads now. Leading is a convenience:
--- nothing is unsafe while nobody leads. For holdfast_worker. Locks: the leadership, unless somebody else leads.
+-- Makes the worker leader for a term, or renews its term, and returns whether it leads. Leadership is a convenience:
+-- nothing is unsafe without a leader.
+-- For holdfast_worker. Locks: the leadership, unless another worker leads.
 create or replace function queues.lead(worker_id text, term interval default '15 seconds')
 returns boolean
 language plpgsql volatile security definer
@@ -7,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  -- A leader that a crash of the server forgets would act beside the next one.
+  -- If a crash of the server lost this row, the leader would act beside the next one.
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now timestamptz := queues.clock();
 begin
@@ -15,12 +16,12 @@ begin
     raise exception using errcode = 'QF400',
       message = 'lead needs a worker_id and a term between 1 second and 1 hour';
   end if;
-  -- The common answer in a fleet, without a lock.
+  -- The most common case, without a lock.
   if exists (select from queues.leadership l where l.worker_id <> lead.worker_id and l.leader_until >= _now) then
     return false;
   end if;
   perform from queues.leadership l for update;
-  -- Read after the row was had: a wait for it must not lengthen the term.
+  -- Read after the row was locked: waiting for it must not extend the term.
   _now := queues.clock();
   insert into queues.leadership as l (worker_id, term, leader_since, leader_until)
   values (worker_id, 1, _now, _now + lead.term)
@@ -35,4 +36,4 @@ end
 $$;
 
 comment on function queues.lead(text, interval) is
-  'Makes the worker leader for a term, or prolongs its term, and says whether it leads now.';
+  'Makes the worker leader for a term, or renews its term, and returns whether it leads.';

@@ -1,4 +1,5 @@
--- Keeps no door any more. Ring once after it: what came until now woke nobody. For holdfast_worker. Locks: the doors.
+-- Stops throttling the wake-ups of queues. Call ring once afterwards, because tasks enqueued until now woke no worker.
+-- For holdfast_worker. Locks: the rows of queues.door.
 create or replace function queues.leave_door(worker_id text, queues text[])
 returns void
 language plpgsql volatile security definer
@@ -15,4 +16,4 @@ begin
 end
 $$;
 
-comment on function queues.leave_door(text, text[]) is 'Keeps no door any more.';
+comment on function queues.leave_door(text, text[]) is 'Stops throttling the wake-ups of queues.';

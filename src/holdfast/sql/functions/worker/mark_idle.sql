@@ -1,4 +1,4 @@
--- Says that a worker waits for a wake-up, or no longer does. Answers whether it is registered.
+-- Records whether a worker waits for a wake-up, and returns whether it is registered.
 -- For holdfast_worker. Locks: the worker's row.
 create or replace function queues.mark_idle(worker_id text, idle boolean)
 returns boolean
@@ -14,4 +14,5 @@ begin
 end
 $$;
 
-comment on function queues.mark_idle(text, boolean) is 'Says that a worker waits for a wake-up, or no longer does.';
+comment on function queues.mark_idle(text, boolean) is
+  'Records whether a worker waits for a wake-up, and returns whether it is registered.';

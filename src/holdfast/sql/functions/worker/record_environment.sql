@@ -1,4 +1,5 @@
--- Keeps what a worker runs with, once per start, so that it can be told of its runs when the worker is long gone. For holdfast_worker. Locks: none.
+-- Stores the environment of a worker, once per start. It is kept for its runs after the worker is gone.
+-- For holdfast_worker. Locks: none.
 create or replace function queues.record_environment(worker_id text, environment jsonb)
 returns void
 language plpgsql volatile security definer
@@ -16,4 +17,4 @@ begin
 end
 $$;
 
-comment on function queues.record_environment(text, jsonb) is 'Keeps what a worker runs with, once per start.';
+comment on function queues.record_environment(text, jsonb) is 'Stores the environment of a worker, once per start.';

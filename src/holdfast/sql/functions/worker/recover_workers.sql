@@ -1,8 +1,8 @@
--- Takes workers that were silent for longer than their timeout out of the registry, and puts what they held back at once: to ready, or to
--- dead_letter when its attempts are used up. Returns each worker with how much that was; queues.loss also
--- counts what sweeps had put back since its last heartbeat. One that held more, or of whose leases others have
--- one locked, stays, and the next call goes on with it. Any number may call it at once. For holdfast_worker and holdfast_operator.
--- Locks: the rows of silent workers, then their leases, never waiting for one.
+-- Removes workers that were silent for longer than their timeout, and recovers their tasks at once. The tasks become
+-- ready, or dead_letter if their attempts are used up. Returns each worker with the number of tasks; queues.loss also
+-- counts those that sweeps have recovered since its last heartbeat. A worker with more tasks, or with a lease that is
+-- locked, stays for the next call. Any number of sessions may call it at once.
+-- For holdfast_worker and holdfast_operator. Locks: the rows of silent workers, then their leases, without waiting.
 create or replace function queues.recover_workers(max_tasks integer default 1000)
 returns table (worker_id text, last_heartbeat timestamptz, recovered integer, dead integer, removed boolean)
 language plpgsql volatile security definer rows 10
@@ -27,13 +27,13 @@ begin
     where w.last_heartbeat < _now - w.timeout order by w.last_heartbeat limit 20
     for update skip locked
   loop
-    -- Reads the leases of all workers: an index for this would cost every claim and every heartbeat.
+    -- Reads the leases of all workers: every claim and every heartbeat would have to maintain an index.
     _held := array(
       select l.task_id from queues.lease l where l.worker_id = _worker.worker_id limit _room
       for update skip locked);
     continue when _held = '{}' and exists (select from queues.lease l where l.worker_id = _worker.worker_id);
     select r.recovered, r.dead into recovered, dead from queues.recover_leases(_held, _now, _worker.last_heartbeat) r;
-    -- Those whose lease ended first were put back by a sweep.
+    -- Tasks whose lease ended earlier were recovered by a sweep.
     select c.recovered, c.dead into _swept from queues.count_swept(_worker.worker_id, _worker.last_heartbeat) c;
     insert into queues.loss as l (worker_id, hostname, pid, started_at, last_heartbeat, lost_at, recovered, dead)
     values (_worker.worker_id, _worker.hostname, _worker.pid, _worker.started_at, _worker.last_heartbeat, _now,
@@ -57,4 +57,4 @@ end
 $$;
 
 comment on function queues.recover_workers(integer) is
-  'Takes workers that were silent for longer than their timeout out of the registry, and puts what they held back at once.';
+  'Removes workers that were silent for longer than their timeout, and recovers their tasks at once.';

@@ -1,6 +1,7 @@
--- Declares the types that a worker has handlers for, with what holds for their tasks unless they say otherwise: queue, priority,
--- max_attempts, lease. The newest declaration of a type counts. It changes no task that exists, and gives none another executor: which
--- rights a task runs with is decided by whoever enqueues it. For holdfast_worker. Locks: the types' rows, in their order.
+-- Declares the types that a worker handles, with default queue, priority, max_attempts and lease for their tasks. The
+-- newest declaration of a type applies. It changes no existing task, and never the executor: the caller that enqueues a
+-- task decides with which rights it runs.
+-- For holdfast_worker. Locks: the types' rows, in their order.
 create or replace function queues.register_types(types jsonb)
 returns integer
 language plpgsql volatile security definer
@@ -21,7 +22,7 @@ begin
       hint = 'Known are: type, queue, priority, max_attempts, lease.';
   end if;
 
-  -- The where clause refuses before the select list casts.
+  -- The where clause refuses invalid elements before the select list casts their values.
   insert into queues.task_type as d (type, queue, priority, max_attempts, lease, registered_at, registered_by)
   select distinct on (e.type collate "C") e.type, e.queue, coalesce(e.priority::integer, 0), coalesce(e.max_attempts::integer, 3), e.lease::interval,
     _now, session_user
@@ -49,4 +50,4 @@ end
 $$;
 
 comment on function queues.register_types(jsonb) is
-  'Declares the types that a worker has handlers for, with what holds for their tasks unless they say otherwise.';
+  'Declares the types that a worker handles, with default queue, priority, max_attempts and lease for their tasks.';

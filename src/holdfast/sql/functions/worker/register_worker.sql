@@ -1,5 +1,6 @@
--- Enters a worker into the registry. A worker takes a new id at every start. Once it is silent for longer than the timeout, it counts as
--- dead: it is taken out again, and others get what it holds. For holdfast_worker. Locks: the worker's row.
+-- Registers a worker. A worker takes a new id at every start. If it is silent for longer than the timeout, it counts as
+-- dead: it is removed, and other workers get its tasks.
+-- For holdfast_worker. Locks: the worker's row.
 create or replace function queues.register_worker(
   worker_id text,
   hostname text default 'unknown',
@@ -45,4 +46,4 @@ end
 $$;
 
 comment on function queues.register_worker(text, text, integer, text, text[], text[], integer, interval, interval) is
-  'Enters a worker into the registry. A worker takes a new id at every start.';
+  'Registers a worker.';

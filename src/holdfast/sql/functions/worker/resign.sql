@@ -1,5 +1,6 @@
--- Ends the worker's term now, so that another one may lead at once. Answers whether it led. The number of the term stays, because it only
--- grows. For holdfast_worker. Locks: the leadership.
+-- Ends the worker's term now, so that another one may lead at once, and returns whether it led. The number of the term
+-- stays, because it only grows.
+-- For holdfast_worker. Locks: the leadership.
 create or replace function queues.resign(worker_id text)
 returns boolean
 language plpgsql volatile security definer
@@ -15,4 +16,5 @@ begin
 end
 $$;
 
-comment on function queues.resign(text) is 'Ends the worker''s term now, so that another one may lead at once.';
+comment on function queues.resign(text) is
+  'Ends the worker''s term now, so that another one may lead at once, and returns whether it led.';

@@ -1,5 +1,6 @@
--- Takes a worker out of the registry, and its leadership from it. Answers whether it was there. Its leases are not touched: it releases
--- them itself, or they end. For holdfast_worker. Locks: the leadership, then the worker's row.
+-- Removes a worker from the registry, ends its leadership, and returns whether it was registered. Its leases are not
+-- changed: it releases them itself, or they end.
+-- For holdfast_worker. Locks: the leadership, then the worker's row.
 create or replace function queues.retire_worker(worker_id text)
 returns boolean
 language plpgsql volatile security definer
@@ -13,4 +14,5 @@ begin
 end
 $$;
 
-comment on function queues.retire_worker(text) is 'Takes a worker out of the registry, and its leadership from it.';
+comment on function queues.retire_worker(text) is
+  'Removes a worker from the registry, ends its leadership, and returns whether it was registered.';

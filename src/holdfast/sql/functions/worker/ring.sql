@@ -1,5 +1,7 @@
--- Wakes the idle workers of those queues where a task became due within the last quarter of a second and still waits. Answers whether one
--- does. What waits longer waits for something else: a limit, or a worker with room. For holdfast_worker. Locks: none.
+-- Wakes idle workers of queues with a task that just became due and still waits; returns whether there is one. Just
+-- means within the last quarter of a second. Tasks that have waited longer wait for something else: a limit, or a
+-- worker with capacity.
+-- For holdfast_worker. Locks: none.
 create or replace function queues.ring(queues text[])
 returns boolean
 language plpgsql volatile security definer
@@ -28,4 +30,5 @@ begin
 end
 $$;
 
-comment on function queues.ring(text[]) is 'Wakes the idle workers of those queues where a task became due just now and still waits.';
+comment on function queues.ring(text[]) is
+  'Wakes idle workers of queues with a task that just became due and still waits; returns whether there is one.';

@@ -1,4 +1,5 @@
--- How long until the present term ends, unless it is prolonged; null if nobody leads. For holdfast_worker. Locks: nothing.
+-- Returns how long until the current term ends, unless it is renewed; null without a leader.
+-- For holdfast_worker. Locks: nothing.
 create or replace function queues.term_left()
 returns interval
 language sql volatile security definer
@@ -8,4 +9,4 @@ as $$
 $$;
 
 comment on function queues.term_left() is
-  'How long until the present term ends, unless it is prolonged; null if nobody leads.';
+  'Returns how long until the current term ends, unless it is renewed; null without a leader.';

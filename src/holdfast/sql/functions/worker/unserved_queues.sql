@@ -1,4 +1,5 @@
--- The queues whose due tasks no live worker serves, with the words that queues.health has for each. For holdfast_worker. Locks: none.
+-- Returns the queues whose due tasks no live worker serves, with the message of queues.health for each.
+-- For holdfast_worker. Locks: none.
 create or replace function queues.unserved_queues()
 returns table (queue text, seconds double precision, message text, advice text)
 language sql stable security definer
@@ -9,4 +10,4 @@ as $$
 $$;
 
 comment on function queues.unserved_queues() is
-  'The queues whose due tasks no live worker serves, with the words that queues.health has for each.';
+  'Returns the queues whose due tasks no live worker serves, with the message of queues.health for each.';
