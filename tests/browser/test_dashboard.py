@@ -142,11 +142,11 @@ def test_who_is_about_to_say_why_is_not_disturbed(open_page: OpenPage, web: Web,
     page = open_page()
     page.goto(f"/tasks/{task}")
     page.get_by_text("Cancel…").click()
-    page.get_by_label("Why?").first.fill("because I")
+    page.get_by_label("Reason").first.fill("because I")
     before = page.evaluate("Number(document.documentElement.dataset.live ?? 0)")
     web.engine.run(tasks.reschedule(task, delay=None, run_at=web.engine.run(health.clock())))
     page.wait_for_function("n => Number(document.documentElement.dataset.live ?? 0) > n", arg=before)
-    expect(page.get_by_label("Why?").first).to_have_value("because I")
+    expect(page.get_by_label("Reason").first).to_have_value("because I")
 
 
 def test_a_task_is_found_by_pressing_a_slash(open_page: OpenPage, task_id: UUID) -> None:
@@ -172,5 +172,5 @@ def test_workers_show_who_leads_and_what_each_holds(open_page: OpenPage, task_id
     page = open_page()
     page.goto("/workers")
     worker = page.get_by_role("region", name="Worker worker-1")
-    expect(worker.get_by_text("leads")).to_be_visible()
+    expect(worker.get_by_text("leader")).to_be_visible()
     expect(worker.get_by_role("link", name="media.report")).to_be_visible()

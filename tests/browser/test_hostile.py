@@ -73,7 +73,7 @@ def test_nothing_comes_alive_when_values_are_shown(open_page: OpenPage, staged: 
     for one in staged[SOME]:
         page.goto(one.paths[0])
         page.get_by_text("Show values…").click()
-        page.locator("details[open]").get_by_label("Why?").fill("<script>window.hacked=1</script>")
+        page.locator("details[open]").get_by_label("Reason").fill("<script>window.hacked=1</script>")
         page.get_by_role("button", name="Show values").click()
         page.get_by_text("Values are shown.").wait_for()
         found += page.evaluate(ALIVE)

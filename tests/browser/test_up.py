@@ -185,7 +185,7 @@ def wait_on_one_connection(house: House, browser: Browser, pictures: Path, axe: 
         mailbox.goto("/mailbox")
         mail = mailbox.get_by_role("article").filter(has_text="anna@example.com")
         mail.get_by_text("Show message…").click()
-        mail.get_by_label("Why?").fill("to log in")
+        mail.get_by_label("Reason").fill("to log in")
         mail.get_by_role("button", name="Show message").click()
         heading = mailbox.get_by_role("heading", name=re.compile(r"\d{6}"))
         code = re.findall(r"\d{6}", heading.inner_text())[0]

@@ -84,5 +84,5 @@ def test_it_is_made_anew_when_it_is_soon_over_or_broken(
 
 def test_a_place_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match="no certificate can be kept"):
+    with pytest.raises(ConfigurationError, match="cannot write a certificate"):
         own_certificate(tmp_path / "file" / "tls")

@@ -221,7 +221,7 @@ def enter(
 ) -> TrackedConnection | None:
     place = limiter.admit(source, ended.of(name))
     if place is not None and asks:
-        limiter.asking(place)
+        limiter.mark_busy(place)
     return place
 
 
@@ -250,8 +250,8 @@ def test_when_everybody_asks_only_probes_get_in_and_at_last_nobody() -> None:
     assert ended == []
     for place in places:
         assert place
-        limiter.leave(place)
-        limiter.leave(place)
+        limiter.remove(place)
+        limiter.remove(place)
     assert len(limiter) == 0
     found = limiter.admit("b", ended.of("b"))
     assert found

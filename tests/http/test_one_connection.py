@@ -50,7 +50,7 @@ def test_one_encrypted_connection_stays_open_until_the_task_has_ended(
     ticket = issue([SECRET], task_id, timedelta(hours=1), time.time())
     with ThreadPoolExecutor() as pool:
         asking = pool.submit(client.get, f"/v1/tasks/{task_id}/{way}", params={"ticket": ticket})
-        _until(lambda: sum(len(room.waits) for room in web.site._rooms.values()) == 1)
+        _until(lambda: web.site.waiting == 1)
         [connection] = watch.open
         assert not asking.done()
         finished_at = _finish(web, f"{way}ing")

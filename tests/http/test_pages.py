@@ -173,7 +173,7 @@ def test_a_form_without_the_word_of_the_session_does_nothing(
 def test_who_may_only_read_is_offered_no_act_and_can_do_none(stranger: Visitor, engine: Engine) -> None:
     stranger.log_in("read")
     task_id = failed_task(engine, queue="watched")
-    assert 'class="act"' not in stranger.get(f"/tasks/{task_id}").text
+    assert 'class="action"' not in stranger.get(f"/tasks/{task_id}").text
     for path in (f"/tasks/{task_id}/retry", f"/tasks/{task_id}/reveal", "/queues/pause", "/access/revoke"):
         assert stranger.post(path, reason="x", csrf=_csrf(stranger)).status_code == 403
     assert stranger.get("/access").status_code == 403
@@ -240,7 +240,7 @@ def test_schedules_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None
     answer = anna.post("/schedules/pause", name="nightly", reason="holidays")
     shown = anna.get(answer.headers["Location"]).text
     assert "holidays" in shown
-    assert "Undo: resume it" in shown
+    assert "Undo: resume" in shown
     anna.post("/schedules/resume", name="nightly", reason="back")
     assert "holidays" not in anna.get("/schedules").text
     assert anna.post("/schedules/explode", name="nightly", reason="x").status_code == 404
@@ -279,12 +279,12 @@ def test_subscriptions_are_paused_resumed_and_get_what_was_given_up(anna: Visito
             "d1", [Settlement(subscription_id, event.event_id, event.token, "rejected", "410")]
         )
     )
-    assert "1 given up" in _row(anna, f"event-{event.event_id}")
+    assert "1 undelivered" in _row(anna, f"event-{event.event_id}")
     anna.post("/outbox/redrive", name="shop")
-    assert "1 given up" not in _row(anna, f"event-{event.event_id}")
+    assert "1 undelivered" not in _row(anna, f"event-{event.event_id}")
     shown = anna.get(anna.post("/outbox/pause", name="shop", reason="moving").headers["Location"]).text
     assert "holdfast_web_login for test admin: moving" in shown
-    assert "Undo: let it go on" in shown
+    assert "Undo: resume" in shown
     anna.post("/outbox/resume", name="shop")
     assert "moving" not in anna.get("/outbox").text
     assert anna.post("/outbox/explode", name="shop", reason="x").status_code == 404
@@ -384,7 +384,7 @@ def test_tasks_are_searched(anna: Visitor, engine: Engine) -> None:
         shown = anna.get(f"/tasks?{query}").text
         assert str(task_id) in shown
         assert "sought.other" not in shown
-    assert "Nothing fits" in anna.get("/tasks?search=nothing-like-it").text
+    assert "No tasks found" in anna.get("/tasks?search=nothing-like-it").text
 
 
 def test_what_is_not_there_is_a_page_for_people(anna: Visitor) -> None:

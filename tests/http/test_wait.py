@@ -54,7 +54,7 @@ def finish(engine: Engine, queue: str, result: Any = None, status: Any = "succee
 def when_waiting(web: Web, count: int) -> None:
     """Until so many wait."""
     deadline = time.monotonic() + 30
-    while sum(len(room.waits) for room in web.site._rooms.values()) != count:
+    while web.site.waiting != count:
         assert time.monotonic() < deadline
         threading.Event().wait(0.005)
 
@@ -157,7 +157,7 @@ def test_an_enqueue_answers_with_the_address_too(shop: httpx.Client, engine: Eng
     assert httpx.get(url, timeout=30).json()["result"] == "done"
 
 
-def test_whoever_leaves_gives_up_the_seat(web: Web, task_id: UUID) -> None:
+def test_a_client_that_disconnects_no_longer_counts(web: Web, task_id: UUID) -> None:
     with pytest.raises(httpx.ReadTimeout):
         web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id)}, timeout=0.3)
     when_waiting(web, 0)
@@ -172,7 +172,7 @@ def test_any_page_that_has_a_ticket_may_wait(web: Web, engine: Engine, task_id: 
     assert "Access-Control-Allow-Origin" not in by_token.headers
 
 
-def test_seats_are_bounded(web: Web, engine: Engine, queue: str) -> None:
+def test_waits_are_bounded(web: Web, engine: Engine, queue: str) -> None:
     task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.one")))
     params = {"ticket": ticket(task_id), "timeout": "60"}
     with ThreadPoolExecutor(20) as pool:
@@ -207,7 +207,7 @@ def wait_in(pool: ThreadPoolExecutor, web: Web, task_id: UUID, address: str) -> 
     return pool.submit(httpx.get, url, params=params, headers=headers, timeout=60)
 
 
-def test_no_client_takes_all_seats_and_readers_keep_some(module_db: Any) -> None:
+def test_no_client_takes_all_waits_and_readers_keep_some(module_db: Any) -> None:
     """Of 20, an address has a quarter, and tickets leave a fifth to those who may read."""
     with (
         ThreadPoolExecutor(20) as pool,
@@ -231,7 +231,7 @@ def test_no_client_takes_all_seats_and_readers_keep_some(module_db: Any) -> None
         assert {one.result(30).status_code for one in waiting} == {202}
 
 
-def test_one_access_token_does_not_take_all_seats(module_db: Any) -> None:
+def test_one_access_token_does_not_take_all_waits(module_db: Any) -> None:
     with ThreadPoolExecutor() as pool, serving(module_db, web_max_waits=4) as small:
         path = f"/v1/tasks/{small.engine.run(enqueue.enqueue(NewTask('crowded.one')))}/wait"
         waiting = [pool.submit(small.client("read").get, path, params={"timeout": "60"}) for _ in range(2)]
@@ -242,25 +242,25 @@ def test_one_access_token_does_not_take_all_seats(module_db: Any) -> None:
         assert {one.result(30).status_code for one in waiting} == {202}
 
 
-async def test_that_it_cannot_look_is_said_once_with_the_grant_that_is_missing(module_db: Database) -> None:
+async def test_a_failed_refresh_is_logged_once_with_the_missing_grant(module_db: Database) -> None:
     dsn = dsn_of(module_db, "holdfast_poor_login", "holdfast_client")
     address = DatabaseAddress(lambda: dsn)
     database = HttpDatabase(address)
     waits = WaitRegistry(address, database, 10)
     with capture_logs() as logs:
-        async with waits.seat(uuid4(), ()):
+        async with waits.register(uuid4(), ()):
             for _ in range(3):
-                assert not await waits._look(list(waits._watched))
+                assert not await waits._refresh(list(waits._watched))
             with grants(module_db, "holdfast_poor_login", "holdfast_operator"):
                 for _ in range(3):
-                    assert await waits._look(list(waits._watched))
-            assert not await waits._look(list(waits._watched))
+                    assert await waits._refresh(list(waits._watched))
+            assert not await waits._refresh(list(waits._watched))
         await waits.close()
         await database.close()
-    dark = [line for line in logs if line["event"] == "waits_in_the_dark"]
-    assert len(dark) == 2
-    assert 'grant holdfast_operator to "holdfast_poor_login"' in dark[0]["error"]
-    assert [line["trouble"] for line in logs if line["event"] == "recovered"] == ["waits_in_the_dark"]
+    failed = [line for line in logs if line["event"] == "wait_refresh_failed"]
+    assert len(failed) == 2
+    assert 'grant holdfast_operator to "holdfast_poor_login"' in failed[0]["error"]
+    assert [line["trouble"] for line in logs if line["event"] == "recovered"] == ["wait_refresh_failed"]
 
 
 def test_a_server_whose_login_lacks_a_role_says_so_in_its_log_and_is_not_ready(module_db: Database) -> None:
@@ -379,7 +379,7 @@ class Delayed(HttpDatabase):
         return found
 
 
-async def test_a_look_that_was_overtaken_takes_nothing_back(
+async def test_a_query_that_was_overtaken_takes_nothing_back(
     web: Web, engine: Engine, task_id: UUID, queue: str
 ) -> None:
     address = DatabaseAddress(lambda: web_dsn(web.database))
@@ -387,10 +387,10 @@ async def test_a_look_that_was_overtaken_takes_nothing_back(
     waits = WaitRegistry(address, database, 10)
     watched = WatchedSubject(task_id)
     waits._watched[task_id] = watched
-    early = asyncio.create_task(waits._look([task_id]))
+    early = asyncio.create_task(waits._refresh([task_id]))
     await database.asked.wait()
     await asyncio.to_thread(finish, engine, queue)
-    assert await waits._look([task_id])
+    assert await waits._refresh([task_id])
     assert watched.settled
     database.answer.set()
     assert await early

@@ -29,7 +29,7 @@ def ticket(process: str, process_id: int) -> str:
 
 def when_waiting(web: Web, count: int) -> None:
     deadline = time.monotonic() + 30
-    while sum(len(room.waits) for room in web.site._rooms.values()) != count:
+    while web.site.waiting != count:
         assert time.monotonic() < deadline
         threading.Event().wait(0.005)
 

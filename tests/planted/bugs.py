@@ -455,9 +455,9 @@ RIGHTS = [
     Bug(
         "a page of another origin may act",
         "http/security.py",
-        '        if scope["method"] not in _READING:\n',
+        '        if scope["method"] not in _SAFE_METHODS:\n',
         '        if scope["method"] is None:\n',
-        "tests/http/test_guard.py",
+        "tests/http/test_security.py",
     ),
     Bug(
         "half-sent requests are waited for without end",
@@ -469,8 +469,8 @@ RIGHTS = [
     Bug(
         "one client takes all the places to wait",
         "http/waiting.py",
-        "            if self._shares[share.name] >= share.most:\n",
-        "            if self._shares[share.name] < 0:\n",
+        "            if self._quotas[quota.name] >= quota.maximum:\n",
+        "            if self._quotas[quota.name] < 0:\n",
         "tests/http/test_wait.py",
     ),
     Bug(

@@ -51,7 +51,7 @@ def serve(
     from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
     from holdfast.http.connection_limit import raise_file_limit  # noqa: PLC0415 - as above
     from holdfast.http.security import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
-    from holdfast.http.server import ListenAddress, address_of, bind, check, make_server  # noqa: PLC0415 - as above
+    from holdfast.http.server import ListenAddress, address_of, bind, check_exposure, make_server  # noqa: PLC0415 - as above
     from holdfast.logs import configure  # noqa: PLC0415 - as above
 
     given = {
@@ -67,7 +67,7 @@ def serve(
     app, settings = _application(application, given)
     listen = ListenAddress(settings.web_host, settings.web_port, tls_cert, tls_key)
     named = tuple(without_port(name) for name in settings.web_hosts)
-    check(listen, asks_for_login=not no_login, hosts=named, proxies=settings.web_proxies)
+    check_exposure(listen, asks_for_login=not no_login, hosts=named, proxies=settings.web_proxies)
     configure(settings.log_format, settings.log_level)
     raise_file_limit()
     web = create_app(app, settings=settings, hosts=(*named, *LOCAL_HOSTS), asks_for_login=not no_login)

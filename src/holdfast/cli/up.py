@@ -80,7 +80,7 @@ def up(
 
 def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own: bool) -> None:
     _check_extras("web", "events", *(() if settings.database_url else ("embedded",)))
-    from holdfast.http.server import ListenAddress, bind, check  # noqa: PLC0415 - an extra
+    from holdfast.http.server import ListenAddress, bind, check_exposure  # noqa: PLC0415 - an extra
 
     certificate: Path | None = None
     if own:
@@ -89,7 +89,7 @@ def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own
         with_key, certificate = own_certificate(settings.home / "tls")
         given = (with_key, with_key)
     listen = ListenAddress("127.0.0.1", settings.web_port, *given)
-    check(listen, asks_for_login=True, hosts=())
+    check_exposure(listen, asks_for_login=True, hosts=())
     # First of all: a port that is taken is the most common trouble, and nothing has been started yet.
     with bind(listen) as bound, _database(settings) as url:
         migrate(url)

@@ -1,4 +1,4 @@
-"""The HTTP side: an API, a place to wait for results, and a dashboard."""
+"""The HTTP API, waiting for results, and the dashboard, as one ASGI application."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,13 @@ __all__ = ["create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    """Load it when it is first used: the framework is an extra."""
+    """Import the application on first use: FastAPI is an extra."""
     if name != "create_app":
         raise AttributeError(f"module 'holdfast.http' has no attribute {name!r}")
     try:
         from holdfast.http.application import create_app  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the HTTP side needs {error.name}, which is not installed", hint="pip install 'holdfast[web]'"
+            f"holdfast.http needs {error.name}, which is not installed", hint="pip install 'holdfast[web]'"
         ) from error
     return create_app

@@ -1,19 +1,24 @@
-"""Who asks, and what that one may do: by an access token in a header, or by a session's cookie."""
+"""Access tokens, sessions and scopes: what a caller may do, and the secrets that prove who it is.
+
+Imports no web framework: the command line makes tokens, too.
+"""
 
 import base64
 import hashlib
 import re
 import secrets
+import time
+from collections import deque
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from holdfast.engine.access import Access, Scope
+from holdfast.http.connection_limit import source_of
 
-PREFIX: Final = "hf_"
-_SHAPE = re.compile(r"hf_[A-Za-z0-9_-]{43}", re.ASCII)
+_PREFIX: Final = "hf_"
+_TOKEN = re.compile(r"hf_[A-Za-z0-9_-]{43}", re.ASCII)
 
-# admin may all that the others may, and whoever operates may look.
 _IMPLIED: dict[str, frozenset[Scope]] = {
     "enqueue": frozenset(("enqueue",)),
     "read": frozenset(("read",)),
@@ -21,24 +26,29 @@ _IMPLIED: dict[str, frozenset[Scope]] = {
     "admin": frozenset(("admin", "operate", "read", "enqueue")),
 }
 
+MAX_FAILURES = 10
+MAX_RECORDED = 100
+MAX_REMEMBERED = 10_000
+WINDOW_SECONDS = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who was let in."""
+    """An authenticated caller."""
 
     name: str
     scopes: frozenset[Scope]
     token_id: int | None = None
     expires_at: datetime | None = None
     token_hash: bytes | None = None
-    """Of the token that was presented: what is enqueued with it belongs to its namespace."""
+    """Of the access token in the request: tasks enqueued with it belong to its namespace."""
 
     def may(self, scope: Scope) -> bool:
         return scope in self.scopes
 
 
-ANONYMOUS = Caller("anybody", _IMPLIED["admin"])
-"""Whoever can reach a server that asks for no login, which listens on this machine only."""
+ANONYMOUS = Caller("anonymous", _IMPLIED["admin"])
+"""Every caller of a server without logins, which listens on this machine only."""
 
 
 def caller_of(access: Access, token_hash: bytes | None = None) -> Caller:
@@ -47,8 +57,8 @@ def caller_of(access: Access, token_hash: bytes | None = None) -> Caller:
 
 
 def new_token() -> str:
-    """256 bits of chance; the prefix lets scanners for leaked secrets find it."""
-    return PREFIX + secrets.token_urlsafe(32)
+    """256 random bits. Secret scanners recognise the prefix."""
+    return _PREFIX + secrets.token_urlsafe(32)
 
 
 def new_session() -> str:
@@ -56,19 +66,48 @@ def new_session() -> str:
 
 
 def hash_of(secret: str) -> bytes:
-    """What the database knows of a token or a session. Chance of 256 bits needs no salt and no slowness."""
+    """What the database stores of a token or session. 256 random bits need neither salt nor a slow hash."""
     return hashlib.sha256(secret.encode()).digest()
 
 
 def looks_like_token(given: str) -> bool:
-    return _SHAPE.fullmatch(given) is not None
+    return _TOKEN.fullmatch(given) is not None
 
 
 def csrf_of(session: str) -> str:
-    """What a form of this session carries. Who does not know the cookie cannot know it."""
+    """The CSRF token of the forms of a session, derived from its cookie."""
     digest = hashlib.sha256(f"holdfast form\n{session}".encode()).digest()
     return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 def same_secret(one: str, other: str) -> bool:
     return secrets.compare_digest(one.encode(), other.encode())
+
+
+class LoginThrottle:
+    """Failed logins of the last minute.
+
+    An address with too many failures has to wait. Tokens cannot be guessed, so failures from elsewhere never
+    keep out a valid token; above MAX_RECORDED they are only no longer recorded in the database.
+    """
+
+    def __init__(self) -> None:
+        self._failures: deque[tuple[float, str]] = deque(maxlen=MAX_REMEMBERED)
+
+    def blocks(self, address: str) -> bool:
+        self._forget()
+        source = source_of(address)
+        return sum(1 for _, known in self._failures if known == source) >= MAX_FAILURES
+
+    @property
+    def is_busy(self) -> bool:
+        """True if further failures should not be recorded in the database."""
+        self._forget()
+        return len(self._failures) >= MAX_RECORDED
+
+    def failed(self, address: str) -> None:
+        self._failures.append((time.monotonic(), source_of(address)))
+
+    def _forget(self) -> None:
+        while self._failures and self._failures[0][0] < time.monotonic() - WINDOW_SECONDS:
+            self._failures.popleft()

@@ -1,4 +1,4 @@
-"""The ASGI application, put together."""
+"""The ASGI application: API, probes, dashboard and middleware, put together."""
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -11,17 +11,17 @@ from holdfast.comms.delivery_reports import report_readers
 from holdfast.connections.session import DatabaseAddress
 from holdfast.errors import ConfigurationError
 from holdfast.http import api, probes
-from holdfast.http.openapi import describe
-from holdfast.http.pages import add_pages, respond
-from holdfast.http.problem import explain_with_problems
+from holdfast.http.openapi import build_openapi
+from holdfast.http.pages import add_pages, render_problem
+from holdfast.http.problem import add_problem_handlers
 from holdfast.http.security import LOCAL_HOSTS, SecurityMiddleware
 from holdfast.http.site import Site, SiteOptions
 from holdfast.settings import Settings
 
 DESCRIPTION = """
-Enqueue tasks, look at them, act on them, and wait for their results.
+Enqueue, inspect, cancel and retry tasks, and wait for their results.
 
-Errors are problem+json (RFC 9457). Their `code` is the engine's own where the engine refused.
+Errors are problem+json (RFC 9457). `code` is the error code of the engine where the engine raised the error.
 """
 
 
@@ -32,17 +32,17 @@ def create_app(
     hosts: Iterable[str] | None = LOCAL_HOSTS,
     asks_for_login: bool = True,
 ) -> FastAPI:
-    """The whole HTTP side as an ASGI application, to be served or mounted.
+    """The HTTP API, waiting and the dashboard as an ASGI application, to serve or to mount.
 
-    `where` is an application, whose tasks are then known with their arguments, or the address of a database.
-    `hosts` are the names under which it may be asked for; None leaves that check to whoever mounts it.
-    Without `asks_for_login` every page and program that can reach it may do everything: for one's own machine
-    only, and only under its own names, so that no page of another site can ask.
+    `where` is an application, against whose tasks payloads are checked, or a database URL.
+    `hosts` are the accepted host names; None leaves that check to the application that mounts this one.
+    Without `asks_for_login`, every caller may do everything. That is allowed only under the host names of
+    this machine, so that no page of another site can send requests.
     """
     if not asks_for_login and (hosts is None or not set(hosts) <= set(LOCAL_HOSTS)):
         raise ConfigurationError(
-            "without a login, it can only be asked for under the names of this machine",
-            hint="Leave hosts away, or let people log in.",
+            "without a login, only the host names of this machine are allowed",
+            hint="Omit hosts, or set asks_for_login=True.",
         )
     app = where if isinstance(where, App) else App(where, settings=settings)
     settings = settings or app.settings
@@ -71,16 +71,16 @@ def assemble(site: Site) -> FastAPI:
         version=__version__,
         description=DESCRIPTION,
         lifespan=lifespan,
-        docs_url=None,  # these would load a page's scripts from elsewhere
+        docs_url=None,  # these pages would load scripts from a CDN
         redoc_url=None,
         redirect_slashes=False,
     )
     web.state.site = site
-    explain_with_problems(web, respond)
+    add_problem_handlers(web, render_problem)
     web.include_router(api.router)
     web.include_router(probes.router)
     add_pages(web)
     options = site.options
     web.add_middleware(SecurityMiddleware, hosts=options.hosts, proxies=options.proxies, url=options.url)
-    web.openapi = lambda: describe(web)  # type: ignore[method-assign] # how FastAPI wants it to be replaced
+    web.openapi = lambda: build_openapi(web)  # type: ignore[method-assign] # the documented way to replace it
     return web

@@ -1,4 +1,4 @@
-"""Letting programs in: an access token in the header, with the scope that an endpoint asks for."""
+"""Authentication of API requests: FastAPI dependencies that require an access token with a scope."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -12,53 +12,53 @@ from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
 
 bearer = HTTPBearer(
-    scheme_name="access token", description="Made by `holdfast tokens create`.", auto_error=False
+    scheme_name="access token", description="Created with `holdfast tokens create`.", auto_error=False
 )
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Security(bearer)]
 
 
 @dataclass(frozen=True)
 class RequireScope:
-    """A dependency that answers who asks, or refuses."""
+    """A dependency that returns the caller, or responds with 401 or 403."""
 
     scope: Scope
 
     async def __call__(self, request: Request, credentials: Credentials) -> Caller:
-        caller = await identify(site_of(request), credentials)
-        return permitted(caller, self.scope)
+        caller = await authenticate(site_of(request), credentials)
+        return require_scope(caller, self.scope)
 
 
-def permitted(caller: Caller, scope: Scope) -> Caller:
+def require_scope(caller: Caller, scope: Scope) -> Caller:
     if not caller.may(scope):
         raise Problem(
             403,
-            f"this token may not do that: it lacks the scope {scope}",
+            f"the access token lacks the scope {scope}",
             code="scope_missing",
             hint=f"holdfast tokens create NAME --scope {scope}",
         )
     return caller
 
 
-async def identify(site: Site, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+async def authenticate(site: Site, credentials: HTTPAuthorizationCredentials | None) -> Caller:
     if not site.options.asks_for_login:
         return ANONYMOUS
     if credentials is None:
-        raise _unknown("this needs an access token: Authorization: Bearer hf_…")
-    caller = await known(site, credentials.credentials)
+        raise _unauthorized("an access token is required: Authorization: Bearer hf_…")
+    caller = await find_caller(site, credentials.credentials)
     if caller is None:
-        raise _unknown("this access token is unknown, expired or revoked", error="invalid_token")
+        raise _unauthorized("the access token is unknown, expired or revoked", error="invalid_token")
     return caller
 
 
-async def known(site: Site, token: str) -> Caller | None:
+async def find_caller(site: Site, token: str) -> Caller | None:
     if not looks_like_token(token):
         return None
     token_hash = hash_of(token)
-    access = await site.operate(None, lambda engine: engine.run(check_token(token_hash)))
+    access = await site.operate(None, check_token(token_hash))
     return None if access is None else caller_of(access, token_hash)
 
 
-def _unknown(detail: str, error: str = "") -> Problem:
+def _unauthorized(detail: str, error: str = "") -> Problem:
     challenge = 'Bearer realm="holdfast"' + (f', error="{error}"' if error else "")
     return Problem(401, detail, headers={"WWW-Authenticate": challenge})
 

@@ -1,4 +1,4 @@
-"""A certificate of this machine's own, so that everything is served over TLS from the first minute."""
+"""A self-signed certificate for localhost, so that `holdfast up` serves TLS without any setup."""
 
 import ipaddress
 import os
@@ -13,21 +13,21 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from holdfast.errors import ConfigurationError
 
-LIFE = timedelta(days=365)
-RENEWED_BEFORE = timedelta(days=30)
-ALLOWANCE = timedelta(days=1)  # for clocks that are wrong
+LIFETIME = timedelta(days=365)
+RENEW_BEFORE = timedelta(days=30)
+CLOCK_SKEW = timedelta(days=1)
 ADDRESSES = ("127.0.0.1", "::1")
 
 
 class OwnCertificate(NamedTuple):
-    """`with_key` is for the server alone; `certificate` may be given to whoever shall trust it."""
+    """`with_key` is for the server alone; `certificate` is for clients that should trust it."""
 
     with_key: Path
     certificate: Path
 
 
 def own_certificate(directory: Path) -> OwnCertificate:
-    """The one that is kept in this directory; made anew where there is none, or where it soon ends."""
+    """Returns the certificate in this directory. Creates it if it is missing or expires soon."""
     own = OwnCertificate(directory / "localhost.pem", directory / "localhost.crt")
     try:
         if not _is_good(own.with_key):
@@ -35,8 +35,8 @@ def own_certificate(directory: Path) -> OwnCertificate:
             _make(own)
     except OSError as error:
         raise ConfigurationError(
-            f"no certificate can be kept in {directory}: {error.strerror}",
-            hint="Set HOLDFAST_HOME to a directory of your own.",
+            f"cannot write a certificate to {directory}: {error.strerror}",
+            hint="Set HOLDFAST_HOME to a directory that you may write to.",
         ) from error
     return own
 
@@ -46,7 +46,7 @@ def _is_good(path: Path) -> bool:
         found = x509.load_pem_x509_certificate(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return False
-    return found.not_valid_after_utc - RENEWED_BEFORE > datetime.now(UTC)
+    return found.not_valid_after_utc - RENEW_BEFORE > datetime.now(UTC)
 
 
 def _make(own: OwnCertificate) -> None:
@@ -82,10 +82,10 @@ def _signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - ALLOWANCE)
-        .not_valid_after(now + LIFE)
+        .not_valid_before(now - CLOCK_SKEW)
+        .not_valid_after(now + LIFETIME)
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        # Whoever trusts it trusts this one server, and nothing that its key might sign.
+        # Not a CA: clients that trust it trust this server only, not what its key might sign.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.KeyUsage(digital_signature=True, **unused), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -96,7 +96,7 @@ def _signed(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Under another name first, so that whoever starts at the same time finds all of it or nothing."""
+    """Writes to a temporary name first, so that concurrent starts never read half a file."""
     unfinished = path.with_name(f"{path.name}.{os.getpid()}")
     descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "wb") as file:

@@ -1,4 +1,4 @@
-"""How many connections there may be: in all, from one address, and for probes when there is no room."""
+"""How many connections a server accepts: in total, from one address, and in reserve for probes."""
 
 import resource
 from collections import Counter
@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from ipaddress import IPv6Address, ip_address
 
 BACKLOG = 128
-# The event loop may accept a whole backlog before it looks at the first; the rest is for the database.
+# The event loop may accept a whole backlog before it handles the first; the rest is for the database.
 RESERVED_FILES = BACKLOG + 96
 FOR_PROBES = 32
 
 
 @dataclass(slots=True, eq=False)
 class TrackedConnection:
-    """One connection. `drop` ends it without a word."""
+    """One accepted connection. `drop` closes it without a response."""
 
     source: str
     drop: Callable[[], None]
@@ -23,67 +23,69 @@ class TrackedConnection:
 
 @dataclass
 class ConnectionLimiter:
-    """Every connection of a server.
+    """All connections of a server.
 
-    When there is no room for a new one, one that has not asked for anything yet goes: of the same address
-    if that has too many, else of the address that has most. If all have asked, the new one may only probe.
+    If the limit is reached, a connection without a request in progress is dropped: one of the same source if
+    that source is over its own limit, else one of the source that has most. If every connection has a request
+    in progress, the new connection may only probe.
     """
 
-    most: int
-    most_per_source: int
+    maximum: int
+    maximum_per_source: int
     is_exempt: Callable[[str], bool] = lambda _: False
-    _places: set[TrackedConnection] = field(default_factory=set)
+    _connections: set[TrackedConnection] = field(default_factory=set)
     _sources: Counter[str] = field(default_factory=Counter)
-    _silent: dict[str, dict[TrackedConnection, None]] = field(default_factory=dict)
+    _idle: dict[str, dict[TrackedConnection, None]] = field(default_factory=dict)
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._connections)
 
     def admit(self, source: str, drop: Callable[[], None]) -> TrackedConnection | None:
-        crowded = self._sources[source] >= self.most_per_source and not self.is_exempt(source)
-        place = TrackedConnection(source, drop)
-        if (crowded or len(self) >= self.most) and not self._make_room(source if crowded else None):
-            if len(self) >= self.most + FOR_PROBES:
+        source_is_full = self._sources[source] >= self.maximum_per_source and not self.is_exempt(source)
+        connection = TrackedConnection(source, drop)
+        is_full = source_is_full or len(self) >= self.maximum
+        if is_full and not self._drop_idle(source if source_is_full else None):
+            if len(self) >= self.maximum + FOR_PROBES:
                 return None
-            place.probes_only = True
-        self._places.add(place)
+            connection.probes_only = True
+        self._connections.add(connection)
         self._sources[source] += 1
-        self.silent(place)
-        return place
+        self.mark_idle(connection)
+        return connection
 
-    def silent(self, place: TrackedConnection) -> None:
-        """It has not asked for anything, or has its answer."""
-        if place in self._places:
-            self._silent.setdefault(place.source, {})[place] = None
+    def mark_idle(self, connection: TrackedConnection) -> None:
+        """It has not sent a request, or has its response."""
+        if connection in self._connections:
+            self._idle.setdefault(connection.source, {})[connection] = None
 
-    def asking(self, place: TrackedConnection) -> None:
-        silent = self._silent.get(place.source, {})
-        silent.pop(place, None)
-        if not silent:
-            self._silent.pop(place.source, None)
+    def mark_busy(self, connection: TrackedConnection) -> None:
+        idle = self._idle.get(connection.source, {})
+        idle.pop(connection, None)
+        if not idle:
+            self._idle.pop(connection.source, None)
 
-    def leave(self, place: TrackedConnection) -> None:
-        if place not in self._places:
+    def remove(self, connection: TrackedConnection) -> None:
+        if connection not in self._connections:
             return
-        self.asking(place)
-        self._places.discard(place)
-        self._sources[place.source] -= 1
-        if not self._sources[place.source]:
-            del self._sources[place.source]
+        self.mark_busy(connection)
+        self._connections.discard(connection)
+        self._sources[connection.source] -= 1
+        if not self._sources[connection.source]:
+            del self._sources[connection.source]
 
-    def _make_room(self, source: str | None) -> bool:
+    def _drop_idle(self, source: str | None) -> bool:
         if source is None:
-            source = max(self._silent, key=lambda one: len(self._silent[one]), default=None)
-        oldest = next(iter(self._silent.get(source or "", ())), None)
+            source = max(self._idle, key=lambda one: len(self._idle[one]), default=None)
+        oldest = next(iter(self._idle.get(source or "", ())), None)
         if oldest is None:
             return False
-        self.leave(oldest)
+        self.remove(oldest)
         oldest.drop()
         return True
 
 
 def source_of(address: str) -> str:
-    """Who is counted as one: an address, or the network of 64 bits that one customer of IPv6 has."""
+    """What counts as one client: an IPv4 address, or an IPv6 network of 64 bits, which is one customer's."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -94,14 +96,14 @@ def source_of(address: str) -> str:
 
 
 def raise_file_limit() -> None:
-    """Each connection is an open file: take as many as this process is allowed to take."""
+    """Raise the soft limit of open files to the hard limit: each connection is an open file."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def max_connections_allowed(wanted: int) -> int:
-    """How many connections the open files of this process are enough for."""
+    """`wanted`, or fewer if the limit of open files does not allow that many."""
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if allowed == resource.RLIM_INFINITY:
         return wanted

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any, Literal, TypeVar
 
 import psycopg
-import structlog
 
 from holdfast.connections.session import DatabaseAddress, is_lost, open_async
 from holdfast.engine import AsyncEngine
@@ -28,26 +27,6 @@ _MANNERS = """
 select set_config('role', %s, true), set_config('holdfast.acting_for', %s, true),
   set_config('statement_timeout', '15s', true), set_config('lock_timeout', '3s', true)
 """
-
-log = structlog.get_logger("holdfast.http")
-
-
-class Trouble:
-    """Says that something is wrong when it begins and when it changes, and that it is over; not each time."""
-
-    def __init__(self, event: str) -> None:
-        self._event = event
-        self._error: str | None = None
-
-    def found(self, error: HoldfastError) -> None:
-        if str(error) != self._error:
-            self._error = str(error)
-            log.warning(self._event, error=self._error)
-
-    def is_over(self) -> None:
-        if self._error is not None:
-            self._error = None
-            log.info("recovered", trouble=self._event)
 
 
 class Database:

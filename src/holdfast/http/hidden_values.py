@@ -1,6 +1,6 @@
-"""What is shown without its values: which shape documents have, and which kind errors are, not what they say.
+"""Hides values in responses: documents keep names and sizes, errors keep their kind.
 
-The text of an error often quotes what it failed on. So it counts as a value, like the payload.
+The message of an error often quotes the data it failed on, so it counts as a value, like the payload.
 """
 
 from collections.abc import Mapping
@@ -8,15 +8,17 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.engine.health import HealthLine
+from holdfast.engine.schedules import ScheduleStatus
 from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
 
 MAX_MEMBERS = 200
 MAX_LEVELS = 8
-LAST_ERROR = "Latest error: "  # as queues.health puts it
+_SHOWN_OPTIONS = ("type", "queue", "priority", "max_attempts", "timeout", "lease", "executor", "delay")
+LAST_ERROR = "Latest error: "  # the wording of queues.health
 
 
 def hide(value: Any, level: int = 0) -> Any:
-    """Names and sizes stay, values go."""
+    """Replaces values; names and sizes stay."""
     if isinstance(value, dict | list) and level >= MAX_LEVELS:
         return "(hidden)"
     if isinstance(value, dict):
@@ -34,19 +36,19 @@ def hide_task(task: TaskStatus) -> TaskStatus:
         payload=hide(task.payload),
         metadata=hide(task.metadata),
         result=hide(task.result),
-        error=_hide_texts(task.error, "message", "detail"),
+        error=_hide_members(task.error, "message", "detail"),
         last_error=kind_of(task),
         reason=task.reason if task.status == "cancelled" else hide(task.reason),
     )
 
 
 def kind_of(task: TaskStatus) -> str | None:
-    """What is shown of the last error."""
+    """The kind of the last error."""
     return str(task.error.get("kind")) if isinstance(task.error, Mapping) else None
 
 
 def hide_why(why: str, task: TaskStatus) -> str:
-    """The sentence of queues.explain without the text of the error, after a colon or in brackets."""
+    """The sentence of queues.explain without the error message, which follows a colon or is in brackets."""
     for text in (task.last_error, None if task.status == "cancelled" else task.reason):
         for before, after in ((": ", ". Retry"), (" (", ");"), ("", "")):
             if text and f"{before}{text}{after}" in why:
@@ -55,14 +57,20 @@ def hide_why(why: str, task: TaskStatus) -> str:
 
 
 def hide_event(event: TaskEvent) -> TaskEvent:
-    """Why a person acted stays; why an attempt went wrong goes."""
+    """Keeps the reason of an action; hides the error of an attempt."""
     is_decision = event.actor is not None or event.event_type == "cancelled"
     reason = event.reason if is_decision else hide(event.reason)
-    return replace(event, reason=reason, data=_hide_texts(event.data, "reason"))
+    return replace(event, reason=reason, data=_hide_members(event.data, "reason"))
 
 
 def hide_error(error: TaskError) -> TaskError:
     return replace(error, message=hide(error.message), detail=hide(error.detail))
+
+
+def hide_schedule(schedule: ScheduleStatus) -> ScheduleStatus:
+    """Of the task that it enqueues, only the options in _SHOWN_OPTIONS keep their values."""
+    hidden = [name for name in schedule.task or () if name not in _SHOWN_OPTIONS]
+    return replace(schedule, task=_hide_members(schedule.task, *hidden))
 
 
 def hide_line(line: HealthLine) -> HealthLine:
@@ -70,7 +78,7 @@ def hide_line(line: HealthLine) -> HealthLine:
     return replace(line, message=f"{before}{found}{hide(text)}") if found else line
 
 
-def _hide_texts(document: Any, *names: str) -> Any:
+def _hide_members(document: Any, *names: str) -> Any:
     if not isinstance(document, Mapping):
         return document
     return {name: hide(value) if name in names else value for name, value in document.items()}

@@ -1,4 +1,4 @@
-"""What went wrong, as problem+json (RFC 9457): with the engine's own code where the engine refused."""
+"""Error responses as problem+json (RFC 9457), with the engine's error code where it raised the error."""
 
 import re
 from collections.abc import Callable
@@ -13,11 +13,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from holdfast import errors
-from holdfast.http.database import Trouble
 
 MEDIA_TYPE = "application/problem+json"
 
-# The engine's codes carry their HTTP status; these are for what has none, the first class that fits.
+# The first class that matches gives the HTTP status.
 _STATUS: tuple[tuple[type[errors.HoldfastError], int], ...] = (
     (errors.TooLarge, 413),
     (errors.NotPortable, 422),
@@ -40,11 +39,31 @@ _PARAMETER = re.compile(r"\{\w+\}")
 RETRY_SECONDS = 1
 
 log = structlog.get_logger("holdfast.http")
-_lacking = Trouble("login_lacks_role")
+
+
+class TroubleLog:
+    """Logs a condition when it begins, when its error changes, and when it is over, but not each time."""
+
+    def __init__(self, event: str) -> None:
+        self._event = event
+        self._error: str | None = None
+
+    def found(self, error: errors.HoldfastError) -> None:
+        if str(error) != self._error:
+            self._error = str(error)
+            log.warning(self._event, error=self._error)
+
+    def is_over(self) -> None:
+        if self._error is not None:
+            self._error = None
+            log.info("recovered", trouble=self._event)
+
+
+_missing_role = TroubleLog("login_lacks_role")
 
 
 class Problem(Exception):
-    """Raised by a handler to answer with it."""
+    """Raised by a handler to send this error response."""
 
     def __init__(
         self,
@@ -58,7 +77,7 @@ class Problem(Exception):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.code = code or _CODES.get(status) or _word(status)
+        self.code = code or _CODES.get(status) or _code_of(status)
         self.hint = hint
         self.headers = headers or {}
 
@@ -78,73 +97,77 @@ class Problem(Exception):
 
 
 def problem_of(error: errors.HoldfastError) -> Problem:
-    """What the engine, or the way to it, has reported."""
+    """The response to an error of the engine or of its connection."""
     state = error.sqlstate or ""
     if state == _CANCELED:
-        return Problem(503, "the database took too long", code="too_slow", headers=_soon())
+        detail = "the database did not respond in time"
+        return Problem(503, detail, code="too_slow", headers=_retry_soon())
     if state == _LOCKED:
-        told = "another transaction holds what this request needs; nothing was written"
-        return Problem(503, told, code="locked", headers=_soon())
-    if state == _NOT_ALLOWED:  # PostgreSQL's own: the server cannot do it, whoever asks
-        _lacking.found(error)
-        told = "the server lacks a right in the database; its log says which"
-        return Problem(503, told, code="login_lacks_role", headers=_soon())
+        detail = "another transaction holds a lock that this request needs; nothing was written"
+        return Problem(503, detail, code="locked", headers=_retry_soon())
+    if state == _NOT_ALLOWED:  # raised by PostgreSQL: the server lacks a privilege, not the caller
+        _missing_role.found(error)
+        detail = "the server lacks a database privilege; see its log"
+        return Problem(503, detail, code="login_lacks_role", headers=_retry_soon())
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)
     if status == HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.error("unexpected_answer", error=str(error), sqlstate=error.sqlstate)
-        return Problem(500, "the database reported what nobody expected; the log of the server has it")
+        log.error("unexpected_database_error", error=str(error), sqlstate=error.sqlstate)
+        return Problem(500, "unexpected database error; see the log of the server")
     if isinstance(error, errors.DatabaseUnavailable | errors.NotInstalled):
-        # Addresses and names of logins are nobody's business outside.
+        # The message names hosts and logins: for the log only.
         log.warning("database_unavailable", error=str(error))
-        return Problem(503, "the database cannot be used just now", code="unavailable", headers=_soon())
-    headers = _soon() if isinstance(error, errors.TryAgain) else {}
+        return unavailable()
+    headers = _retry_soon() if isinstance(error, errors.TryAgain) else {}
     code = state if state.startswith("QF") else None
     return Problem(status, error.message, code=code, hint=error.hint, headers=headers)
 
 
-def explain_with_problems(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:
-    """Let every error of this application be answered with a problem, in the form that `respond` gives it."""
+def unavailable() -> Problem:
+    return Problem(503, "the database is unavailable", code="unavailable", headers=_retry_soon())
 
-    async def ours(request: Request, error: Exception) -> Response:
+
+def add_problem_handlers(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:
+    """Turns every error of the application into a problem, which `respond` renders."""
+
+    async def engine_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, errors.HoldfastError)  # noqa: S101 - registered for nothing else
         return respond(request, problem_of(error))
 
-    async def raised(request: Request, error: Exception) -> Response:
+    async def problem_raised(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for nothing else
         return respond(request, error)
 
-    async def plain(request: Request, error: Exception) -> Response:
+    async def http_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101 - registered for nothing else
         headers, detail = dict(error.headers or {}), str(error.detail)
         if error.status_code == HTTPStatus.NOT_FOUND:
-            detail = f"there is nothing at {request.url.path}"
+            detail = f"there is no page or endpoint at {request.url.path}"
         elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-            headers["Allow"] = ", ".join(_methods_at(request))
+            headers["Allow"] = ", ".join(_allowed_methods(request))
         return respond(request, Problem(error.status_code, detail, headers=headers))
 
-    async def invalid(request: Request, error: Exception) -> Response:
+    async def invalid_request(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for nothing else
-        return respond(request, Problem(400, _first_of(error)))
+        return respond(request, Problem(400, _first_error(error)))
 
-    async def unexpected(request: Request, error: Exception) -> Response:
+    async def unexpected_error(request: Request, error: Exception) -> Response:
         log.error("unexpected_error", path=request.url.path, exc_info=error)
-        told = "something went wrong that nobody expected; the log of the server has it"
-        return respond(request, Problem(500, told))
+        return respond(request, Problem(500, "unexpected error; see the log of the server"))
 
-    app.add_exception_handler(errors.HoldfastError, ours)
-    app.add_exception_handler(Problem, raised)
-    app.add_exception_handler(HTTPException, plain)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(Exception, unexpected)
+    app.add_exception_handler(errors.HoldfastError, engine_error)
+    app.add_exception_handler(Problem, problem_raised)
+    app.add_exception_handler(HTTPException, http_error)
+    app.add_exception_handler(RequestValidationError, invalid_request)
+    app.add_exception_handler(Exception, unexpected_error)
 
 
-def _methods_at(request: Request) -> list[str]:
-    """All that are answered at this address: as described for what names it most closely, else as routed."""
+def _allowed_methods(request: Request) -> list[str]:
+    """As documented for the most specific path template that matches, else as routed."""
     path = request.url.path.removeprefix(request.scope.get("root_path", ""))
-    described: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
-    for template in sorted(described, key=lambda one: one.count("{")):
+    documented: dict[str, dict[str, Any]] = request.app.openapi()["paths"]
+    for template in sorted(documented, key=lambda one: one.count("{")):
         if re.fullmatch(_PARAMETER.sub("[^/]+", template), path):
-            return sorted(method.upper() for method in described[template])
+            return sorted(method.upper() for method in documented[template])
     return [
         method
         for method in ("DELETE", "GET", "HEAD", "PATCH", "POST", "PUT")
@@ -155,15 +178,15 @@ def _methods_at(request: Request) -> list[str]:
     ]
 
 
-def _first_of(error: RequestValidationError) -> str:
+def _first_error(error: RequestValidationError) -> str:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body", "header"))
-    return f"{place or 'the request'}: {str(first['msg']).removeprefix('Value error, ')}"
+    path = ".".join(str(part) for part in first["loc"] if part not in ("query", "path", "body", "header"))
+    return f"{path or 'the request'}: {str(first['msg']).removeprefix('Value error, ')}"
 
 
-def _word(status: int) -> str:
+def _code_of(status: int) -> str:
     return HTTPStatus(status).phrase.lower().replace(" ", "_").replace("-", "_")
 
 
-def _soon() -> dict[str, str]:
+def _retry_soon() -> dict[str, str]:
     return {"Retry-After": str(RETRY_SECONDS)}

@@ -1,6 +1,6 @@
-"""A request's body: JSON, bounded before it is parsed, and kept as text so that no digit of it is lost.
+"""JSON request bodies: bounded before they are parsed, and kept as text so that no digit is lost.
 
-A large one is worked on in a thread, in steps that leave the event loop its turn between them.
+Large bodies are parsed in a thread, in steps short enough for the event loop to run in between.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from fastapi import Request
 from pydantic import TypeAdapter, ValidationError
 
 from holdfast.http.problem import Problem
+from holdfast.http.schemas import ReasonBody
 from holdfast.http.site import site_of
 from holdfast.serialization.text import is_nested_deeper
 
@@ -21,20 +22,21 @@ T = TypeVar("T")
 
 MAX_BYTES = 1024 * 1024
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-MAX_DEPTH = 70  # the engine takes payloads of 64 levels; around one are a task and a batch
-MAX_MEMBERS = 100  # of the object that a body, or an element of one, is
+MAX_DEPTH = 70  # the engine accepts payloads of 64 levels; a task and a batch add a few
+MAX_MEMBERS = 100  # of the object of a body, or of an element of a batch
 LARGE_BYTES = 64 * 1024
 
 _JSON_TYPE = re.compile(r"application/(json|[\w.+-]+\+json)\s*(;.*)?", re.IGNORECASE)
 _BLANK = re.compile(r"[ \t\r\n]*+")
 
-_workers = ThreadPoolExecutor(2, "holdfast-body")  # two at a time are enough, and leave the others their turn
+_REASON = TypeAdapter(ReasonBody)
+_threads = ThreadPoolExecutor(2, "holdfast-body")
 
 
 async def read_text(request: Request, max_bytes: int = MAX_BYTES) -> str:
-    """The body as text. Its type has to be said: a form of another site cannot say that one."""
+    """The body as text. Requires the JSON content type, which a form of another site cannot send."""
     if _JSON_TYPE.fullmatch(request.headers.get("content-type", "")) is None:
-        raise Problem(415, "the body must be JSON", hint="Send it with Content-Type: application/json.")
+        raise Problem(415, "the body must be JSON", hint="Set Content-Type: application/json.")
     taken = bytearray()
     async for chunk in request.stream():
         taken += chunk
@@ -48,78 +50,85 @@ async def read_text(request: Request, max_bytes: int = MAX_BYTES) -> str:
 
 
 async def work_on(text: str, work: Callable[[], T]) -> T:
-    """What takes long because the body is large does not keep others waiting."""
+    """Runs the work in a thread if the body is large."""
     if len(text) <= LARGE_BYTES:
         return work()
-    return await asyncio.get_running_loop().run_in_executor(_workers, work)
+    return await asyncio.get_running_loop().run_in_executor(_threads, work)
 
 
 async def read_optional(request: Request) -> str:
-    """For small bodies that may be left out: where a token is asked for, a page of others cannot show one."""
+    """A small body that may be absent: without the content type only if a token is required anyway."""
     bare = "content-type" not in request.headers and request.headers.get("content-length", "0") == "0"
     if bare and site_of(request).options.asks_for_login:
         return "{}"
     return await read_text(request, LARGE_BYTES)
 
 
+async def read_reason(request: Request) -> str | None:
+    """The reason of an action, from an optional body."""
+    return validate(_REASON, parse(await read_optional(request))).reason
+
+
 def parse(text: str) -> Any:
     value, end = _decode(text)
     if _skip(text, end) < len(text):
-        raise Problem(400, f"the body is not JSON: something follows it at character {end}")
+        raise Problem(400, f"the body is not valid JSON: extra data at character {end}")
     return value
 
 
-def checked(shape: TypeAdapter[T], value: Any, place: str = "") -> T:
-    """Refused unless it has this shape, by a message that names the field."""
+def validate(adapter: TypeAdapter[T], value: Any, path: str = "") -> T:
+    """Validates a value. The problem names the field."""
     if isinstance(value, dict) and len(value) > MAX_MEMBERS:
-        told = f"{len(value)} members are too many: at most {MAX_MEMBERS} are allowed"
-        raise Problem(400, f"{place or 'the body'}: {told}")
+        detail = f"{len(value)} members; at most {MAX_MEMBERS} are allowed"
+        raise Problem(400, f"{path or 'the body'}: {detail}")
     try:
-        return shape.validate_python(value)
+        return adapter.validate_python(value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]
-        place += "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        raise Problem(400, f"{place.lstrip('.') or 'the body'}: {first['msg']}") from None
+        path += "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        raise Problem(400, f"{path.lstrip('.') or 'the body'}: {first['msg']}") from None
 
 
 def elements(text: str) -> Iterator[tuple[Any, str]]:
-    """The elements of an array, parsed, and as each was written; none is larger than a task may be."""
-    place = _skip(text, 0)
-    if text[place : place + 1] != "[":
+    """The elements of an array: the parsed value and its text. Each is limited to MAX_BYTES."""
+    position = _skip(text, 0)
+    if text[position : position + 1] != "[":
         raise Problem(400, "the body must be an array")
-    place = _skip(text, place + 1)
+    position = _skip(text, position + 1)
     is_first = True
-    while text[place : place + 1] != "]":
+    while text[position : position + 1] != "]":
         if not is_first:
-            if text[place : place + 1] != ",":
-                raise Problem(400, f"the body is not JSON: expecting , or ] at character {place}")
-            place = _skip(text, place + 1)
-        value, end = _decode_element(text, place)
-        yield value, text[place:end]
-        place, is_first = _skip(text, end), False
-    if _skip(text, place + 1) < len(text):
-        raise Problem(400, f"the body is not JSON: something follows the array at character {place + 1}")
+            if text[position : position + 1] != ",":
+                raise Problem(400, f"the body is not valid JSON: expected , or ] at character {position}")
+            position = _skip(text, position + 1)
+        value, end = _decode_element(text, position)
+        yield value, text[position:end]
+        position, is_first = _skip(text, end), False
+    if _skip(text, position + 1) < len(text):
+        raise Problem(400, f"the body is not valid JSON: extra data at character {position + 1}")
 
 
-def _decode_element(text: str, place: int) -> tuple[Any, int]:
-    """Where it ends is not known, and one call of the parser has to be short: it is given a piece."""
+def _decode_element(text: str, position: int) -> tuple[Any, int]:
+    """Parses one element from a bounded piece of the text, so that one call of the parser stays short."""
     for size in (LARGE_BYTES, MAX_BYTES):
-        piece = text[place : place + size]
+        piece = text[position : position + size]
         try:
             value, end = _decode(piece)
         except Problem:
-            if place + size >= len(text):
+            if position + size >= len(text):
                 raise
         else:
-            return value, place + end
-    raise Problem(413, f"an element is larger than {MAX_BYTES} bytes, or not JSON, at character {place}")
+            return value, position + end
+    raise Problem(
+        413, f"the element at character {position} is larger than {MAX_BYTES} bytes, or not valid JSON"
+    )
 
 
 def _decode(text: str) -> tuple[Any, int]:
     try:
         value, end = _decoder.raw_decode(text, _skip(text, 0))
     except ValueError as error:
-        raise Problem(400, f"the body is not JSON: {error}") from None
+        raise Problem(400, f"the body is not valid JSON: {error}") from None
     except RecursionError:
         raise _too_deep() from None
     if is_nested_deeper(text[:end], MAX_DEPTH):
@@ -127,9 +136,9 @@ def _decode(text: str) -> tuple[Any, int]:
     return value, end
 
 
-def _skip(text: str, place: int) -> int:
-    found = _BLANK.match(text, place)
-    return found.end() if found else place
+def _skip(text: str, position: int) -> int:
+    found = _BLANK.match(text, position)
+    return found.end() if found else position
 
 
 def _too_deep() -> Problem:
@@ -137,7 +146,7 @@ def _too_deep() -> Problem:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not a number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)

@@ -1,8 +1,8 @@
-"""What holds for every request: from where it may come, and what a browser may do with the answer."""
+"""Checks on every request (host, proxy, origin) and the security headers of every response."""
 
 from collections.abc import Iterable
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -10,12 +10,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.http.problem import Problem
-from holdfast.http.proxies import TrustedProxies
-from holdfast.http.send import SlowReader
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
-_PROBES = ("/healthz", "/readyz")  # asked for by address, and directly
-_READING = ("GET", "HEAD", "OPTIONS")
+_PROBES = ("/healthz", "/readyz")  # requested by IP address, and past the proxy
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -24,18 +22,19 @@ HEADERS = {
     ),
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",  # without any, a browser sends our own forms with the origin null
+    "Referrer-Policy": "same-origin",  # with no-referrer, browsers send our own forms with `Origin: null`
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
 HSTS = "max-age=31536000"
+_CLOSE = {"Connection": "close"}
 
 
 class SecurityMiddleware:
-    """Around the whole application.
+    """Wraps the whole application.
 
-    A page of another site whose name was made to point here would ask under that name: that is refused. So is
-    a request of another site's page that would change something, whatever lets it in.
+    Rejects unknown host names, so that DNS rebinding does not work. Rejects requests that change something if
+    they come from a page of another origin, whatever credentials they carry.
     """
 
     def __init__(
@@ -57,10 +56,10 @@ class SecurityMiddleware:
         direct = scope
         scope = self._proxies.resolve(scope)
 
-        # A promise of TLS for localhost would hold for everything else that this machine ever serves.
+        # HSTS for localhost would apply to everything else that this machine ever serves.
         is_local = without_port(Headers(scope=scope).get("host", "")) in LOCAL_HOSTS
 
-        async def send_guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
@@ -70,50 +69,90 @@ class SecurityMiddleware:
                     headers.setdefault("Strict-Transport-Security", HSTS)
             await send(message)
 
-        refusal = self._refusal(scope, direct)
-        if refusal is not None:
-            await refusal.response()(scope, receive, send_guarded)
+        problem = self._check(scope, direct)
+        if problem is not None:
+            await problem.response()(scope, receive, send_with_headers)
             return
-        with suppress(ClientDisconnect, SlowReader):  # there is nobody to answer
-            await self._app(scope, receive, send_guarded)
+        with suppress(ClientDisconnect):
+            await self._app(scope, receive, send_with_headers)
 
-    def _refusal(self, scope: Scope, direct: Scope) -> Problem | None:
+    def _check(self, scope: Scope, direct: Scope) -> Problem | None:
         headers = Headers(scope=scope)
         if "content-length" in headers and "transfer-encoding" in headers:
-            # A proxy may have read one and the server the other: what follows may be a second request.
-            return Problem(400, "give Content-Length or Transfer-Encoding, not both", headers=_CLOSE)
+            # Request smuggling: the proxy may have used one header to find the end, and we the other.
+            return Problem(400, "send either Content-Length or Transfer-Encoding, not both", headers=_CLOSE)
         if is_probe(scope):
             return None
         if self._hosts is not None and without_port(headers.get("host", "")) not in self._hosts:
             return Problem(
                 421,
-                "this server is not known under that name",
+                "this server does not accept requests for this host name",
                 code="unknown_host",
-                hint="WaitRequest for it under one of its names, or add this one to HOLDFAST_WEB_HOSTS.",
+                hint="Use one of its host names, or add this one to HOLDFAST_WEB_HOSTS.",
             )
         if self._proxies and scope is direct and not _is_loopback(scope):
             return Problem(
                 421,
-                "this server is asked through its proxy only",
+                "this server accepts requests only through its proxy",
                 code="not_through_proxy",
-                hint="WaitRequest the proxy, or add its address to HOLDFAST_WEB_PROXIES.",
+                hint="Send the request to the proxy, or add its address to HOLDFAST_WEB_PROXIES.",
             )
-        if scope["method"] not in _READING:
-            return foreign_origin(headers, self._origin)
+        if scope["method"] not in _SAFE_METHODS:
+            return check_origin(headers, self._origin)
         return None
 
 
-_CLOSE = {"Connection": "close"}
+class TrustedProxies:
+    """Addresses and networks of the proxies that terminate TLS and set X-Forwarded-For."""
+
+    def __init__(self, networks: Iterable[str]) -> None:
+        self._networks = tuple(ip_network(network, strict=False) for network in networks)
+
+    def __bool__(self) -> bool:
+        return bool(self._networks)
+
+    def has(self, address: str) -> bool:
+        try:
+            found = ip_address(address.partition("%")[0])
+        except ValueError:
+            return False
+        if isinstance(found, IPv6Address):
+            found = found.ipv4_mapped or found
+        return any(found in network for network in self._networks)
+
+    def resolve(self, scope: Scope) -> Scope:
+        """The request as the proxy received it: from the client's address, over TLS.
+
+        Each proxy appends the address it has seen to X-Forwarded-For. So the client is the last entry that is
+        not a trusted proxy; the client itself may have written the entries before it.
+        """
+        peer = scope.get("client")
+        if peer is None or not self.has(peer[0]):
+            return scope
+        given = ",".join(Headers(scope=scope).getlist("x-forwarded-for")).split(",")
+        hops = [hop.strip() for hop in given if hop.strip()]
+        client = peer[0]
+        for hop in reversed(hops):
+            if not _is_address(hop):
+                break
+            client = hop
+            if not self.has(hop):
+                break
+        return {**scope, "client": (client, 0), "scheme": "https"}
 
 
-def foreign_origin(headers: Headers, known: str = "") -> Problem | None:
-    """Refuses what a page of another origin has sent. Only browsers say where a request comes from."""
+def check_origin(headers: Headers, own_host: str = "") -> Problem | None:
+    """A problem if a page of another origin sent the request. Only browsers send these headers."""
     site = headers.get("sec-fetch-site", "same-origin")
     origin = headers.get("origin")
-    own = {headers.get("host", "").lower(), known} - {""}
+    own = {headers.get("host", "").lower(), own_host} - {""}
     if site in ("same-origin", "none") and (origin is None or urlsplit(origin).netloc.lower() in own):
         return None
-    return Problem(403, "this did not come from a page of this server", code="foreign_origin")
+    return foreign_origin()
+
+
+def foreign_origin() -> Problem:
+    return Problem(403, "the request did not come from a page of this server", code="foreign_origin")
 
 
 def is_probe(scope: Scope) -> bool:
@@ -133,3 +172,11 @@ def _is_loopback(scope: Scope) -> bool:
         return peer is not None and ip_address(peer[0]).is_loopback
     except ValueError:
         return False
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

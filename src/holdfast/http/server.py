@@ -1,4 +1,4 @@
-"""Serving the application with uvicorn, on an address that is safe to serve it on."""
+"""The uvicorn server: which addresses it may listen on, TLS, and an orderly shutdown."""
 
 import asyncio
 import ipaddress
@@ -16,7 +16,7 @@ from fastapi import FastAPI
 from holdfast.errors import ConfigurationError
 from holdfast.http.connection_limit import BACKLOG, ConnectionLimiter, max_connections_allowed
 from holdfast.http.protocol import KEEP_ALIVE_SECONDS, ConnectionAcceptor, DeadlineProtocol
-from holdfast.http.proxies import TrustedProxies
+from holdfast.http.security import TrustedProxies
 from holdfast.http.site import Site
 
 GRACE_SECONDS = 10
@@ -25,7 +25,7 @@ STUCK_MILLISECONDS = 60_000
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen, and with which certificate."""
+    """The address to listen on, and the TLS certificate."""
 
     host: str
     port: int
@@ -34,57 +34,57 @@ class ListenAddress:
 
     @property
     def public(self) -> bool:
-        """Whether others than this machine can reach it."""
+        """Whether other machines can reach it."""
         return not all(ipaddress.ip_address(found).is_loopback for found in _addresses(self.host))
 
 
 class Server(uvicorn.Server):
-    """Lets those who wait go when it is asked to stop, instead of waiting for them."""
+    """Ends waiting requests when it shuts down, instead of waiting for them."""
 
     def __init__(self, config: uvicorn.Config, stop_waits: Callable[[], None]) -> None:
         super().__init__(config)
         self._stop_waits = stop_waits
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends it in order, the second at once. Uvicorn would raise it again at the end."""
+        """The first signal shuts down in order, the second at once. Uvicorn would raise the signal again."""
         del sig, frame
         self._stop_waits()
         self.force_exit = self.should_exit
         self.should_exit = True
 
 
-def check(
+def check_exposure(
     listen: ListenAddress, *, asks_for_login: bool, hosts: tuple[str, ...], proxies: tuple[str, ...] = ()
 ) -> None:
-    """Refuses to let the world in unasked, or to send access tokens over it in the clear."""
+    """Raises ConfigurationError if other machines could come in without a login or without TLS."""
     if (listen.certificate is None) != (listen.key is None):
         raise ConfigurationError("TLS needs both --tls-cert and --tls-key")
     if not asks_for_login and (hosts or proxies):
         raise ConfigurationError(
-            "--no-login is for this machine only, so it has no other names and no proxy",
-            hint="Leave out --no-login, or HOLDFAST_WEB_HOSTS and HOLDFAST_WEB_PROXIES and their options.",
+            "--no-login is for this machine only and excludes host names and proxies",
+            hint="Remove --no-login, or remove HOLDFAST_WEB_HOSTS, HOLDFAST_WEB_PROXIES and their options.",
         )
     if proxies and not hosts:
         raise ConfigurationError(
-            "behind a proxy it is asked for under the names of the proxy: say which",
-            hint="Give --host-name tasks.example.com, or HOLDFAST_WEB_HOSTS.",
+            "a server behind a proxy needs the host names that clients use",
+            hint="Set --host-name tasks.example.com, or HOLDFAST_WEB_HOSTS.",
         )
     if not listen.public:
         return
     if not asks_for_login:
         raise ConfigurationError(
-            f"{listen.host} can be reached by others, and without a login they could do everything",
-            hint="Listen on 127.0.0.1, or leave --no-login away.",
+            f"other machines can reach {listen.host}, and without a login they could do everything",
+            hint="Listen on 127.0.0.1, or remove --no-login.",
         )
     if not hosts:
         raise ConfigurationError(
-            f"{listen.host} can be reached by others: say under which names",
-            hint="Give --host-name tasks.example.com, or HOLDFAST_WEB_HOSTS.",
+            f"other machines can reach {listen.host}, so the server needs the host names that clients use",
+            hint="Set --host-name tasks.example.com, or HOLDFAST_WEB_HOSTS.",
         )
     if listen.certificate is None and not proxies:
         raise ConfigurationError(
-            f"{listen.host} can be reached by others, and without TLS access tokens can be read on the way",
-            hint="Give --tls-cert and --tls-key, or --behind-proxy ADDRESS if a proxy there does TLS.",
+            f"other machines can reach {listen.host}, and without TLS access tokens could be read in transit",
+            hint="Set --tls-cert and --tls-key, or --behind-proxy ADDRESS if a proxy terminates TLS.",
         )
 
 
@@ -101,7 +101,7 @@ def bind(listen: ListenAddress) -> socket.socket:
             f"cannot listen on {listen.host}:{listen.port}: {error.strerror}",
             hint="Choose another --port, or set HOLDFAST_WEB_PORT.",
         ) from error
-    # Inherited by every connection: one whose reader takes nothing is given up by the kernel.
+    # Inherited by every connection: the kernel closes those whose client acknowledges nothing.
     if hasattr(socket, "TCP_USER_TIMEOUT"):
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, STUCK_MILLISECONDS)
     return bound
@@ -111,7 +111,7 @@ def make_server(web: FastAPI, listen: ListenAddress) -> Server:
     site: Site = web.state.site
     config = uvicorn.Config(
         web,
-        access_log=False,  # addresses may hold tickets
+        access_log=False,  # URLs may contain tickets
         log_config=None,
         server_header=False,
         proxy_headers=False,
@@ -120,22 +120,20 @@ def make_server(web: FastAPI, listen: ListenAddress) -> Server:
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     config.load()
-    most, proxies, tls = (
-        max_connections_allowed(site.options.max_connections),
-        TrustedProxies(site.options.proxies),
-        _tls(listen),
-    )
-    limiter = ConnectionLimiter(most, max(1, most // 2), proxies.has)
+    maximum = max_connections_allowed(site.options.max_connections)
+    proxies = TrustedProxies(site.options.proxies)
+    limiter = ConnectionLimiter(maximum, max(1, maximum // 2), proxies.has)
+    tls = _tls(listen)
 
     def accept(**given: Any) -> asyncio.Protocol:
-        return ConnectionAcceptor(limiter, tls, lambda: DeadlineProtocol(**given))
+        return ConnectionAcceptor(limiter, tls, lambda tracked: DeadlineProtocol(limiter, tracked, **given))
 
     config.http_protocol_class = accept  # type: ignore[assignment] # it is only called
     return Server(config, site.stop_waits)
 
 
 def _tls(listen: ListenAddress) -> ssl.SSLContext | None:
-    """TLS 1.2 with forward secrecy and authenticated encryption, or 1.3, which has nothing else."""
+    """TLS 1.3, or 1.2 with forward secrecy and authenticated encryption."""
     if listen.certificate is None:
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -158,5 +156,5 @@ def _addresses(host: str) -> list[str]:
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
-        raise ConfigurationError(f"{host!r} is no address to listen on: {error.strerror}") from error
+        raise ConfigurationError(f"cannot listen on {host!r}: {error.strerror}") from error
     return [str(address[0]).partition("%")[0] for *_, address in found]

@@ -1,4 +1,4 @@
-"""What all parts of the HTTP side share: how it was set up, its connections, and who waits."""
+"""What all parts of the HTTP side share: its options, its database connections and its waiting requests."""
 
 import asyncio
 import contextlib
@@ -11,22 +11,24 @@ from fastapi import Request
 
 from holdfast.comms.delivery_reports import ReportReader
 from holdfast.connections.session import DatabaseAddress
-from holdfast.engine import health
+from holdfast.engine import Statement, health
 from holdfast.errors import HoldfastError
-from holdfast.http.access import Caller
-from holdfast.http.database import Database, Trouble, Work
-from holdfast.http.throttle import LoginThrottle
+from holdfast.http.access import Caller, LoginThrottle
+from holdfast.http.database import Database, Work
+from holdfast.http.problem import TroubleLog
 from holdfast.http.waiting import WaitRegistry
 from holdfast.task import Task
 
 T = TypeVar("T")
+Query = Statement[T] | Work[T]
+"""One statement, or a function that runs several in one transaction."""
 
 SAMPLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class SiteOptions:
-    """How a site is set up. `create_app` says what each means."""
+    """See `create_app`."""
 
     hosts: tuple[str, ...] | None = None
     asks_for_login: bool = True
@@ -39,52 +41,51 @@ class SiteOptions:
     report_readers: Mapping[str, ReportReader] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class Live:
-    """How many pages are open that are kept alive, and whose."""
-
-    callers: Counter[str] = field(default_factory=Counter)
-
-
 @dataclass
 class Site:
-    """One per application. Connections are made in the event loop that asks first."""
+    """One per application. Connections belong to the event loop that first needs them."""
 
     address: DatabaseAddress
     options: SiteOptions
     tasks: Mapping[str, Task[..., Any]]
-    live: Live = field(default_factory=Live)
+    live_pages: Counter[str] = field(default_factory=Counter)
+    """How many live pages of the dashboard are open, per caller."""
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     stopping: bool = False
-    _rooms: dict[asyncio.AbstractEventLoop, "LoopResources"] = field(default_factory=dict)
+    _resources: dict[asyncio.AbstractEventLoop, "LoopResources"] = field(default_factory=dict)
 
     @property
-    def room(self) -> "LoopResources":
+    def resources(self) -> "LoopResources":
         loop = asyncio.get_running_loop()
-        if loop not in self._rooms:
-            self._rooms = {known: room for known, room in self._rooms.items() if not known.is_closed()}
-            self._rooms[loop] = LoopResources(self)
-        return self._rooms[loop]
+        if loop not in self._resources:
+            self._resources = {known: own for known, own in self._resources.items() if not known.is_closed()}
+            self._resources[loop] = LoopResources(self)
+        return self._resources[loop]
 
-    async def enqueue(self, caller: Caller, work: Work[T], *, repeatable: bool) -> T:
-        run = self.room.acts.run
-        return await run("holdfast_client", work, actor=caller.name, repeatable=repeatable)
+    @property
+    def waiting(self) -> int:
+        """How many requests wait, in all event loops."""
+        return sum(len(resources.waits) for resources in self._resources.values())
 
-    async def read(self, work: Work[T]) -> T:
-        return await self.room.database.run("holdfast_reader", work)
+    async def enqueue(self, caller: Caller, query: Statement[T], *, repeatable: bool) -> T:
+        run = self.resources.actions.run
+        return await run("holdfast_client", _as_work(query), actor=caller.name, repeatable=repeatable)
 
-    async def operate(self, caller: Caller | None, work: Work[T]) -> T:
-        """For acts of people, and for what the site does for itself: check tokens, take samples.
+    async def read(self, query: Query[T]) -> T:
+        return await self.resources.database.run("holdfast_reader", _as_work(query))
 
-        Acts may have to wait for a lock, as enqueueing may: they take no connection from those who look.
+    async def operate(self, caller: Caller | None, query: Query[T]) -> T:
+        """For actions of a caller; without a caller, for the server itself: checking tokens, taking samples.
+
+        Actions may wait for locks, as enqueueing may, so they do not use the connections of readers.
         """
         if caller is None:
-            return await self.room.database.run("holdfast_operator", work)
-        return await self.room.acts.run("holdfast_operator", work, actor=caller.name)
+            return await self.resources.database.run("holdfast_operator", _as_work(query))
+        return await self.resources.actions.run("holdfast_operator", _as_work(query), actor=caller.name)
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """While it serves: takes samples for the charts; at the end, lets those who wait go."""
+        """While the application serves: takes samples for the charts. At the end, ends all waits."""
         self.stopping = False
         sampling = asyncio.create_task(self._take_samples()) if self.options.samples else None
         try:
@@ -97,21 +98,21 @@ class Site:
             await self.close()
 
     def stop_waits(self) -> None:
-        """The server is about to end: whoever waits is told to come again."""
+        """Before a shutdown: waiting requests get their response, and the clients ask again."""
         self.stopping = True
-        for room in self._rooms.values():
-            room.waits.stop()
+        for resources in self._resources.values():
+            resources.waits.stop()
 
     async def close(self) -> None:
-        room = self._rooms.pop(asyncio.get_running_loop(), None)
-        if room is not None:
-            await room.close()
+        resources = self._resources.pop(asyncio.get_running_loop(), None)
+        if resources is not None:
+            await resources.close()
 
     async def _take_samples(self) -> None:
-        trouble = Trouble("no_samples")
+        trouble = TroubleLog("sampling_failed")
         while True:
             try:
-                await self.operate(None, lambda engine: engine.run(health.take_sample()))
+                await self.operate(None, health.take_sample())
                 trouble.is_over()
             except HoldfastError as error:
                 trouble.found(error)
@@ -119,20 +120,20 @@ class Site:
 
 
 class LoopResources:
-    """What belongs to one event loop."""
+    """The connections and waiting requests of one event loop."""
 
     def __init__(self, site: Site) -> None:
         self.database = Database(site.address)
-        self.acts = Database(site.address)
+        self.actions = Database(site.address)
         self.waits = WaitRegistry(site.address, self.database, site.options.max_waits)
         self._probes = Database(site.address, size=1)
         self._probe: asyncio.Task[Any] | None = None
 
     async def probe(self) -> None:
-        """Asks the database on a connection that nothing else uses. Probes at one time share the answer."""
+        """Queries the database on a connection of its own. Concurrent probes share one query."""
         if self._probe is None or self._probe.done():
-            asking = self._probes.run("holdfast_reader", lambda engine: engine.run(health.clock()))
-            self._probe = asyncio.create_task(asking)
+            query = self._probes.run("holdfast_reader", _as_work(health.clock()))
+            self._probe = asyncio.create_task(query)
             self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())
         await asyncio.shield(self._probe)
 
@@ -140,8 +141,12 @@ class LoopResources:
         await self.waits.close()
         if self._probe is not None:
             await asyncio.wait([self._probe])
-        for database in (self.database, self.acts, self._probes):
+        for database in (self.database, self.actions, self._probes):
             await database.close()
+
+
+def _as_work(query: Query[T]) -> Work[T]:
+    return (lambda engine: engine.run(query)) if isinstance(query, Statement) else query
 
 
 def site_of(request: Request) -> Site:

@@ -1,30 +1,48 @@
-"""Waiting on one connection: until the task or process ends, or the time given is over."""
+"""The two responses to a wait: a long poll, and a stream of server-sent events.
+
+The id of an event is a position: how many steps of the task's history the reader has received, their digest,
+and the last progress. A reader that reconnects with an id receives everything since. If the steps before the
+position are not the ones the reader received, because one was recorded late, all steps are sent again.
+"""
 
 import asyncio
+import hashlib
 import json
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from uuid import UUID
 
 from fastapi.responses import Response
+from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from holdfast.client.wait_ticket import Subject
 from holdfast.engine.documents import load_json
 from holdfast.engine.processes import ProcessLook, wait_key
+from holdfast.engine.tasks import TaskEvent, TaskLook
 from holdfast.http.hidden_values import hide
-from holdfast.http.problem import Problem
-from holdfast.http.send import disconnected, send_bounded
-from holdfast.http.waiting import Look, Waiter, WaitQuota, WaitRegistry
+from holdfast.http.problem import Problem, unavailable
+from holdfast.http.waiting import State, Waiter, WaitQuota, WaitRegistry, WatchedSubject
 
-LOOK_SECONDS = 10.0
+FIRST_READ_SECONDS = 10.0
+KEEP_ALIVE_SECONDS = 15.0
+MAX_STREAM_SECONDS = 3600.0
+RETRY_MILLISECONDS = 1000
+CHUNK_BYTES = 64 * 1024
+SEND_SECONDS = 30.0
+
+_POSITION = re.compile(
+    r"(?P<steps>[0-9]{1,6})-(?P<digest>[0-9a-f]{16})-(?P<progress>[0-9a-f]{16}|0)(?P<end>-end)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WaitRequest:
-    """Who waits, for what, for how long, and how much of it may be shown."""
+    """A wait that was allowed: for what, for how long, and whether the result is hidden."""
 
     subject: Subject
-    shares: tuple[WaitQuota, ...]
+    quotas: tuple[WaitQuota, ...]
     hidden: bool
     next: str
     seconds: float
@@ -36,78 +54,213 @@ class WaitRequest:
 
     @property
     def live(self) -> bool:
-        """Whether there is more to follow than the end."""
+        """True if a stream has more to tell than the end."""
         return isinstance(self.subject, UUID)
 
     @property
     def headers(self) -> dict[str, str]:
-        """A ticket is authority enough: no cookie is looked at, so any page that has it may ask."""
+        """Any page may use a ticket: it is the only credential, no cookie is read."""
         return {"Access-Control-Allow-Origin": "*"} if self.by_ticket else {}
 
 
 class LongPollResponse(Response):
-    """Answered when the task has ended, with 200; or when the time is over, with 202 and how to go on."""
+    """200 when the subject has ended, or 202 with the URL to continue at when the time is over."""
 
-    def __init__(self, waits: WaitRegistry, ask: WaitRequest) -> None:
+    def __init__(self, waits: WaitRegistry, wait: WaitRequest) -> None:
         self._waits = waits
-        self._ask = ask
+        self._wait = wait
         self.background = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        gone = asyncio.create_task(disconnected(receive))
+        disconnected = asyncio.create_task(_disconnected(receive))
         try:
-            look = await self._look(gone)
-            if not gone.done():
-                body = described(look, hidden=self._ask.hidden, going_on=self._ask.next)
-                await send_bounded(
-                    send, 200 if look.ended else 202, body, "application/json", self._ask.headers
-                )
+            state = await self._final_state(disconnected)
+            if not disconnected.done():
+                body = state_json(state, hidden=self._wait.hidden, next_url=self._wait.next)
+                await _send_body(send, 200 if state.ended else 202, body, self._wait.headers)
         except Problem as problem:
-            problem.headers |= self._ask.headers
+            problem.headers |= self._wait.headers
             await problem.response()(scope, receive, send)
         finally:
-            gone.cancel()
+            disconnected.cancel()
 
-    async def _look(self, gone: asyncio.Task[None]) -> Look:
-        ask = self._ask
-        async with self._waits.seat(ask.key, ask.shares) as seat:
-            gone.add_done_callback(lambda _: seat.news.set())
-            await self._until_end(seat, gone)
-            return found(seat, ask.subject)
+    async def _final_state(self, disconnected: asyncio.Task[None]) -> State:
+        wait, loop = self._wait, asyncio.get_running_loop()
+        async with self._waits.register(wait.key, wait.quotas) as waiter:
+            disconnected.add_done_callback(lambda _: waiter.changed.set())
+            await waiter.wait_until_known(FIRST_READ_SECONDS)
+            deadline = loop.time() + wait.seconds
+            while not (
+                waiter.watched.settled
+                or disconnected.done()
+                or self._waits.stopping
+                or loop.time() >= deadline
+            ):
+                await waiter.wait_for_change(deadline - loop.time())
+            return known_state(waiter, wait.subject)
 
-    async def _until_end(self, seat: Waiter, gone: asyncio.Task[None]) -> None:
+
+@dataclass(frozen=True, slots=True)
+class StreamPosition:
+    """How much of a stream its reader has received."""
+
+    steps: int = 0
+    digest: str = ""
+    progress: str = "0"
+    end: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.steps}-{self.digest or _digest(())}-{self.progress}{'-end' if self.end else ''}"
+
+    @classmethod
+    def parse(cls, given: str | None) -> "StreamPosition":
+        """The beginning, if the id is missing or not one of ours."""
+        match = _POSITION.fullmatch(given or "")
+        if match is None:
+            return cls()
+        return cls(int(match["steps"]), match["digest"], match["progress"], match["end"] is not None)
+
+
+class EventStreamResponse(Response):
+    """Server-sent events until the subject has ended, or the time is over; then the reader reconnects."""
+
+    def __init__(self, waits: WaitRegistry, wait: WaitRequest, position: StreamPosition) -> None:
+        self._waits = waits
+        self._wait = wait
+        self._position = position
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wait = self._wait
+        if self._position.end:  # 204 tells a browser not to reconnect
+            await Response(status_code=204, headers=wait.headers)(scope, receive, send)
+            return
+        disconnected = asyncio.create_task(_disconnected(receive))
+        try:
+            async with self._waits.register(wait.key, wait.quotas, live=wait.live) as waiter:
+                disconnected.add_done_callback(lambda _: waiter.changed.set())
+                await waiter.wait_until_known(FIRST_READ_SECONDS)
+                known_state(waiter, wait.subject)
+                await self._stream(waiter, disconnected, send)
+        except Problem as problem:
+            problem.headers |= wait.headers
+            await problem.response()(scope, receive, send)
+        finally:
+            disconnected.cancel()
+
+    async def _stream(self, waiter: Waiter, disconnected: asyncio.Task[None], send: Send) -> None:
+        # Closed at the end: a browser would keep the connection open for nothing.
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "close"}
+        headers |= self._wait.headers
+        await _send_head(send, 200, "text/event-stream; charset=utf-8", headers)
+        await _send_chunk(send, f"retry: {RETRY_MILLISECONDS}\n\n".encode())
         loop = asyncio.get_running_loop()
-        await seat.first_look(LOOK_SECONDS)
-        deadline = loop.time() + self._ask.seconds
-        while not (seat.watched.settled or gone.done() or self._waits.stopping or loop.time() >= deadline):
-            await seat.next(deadline - loop.time())
+        deadline = loop.time() + min(self._wait.seconds, MAX_STREAM_SECONDS)
+        while True:
+            for frame in self._unsent(waiter.watched):
+                await _send_chunk(send, frame)
+            if self._position.end or disconnected.done() or self._waits.stopping or loop.time() >= deadline:
+                break
+            if not await waiter.wait_for_change(min(KEEP_ALIVE_SECONDS, deadline - loop.time())):
+                await _send_chunk(send, b": keep-alive\n\n")
+        if not disconnected.done():
+            await _send_chunk(send, b"", more=False)
+
+    def _unsent(self, watched: WatchedSubject) -> Iterator[bytes]:
+        """Every step the reader has not received, and the last progress only."""
+        events = watched.events
+        steps = self._position.steps
+        if steps > len(events) or _digest(events[:steps]) != (self._position.digest or _digest(())):
+            steps = 0
+        for number in range(steps, len(events)):
+            self._position = replace(self._position, steps=number + 1, digest=_digest(events[: number + 1]))
+            yield self._frame("status", _step_json(events[number]))
+        state = watched.state
+        if state is None:
+            return
+        written = state.progress_json if isinstance(state, TaskLook) else None
+        progress = "0" if written is None else _hash(written)
+        if progress not in ("0", self._position.progress):
+            self._position = replace(self._position, progress=progress)
+            yield self._frame("progress", written or "null")
+        if state.ended:
+            self._position = replace(self._position, end=True)
+            yield self._frame("end", state_json(state, hidden=self._wait.hidden).decode())
+
+    def _frame(self, event: str, data: str) -> bytes:
+        return f"id: {self._position}\nevent: {event}\ndata: {data}\n\n".encode()
 
 
-def found(seat: Waiter, subject: Subject) -> Look:
-    if not seat.watched.looked:
-        raise Problem(
-            503, "the database cannot be used just now", code="unavailable", headers={"Retry-After": "1"}
-        )
-    if seat.watched.look is None:
+def known_state(waiter: Waiter, subject: Subject) -> State:
+    if not waiter.watched.known:
+        raise unavailable()
+    if waiter.watched.state is None:
         named = f"task {subject}" if isinstance(subject, UUID) else f"{subject[0]} {subject[1]}"
         raise Problem(404, f"there is no {named}")
-    return seat.watched.look
+    return waiter.watched.state
 
 
-def described(look: Look, *, hidden: bool, going_on: str | None = None) -> bytes:
-    """As JSON. The result is put in as it was written, unless only its shape may be shown."""
-    if isinstance(look, ProcessLook):
-        ended_at = look.ended_at.isoformat() if look.ended_at else None
-        told = {"process": look.process, "process_id": look.process_id, "status": look.status}
-        return json.dumps({**told, "ended_at": ended_at, "next": None if look.ended else going_on}).encode()
-    result = json.dumps(hide(load_json(look.result_json))) if hidden else look.result_json or "null"
-    fields = {
-        "task_id": str(look.task_id),
-        "status": look.status,
-        "attempt": look.attempt,
-        "max_attempts": look.max_attempts,
+def state_json(state: State, *, hidden: bool, next_url: str | None = None) -> bytes:
+    """The response body. The text of the result is inserted unchanged, unless its values are hidden."""
+    following = None if state.ended else next_url
+    if isinstance(state, ProcessLook):
+        ended_at = state.ended_at.isoformat() if state.ended_at else None
+        fields = {"process": state.process, "process_id": state.process_id, "status": state.status}
+        return json.dumps({**fields, "ended_at": ended_at, "next": following}).encode()
+    result = json.dumps(hide(load_json(state.result_json))) if hidden else state.result_json or "null"
+    task_fields = {
+        "task_id": str(state.task_id),
+        "status": state.status,
+        "attempt": state.attempt,
+        "max_attempts": state.max_attempts,
         "values_hidden": hidden,
-        "next": None if look.ended else going_on,
+        "next": following,
     }
-    plain = json.dumps(fields)[:-1]
-    return f'{plain},"progress":{look.progress_json or "null"},"result":{result}}}'.encode()
+    written = json.dumps(task_fields)[:-1]
+    return f'{written},"progress":{state.progress_json or "null"},"result":{result}}}'.encode()
+
+
+def _step_json(event: TaskEvent) -> str:
+    """Without actor and reason, which a ticket does not show."""
+    fields = {"event": event.event_type, "at": event.occurred_at.isoformat(), "attempt": event.attempt}
+    return json.dumps(fields)
+
+
+def _digest(events: tuple[TaskEvent, ...]) -> str:
+    return _hash("\n".join(_step_json(event) for event in events))
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class SlowReader(ClientDisconnect):
+    """The client read nothing for SEND_SECONDS; treated as a disconnect."""
+
+
+async def _send_body(send: Send, status: int, body: bytes, headers: Mapping[str, str]) -> None:
+    """In chunks, so that a slow reader costs a small buffer only."""
+    await _send_head(send, status, "application/json", {"Content-Length": str(len(body)), **headers})
+    for start in range(0, len(body), CHUNK_BYTES):
+        await _send_chunk(send, body[start : start + CHUNK_BYTES])
+    await _send_chunk(send, b"", more=False)
+
+
+async def _send_head(send: Send, status: int, media_type: str, headers: Mapping[str, str]) -> None:
+    given = {"Content-Type": media_type, **headers}
+    encoded = [(name.lower().encode(), value.encode()) for name, value in given.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+
+
+async def _send_chunk(send: Send, chunk: bytes, *, more: bool = True) -> None:
+    # The server waits here until its own buffer has drained.
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await send({"type": "http.response.body", "body": chunk, "more_body": more})
+    except TimeoutError:
+        raise SlowReader from None
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

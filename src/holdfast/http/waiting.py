@@ -1,13 +1,14 @@
-"""All who wait, on one listening connection: told by a notification, looked after in batches.
+"""Waiting for tasks and processes to end: all callers of an event loop share one LISTEN connection.
 
-A notification is a hint. Whoever waits is looked after again from time to time, and soon after coming.
+Notifications are hints. The state of everything that is waited for is also read soon after a wait begins, and
+from then on at intervals, in batches.
 """
 
 import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
@@ -19,131 +20,127 @@ from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessLook
 from holdfast.engine.tasks import TaskEvent, TaskLook
 from holdfast.errors import HoldfastError, translate
-from holdfast.http.database import Database, Trouble
-from holdfast.http.problem import Problem
+from holdfast.http.database import Database
+from holdfast.http.problem import Problem, TroubleLog
 
-Look = TaskLook | ProcessLook
+State = TaskLook | ProcessLook
 
-MAX_AT_ONCE = 200
-INTEREST = timedelta(minutes=2)
-SOON_SECONDS = 1.0  # a task may have ended between our asking and the commit of that
-SELDOM_SECONDS = 20.0
-DEAF_SECONDS = 2.0
-LIVE_SECONDS = 1.0
+MAX_BATCH = 200
+REGISTERED_FOR = timedelta(minutes=2)
+FIRST_REFRESH_SECONDS = 1.0  # the task may end before the database knows that somebody waits
+REFRESH_SECONDS = 20.0
+REFRESH_SECONDS_WITHOUT_LISTENER = 2.0
+LIVE_REFRESH_SECONDS = 1.0
+_RETRY_LATER = {"Retry-After": "5"}
 
 
 @dataclass(frozen=True, slots=True)
 class WaitQuota:
-    """Waits that are counted together, how many of them there may be, and what the refusal calls them."""
+    """A group of waits with a common maximum. `described` completes the error message."""
 
     name: str
-    most: int
-    told: str
+    maximum: int
+    described: str
 
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """Somebody who waits for a task or a process: for its end, or, if live, for whatever happens to it."""
+    """One request that waits: for the end, or, if live, for every change."""
 
     watched: "WatchedSubject"
     live: bool
-    news: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def first_look(self, seconds: float) -> None:
-        """Until something is known of the task, even if it is that there is none."""
+    async def wait_until_known(self, seconds: float) -> None:
+        """Waits until the state was read for the first time, even if there is no such task."""
         deadline = asyncio.get_running_loop().time() + seconds
-        while not self.watched.looked and await self.next(deadline - asyncio.get_running_loop().time()):
-            pass
+        while not self.watched.known:
+            if not await self.wait_for_change(deadline - asyncio.get_running_loop().time()):
+                return
 
-    async def next(self, seconds: float) -> bool:
-        """Until there is news, for at most so long; answers whether there is."""
+    async def wait_for_change(self, seconds: float) -> bool:
+        """Returns False if nothing changed within `seconds`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self.news.wait()
-        came = self.news.is_set()
-        self.news.clear()
-        return came
+                await self.changed.wait()
+        has_changed = self.changed.is_set()
+        self.changed.clear()
+        return has_changed
 
 
 @dataclass(slots=True, eq=False)
 class WatchedSubject:
-    """A task that somebody waits for, or a process by its wait_key, and what is known of it."""
+    """A task, or a process by its wait_key, that somebody waits for, and its last known state."""
 
-    task_id: UUID
-    seats: set[Waiter] = field(default_factory=set)
-    looked: bool = False
-    look: Look | None = None
+    key: UUID
+    waiters: set[Waiter] = field(default_factory=set)
+    known: bool = False
+    state: State | None = None
     events: tuple[TaskEvent, ...] = ()
-    look_again: float = 0.0
-    seen: int = 0
-    number: int = 0
+    refresh_at: float = 0.0
+    refreshes: int = 0
+    query_number: int = 0
 
     @property
     def live(self) -> bool:
-        return any(seat.live for seat in self.seats)
+        return any(waiter.live for waiter in self.waiters)
 
     @property
     def settled(self) -> bool:
-        """Whether there is nothing to wait for: it has ended, or is not there."""
-        return self.looked and (self.look is None or self.look.ended)
+        """True if there is nothing left to wait for: it has ended, or does not exist."""
+        return self.known and (self.state is None or self.state.ended)
 
-    def tell(self) -> None:
-        for seat in self.seats:
-            seat.news.set()
+    def notify(self) -> None:
+        for waiter in self.waiters:
+            waiter.changed.set()
 
 
 class WaitRegistry:
-    """Everybody who waits on this event loop."""
+    """All waiting requests of one event loop."""
 
-    def __init__(self, address: DatabaseAddress, database: Database, most: int) -> None:
+    def __init__(self, address: DatabaseAddress, database: Database, max_waits: int) -> None:
         self.stopping = False
-        self._address = address
         self._database = database
-        self._most = most
+        self._max_waits = max_waits
         self._watched: dict[UUID, WatchedSubject] = {}
-        self._seats = 0
-        self._shares: Counter[str] = Counter()
-        self._dark = Trouble("waits_in_the_dark")
-        self._deaf = Trouble("listener_lost")
+        self._waiters = 0
+        self._quotas: Counter[str] = Counter()
+        self._trouble = TroubleLog("wait_refresh_failed")
         self._urgent: set[UUID] = set()
-        self._looks = 0
-        self._wake = asyncio.Event()
-        self._listening = False
+        self._queries = 0
+        self._has_urgent = asyncio.Event()
+        # What ended before the listener was connected was not notified: read everything once.
+        self._listener = EndListener(address, self._refresh_all_soon, self._refresh_soon_if_watched)
         self._tasks: list[asyncio.Task[None]] = []
 
     def __len__(self) -> int:
-        return self._seats
+        return self._waiters
 
     @contextlib.asynccontextmanager
-    async def seat(
-        self, task_id: UUID, shares: tuple[WaitQuota, ...], *, live: bool = False
+    async def register(
+        self, key: UUID, quotas: tuple[WaitQuota, ...], *, live: bool = False
     ) -> AsyncIterator[Waiter]:
-        """Refused where all seats are taken, or all of a share."""
-        if len(self) >= self._most:
-            raise Problem(503, "too many wait already", code="too_many_waits", headers=_LATER)
-        for share in shares:
-            if self._shares[share.name] >= share.most:
-                told = f"{share.most} wait already {share.told}"
-                raise Problem(429, told, code="too_many_waits", headers=_LATER)
-        self._seats += 1
-        self._shares.update(share.name for share in shares)
-        watched = self._watched.setdefault(task_id, WatchedSubject(task_id))
-        seat = Waiter(watched, live)
-        watched.seats.add(seat)
-        if watched.looked:
-            seat.news.set()
-        self._look_at((task_id,))
+        """Raises a problem if the server or one of the quotas is full."""
+        self._check_quotas(quotas)
+        self._waiters += 1
+        self._quotas.update(quota.name for quota in quotas)
+        watched = self._watched.setdefault(key, WatchedSubject(key))
+        waiter = Waiter(watched, live)
+        watched.waiters.add(waiter)
+        if watched.known:
+            waiter.changed.set()
+        self._refresh_soon((key,))
         self._start()
         try:
-            yield seat
+            yield waiter
         finally:
-            self._leave(seat, shares)
+            self._unregister(waiter, quotas)
 
     def stop(self) -> None:
-        """Let everybody go."""
+        """Ends all waits."""
         self.stopping = True
         for watched in self._watched.values():
-            watched.tell()
+            watched.notify()
 
     async def close(self) -> None:
         self.stop()
@@ -152,145 +149,171 @@ class WaitRegistry:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    def _leave(self, seat: Waiter, shares: tuple[WaitQuota, ...]) -> None:
-        self._seats -= 1
-        for share in shares:
-            self._shares[share.name] -= 1
-            if not self._shares[share.name]:
-                del self._shares[share.name]
-        seat.watched.seats.discard(seat)
-        if not seat.watched.seats:
-            self._watched.pop(seat.watched.task_id, None)
+    def _check_quotas(self, quotas: tuple[WaitQuota, ...]) -> None:
+        if len(self) >= self._max_waits:
+            detail = "too many requests are waiting on this server"
+            raise Problem(503, detail, code="too_many_waits", headers=_RETRY_LATER)
+        for quota in quotas:
+            if self._quotas[quota.name] >= quota.maximum:
+                detail = f"too many waits {quota.described}: at most {quota.maximum} are allowed at a time"
+                raise Problem(429, detail, code="too_many_waits", headers=_RETRY_LATER)
+
+    def _unregister(self, waiter: Waiter, quotas: tuple[WaitQuota, ...]) -> None:
+        self._waiters -= 1
+        for quota in quotas:
+            self._quotas[quota.name] -= 1
+            if not self._quotas[quota.name]:
+                del self._quotas[quota.name]
+        waiter.watched.waiters.discard(waiter)
+        if not waiter.watched.waiters:
+            self._watched.pop(waiter.watched.key, None)
 
     def _start(self) -> None:
         if not self._tasks:
-            loops = (self._listen(), self._look_when_told(), self._look_around())
+            loops = (self._listener.run(), self._refresh_urgent(), self._refresh_due())
             self._tasks = [asyncio.create_task(loop) for loop in loops]
 
-    def _look_at(self, task_ids: Iterable[UUID]) -> None:
-        self._urgent.update(task_ids)
-        self._wake.set()
+    def _refresh_soon(self, keys: Iterable[UUID]) -> None:
+        self._urgent.update(keys)
+        self._has_urgent.set()
 
-    async def _look_when_told(self) -> None:
-        """Who has come or was told of does not wait behind the round that goes to everybody."""
+    def _refresh_all_soon(self) -> None:
+        self._refresh_soon(self._watched)
+
+    def _refresh_soon_if_watched(self, key: UUID) -> None:
+        if key in self._watched:
+            self._refresh_soon((key,))
+
+    async def _refresh_urgent(self) -> None:
+        """New waits and notified ends do not queue behind the periodic refresh of everything else."""
         while True:
-            await self._wake.wait()
-            self._wake.clear()
+            await self._has_urgent.wait()
+            self._has_urgent.clear()
             urgent, self._urgent = self._urgent, set()
-            if not await self._look(list(urgent)):
-                self._look_at(urgent)
-                await asyncio.sleep(DEAF_SECONDS / 2)
+            if not await self._refresh(list(urgent)):
+                self._refresh_soon(urgent)
+                await asyncio.sleep(REFRESH_SECONDS_WITHOUT_LISTENER / 2)
 
-    async def _look_around(self) -> None:
+    async def _refresh_due(self) -> None:
         while True:
-            await asyncio.sleep(LIVE_SECONDS / 2)
-            await self._look(self._due(asyncio.get_running_loop().time()))
+            await asyncio.sleep(LIVE_REFRESH_SECONDS / 2)
+            now = asyncio.get_running_loop().time()
+            await self._refresh([key for key, watched in self._watched.items() if watched.refresh_at <= now])
 
-    def _due(self, now: float) -> list[UUID]:
-        return [task_id for task_id, watched in self._watched.items() if watched.look_again <= now]
-
-    async def _look(self, task_ids: list[UUID]) -> bool:
-        """Answers whether that could be done."""
+    async def _refresh(self, keys: list[UUID]) -> bool:
+        """Returns False if the database could not be read."""
         try:
-            for first in range(0, len(task_ids), MAX_AT_ONCE):
-                some = task_ids[first : first + MAX_AT_ONCE]
-                batch = [self._watched[task_id] for task_id in some if task_id in self._watched]
+            for first in range(0, len(keys), MAX_BATCH):
+                some = keys[first : first + MAX_BATCH]
+                batch = [self._watched[key] for key in some if key in self._watched]
                 if batch:
-                    await self._look_at_some(batch)
+                    await self._refresh_batch(batch)
         except HoldfastError as error:
-            self._dark.found(error)
+            self._trouble.found(error)
             return False
-        if task_ids:
-            self._dark.is_over()
+        if keys:
+            self._trouble.is_over()
         return True
 
-    async def _look_at_some(self, batch: list[WatchedSubject]) -> None:
-        asked = [watched.task_id for watched in batch]
-        self._looks += 1
-        number = self._looks
+    async def _refresh_batch(self, batch: list[WatchedSubject]) -> None:
+        self._queries += 1
+        number = self._queries
 
-        async def work(engine: AsyncEngine) -> tuple[dict[UUID, Look], list[TaskEvent]]:
-            await engine.run(tasks.watch_many(asked, INTEREST))
-            looks: dict[UUID, Look] = {
-                look.task_id: look for look in await engine.run(tasks.task_looks(asked))
-            }
-            if others := [key for key in asked if key not in looks]:
-                await engine.run(processes.watch_processes(others, INTEREST))
-                looks |= {look.wait_key: look for look in await engine.run(processes.process_looks(others))}
-            moved = [w.task_id for w in batch if w.live and _has_moved(w.look, looks.get(w.task_id))]
-            return looks, await engine.run(tasks.events_of(moved)) if moved else []
+        async def read(engine: AsyncEngine) -> tuple[dict[UUID, State], list[TaskEvent]]:
+            states = await _read_states(engine, [watched.key for watched in batch])
+            moved = [w.key for w in batch if w.live and _has_moved(w.state, states.get(w.key))]
+            return states, await engine.run(tasks.events_of(moved)) if moved else []
 
-        looks, events = await self._database.run("holdfast_reader", work)
+        states, events = await self._database.run("holdfast_reader", read)
         now = asyncio.get_running_loop().time()
         for watched in batch:
-            if watched.number < number:  # else a look that began later was faster
-                watched.number = number
-                self._learn(watched, looks.get(watched.task_id), events, now)
+            if watched.query_number < number:  # else a query that began later has finished first
+                watched.query_number = number
+                self._apply(watched, states.get(watched.key), events, now)
 
-    def _learn(self, watched: WatchedSubject, look: Look | None, events: list[TaskEvent], now: float) -> None:
-        news = not watched.looked or _has_changed(watched.look, look)
-        told = tuple(event for event in events if event.task_id == watched.task_id)
-        if told:
-            watched.events = told
-        watched.looked, watched.look = True, look
-        watched.seen += 1
-        watched.look_again = now + self._patience(watched)
-        if news:
-            watched.tell()
+    def _apply(
+        self, watched: WatchedSubject, state: State | None, events: list[TaskEvent], now: float
+    ) -> None:
+        is_news = not watched.known or _has_changed(watched.state, state)
+        own_events = tuple(event for event in events if event.task_id == watched.key)
+        if own_events:
+            watched.events = own_events
+        watched.known, watched.state = True, state
+        watched.refreshes += 1
+        watched.refresh_at = now + self._refresh_delay(watched)
+        if is_news:
+            watched.notify()
 
-    def _patience(self, watched: WatchedSubject) -> float:
+    def _refresh_delay(self, watched: WatchedSubject) -> float:
         if watched.live:
-            return LIVE_SECONDS
-        if not self._listening:
-            return DEAF_SECONDS
-        longest = SOON_SECONDS if watched.seen == 1 else SELDOM_SECONDS
+            return LIVE_REFRESH_SECONDS
+        if not self._listener.listening:
+            return REFRESH_SECONDS_WITHOUT_LISTENER
+        longest = FIRST_REFRESH_SECONDS if watched.refreshes == 1 else REFRESH_SECONDS
         return longest * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load
 
-    async def _listen(self) -> None:
+
+class EndListener:
+    """Listens for the ends of tasks and processes, and reconnects when the connection is lost."""
+
+    def __init__(
+        self, address: DatabaseAddress, on_listening: Callable[[], None], on_end: Callable[[UUID], None]
+    ) -> None:
+        self.listening = False
+        self._address = address
+        self._on_listening = on_listening
+        self._on_end = on_end
+        self._trouble = TroubleLog("wait_listener_failed")
+
+    async def run(self) -> None:
         while True:
             try:
-                await self._pass_on()
+                await self._listen()
             except psycopg.Error as error:
-                self._deaf.found(translate(error))
+                self._trouble.found(translate(error))
             except HoldfastError as error:
-                self._deaf.found(error)
-            self._listening = False
-            await asyncio.sleep(DEAF_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+                self._trouble.found(error)
+            self.listening = False
+            pause = REFRESH_SECONDS_WITHOUT_LISTENER * random.uniform(0.5, 1)  # noqa: S311 - spreads load
+            await asyncio.sleep(pause)
 
-    async def _pass_on(self) -> None:
+    async def _listen(self) -> None:
         connection, pooled = await open_async(self._address)
         try:
-            # Behind a pooler, the notification would reach whoever has that server connection by then.
+            # Behind a pooler, notifications would reach whichever client has the server connection by then.
             if pooled:
                 await asyncio.Event().wait()
             await connection.execute("listen holdfast_done")
-            self._listening = True
-            self._deaf.is_over()
-            self._look_at(self._watched)  # what ended before we listened was told to nobody
+            self.listening = True
+            self._trouble.is_over()
+            self._on_listening()
             async for notify in connection.notifies():
-                with contextlib.suppress(ValueError):  # anybody may send anything
-                    self._hear(UUID(notify.payload))
+                with contextlib.suppress(ValueError):  # every login may notify, with any payload
+                    self._on_end(UUID(notify.payload))
         finally:
             connection.pgconn.finish()
 
-    def _hear(self, task_id: UUID) -> None:
-        if task_id in self._watched:
-            self._look_at((task_id,))
+
+async def _read_states(engine: AsyncEngine, keys: list[UUID]) -> dict[UUID, State]:
+    """Registers the interest, then reads: an end in between is either read or notified."""
+    await engine.run(tasks.watch_many(keys, REGISTERED_FOR))
+    states: dict[UUID, State] = {state.task_id: state for state in await engine.run(tasks.task_looks(keys))}
+    if others := [key for key in keys if key not in states]:
+        await engine.run(processes.watch_processes(others, REGISTERED_FOR))
+        states |= {state.wait_key: state for state in await engine.run(processes.process_looks(others))}
+    return states
 
 
-_LATER = {"Retry-After": "5"}
-
-
-def _has_moved(before: Look | None, now: Look | None) -> bool:
-    """Whether its events may be others than before."""
+def _has_moved(before: State | None, now: State | None) -> bool:
+    """True if there may be new events."""
     return now is not None and (before is None or before.life != now.life)
 
 
-def _has_changed(before: Look | None, now: Look | None) -> bool:
+def _has_changed(before: State | None, now: State | None) -> bool:
     if before is None or now is None:
         return before is not now
     return before.life != now.life or _progress(before) != _progress(now)
 
 
-def _progress(look: Look) -> str | None:
-    return look.progress_json if isinstance(look, TaskLook) else None
+def _progress(state: State) -> str | None:
+    return state.progress_json if isinstance(state, TaskLook) else None

@@ -12,10 +12,9 @@ from holdfast.client.span import WAIT_TTL
 from holdfast.client.wait_ticket import issue
 from holdfast.engine.enqueue import Enqueued, enqueue_written
 from holdfast.errors import HoldfastError
-from holdfast.http import request_body
-from holdfast.http.api import schemas
-from holdfast.http.api.openapi_parts import described, json_body, problems
+from holdfast.http import request_body, schemas
 from holdfast.http.auth import MayEnqueue
+from holdfast.http.openapi import body_schema, json_body, problems
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
 
@@ -26,10 +25,10 @@ _WHOLE = ("priority", "max_attempts", "timeout", "lease")
 
 _ONE = TypeAdapter(schemas.NewTask)
 _ONE_OF_BATCH = TypeAdapter(schemas.NewBatchTask)
-_ONE_SCHEMA = described(schemas.NewTask)
+_ONE_SCHEMA = body_schema(schemas.NewTask)
 _MANY_SCHEMA = {
     "type": "array",
-    "items": described(schemas.NewBatchTask),
+    "items": body_schema(schemas.NewBatchTask),
     "minItems": 1,
     "maxItems": MAX_TASKS,
 }
@@ -68,7 +67,7 @@ async def enqueue(
         written = f'{written[:-1]},"idempotency_key":{json.dumps(idempotency_key)}}}'
     [enqueued] = await site.enqueue(
         caller,
-        lambda engine: engine.run(enqueue_written(f"[{written}]", caller.token_hash)),
+        enqueue_written(f"[{written}]", caller.token_hash),
         repeatable=idempotency_key is not None,
     )
     response.status_code = 201 if enqueued.created else 200
@@ -91,7 +90,7 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> schemas.Batch:
     each, keyed = await request_body.work_on(written, lambda: _read_batch(site, written))
     enqueued = await site.enqueue(
         caller,
-        lambda engine: engine.run(enqueue_written(f"[{','.join(each)}]", caller.token_hash)),
+        enqueue_written(f"[{','.join(each)}]", caller.token_hash),
         repeatable=keyed,
     )
     return schemas.Batch(tasks=[_answer(site, one) for one in enqueued])
@@ -99,7 +98,7 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> schemas.Batch:
 
 def _read_one(site: Site, written: str) -> str:
     given = request_body.parse(written)
-    request_body.checked(_ONE, given)
+    request_body.validate(_ONE, given)
     return _with_defaults(site, given, written)
 
 
@@ -109,7 +108,7 @@ def _read_batch(site: Site, written: str) -> tuple[list[str], bool]:
     for number, (given, element) in enumerate(request_body.elements(written)):
         if number == MAX_TASKS:
             raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has more")
-        request_body.checked(_ONE_OF_BATCH, given, f"[{number}]")
+        request_body.validate(_ONE_OF_BATCH, given, f"[{number}]")
         keyed = keyed and "idempotency_key" in given
         each.append(_with_defaults(site, given, element))
     if not each:

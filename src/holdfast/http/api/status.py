@@ -1,36 +1,53 @@
-"""Schedules and health: what is enqueued by the clock, and what is wrong."""
-
-from dataclasses import asdict
+"""Read-only status: workers, schedules and health."""
 
 from fastapi import APIRouter, Request
 
-from holdfast.engine import health, schedules
-from holdfast.http.api import schemas
-from holdfast.http.api.openapi_parts import problems
+from holdfast.engine import health, schedules, workers
+from holdfast.engine.health import HealthLine, Level
+from holdfast.engine.schedules import ScheduleStatus
+from holdfast.engine.workers import WorkerStatus
 from holdfast.http.auth import MayRead
-from holdfast.http.hidden_values import hide_line
+from holdfast.http.hidden_values import hide_line, hide_schedule
+from holdfast.http.openapi import problems
+from holdfast.http.schemas import ResponseModel
 from holdfast.http.site import site_of
 
-router = APIRouter(tags=["house"])
+router = APIRouter(tags=["status"])
 
-_WORST = ("red", "amber", "green")
+_WORST_FIRST: tuple[Level, ...] = ("red", "amber", "green")
 
 
-@router.get("/schedules", response_model=schemas.Schedules, summary="List schedules", responses=problems())
-async def list_schedules(request: Request, caller: MayRead) -> schemas.Schedules:
+class Workers(ResponseModel):
+    workers: list[WorkerStatus]
+
+
+class Schedules(ResponseModel):
+    schedules: list[ScheduleStatus]
+
+
+class Health(ResponseModel):
+    level: Level
+    lines: list[HealthLine]
+
+
+@router.get("/workers", summary="List workers", responses=problems())
+async def list_workers(request: Request, caller: MayRead) -> Workers:
     del caller
-    found = await site_of(request).read(lambda engine: engine.run(schedules.schedule_status()))
-    return schemas.Schedules.model_validate({"schedules": [asdict(schedule) for schedule in found]})
+    return Workers(workers=await site_of(request).read(workers.worker_status()))
 
 
-@router.get(
-    "/health", response_model=schemas.Health, summary="What is wrong, and what to do", responses=problems()
-)
-async def show_health(request: Request, caller: MayRead) -> schemas.Health:
-    """The worst first. `level` is that of the worst line."""
+@router.get("/schedules", summary="List schedules", responses=problems())
+async def list_schedules(request: Request, caller: MayRead) -> Schedules:
     del caller
-    found = await site_of(request).read(lambda engine: engine.run(health.health()))
+    found = await site_of(request).read(schedules.schedule_status())
+    return Schedules(schedules=[hide_schedule(schedule) for schedule in found])
+
+
+@router.get("/health", summary="Check health", responses=problems())
+async def show_health(request: Request, caller: MayRead) -> Health:
+    """The worst line first. `level` is the level of the worst line."""
+    del caller
+    found = await site_of(request).read(health.health())
     levels = {line.level for line in found}
-    worst = next((level for level in _WORST if level in levels), "green")
-    lines = [asdict(hide_line(line)) for line in found]
-    return schemas.Health.model_validate({"level": worst, "lines": lines})
+    worst = next((level for level in _WORST_FIRST if level in levels), "green")
+    return Health(level=worst, lines=[hide_line(line) for line in found])

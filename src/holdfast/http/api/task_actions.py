@@ -1,76 +1,79 @@
-"""What people do to a task they name: cancel, retry, delete, restore."""
+"""Actions on one task: cancel, retry, delete, restore. The dashboard offers the same."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from dataclasses import dataclass
 from uuid import UUID
 
 from fastapi import APIRouter, Request
-from pydantic import TypeAdapter
 
-from holdfast.engine import AsyncEngine, tasks
+from holdfast.engine import AsyncEngine, Statement, tasks
 from holdfast.errors import IllegalMove
-from holdfast.http import request_body
-from holdfast.http.access import Caller
-from holdfast.http.api import schemas
-from holdfast.http.api.openapi_parts import described, json_body, problems
 from holdfast.http.auth import MayOperate
+from holdfast.http.openapi import REASON_BODY, problems
+from holdfast.http.request_body import read_reason
+from holdfast.http.schemas import TaskActionResult
 from holdfast.http.site import site_of
 
-router = APIRouter(tags=["acts"])
-
-Doing = Callable[[AsyncEngine, UUID, str | None], Awaitable[str]]
-
-_ACT = TypeAdapter(schemas.Act)
-BODY = json_body(described(schemas.Act), required=False)
+router = APIRouter(tags=["task actions"])
 
 
-async def cancel_or_refuse(engine: AsyncEngine, task_id: UUID, reason: str | None) -> str:
-    status = await engine.run(tasks.cancel(task_id, reason))
-    if status != "cancelled":
-        raise IllegalMove(
-            f"task {task_id} cannot be cancelled: it had already ended, {status}", sqlstate="QF412"
-        )
-    return status
+@dataclass(frozen=True, slots=True)
+class TaskAction:
+    """`statement` returns the new status. `errors` are the HTTP statuses of this action's own errors."""
+
+    name: str
+    past: str
+    summary: str
+    statement: Callable[[UUID, str | None], Statement[str]]
+    errors: tuple[int, ...] = ()
+
+    async def run(self, engine: AsyncEngine, task_id: UUID, reason: str | None) -> str:
+        status = await engine.run(self.statement(task_id, reason))
+        if self.name == "cancel" and status != "cancelled":
+            raise IllegalMove(
+                f"task {task_id} cannot be cancelled: it has already ended ({status})", sqlstate="QF412"
+            )
+        return status
 
 
-async def read_reason(request: Request) -> str | None:
-    return request_body.checked(_ACT, request_body.parse(await request_body.read_optional(request))).reason
+ACTIONS = {
+    action.name: action
+    for action in (
+        TaskAction("cancel", "cancelled", "Cancel a task that has not ended", tasks.cancel, (412,)),
+        TaskAction(
+            "retry",
+            "retried",
+            "Retry a task that failed or was cancelled, with a new set of attempts",
+            tasks.retry,
+            (412,),
+        ),
+        TaskAction("delete", "deleted", "Delete a task; it can be restored", tasks.delete_task),
+        TaskAction(
+            "restore",
+            "restored",
+            "Restore a deleted task to its previous status",
+            tasks.restore_task,
+            (409,),
+        ),
+    )
+}
 
 
-async def _act(request: Request, caller: Caller, task_id: UUID, doing: Doing) -> schemas.Acted:
-    reason = await read_reason(request)
-    status = await site_of(request).operate(caller, lambda engine: doing(engine, task_id, reason))
-    return schemas.Acted.model_validate({"task_id": task_id, "status": status})
-
-
-def _offer(path: str, summary: str, *refusals: int, doing: Doing) -> None:
-    async def act(request: Request, task_id: UUID, caller: MayOperate) -> schemas.Acted:
-        return await _act(request, caller, task_id, doing)
+def _add_route(action: TaskAction) -> None:
+    async def run_action(request: Request, task_id: UUID, caller: MayOperate) -> TaskActionResult:
+        reason = await read_reason(request)
+        status = await site_of(request).operate(caller, lambda engine: action.run(engine, task_id, reason))
+        return TaskActionResult.model_validate({"task_id": task_id, "status": status})
 
     router.post(
-        f"/tasks/{{task_id}}/{path}",
-        name=f"{path}_task",
-        summary=summary,
-        response_model=schemas.Acted,
-        openapi_extra=BODY,
-        responses=problems(404, 413, 415, 422, *refusals),
-    )(act)
+        f"/tasks/{{task_id}}/{action.name}",
+        name=f"{action.name}_task",
+        summary=action.summary,
+        response_model=TaskActionResult,
+        openapi_extra=REASON_BODY,
+        responses=problems(404, 413, 415, 422, *action.errors),
+    )(run_action)
 
 
-_offer("cancel", "Cancel a task that has not ended", 412, doing=cancel_or_refuse)
-_offer(
-    "retry",
-    "Give a task that failed, died or was cancelled a fresh set of attempts",
-    412,
-    doing=lambda engine, task_id, reason: engine.run(tasks.retry(task_id, reason)),
-)
-_offer(
-    "delete",
-    "Delete a task so that it can be restored",
-    doing=lambda engine, task_id, reason: engine.run(tasks.delete_task(task_id, reason)),
-)
-_offer(
-    "restore",
-    "Restore a deleted task to the place that it had",
-    409,
-    doing=lambda engine, task_id, reason: engine.run(tasks.restore_task(task_id, reason)),
-)
+for _action in ACTIONS.values():
+    _add_route(_action)

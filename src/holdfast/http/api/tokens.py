@@ -1,6 +1,5 @@
-"""Access tokens, for those who hand them out."""
+"""Access tokens: list, create, revoke. For administrators."""
 
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Annotated
 
@@ -8,59 +7,56 @@ from fastapi import APIRouter, Path, Request
 from pydantic import TypeAdapter
 
 from holdfast.engine import access
+from holdfast.engine.access import AccessTokenStatus
 from holdfast.http import request_body
 from holdfast.http.access import hash_of, new_token
-from holdfast.http.api import schemas
-from holdfast.http.api.openapi_parts import described, json_body, problems
-from holdfast.http.api.task_actions import BODY, read_reason
 from holdfast.http.auth import MayAdminister
+from holdfast.http.openapi import REASON_BODY, body_schema, json_body, problems
+from holdfast.http.request_body import read_reason
+from holdfast.http.schemas import CreatedToken, NewToken, ResponseModel, RevokedToken
 from holdfast.http.site import site_of
 
 router = APIRouter(tags=["access"])
 
-_NEW = TypeAdapter(schemas.NewToken)
+_NEW_TOKEN = TypeAdapter(NewToken)
 
 
-@router.get("/tokens", response_model=schemas.Tokens, summary="List access tokens", responses=problems())
-async def list_tokens(request: Request, caller: MayAdminister) -> schemas.Tokens:
-    found = await site_of(request).operate(caller, lambda engine: engine.run(access.access_tokens()))
-    return schemas.Tokens.model_validate({"tokens": [asdict(token) for token in found]})
+class Tokens(ResponseModel):
+    tokens: list[AccessTokenStatus]
+
+
+@router.get("/tokens", summary="List access tokens", responses=problems())
+async def list_tokens(request: Request, caller: MayAdminister) -> Tokens:
+    return Tokens(tokens=await site_of(request).operate(caller, access.access_tokens()))
 
 
 @router.post(
     "/tokens",
     status_code=201,
-    response_model=schemas.CreatedToken,
-    summary="Make an access token",
-    openapi_extra=json_body(described(schemas.NewToken)),
+    summary="Create an access token",
+    openapi_extra=json_body(body_schema(NewToken)),
     responses=problems(413, 415, 422),
 )
-async def create_token(request: Request, caller: MayAdminister) -> schemas.CreatedToken:
-    asked = request_body.checked(
-        _NEW, request_body.parse(await request_body.read_text(request, request_body.LARGE_BYTES))
-    )
-    token, ttl = new_token(), timedelta(days=asked.days)
+async def create_token(request: Request, caller: MayAdminister) -> CreatedToken:
+    text = await request_body.read_text(request, request_body.LARGE_BYTES)
+    wanted = request_body.validate(_NEW_TOKEN, request_body.parse(text))
+    token, ttl = new_token(), timedelta(days=wanted.days)
     token_id = await site_of(request).operate(
         caller,
-        lambda engine: engine.run(
-            access.create_token(asked.name, asked.scopes, hash_of(token), ttl, asked.namespace)
-        ),
+        access.create_token(wanted.name, wanted.scopes, hash_of(token), ttl, wanted.namespace),
     )
-    return schemas.CreatedToken(token_id=token_id, token=token)
+    return CreatedToken(token_id=token_id, token=token)
 
 
 @router.post(
     "/tokens/{token_id}/revoke",
-    response_model=schemas.Revoked,
-    summary="End an access token and its sessions",
-    openapi_extra=BODY,
+    summary="Revoke an access token and close its sessions",
+    openapi_extra=REASON_BODY,
     responses=problems(404, 413, 415, 422),
 )
 async def revoke_token(
     request: Request, token_id: Annotated[int, Path(ge=1, le=2**63 - 1)], caller: MayAdminister
-) -> schemas.Revoked:
+) -> RevokedToken:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(
-        caller, lambda engine: engine.run(access.revoke_token(token_id, reason))
-    )
-    return schemas.Revoked(token_id=token_id, changed=changed)
+    changed = await site_of(request).operate(caller, access.revoke_token(token_id, reason))
+    return RevokedToken(token_id=token_id, changed=changed)

@@ -1,77 +1,89 @@
-"""GET …/wait and …/stream of tasks and of processes: with a ticket, or for those who may read."""
+"""Waiting for tasks and processes: long poll and event stream, with a ticket or an access token."""
 
 import time
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
+from pydantic import BaseModel
 
 from holdfast.client.wait_ticket import Subject, expiry
-from holdfast.http.api import schemas
-from holdfast.http.api.openapi_parts import problems
-from holdfast.http.auth import Credentials, identify, permitted
+from holdfast.http.auth import Credentials, authenticate, require_scope
 from holdfast.http.connection_limit import source_of
+from holdfast.http.openapi import problems
 from holdfast.http.problem import Problem
-from holdfast.http.site import site_of
-from holdfast.http.stream import LONGEST_SECONDS, EventStreamResponse, parse_position
-from holdfast.http.wait_responses import LongPollResponse, WaitRequest
+from holdfast.http.schemas import ProcessWait, TaskWait
+from holdfast.http.site import Site, site_of
+from holdfast.http.wait_responses import (
+    MAX_STREAM_SECONDS,
+    EventStreamResponse,
+    LongPollResponse,
+    StreamPosition,
+    WaitRequest,
+)
 from holdfast.http.waiting import WaitQuota
 
 router = APIRouter(tags=["waiting"])
 
 MAX_PER_TICKET = 16
 MAX_PER_TOKEN = 1000
-LONGEST_WAIT = 300
+MAX_WAIT_SECONDS = 300
 
 TicketParameter = Annotated[
-    str | None, Query(max_length=200, description="A ticket for just this, instead of an access token.")
+    str | None,
+    Query(max_length=200, description="A ticket for this task or process, instead of an access token."),
 ]
-Timeout = Annotated[float, Query(ge=0, le=LONGEST_WAIT, description="Seconds until the answer is 202.")]
+Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds until the response is 202.")]
 ProcessName = Annotated[
     str,
     Path(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$", examples=["comms.send_email"]),
 ]
 ProcessId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The id that its kickoff returned.")]
-LastEventId = Annotated[str | None, Header(description="Where the stream before broke off.")]
-After = Annotated[str | None, Query(max_length=100, description="The same, for who cannot set headers.")]
-_WITH_TICKET: dict[str, Any] = {"security": [{"access token": []}, {"ticket": []}]}
+LastEventId = Annotated[str | None, Header(description="The id of the last event received.")]
+After = Annotated[
+    str | None, Query(max_length=100, description="Like Last-Event-ID, for clients that cannot set headers.")
+]
+_SECURITY: dict[str, Any] = {"security": [{"access token": []}, {"ticket": []}]}
+
+
+def _wait_responses(model: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
+    timed_out = {"model": model, "description": "Not ended within the timeout; continue at `next`"}
+    return {202: timed_out, **problems(404, 429)}
+
+
+def _stream_responses(events: str) -> dict[int | str, dict[str, Any]]:
+    stream = {
+        "description": f"Server-sent events: {events}",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+    complete = {"description": "The event of Last-Event-ID was the last; nothing follows"}
+    return {200: stream, 204: complete, **problems(404, 429)}
 
 
 @router.get(
     "/tasks/{task_id}/wait",
-    response_model=schemas.Waiting,
+    response_model=TaskWait,
     summary="Wait until a task ends",
-    responses={
-        202: {"model": schemas.Waiting, "description": "It has not ended in time; `next` is where to go on"},
-        **problems(404, 429),
-    },
-    openapi_extra=_WITH_TICKET,
+    responses=_wait_responses(TaskWait),
+    openapi_extra=_SECURITY,
 )
 async def wait_for_task(
     request: Request,
     task_id: UUID,
     credentials: Credentials,
-    timeout: Timeout = 30,  # noqa: ASYNC109 - how long the caller wants to wait
+    timeout: Timeout = 30,  # noqa: ASYNC109 - a query parameter
     ticket: TicketParameter = None,
 ) -> Response:
     """Holds the connection until the task has ended, or for `timeout` seconds."""
-    ask = await _ask(request, task_id, credentials, ticket, timeout)
-    return LongPollResponse(site_of(request).room.waits, ask)
+    return await _long_poll(request, task_id, credentials, ticket, timeout)
 
 
 @router.get(
     "/tasks/{task_id}/stream",
     summary="Follow a task until it ends",
     response_class=Response,
-    responses={
-        200: {
-            "description": "Server-sent events: status, progress, end",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        },
-        204: {"description": "Last-Event-ID is the end: there is nothing to come"},
-        **problems(404, 429),
-    },
-    openapi_extra=_WITH_TICKET,
+    responses=_stream_responses("status, progress, end"),
+    openapi_extra=_SECURITY,
 )
 async def stream_task(
     request: Request,
@@ -82,24 +94,16 @@ async def stream_task(
     last_event_id: LastEventId = None,
     after: After = None,
 ) -> Response:
-    """Events: `status` for each step of its life, `progress`, and at last `end`, with the result."""
-    longest = LONGEST_SECONDS if ticket is not None else LONGEST_WAIT  # then it has to show its token again
-    ask = await _ask(request, task_id, credentials, ticket, longest)
-    return EventStreamResponse(site_of(request).room.waits, ask, parse_position(last_event_id or after))
+    """Events: `status` for each step, `progress`, and finally `end`, with the result."""
+    return await _stream(request, task_id, credentials, ticket, last_event_id or after)
 
 
 @router.get(
     "/processes/{process}/{process_id}/wait",
-    response_model=schemas.WaitingForProcess,
+    response_model=ProcessWait,
     summary="Wait until a process ends",
-    responses={
-        202: {
-            "model": schemas.WaitingForProcess,
-            "description": "It has not ended in time; `next` is where to go on",
-        },
-        **problems(404, 429),
-    },
-    openapi_extra=_WITH_TICKET,
+    responses=_wait_responses(ProcessWait),
+    openapi_extra=_SECURITY,
 )
 async def wait_for_process(
     request: Request,
@@ -107,27 +111,19 @@ async def wait_for_process(
     process_id: ProcessId,
     credentials: Credentials,
     *,
-    timeout: Timeout = 30,  # noqa: ASYNC109 - how long the caller wants to wait
+    timeout: Timeout = 30,  # noqa: ASYNC109 - a query parameter
     ticket: TicketParameter = None,
 ) -> Response:
     """Holds the connection until the process has ended, or for `timeout` seconds."""
-    ask = await _ask(request, (process, process_id), credentials, ticket, timeout)
-    return LongPollResponse(site_of(request).room.waits, ask)
+    return await _long_poll(request, (process, process_id), credentials, ticket, timeout)
 
 
 @router.get(
     "/processes/{process}/{process_id}/stream",
-    summary="Be told when a process ends",
+    summary="Receive an event when a process ends",
     response_class=Response,
-    responses={
-        200: {
-            "description": "Server-sent events: end",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-        },
-        204: {"description": "Last-Event-ID is the end: there is nothing to come"},
-        **problems(404, 429),
-    },
-    openapi_extra=_WITH_TICKET,
+    responses=_stream_responses("end"),
+    openapi_extra=_SECURITY,
 )
 async def stream_process(
     request: Request,
@@ -139,40 +135,62 @@ async def stream_process(
     last_event_id: LastEventId = None,
     after: After = None,
 ) -> Response:
-    """One event, `end`, with how the process ended."""
-    longest = LONGEST_SECONDS if ticket is not None else LONGEST_WAIT
-    ask = await _ask(request, (process, process_id), credentials, ticket, longest)
-    return EventStreamResponse(site_of(request).room.waits, ask, parse_position(last_event_id or after))
+    """One event, `end`, with the final status."""
+    return await _stream(request, (process, process_id), credentials, ticket, last_event_id or after)
 
 
-async def _ask(
+async def _long_poll(
+    request: Request, subject: Subject, credentials: Credentials, ticket: str | None, seconds: float
+) -> Response:
+    wait = await _authorize(request, subject, credentials, ticket, seconds)
+    return LongPollResponse(site_of(request).resources.waits, wait)
+
+
+async def _stream(
+    request: Request, subject: Subject, credentials: Credentials, ticket: str | None, after: str | None
+) -> Response:
+    # A stream by access token is short: the client has to present the token again.
+    seconds = MAX_STREAM_SECONDS if ticket is not None else MAX_WAIT_SECONDS
+    wait = await _authorize(request, subject, credentials, ticket, seconds)
+    return EventStreamResponse(site_of(request).resources.waits, wait, StreamPosition.parse(after))
+
+
+async def _authorize(
     request: Request, subject: Subject, credentials: Credentials, ticket: str | None, seconds: float
 ) -> WaitRequest:
-    site, here = site_of(request), request.scope.get("root_path", "") + request.scope["path"]
+    site = site_of(request)
     if ticket is not None:
-        now = time.time()
-        expires = expiry(site.options.secrets, subject, ticket, now)
-        if expires is None:
-            raise Problem(
-                401,
-                "this ticket is not good for this, or not any more",
-                code="ticket_not_good",
-                headers={"WWW-Authenticate": 'Bearer realm="holdfast"', "Access-Control-Allow-Origin": "*"},
-            )
-        address = source_of(request.client.host if request.client else "")
-        shares = _shares_by_ticket(site.options.max_waits, subject, address)
-        going_on = f"{here}?ticket={ticket}"
-        return WaitRequest(subject, shares, False, going_on, min(seconds, expires - now), True)
-    caller = permitted(await identify(site, credentials), "read")
-    most = max(1, min(MAX_PER_TOKEN, site.options.max_waits // 2))
-    own = WaitQuota(f"token {caller.token_id}", most, "with this access token")
-    return WaitRequest(subject, (own,), True, here, seconds, False)
+        return _by_ticket(request, site, subject, ticket, seconds)
+    caller = require_scope(await authenticate(site, credentials), "read")
+    maximum = max(1, min(MAX_PER_TOKEN, site.options.max_waits // 2))
+    quota = WaitQuota(f"token {caller.token_id}", maximum, "with this access token")
+    return WaitRequest(subject, (quota,), True, _path(request), seconds, False)
 
 
-def _shares_by_ticket(most: int, subject: Subject, address: str) -> tuple[WaitQuota, ...]:
-    """One client can take a quarter of all, and all who have tickets leave a fifth to those with a token."""
+def _by_ticket(request: Request, site: Site, subject: Subject, ticket: str, seconds: float) -> WaitRequest:
+    now = time.time()
+    expires = expiry(site.options.secrets, subject, ticket, now)
+    if expires is None:
+        raise Problem(
+            401,
+            "the ticket is expired, or not valid for this task or process",
+            code="ticket_not_good",
+            headers={"WWW-Authenticate": 'Bearer realm="holdfast"', "Access-Control-Allow-Origin": "*"},
+        )
+    address = source_of(request.client.host if request.client else "")
+    quotas = _ticket_quotas(site.options.max_waits, subject, address)
+    next_url = f"{_path(request)}?ticket={ticket}"
+    return WaitRequest(subject, quotas, False, next_url, min(seconds, expires - now), True)
+
+
+def _ticket_quotas(max_waits: int, subject: Subject, address: str) -> tuple[WaitQuota, ...]:
+    """A quarter of all waits for one address; a fifth of all waits is reserved for access tokens."""
     return (
         WaitQuota(f"ticket {subject}", MAX_PER_TICKET, "for this task or process"),
-        WaitQuota(f"address {address}", max(1, most // 4), "from your address"),
-        WaitQuota("tickets", most - most // 5, "with a ticket"),
+        WaitQuota(f"address {address}", max(1, max_waits // 4), "from this address"),
+        WaitQuota("tickets", max_waits - max_waits // 5, "with a ticket"),
     )
+
+
+def _path(request: Request) -> str:
+    return str(request.scope.get("root_path", "") + request.scope["path"])

@@ -1,4 +1,4 @@
-"""The dashboard: pages from the server, each with a living part."""
+"""The dashboard: pages rendered by the server, which also streams the changes of their live part."""
 
 from pathlib import Path
 
@@ -6,30 +6,41 @@ from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from holdfast.http.pages import login, others, outbox, overview, queues, task, tasks
-from holdfast.http.pages.page_request import LoginNeeded, send_to_login
+from holdfast.http.pages import (
+    login,
+    messages,
+    outbox,
+    overview,
+    queues,
+    schedules,
+    task,
+    tasks,
+    tokens,
+    workers,
+)
+from holdfast.http.pages.page_request import LoginNeeded, redirect_to_login
 from holdfast.http.pages.render import environment
 from holdfast.http.problem import Problem
 
-__all__ = ["add_pages", "respond"]
+__all__ = ["add_pages", "render_problem"]
 
 STATIC = Path(__file__).parent.parent / "static"
 
 
 def add_pages(web: FastAPI) -> None:
-    for part in (login, overview, queues, tasks, task, outbox, others):
-        web.include_router(part.router)
+    for module in (login, overview, tasks, task, queues, workers, schedules, messages, outbox, tokens):
+        web.include_router(module.router)
     web.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     async def login_needed(request: Request, error: Exception) -> Response:
         del error
-        return send_to_login(request)
+        return redirect_to_login(request)
 
     web.add_exception_handler(LoginNeeded, login_needed)
 
 
-def respond(request: Request, problem: Problem) -> Response:
-    """A problem, as a page where a person asks with a browser."""
+def render_problem(request: Request, problem: Problem) -> Response:
+    """As HTML for a browser, as JSON for API clients."""
     root = request.scope.get("root_path", "")
     path = request.url.path.removeprefix(root)
     if "text/html" not in request.headers.get("accept", "") or path.startswith("/v1/"):

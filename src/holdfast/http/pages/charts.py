@@ -1,4 +1,4 @@
-"""Charts, drawn by the server: only where their lines run; colours are the style sheet's."""
+"""Charts: the server computes the SVG paths; colours are in the style sheet."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -47,18 +47,18 @@ def chart(points: Sequence[Activity], *series: tuple[str, Value]) -> Chart:
 
 def _line(name: str, points: Sequence[Activity], value: Value, scale: float) -> Line:
     pieces: list[list[tuple[float, float]]] = [[]]
-    for place, point in zip(_places(points), points, strict=True):
+    for x, point in zip(_positions(points), points, strict=True):
         height = value(point)
         if height is None:
             pieces.append([])
         else:
-            pieces[-1].append((place, HEIGHT - FLOOR / 2 - height * scale))
+            pieces[-1].append((x, HEIGHT - FLOOR / 2 - height * scale))
     drawn = [piece for piece in pieces if piece]
     last = value(points[-1]) if points else None
     return Line(name, " ".join(map(_path, drawn)), " ".join(map(_area, drawn)), last)
 
 
-def _places(points: Sequence[Activity]) -> list[float]:
+def _positions(points: Sequence[Activity]) -> list[float]:
     if len(points) < 2:  # noqa: PLR2004 - two points make a line
         return [float(WIDTH)] * len(points)
     begin, end = points[0].at.timestamp(), points[-1].at.timestamp()
@@ -77,7 +77,7 @@ def _area(piece: list[tuple[float, float]]) -> str:
 
 
 def _round_up(value: float) -> float:
-    """To a number that reads well on an axis."""
+    """To 1, 2 or 5 times a power of ten."""
     if value <= 0:
         return 1.0
     size = 10.0 ** (len(str(int(value))) - 1) if value >= 1 else 10.0 ** -(len(f"{1 / value:.0f}"))

@@ -1,11 +1,11 @@
-"""Logging in with an access token, and out again."""
+"""Login with an access token, and logout."""
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from holdfast.engine.access import close_session, open_session
-from holdfast.http.access import hash_of, looks_like_token, new_session
-from holdfast.http.auth import known
+from holdfast.http.access import WINDOW_SECONDS, hash_of, looks_like_token, new_session
+from holdfast.http.auth import find_caller
 from holdfast.http.pages.page_request import (
     cookie_name,
     read_action_form,
@@ -15,7 +15,6 @@ from holdfast.http.pages.page_request import (
 )
 from holdfast.http.pages.render import environment
 from holdfast.http.site import site_of
-from holdfast.http.throttle import WINDOW_SECONDS
 
 router = APIRouter(include_in_schema=False)
 
@@ -34,21 +33,19 @@ async def log_in(request: Request) -> Response:
     form = await read_form(request)
     wanted = safe_path(form.get("next", "/"))
     address = request.client.host if request.client else ""
-    if site.throttle.is_closed_to(address):
+    if site.throttle.blocks(address):
         return _form(request, wanted, "Too many failed logins. Wait a minute, then try again.", 429)
     token, session = form.get("token", "").strip(), new_session()
     access = None
-    # To open a session records a failure, too; to look for the token first does not.
-    if looks_like_token(token) and (not site.throttle.is_busy or await known(site, token)):
-        access = await site.operate(
-            None, lambda engine: engine.run(open_session(hash_of(token), hash_of(session), None, address))
-        )
+    # open_session records failures, too; while there are many, look for the token first, which does not.
+    if looks_like_token(token) and (not site.throttle.is_busy or await find_caller(site, token)):
+        access = await site.operate(None, open_session(hash_of(token), hash_of(session), None, address))
     if access is None:
         site.throttle.failed(address)
         return _form(request, wanted, "This access token is unknown, expired or revoked.", 403)
     root = request.scope.get("root_path", "")
-    answer = RedirectResponse(f"{root}{wanted}", 303)
-    answer.set_cookie(
+    response = RedirectResponse(f"{root}{wanted}", 303)
+    response.set_cookie(
         cookie_name(request),
         session,
         path=root or "/",
@@ -56,23 +53,23 @@ async def log_in(request: Request) -> Response:
         httponly=True,
         samesite="strict",
     )
-    return answer
+    return response
 
 
 @router.post("/logout")
 async def log_out(request: Request) -> Response:
-    visit = await read_page_request(request)
-    await read_action_form(visit, "read")
+    page = await read_page_request(request)
+    await read_action_form(page, "read")
     name = cookie_name(request)
     session = request.cookies.get(name, "")
-    await visit.site.operate(visit.caller, lambda engine: engine.run(close_session(hash_of(session))))
-    answer = RedirectResponse(f"{visit.root}/login", 303)
-    answer.delete_cookie(name, path=visit.root or "/", httponly=True, samesite="strict")
-    return answer
+    await page.site.operate(page.caller, close_session(hash_of(session)))
+    response = RedirectResponse(f"{page.root}/login", 303)
+    response.delete_cookie(name, path=page.root or "/", httponly=True, samesite="strict")
+    return response
 
 
-def _form(request: Request, wanted: str, refusal: str = "", status: int = 200) -> Response:
+def _form(request: Request, wanted: str, error: str = "", status: int = 200) -> Response:
     root = request.scope.get("root_path", "")
-    html = environment.get_template("login.html").render(root=root, wanted=wanted, refusal=refusal)
-    headers = {"Retry-After": f"{WINDOW_SECONDS:.0f}"} if status == 429 else {}  # noqa: PLR2004 - the status of HTTP
+    html = environment.get_template("login.html").render(root=root, wanted=wanted, error=error)
+    headers = {"Retry-After": f"{WINDOW_SECONDS:.0f}"} if status == 429 else {}  # noqa: PLR2004 - an HTTP status
     return HTMLResponse(html, status, headers=headers)

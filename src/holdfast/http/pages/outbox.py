@@ -1,4 +1,4 @@
-"""The outbox: who gets which events, what became of them; hold back, go on, and send again."""
+"""The page Outbox: subscriptions and the newest events; pause, resume, send again."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,44 +14,44 @@ from holdfast.engine.events import (
     resume_subscription,
     tail_events,
 )
-from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
+    no_such_page,
     read_action_form,
     read_page_request,
-    reason_of,
     redirect_to,
+    required_reason,
 )
-from holdfast.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
 
-NEWEST = 30
+MAX_EVENTS = 30
 
 
-async def load(visit: PageRequest) -> Mapping[str, Any]:
-    async def look(engine: AsyncEngine) -> dict[str, Any]:
-        events = await engine.run(tail_events(max_events=NEWEST))
+async def load(request: PageRequest) -> Mapping[str, Any]:
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
+        events = await engine.run(tail_events(max_events=MAX_EVENTS))
         return {"subscriptions": await engine.run(outbox_status()), "events": list(reversed(events))}
 
-    return await visit.site.read(look)
+    return await request.site.read(read)
 
 
-offer(router, "/outbox", Page("outbox.html", "/outbox", load))
+add_page(router, "/outbox", Page("outbox.html", "/outbox", load))
 
 
-@router.post("/outbox/{act}")
-async def act_on_subscription(request: Request, act: str) -> Response:
-    visit = await read_page_request(request)
-    form = await read_action_form(visit, "operate")
+@router.post("/outbox/{action}")
+async def act_on_subscription(request: Request, action: str) -> Response:
+    page = await read_page_request(request)
+    form = await read_action_form(page, "operate")
     name = form.get("name", "")
-    if act == "pause":
-        reason = reason_of(form)
-        await visit.site.operate(visit.caller, lambda engine: engine.run(pause_subscription(name, reason)))
-    elif act == "resume":
-        await visit.site.operate(visit.caller, lambda engine: engine.run(resume_subscription(name)))
-    elif act == "redrive":
-        await visit.site.operate(visit.caller, lambda engine: engine.run(redrive_events(name)))
+    if action == "pause":
+        reason = required_reason(form)
+        await page.site.operate(page.caller, pause_subscription(name, reason))
+    elif action == "resume":
+        await page.site.operate(page.caller, resume_subscription(name))
+    elif action == "redrive":
+        await page.site.operate(page.caller, redrive_events(name))
     else:
-        raise Problem(404, f"there is nothing at {request.url.path}")
-    return redirect_to(visit, "/outbox", done=act, about=name)
+        raise no_such_page(request)
+    return redirect_to(page, "/outbox", done=action, about=name)

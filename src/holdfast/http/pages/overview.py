@@ -1,4 +1,4 @@
-"""The whole house on one page: what came, ended, went wrong and waits, over time."""
+"""The page Overview: current numbers, charts over time, and the newest failures."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -10,13 +10,13 @@ from holdfast.engine import AsyncEngine, health, queues, tasks, workers
 from holdfast.engine.health import Activity
 from holdfast.engine.tasks import TaskFilter
 from holdfast.http.pages.charts import Chart, chart
-from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 from holdfast.http.pages.render import count, rate, span
 
 router = APIRouter()
 
-# How far back, and in which steps.
+# Name, length of the window, and step.
 WINDOWS = {
     "15m": ("15 minutes", timedelta(minutes=15), timedelta(seconds=10)),
     "1h": ("1 hour", timedelta(hours=1), timedelta(seconds=30)),
@@ -25,11 +25,11 @@ WINDOWS = {
 }
 
 
-async def load(visit: PageRequest) -> Mapping[str, Any]:
-    chosen = visit.asked("window") if visit.asked("window") in WINDOWS else "15m"
+async def load(request: PageRequest) -> Mapping[str, Any]:
+    chosen = request.query("window") if request.query("window") in WINDOWS else "15m"
     _, since, step = WINDOWS[chosen]
 
-    async def look(engine: AsyncEngine) -> dict[str, Any]:
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
         failed = [
             await engine.run(tasks.list_tasks(TaskFilter(status=status), None, 5))
             for status in ("failed", "dead_letter")
@@ -44,7 +44,7 @@ async def load(visit: PageRequest) -> Mapping[str, Any]:
             "failed": newest[:5],
         }
 
-    found = await visit.site.read(look)
+    found = await request.site.read(read)
     return found | {
         "charts": _charts(found["points"]),
         "window": chosen,
@@ -71,4 +71,4 @@ def _charts(points: list[Activity]) -> list[tuple[str, str, Chart, Callable[[flo
     ]
 
 
-offer(router, "/", Page("overview.html", "/", load))
+add_page(router, "/", Page("overview.html", "/", load))

@@ -1,4 +1,4 @@
-"""A page: HTML for a browser, and the same address as a stream of its living part."""
+"""A page of the dashboard: HTML, and under the same URL a stream of its live part."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,7 @@ from holdfast.http.pages.render import environment
 from holdfast.http.problem import Problem
 
 LIVE_SECONDS = 2.0
-LIVE_ROUNDS = 150  # then the browser opens it again, and shows its cookie again
+LIVE_ROUNDS = 150  # then the browser reconnects, and sends its cookie again
 RECHECK_ROUNDS = 15
 MAX_LIVE = 200
 MAX_LIVE_PER_CALLER = 40
@@ -38,85 +38,85 @@ NAVIGATION = (
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Its template has a block `live`, which is sent anew whenever it has changed."""
+    """Its template has a block `live`, which is sent again whenever it has changed."""
 
     template: str
     section: str
     load: Load
 
-    async def answer(self, request: Request) -> Response:
-        visit = await read_page_request(request)
+    async def respond(self, request: Request) -> Response:
+        page_request = await read_page_request(request)
         if "text/event-stream" in request.headers.get("accept", ""):
-            return self._stream(visit)
-        return await self.html(visit)
+            return self._stream(page_request)
+        return await self.html(page_request)
 
-    async def html(self, visit: PageRequest, status: int = 200, **more: Any) -> Response:
-        context = await self.context(visit) | more
+    async def html(self, request: PageRequest, status: int = 200, **more: Any) -> Response:
+        context = await self.context(request) | more
         return HTMLResponse(environment.get_template(self.template).render(context), status)
 
-    async def context(self, visit: PageRequest) -> dict[str, Any]:
-        return shared(visit, self.section) | dict(await self.load(visit))
+    async def context(self, request: PageRequest) -> dict[str, Any]:
+        return common_context(request, self.section) | dict(await self.load(request))
 
-    def _stream(self, visit: PageRequest) -> Response:
-        open_pages = visit.site.live.callers
-        own = open_pages[_key(visit)]
+    def _stream(self, request: PageRequest) -> Response:
+        open_pages = request.site.live_pages
+        own = open_pages[_key(request)]
         if own >= MAX_LIVE_PER_CALLER or open_pages.total() >= MAX_LIVE:
             raise Problem(
-                503, "too many pages are open", code="too_many_waits", headers={"Retry-After": "30"}
+                503, "too many live pages are open", code="too_many_waits", headers={"Retry-After": "30"}
             )
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(self._rounds(visit), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(self._rounds(request), media_type="text/event-stream", headers=headers)
 
-    async def _rounds(self, visit: PageRequest) -> AsyncIterator[str]:
+    async def _rounds(self, request: PageRequest) -> AsyncIterator[str]:
         template = environment.get_template(self.template)
         sent = ""
-        visit.site.live.callers[_key(visit)] += 1
+        request.site.live_pages[_key(request)] += 1
         try:
             for number in range(LIVE_ROUNDS):
-                if visit.site.stopping:
+                if request.site.stopping:
                     return
                 try:
                     if number % RECHECK_ROUNDS == RECHECK_ROUNDS - 1:
-                        await read_page_request(visit.request)
-                    context = template.new_context(await self.context(visit))
+                        await read_page_request(request.http)
+                    context = template.new_context(await self.context(request))
                     html = "".join(template.blocks["live"](context))
                 except LoginNeeded:
                     yield "event: login\ndata: \n\n"
                     return
                 except (HoldfastError, Problem):
-                    yield ": the database cannot be used just now\n\n"
+                    yield ": the page cannot be loaded now\n\n"
                 else:
-                    yield ": nothing new\n\n" if html == sent else _frame(html)
+                    yield ": unchanged\n\n" if html == sent else _frame(html)
                     sent = html
                 await asyncio.sleep(LIVE_SECONDS)
         finally:
-            visit.site.live.callers[_key(visit)] -= 1
-            visit.site.live.callers += Counter()  # forgets those who have none
+            request.site.live_pages[_key(request)] -= 1
+            request.site.live_pages += Counter()  # removes callers without open pages
 
 
-def _key(visit: PageRequest) -> str:
-    return f"token {visit.caller.token_id}"
+def _key(request: PageRequest) -> str:
+    return f"token {request.caller.token_id}"
 
 
-def shared(visit: PageRequest, section: str) -> dict[str, Any]:
-    """What every template may use."""
+def common_context(request: PageRequest, section: str) -> dict[str, Any]:
+    """The variables of every template."""
     return {
-        "root": visit.root,
-        "caller": visit.caller,
-        "csrf": visit.csrf,
+        "root": request.root,
+        "caller": request.caller,
+        "csrf": request.csrf,
         "section": section,
         "navigation": NAVIGATION,
-        "may_operate": visit.caller.may("operate"),
-        "may_administer": visit.caller.may("admin"),
-        "asks_for_login": visit.site.options.asks_for_login,
-        "done": visit.asked("done"),
-        "about": visit.asked("about"),
-        "path": visit.request.url.path.removeprefix(visit.root),
+        "may_operate": request.caller.may("operate"),
+        "may_administer": request.caller.may("admin"),
+        "asks_for_login": request.site.options.asks_for_login,
+        "done": request.query("done"),
+        "about": request.query("about"),
+        "path": request.http.url.path.removeprefix(request.root),
     }
 
 
-def offer(router: APIRouter, path: str, page: Page) -> Page:
-    router.add_api_route(path, page.answer, methods=["GET"], include_in_schema=False, response_model=None)
+def add_page(router: APIRouter, path: str, page: Page) -> Page:
+    router.add_api_route(path, page.respond, methods=["GET"], include_in_schema=False, response_model=None)
     return page
 
 

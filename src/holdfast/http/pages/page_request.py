@@ -1,4 +1,4 @@
-"""Who visits the dashboard: by a session's cookie, or anybody where no login is asked for."""
+"""Requests to the dashboard: the session cookie, query parameters, and forms with their CSRF token."""
 
 import secrets
 from dataclasses import dataclass
@@ -10,109 +10,116 @@ from fastapi.responses import RedirectResponse, Response
 from holdfast.engine.access import Scope, check_session
 from holdfast.http.access import ANONYMOUS, Caller, caller_of, csrf_of, hash_of, same_secret
 from holdfast.http.problem import Problem
+from holdfast.http.security import foreign_origin
 from holdfast.http.site import Site, site_of
 
 MAX_FORM_BYTES = 64 * 1024
+MAX_DIGITS = 18  # of a bigint
 COOKIE = "holdfast_session"
 
 _process_secret = secrets.token_urlsafe(32)
 
 
 class LoginNeeded(Exception):
-    """Answered by sending the visitor to the login."""
+    """Redirects to the login page."""
 
 
 @dataclass(frozen=True, slots=True)
 class PageRequest:
-    """One request of somebody who is logged in."""
+    """A request of a person who is logged in."""
 
-    request: Request
+    http: Request
     site: Site
     caller: Caller
     csrf: str
 
     @property
     def root(self) -> str:
-        return str(self.request.scope.get("root_path", ""))
+        return str(self.http.scope.get("root_path", ""))
 
     @property
     def address(self) -> str | None:
-        return self.request.client.host if self.request.client else None
+        return self.http.client.host if self.http.client else None
 
-    def asked(self, name: str) -> str:
-        """A parameter of the query; empty if it is not there."""
-        return self.request.query_params.get(name, "").strip()
+    def query(self, name: str) -> str:
+        """A query parameter; empty if it is missing."""
+        return self.http.query_params.get(name, "").strip()
 
 
 def cookie_name(request: Request) -> str:
-    """Where only TLS can have set it, the name says so to the browser."""
+    """With the prefix __Host- where that is possible: then only this host, over TLS, can have set it."""
     secure = request.url.scheme == "https" and not request.scope.get("root_path")
     return f"__Host-{COOKIE}" if secure else COOKIE
 
 
 async def read_page_request(request: Request) -> PageRequest:
+    """Raises LoginNeeded if there is no valid session."""
     site = site_of(request)
     if not site.options.asks_for_login:
         return PageRequest(request, site, ANONYMOUS, csrf_of(_process_secret))
     session = request.cookies.get(cookie_name(request), "")
     access = None
     if session:
-        access = await site.operate(None, lambda engine: engine.run(check_session(hash_of(session))))
+        access = await site.operate(None, check_session(hash_of(session)))
     if access is None:
         raise LoginNeeded
     caller = caller_of(access)
     if not caller.may("read"):
-        raise Problem(403, "this token may not look at anything", code="scope_missing")
+        raise Problem(403, "the dashboard needs an access token with the scope read", code="scope_missing")
     return PageRequest(request, site, caller, csrf_of(session))
 
 
 async def read_form(request: Request) -> dict[str, str]:
-    """Refused unless it comes from a page of ours."""
-    check_origin(request)
-    taken = bytearray()
+    """Raises a problem unless the form was sent by a page of this server."""
+    if "origin" not in request.headers:  # every browser sends it; the middleware has checked its value
+        raise foreign_origin()
+    body = bytearray()
     async for chunk in request.stream():
-        taken += chunk
-        if len(taken) > MAX_FORM_BYTES:
+        body += chunk
+        if len(body) > MAX_FORM_BYTES:
             raise Problem(413, f"the form is larger than {MAX_FORM_BYTES} bytes")
     try:
-        form = dict(parse_qsl(taken.decode(), keep_blank_values=True, strict_parsing=bool(taken)))
+        form = dict(parse_qsl(body.decode(), keep_blank_values=True, strict_parsing=bool(body)))
     except ValueError:
-        raise Problem(400, "the form cannot be read") from None
+        raise Problem(400, "the form is not URL-encoded UTF-8") from None
     if any("\0" in value for value in form.values()):
-        raise Problem(400, "the form holds NUL, which no text may")
+        raise Problem(400, "the form contains a NUL character, which is not allowed")
     return form
 
 
-def check_origin(request: Request) -> None:
-    """Every browser says from where a form comes. The guard has refused those of others."""
-    if "origin" not in request.headers:
-        raise Problem(403, "this did not come from a page of this server", code="foreign_origin")
-
-
-async def read_action_form(visit: PageRequest, scope: Scope) -> dict[str, str]:
-    """The form of an act: from our page, in this session, by somebody who may."""
-    form = await read_form(visit.request)
-    if not same_secret(form.get("csrf", ""), visit.csrf):
-        raise Problem(
-            403, "this form is not of your session any more: load the page again", code="stale_form"
-        )
-    if not visit.caller.may(scope):
-        raise Problem(403, f"you may not do that: your token lacks the scope {scope}", code="scope_missing")
+async def read_action_form(request: PageRequest, scope: Scope) -> dict[str, str]:
+    """The form of an action. Checks origin, CSRF token and scope."""
+    form = await read_form(request.http)
+    if not same_secret(form.get("csrf", ""), request.csrf):
+        raise Problem(403, "the form belongs to another session; reload the page", code="stale_form")
+    if not request.caller.may(scope):
+        raise Problem(403, f"your access token lacks the scope {scope}", code="scope_missing")
     return form
 
 
-def reason_of(form: dict[str, str]) -> str:
+def required_reason(form: dict[str, str]) -> str:
     reason = form.get("reason", "").strip()
     if not reason:
-        raise Problem(400, "say why: the reason is kept with the act")
+        raise Problem(400, "a reason is required; it is recorded with the action")
     return reason[:2000]
 
 
-def redirect_to(visit: PageRequest, path: str, **asked: str) -> Response:
-    return RedirectResponse(f"{visit.root}{path}?{urlencode(asked)}", 303)
+def parse_id(given: str, problem: Problem) -> int:
+    """A bigint from a path or form; raises the problem if it is not one."""
+    if not (given.isascii() and given.isdigit() and len(given) <= MAX_DIGITS):
+        raise problem
+    return int(given)
 
 
-def send_to_login(request: Request) -> Response:
+def no_such_page(request: Request) -> Problem:
+    return Problem(404, f"there is no page at {request.url.path}")
+
+
+def redirect_to(request: PageRequest, path: str, **query: str) -> Response:
+    return RedirectResponse(f"{request.root}{path}?{urlencode(query)}", 303)
+
+
+def redirect_to_login(request: Request) -> Response:
     root = request.scope.get("root_path", "")
     path = request.url.path.removeprefix(root)
     query = f"?{request.url.query}" if request.url.query else ""
@@ -121,6 +128,6 @@ def send_to_login(request: Request) -> Response:
 
 
 def safe_path(given: str) -> str:
-    """A path of this server, whatever somebody has put into a link."""
+    """The path if it is one of this server, else `/`: links must not redirect elsewhere."""
     good = given.startswith("/") and not given.startswith("//") and "\\" not in given
     return given if good and given.isprintable() and not urlsplit(given).netloc else "/"

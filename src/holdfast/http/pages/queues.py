@@ -1,4 +1,4 @@
-"""Queues: what waits and runs in each; pause and resume."""
+"""The page Queues: what waits and runs in each; pause and resume."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,38 +7,35 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from holdfast.engine import queues
-from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
+    no_such_page,
     read_action_form,
     read_page_request,
-    reason_of,
     redirect_to,
+    required_reason,
 )
 
 router = APIRouter(include_in_schema=False)
 
 
-async def load(visit: PageRequest) -> Mapping[str, Any]:
-    return {"queues": await visit.site.read(lambda engine: engine.run(queues.queue_status()))}
+async def load(request: PageRequest) -> Mapping[str, Any]:
+    return {"queues": await request.site.read(queues.queue_status())}
 
 
-offer(router, "/queues", Page("queues.html", "/queues", load))
+add_page(router, "/queues", Page("queues.html", "/queues", load))
 
 
-@router.post("/queues/pause")
-async def pause(request: Request) -> Response:
-    visit = await read_page_request(request)
-    form = await read_action_form(visit, "operate")
-    queue, reason = form.get("queue", ""), reason_of(form)
-    await visit.site.operate(visit.caller, lambda engine: engine.run(queues.pause(queue, reason)))
-    return redirect_to(visit, "/queues", done="paused", about=queue)
-
-
-@router.post("/queues/resume")
-async def resume(request: Request) -> Response:
-    visit = await read_page_request(request)
-    form = await read_action_form(visit, "operate")
-    queue, reason = form.get("queue", ""), reason_of(form)
-    await visit.site.operate(visit.caller, lambda engine: engine.run(queues.resume(queue, reason)))
-    return redirect_to(visit, "/queues", done="resumed", about=queue)
+@router.post("/queues/{action}")
+async def act_on_queue(request: Request, action: str) -> Response:
+    page = await read_page_request(request)
+    form = await read_action_form(page, "operate")
+    queue, reason = form.get("queue", ""), required_reason(form)
+    if action == "pause":
+        await page.site.operate(page.caller, queues.pause(queue, reason))
+    elif action == "resume":
+        await page.site.operate(page.caller, queues.resume(queue, reason))
+    else:
+        raise no_such_page(request)
+    return redirect_to(page, "/queues", done=f"{action}d", about=queue)

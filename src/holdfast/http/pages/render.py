@@ -1,4 +1,4 @@
-"""Templates: everything is escaped, and what would turn a line around or hide in it is made visible."""
+"""Templates: all output is escaped; control and bidirectional characters are shown as escapes."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -18,13 +18,13 @@ NONE = "\u2013"
 
 
 def finalize(value: Any) -> Any:
-    """Applied to everything that a template prints, unless the template itself made it."""
+    """Applied to every value that a template outputs, except markup of the template itself."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def pretty(value: Any) -> str:
     written = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return written if len(written) <= MAX_CHARACTERS else f"{written[:MAX_CHARACTERS]}\n… cut off"
+    return written if len(written) <= MAX_CHARACTERS else f"{written[:MAX_CHARACTERS]}\n… (truncated)"
 
 
 def span(value: timedelta | float | None) -> str:
@@ -34,7 +34,7 @@ def span(value: timedelta | float | None) -> str:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
-    if seconds < 10:  # noqa: PLR2004 - where a digit after the point stops to matter
+    if seconds < 10:  # noqa: PLR2004 - one decimal below ten
         return f"{seconds:.1f} s"
     parts, left = [], round(seconds)
     for size, unit in _UNITS:
@@ -62,11 +62,11 @@ def count(value: float) -> str:
 
 
 def rate(value: float) -> str:
-    return f"{value:.2f}" if 0 < value < 10 else count(value)  # noqa: PLR2004 - where digits after the point stop to matter
+    return f"{value:.2f}" if 0 < value < 10 else count(value)  # noqa: PLR2004 - two decimals below ten
 
 
 def segment(value: str) -> str:
-    """A part of a path, whatever it holds."""
+    """Any text as one path segment."""
     return quote(value, safe="")
 
 

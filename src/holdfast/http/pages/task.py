@@ -1,4 +1,4 @@
-"""One task: its life, its attempts, its documents, and what may be done to it."""
+"""The page of one task: status, timeline, details, payload, errors, and actions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,39 +9,33 @@ from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine, access, tasks
 from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
-from holdfast.http.api.task_actions import Doing, cancel_or_refuse
+from holdfast.http.api.task_actions import ACTIONS
 from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why
-from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
+    no_such_page,
     read_action_form,
     read_page_request,
-    reason_of,
     redirect_to,
+    required_reason,
 )
 from holdfast.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
 
-_ENDED_BADLY = ("failed", "dead_letter", "cancelled")
+_RETRYABLE = ("failed", "dead_letter", "cancelled")
 _DOCUMENTS = ("payload", "metadata", "result")
 
-ACTS: dict[str, tuple[str, Doing]] = {
-    "cancel": ("cancelled", cancel_or_refuse),
-    "retry": ("retried", lambda engine, task_id, reason: engine.run(tasks.retry(task_id, reason))),
-    "delete": ("deleted", lambda engine, task_id, reason: engine.run(tasks.delete_task(task_id, reason))),
-    "restore": ("restored", lambda engine, task_id, reason: engine.run(tasks.restore_task(task_id, reason))),
-}
+
+async def load(request: PageRequest) -> Mapping[str, Any]:
+    return await load_task(request, revealed=False)
 
 
-async def load(visit: PageRequest) -> Mapping[str, Any]:
-    return await describe(visit, revealed=False)
+async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any]:
+    task_id = _task_id(request)
 
-
-async def describe(visit: PageRequest, *, revealed: bool) -> Mapping[str, Any]:
-    task_id = _task_id(visit)
-
-    async def look(engine: AsyncEngine) -> dict[str, Any]:
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
         task = await engine.run(tasks.task_status(task_id))
         if task is None:
             raise Problem(404, f"there is no task {task_id}", hint="Retention may have removed it.")
@@ -52,15 +46,15 @@ async def describe(visit: PageRequest, *, revealed: bool) -> Mapping[str, Any]:
             "errors": await engine.run(tasks.task_errors(task_id)),
         }
 
-    found = await visit.site.read(look)
+    found = await request.site.read(read)
     if not revealed:
         found |= _hidden(**found)
     task = found["task"]
     return found | {
         "documents": {name: getattr(task, name) for name in _DOCUMENTS},
         "revealed": revealed,
-        "acts": _possible(task),
-        "progress": _share(task.progress),
+        "actions": _possible_actions(task),
+        "progress": _progress(task.progress),
     }
 
 
@@ -73,48 +67,47 @@ def _hidden(task: TaskStatus, why: str, events: list[TaskEvent], errors: list[Ta
     }
 
 
-page = offer(router, "/tasks/{task_id}", Page("task.html", "/tasks", load))
+task_page = add_page(router, "/tasks/{task_id}", Page("task.html", "/tasks", load))
 
 
 @router.post("/tasks/{task_id}/reveal")
 async def reveal(request: Request, task_id: UUID) -> Response:
-    """Shows the values on this answer only: to load the page again hides them."""
-    visit = await read_page_request(request)
-    reason = reason_of(await read_action_form(visit, "operate"))
-    await visit.site.operate(
-        visit.caller, lambda engine: engine.run(access.record_reveal(task_id, reason, visit.address))
-    )
-    return await page.html(visit, **await describe(visit, revealed=True))
+    """Shows the values in this response only; reloading the page hides them."""
+    page = await read_page_request(request)
+    reason = required_reason(await read_action_form(page, "operate"))
+    await page.site.operate(page.caller, access.record_reveal(task_id, reason, page.address))
+    return await task_page.html(page, **await load_task(page, revealed=True))
 
 
-@router.post("/tasks/{task_id}/{act}")
-async def act_on_task(request: Request, task_id: UUID, act: str) -> Response:
-    visit = await read_page_request(request)
-    if act not in ACTS:
-        raise Problem(404, f"there is nothing at {request.url.path}")
-    reason = reason_of(await read_action_form(visit, "operate"))
-    done, doing = ACTS[act]
-    await visit.site.operate(visit.caller, lambda engine: doing(engine, task_id, reason))
-    return redirect_to(visit, f"/tasks/{task_id}", done=done)
+@router.post("/tasks/{task_id}/{action}")
+async def act_on_task(request: Request, task_id: UUID, action: str) -> Response:
+    page = await read_page_request(request)
+    if action not in ACTIONS:
+        raise no_such_page(request)
+    reason = required_reason(await read_action_form(page, "operate"))
+    chosen = ACTIONS[action]
+    await page.site.operate(page.caller, lambda engine: chosen.run(engine, task_id, reason))
+    return redirect_to(page, f"/tasks/{task_id}", done=chosen.past)
 
 
-def _task_id(visit: PageRequest) -> UUID:
+def _task_id(request: PageRequest) -> UUID:
+    given = request.http.path_params["task_id"]
     try:
-        return UUID(visit.request.path_params["task_id"])
+        return UUID(given)
     except ValueError:
-        raise Problem(404, "that is not the id of a task") from None
+        raise Problem(404, f"{given!r} is not a task id") from None
 
 
-def _possible(task: Any) -> list[str]:
+def _possible_actions(task: TaskStatus) -> list[str]:
     if task.deleted_at is not None:
         return ["restore"]
     ended = task.finished_at is not None
-    first = ["retry"] if task.status in _ENDED_BADLY else [] if ended else ["cancel"]
+    first = ["retry"] if task.status in _RETRYABLE else [] if ended else ["cancel"]
     return [*first, "delete"]
 
 
-def _share(progress: Any) -> dict[str, Any] | None:
-    """How far it is, if what the handler said can be read so."""
+def _progress(progress: Any) -> dict[str, Any] | None:
+    """done, total and note, where the handler reported progress in that form."""
     if not isinstance(progress, dict):
         return None
     done, total = progress.get("done"), progress.get("total")

@@ -1,4 +1,4 @@
-"""Tasks: a page of them, and a search for those that a person may mean."""
+"""The page Tasks: a list with filters, and a search."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from holdfast.engine import AsyncEngine
 from holdfast.engine.queues import queue_status
 from holdfast.engine.tasks import STATUSES, TaskFilter, TaskStatus, list_tasks, search_tasks
-from holdfast.http.pages.page import Page, offer
+from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 
 router = APIRouter()
@@ -18,14 +18,14 @@ router = APIRouter()
 PER_PAGE = 50
 
 
-async def load(visit: PageRequest) -> Mapping[str, Any]:
+async def load(request: PageRequest) -> Mapping[str, Any]:
     given = {
-        name: visit.asked(name)[:500].replace("\0", "") for name in ("search", "status", "queue", "type")
+        name: request.query(name)[:500].replace("\0", "") for name in ("search", "status", "queue", "type")
     }
     status = given["status"] if given["status"] in STATUSES else None
-    before = _uuid(visit.asked("before"))
+    before = _uuid(request.query("before"))
 
-    async def look(engine: AsyncEngine) -> tuple[list[TaskStatus], list[str]]:
+    async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], list[str]]:
         queues = [queue.queue for queue in await engine.run(queue_status())]
         if given["search"]:
             found = await engine.run(search_tasks(given["search"], PER_PAGE + 1))
@@ -33,7 +33,7 @@ async def load(visit: PageRequest) -> Mapping[str, Any]:
         matching = TaskFilter(status, given["queue"] or None, given["type"] or None)
         return await engine.run(list_tasks(matching, before, PER_PAGE + 1)), queues
 
-    tasks, queues = await visit.site.read(look)
+    tasks, queues = await request.site.read(read)
     page, more = tasks[:PER_PAGE], len(tasks) > PER_PAGE and not given["search"]
     filters = {name: value for name, value in given.items() if value}
     next_page = urlencode(filters | {"before": str(page[-1].task_id)}) if more else ""
@@ -47,4 +47,4 @@ def _uuid(given: str) -> UUID | None:
         return None
 
 
-offer(router, "/tasks", Page("tasks.html", "/tasks", load))
+add_page(router, "/tasks", Page("tasks.html", "/tasks", load))

@@ -1,5 +1,5 @@
-// Keeps a page alive: the server sends its living part anew, and only what differs is changed, so that focus,
-// selection, scrolling and what is unfolded stay as they are.
+// Updates a live page: the server sends the live part again, and only the nodes that differ are changed, so that
+// focus, selection, scrolling and open details stay as they are.
 "use strict";
 
 const key = (node) => (node.nodeType === Node.ELEMENT_NODE && node.id) || null;
@@ -13,9 +13,9 @@ function alter(node, wanted) {
     if (node.nodeValue !== wanted.nodeValue) node.nodeValue = wanted.nodeValue;
     return;
   }
-  const unfolded = node.nodeName === "DETAILS" && node.open;
+  const isOpen = node.nodeName === "DETAILS" && node.open;
   for (const { name } of [...node.attributes]) {
-    if (!wanted.hasAttribute(name) && !(unfolded && name === "open")) node.removeAttribute(name);
+    if (!wanted.hasAttribute(name) && !(isOpen && name === "open")) node.removeAttribute(name);
   }
   for (const { name, value } of wanted.attributes) {
     if (node.getAttribute(name) !== value) node.setAttribute(name, value);
@@ -32,7 +32,7 @@ function merge(parent, wanted) {
   let place = parent.firstChild;
   for (const next of [...wanted.childNodes]) {
     let node = key(next) ? known.get(key(next)) : place;
-    // What is moved loses the focus: rather than that, what lies before it goes.
+    // A node that is moved loses the focus: remove the nodes before it instead.
     while (node && place && place !== node && !key(place)) {
       const after = place.nextSibling;
       place.remove();
@@ -54,28 +54,28 @@ function merge(parent, wanted) {
   }
 }
 
-const living = document.querySelector("#living");
-const button = document.querySelector("#live");
+const livePart = document.querySelector("#live-part");
+const button = document.querySelector("#live-button");
 let source = null;
-let waiting = null;
+let pending = null;
 
 function show(html) {
-  const parsed = new DOMParser().parseFromString(`<div id="living">${html}</div>`, "text/html");
-  merge(living, parsed.querySelector("#living"));
+  const parsed = new DOMParser().parseFromString(`<div id="live-part">${html}</div>`, "text/html");
+  merge(livePart, parsed.querySelector("#live-part"));
 }
 
-// Whoever is about to say why is not disturbed: what is new waits until the form is folded again.
+// While a form is open, updates wait until it is closed.
 function showOrWait() {
-  if (waiting === null || living.querySelector("details.act[open]")) return;
-  const html = waiting;
-  waiting = null;
+  if (pending === null || livePart.querySelector("details.action[open]")) return;
+  const html = pending;
+  pending = null;
   show(html);
 }
 
 function listen() {
   source = new EventSource(location.pathname + location.search);
   source.addEventListener("live", (event) => {
-    waiting = event.data;
+    pending = event.data;
     showOrWait();
     document.documentElement.dataset.live = String(Number(document.documentElement.dataset.live ?? 0) + 1);
   });
@@ -84,19 +84,19 @@ function listen() {
   button.textContent = "Live";
 }
 
-function rest() {
+function pause() {
   source?.close();
   source = null;
   button.setAttribute("aria-pressed", "false");
   button.textContent = "Paused";
 }
 
-// What was answered to a form shows something that is shown once.
-if (living && document.querySelector("[data-still]") === null) {
+// The response to a form may show something that is shown only once: do not update it.
+if (livePart && document.querySelector("[data-still]") === null) {
   button.hidden = false;
-  button.addEventListener("click", () => (source ? rest() : listen()));
+  button.addEventListener("click", () => (source ? pause() : listen()));
   addEventListener("pagehide", () => source?.close());
-  living.addEventListener("toggle", showOrWait, true);
+  livePart.addEventListener("toggle", showOrWait, true);
   listen();
 }
 

@@ -1,6 +1,6 @@
 // Wait for a task in a browser: const result = await holdfast.wait(url, { onProgress, onStatus, signal }).
-// For a process, the end is what comes back, however it ended: { process, process_id, status }.
-// One connection, opened again by itself when it breaks, from where it broke off.
+// For a process, it returns { process, process_id, status }, whatever the status.
+// Uses one connection, and reconnects where it broke off if the connection is lost.
 "use strict";
 (() => {
   class TaskError extends Error {
@@ -11,7 +11,7 @@
     }
   }
 
-  const LONGEST_PAUSE = 15000;
+  const MAX_PAUSE = 15000;
 
   const pause = (milliseconds, signal) =>
     new Promise((resolve, reject) => {
@@ -49,13 +49,13 @@
     let failures = 0;
     for (;;) {
       try {
-        const answer = await fetch(address, { signal, credentials: "omit", cache: "no-store" });
-        if (answer.status >= 400 && answer.status < 500 && answer.status !== 429) {
-          const problem = await answer.json().catch(() => ({}));
-          throw new TaskError("refused", problem.detail ?? `the server answered ${answer.status}`);
+        const response = await fetch(address, { signal, credentials: "omit", cache: "no-store" });
+        if (response.status >= 400 && response.status < 500 && response.status !== 429) {
+          const problem = await response.json().catch(() => ({}));
+          throw new TaskError("refused", problem.detail ?? `the server responded with ${response.status}`);
         }
-        if (answer.ok && answer.body) {
-          for await (const { id, kind, data } of events(answer.body)) {
+        if (response.ok && response.body) {
+          for await (const { id, kind, data } of events(response.body)) {
             failures = 0;
             if (id) address.searchParams.set("after", id);
             if (kind === "progress") onProgress?.(data);
@@ -71,7 +71,7 @@
         if (error instanceof TaskError || signal?.aborted) throw error;
       }
       failures += 1;
-      const longest = Math.min(LONGEST_PAUSE, 500 * 2 ** Math.min(failures - 1, 6));
+      const longest = Math.min(MAX_PAUSE, 500 * 2 ** Math.min(failures - 1, 6));
       await pause(longest * (0.5 + Math.random() / 2), signal);
     }
   }

@@ -1,4 +1,4 @@
-// A token after the # never reaches a server's log: it is put into the form and sent from there.
+// The token is in the fragment, which is not sent to the server and so not logged. Submit it in the form.
 "use strict";
 
 function logIn() {

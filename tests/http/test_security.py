@@ -17,10 +17,10 @@ from structlog.testing import capture_logs
 from holdfast.engine import access, enqueue, queues
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import ConfigurationError
-from holdfast.http import create_app, throttle
-from holdfast.http.proxies import TrustedProxies
-from holdfast.http.security import SecurityMiddleware
-from holdfast.http.server import ListenAddress, bind, check
+from holdfast.http import create_app
+from holdfast.http.access import MAX_RECORDED
+from holdfast.http.security import SecurityMiddleware, TrustedProxies
+from holdfast.http.server import ListenAddress, bind, check_exposure
 from support.commands import run
 from support.database import Database
 from support.web import Web, serving
@@ -80,13 +80,13 @@ def test_what_is_not_there_is_a_problem_too(web: Web) -> None:
 def test_it_listens_publicly_with_logins_names_and_tls_only(host: str) -> None:
     names, own = ("a.example",), ListenAddress(host, 0, Path("a.pem"), Path("a.pem"))
     with pytest.raises(ConfigurationError, match="without a login"):
-        check(own, asks_for_login=False, hosts=())
-    with pytest.raises(ConfigurationError, match="under which names"):
-        check(own, asks_for_login=True, hosts=())
-    with pytest.raises(ConfigurationError, match="without TLS access tokens can be read on the way"):
-        check(ListenAddress(host, 0), asks_for_login=True, hosts=names)
-    check(own, asks_for_login=True, hosts=names)
-    check(ListenAddress(host, 0), asks_for_login=True, hosts=names, proxies=("10.0.0.0/8",))
+        check_exposure(own, asks_for_login=False, hosts=())
+    with pytest.raises(ConfigurationError, match="needs the host names"):
+        check_exposure(own, asks_for_login=True, hosts=())
+    with pytest.raises(ConfigurationError, match="without TLS access tokens could be read in transit"):
+        check_exposure(ListenAddress(host, 0), asks_for_login=True, hosts=names)
+    check_exposure(own, asks_for_login=True, hosts=names)
+    check_exposure(ListenAddress(host, 0), asks_for_login=True, hosts=names, proxies=("10.0.0.0/8",))
 
 
 def test_the_command_refuses_a_public_address_without_tls() -> None:
@@ -102,11 +102,11 @@ def test_without_a_login_it_has_the_names_of_this_machine_only() -> None:
     local = ListenAddress("127.0.0.1", 0)
     for more in ({"hosts": ("a.example",)}, {"hosts": (), "proxies": ("127.0.0.1",)}):
         with pytest.raises(ConfigurationError, match="--no-login is for this machine only"):
-            check(local, asks_for_login=False, **more)
-    with pytest.raises(ConfigurationError, match="say which"):
-        check(local, asks_for_login=True, hosts=(), proxies=("127.0.0.1",))
+            check_exposure(local, asks_for_login=False, **more)
+    with pytest.raises(ConfigurationError, match="behind a proxy needs the host names"):
+        check_exposure(local, asks_for_login=True, hosts=(), proxies=("127.0.0.1",))
     for hosts in (None, ["a.example"]):
-        with pytest.raises(ConfigurationError, match="names of this machine"):
+        with pytest.raises(ConfigurationError, match="host names of this machine"):
             create_app("postgresql:///x", hosts=hosts, asks_for_login=False)
 
 
@@ -203,10 +203,10 @@ def test_logins_that_fail_close_the_way_to_their_own_address_only(proxied: Web) 
 
 
 def test_however_many_addresses_fail_a_good_token_gets_in(proxied: Web) -> None:
-    for number in range(throttle.MAX_RECORDED + 5):
+    for number in range(MAX_RECORDED + 5):
         log_in(proxied, "hf_" + "A" * 43, X_Forwarded_For=f"203.0.113.{number}")
     recorded = [event.act for event in proxied.engine.run(access.access_events(500))].count("login_refused")
-    assert recorded <= throttle.MAX_RECORDED
+    assert recorded <= MAX_RECORDED
     assert log_in(proxied, proxied.token("read"), X_Forwarded_For="192.0.2.9").status_code == 303
 
 
@@ -285,12 +285,12 @@ def until_none_is_left(web: Web) -> None:
 
 def test_on_this_machine_it_may_do_without() -> None:
     for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
-        check(ListenAddress(host, 0), asks_for_login=False, hosts=())
+        check_exposure(ListenAddress(host, 0), asks_for_login=False, hosts=())
 
 
 def test_an_address_that_is_none_or_taken_is_explained() -> None:
-    with pytest.raises(ConfigurationError, match="no address to listen on"):
-        check(ListenAddress("no such host", 0), asks_for_login=True, hosts=())
+    with pytest.raises(ConfigurationError, match="cannot listen on"):
+        check_exposure(ListenAddress("no such host", 0), asks_for_login=True, hosts=())
     with (
         bind(ListenAddress("127.0.0.1", 0)) as taken,
         pytest.raises(ConfigurationError, match="cannot listen"),

@@ -1,19 +1,27 @@
-"""What goes over the wire, as OpenAPI describes it."""
+"""Request and response bodies that are not rows of the engine, and the descriptions of their fields.
 
+Where a response is a row of the engine, its dataclass is the response model; FIELDS adds what OpenAPI should
+say about its fields.
+"""
+
+from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
-from holdfast.engine.access import Scope
-from holdfast.engine.tasks import Status
+from holdfast.engine.access import SCOPES, AccessTokenStatus, Scope
+from holdfast.engine.queues import QueueStatus
+from holdfast.engine.schedules import ScheduleStatus
+from holdfast.engine.tasks import Status, TaskError, TaskEvent, TaskStatus
+from holdfast.engine.workers import WorkerStatus
 
-# As the engine has it: segments separated by . or :, without white space or control characters.
+# The rule of the engine: segments separated by . or :, without white space or control characters.
 _SEGMENT = r"[^.:\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]+"
 NAME = rf"^{_SEGMENT}([.:]{_SEGMENT})*$"
 _PLAIN = r"[!-\-/-9;-~]+"
-# The engine counts bytes, and a schema characters: 200 plain ones, or 50 of any.
+# The engine counts bytes, a schema counts characters: 200 ASCII characters, or 50 of any kind.
 NAME_RULE: dict[str, Any] = {
     "anyOf": [
         {"maxLength": 200, "pattern": rf"^{_PLAIN}([.:]{_PLAIN})*$"},
@@ -36,7 +44,7 @@ Payload = Annotated[
 
 
 def _whole(value: Any) -> Any:
-    """JSON has one kind of number: 3.0 is as whole as 3."""
+    """JSON has one number type: 3.0 is the integer 3."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
@@ -49,6 +57,15 @@ WHEN = "2030-01-31T08:00:00+00:00"
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
+
+
+SECONDS = ConfigDict(ser_json_timedelta="float")
+
+
+class ResponseModel(BaseModel):
+    """Lengths of time are seconds."""
+
+    model_config = SECONDS
 
 
 class NewTask(_Strict):
@@ -102,8 +119,10 @@ class Batch(BaseModel):
     tasks: list[Enqueued]
 
 
-class TaskSummary(BaseModel):
-    """A task of a listing, without its documents."""
+class TaskSummary(ResponseModel):
+    """A task in a list, without payload, metadata and result."""
+
+    model_config = ConfigDict(from_attributes=True)
 
     task_id: Annotated[UUID, Field(examples=[TASK_ID])]
     type: Annotated[str, Field(examples=["billing.invoice_charge.v1"])]
@@ -115,9 +134,7 @@ class TaskSummary(BaseModel):
     max_attempts: int
     idempotency_key: str | None
     worker_id: str | None
-    last_error: Annotated[
-        str | None, Field(description="The last error: its kind, or its text where values are shown.")
-    ]
+    last_error: Annotated[str | None, Field(description="The kind of the last error.")]
     run_at: datetime
     created_at: datetime
     started_at: datetime | None
@@ -126,87 +143,49 @@ class TaskSummary(BaseModel):
     deleted_at: datetime | None
 
 
-class TaskDetail(TaskSummary):
-    """Where a task stands. Values are hidden unless `reveal` was asked for and allowed."""
-
-    values_hidden: Annotated[
-        bool,
-        Field(description="Whether documents show their shape only, and errors their kind."),
-    ]
-    payload: Json
-    metadata: Json
-    result: Json
-    progress: Json
-    error: Annotated[Json, Field(description="The last error: kind, message, attempt, detail.")]
-    reason: str | None
-    spec_hash: str
-    claimed_at: datetime | None
-    lease_until: datetime | None
-    delete_reason: str | None
-    enqueued_by: str
-    namespace: str
-    why: Annotated[str, Field(description="In a sentence: why it is not running, or how it ended.")]
-
-
-class TaskPage(BaseModel):
+class TaskPage(ResponseModel):
     """Newest first."""
 
     tasks: list[TaskSummary]
     next: Annotated[
         str | None,
         Field(
-            description="The address of the next page; null on the last.",
+            description="The URL of the next page; null on the last.",
             examples=["/v1/tasks?limit=50&before=…"],
         ),
     ]
 
 
-class Event(BaseModel):
-    event_type: Annotated[str, Field(examples=["claimed"])]
-    occurred_at: datetime
-    attempt: int | None
-    worker_id: str | None
-    actor: str | None
-    reason: str | None
-    data: Json
+@dataclass(frozen=True, slots=True)
+class TaskDetail(TaskStatus):
+    """A task. Values are hidden unless `reveal` was requested and allowed."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = SECONDS
+
+    why: str
+    values_hidden: bool
+
+    @classmethod
+    def of(cls, task: TaskStatus, why: str, *, values_hidden: bool) -> "TaskDetail":
+        values = {field.name: getattr(task, field.name) for field in fields(TaskStatus)}
+        return cls(**values, why=why, values_hidden=values_hidden)
 
 
-class Events(BaseModel):
-    """In the order in which they happened."""
+class ReasonBody(_Strict):
+    """The reason of an action. It is recorded, with the name of the token."""
 
-    events: list[Event]
-
-
-class Error(BaseModel):
-    attempt: int
-    kind: Annotated[str, Field(examples=["TimeoutError"])]
-    message: str
-    detail: Json
-    worker_id: str | None
-    recovered: Annotated[bool, Field(description="Whether its worker fell silent, and others wrote this.")]
-    occurred_at: datetime
-    retry_at: datetime | None
+    reason: Annotated[Reason | None, Field(examples=["requested by the customer"])] = None
 
 
-class Errors(BaseModel):
-    errors: list[Error]
-
-
-class Act(_Strict):
-    """Why something is done. It is recorded, with the name of the token."""
-
-    reason: Annotated[Reason | None, Field(examples=["the customer asked for it"])] = None
-
-
-class Acted(BaseModel):
+class TaskActionResult(ResponseModel):
     task_id: Annotated[UUID, Field(examples=[TASK_ID])]
     status: Annotated[
-        Status | Literal["deleted"], Field(description="What it led to.", examples=["cancelled"])
+        Status | Literal["deleted"], Field(description="The new status.", examples=["cancelled"])
     ]
 
 
-class Waiting(BaseModel):
-    """How a task ended, or where it stands after the time given."""
+class TaskWait(ResponseModel):
+    """How a task ended, or its status when the timeout was over."""
 
     task_id: Annotated[UUID, Field(examples=[TASK_ID])]
     status: Status
@@ -214,15 +193,17 @@ class Waiting(BaseModel):
     max_attempts: int
     progress: Json = None
     result: Annotated[Json, Field(description="Of a task that succeeded.")] = None
-    values_hidden: Annotated[bool, Field(description="Whether the result shows its shape only.")] = False
+    values_hidden: Annotated[bool, Field(description="True if the result shows its structure only.")] = False
     next: Annotated[
         str | None,
-        Field(description="Where to go on waiting, if it has not ended.", examples=["/v1/tasks/…/wait"]),
+        Field(
+            description="The URL to continue waiting at; null after the end.", examples=["/v1/tasks/…/wait"]
+        ),
     ] = None
 
 
-class WaitingForProcess(BaseModel):
-    """How a process ended, or where it stands after the time given."""
+class ProcessWait(ResponseModel):
+    """How a process ended, or its status when the timeout was over."""
 
     process: Annotated[str, Field(examples=["comms.send_email"])]
     process_id: Annotated[int, Field(examples=[17])]
@@ -232,86 +213,17 @@ class WaitingForProcess(BaseModel):
     ended_at: datetime | None = None
     next: Annotated[
         str | None,
-        Field(description="Where to go on waiting, if it has not ended.", examples=["/v1/processes/…/wait"]),
+        Field(
+            description="The URL to continue waiting at; null after the end.",
+            examples=["/v1/processes/…/wait"],
+        ),
     ] = None
 
 
-class Queue(BaseModel):
-    queue: Annotated[str, Field(examples=["billing"])]
-    due: int
-    scheduled: int
-    running: int
-    oldest_due: datetime | None
-    paused_at: datetime | None
-    paused_by: str | None
-    pause_reason: str | None
-    live_workers: int
-
-
-class Queues(BaseModel):
-    queues: list[Queue]
-
-
-class Paused(BaseModel):
+class QueuePause(ResponseModel):
     queue: Annotated[str, Field(examples=["billing"])]
     paused: bool
-    changed: Annotated[bool, Field(description="False if it was so already.")]
-
-
-class Worker(BaseModel):
-    worker_id: str
-    hostname: str
-    pid: int | None
-    version: str | None
-    queues: list[str]
-    type_prefixes: list[str]
-    concurrency: int
-    in_flight: int
-    running: Annotated[int, Field(description="Of those in flight, how many have started.")]
-    state: Annotated[str, Field(description="working, idle, late or silent.", examples=["working"])]
-    idle: bool
-    live: bool
-    leader: bool
-    started_at: datetime
-    last_heartbeat: datetime
-
-
-class Workers(BaseModel):
-    workers: list[Worker]
-
-
-class Schedule(BaseModel):
-    name: str
-    namespace: str
-    state: Annotated[str, Field(examples=["active"])]
-    type: str
-    cron: str | None
-    tz: str | None
-    next_at: datetime | None
-    last_nominal_at: datetime | None
-    last_task_id: UUID | None
-    paused_at: datetime | None
-    paused_by: str | None
-    pause_reason: str | None
-    problem: str | None
-
-
-class Schedules(BaseModel):
-    schedules: list[Schedule]
-
-
-class HealthLine(BaseModel):
-    check_name: str
-    level: Literal["green", "amber", "red"]
-    subject: str | None
-    value: float | None
-    message: str
-    advice: str | None
-
-
-class Health(BaseModel):
-    level: Literal["green", "amber", "red"]
-    lines: list[HealthLine]
+    changed: Annotated[bool, Field(description="False if the queue was in this state already.")]
 
 
 class NewToken(_Strict):
@@ -324,47 +236,31 @@ class NewToken(_Strict):
         ),
     ]
     scopes: Annotated[list[Scope], Field(min_length=1, max_length=4, examples=[["enqueue", "read"]])]
-    days: Annotated[int, Field(ge=1, le=3600, description="Until it expires.", examples=[90]), WHOLE] = 90
+    days: Annotated[int, Field(ge=1, le=3600, description="Days until it expires.", examples=[90]), WHOLE] = (
+        90
+    )
     namespace: Annotated[
         str | None,
         StringConstraints(min_length=1, max_length=100, strict=True),
         Field(
-            description="Whose tasks those enqueued with it are; else a namespace of the token's own.",
+            description="The namespace of the tasks enqueued with it; default: one of the token's own.",
             json_schema_extra={"pattern": r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]+$"},
         ),
     ] = None
 
 
-class Token(BaseModel):
+class CreatedToken(ResponseModel):
     token_id: int
-    name: str
-    namespace: str
-    scopes: list[Scope]
-    created_at: datetime
-    created_by: str
-    expires_at: datetime
-    last_used_at: datetime | None
-    revoked_at: datetime | None
-    revoked_by: str | None
-    good: bool
+    token: Annotated[str, Field(description="Save it now; it cannot be shown again.", examples=["hf_…"])]
 
 
-class Tokens(BaseModel):
-    tokens: list[Token]
-
-
-class CreatedToken(BaseModel):
+class RevokedToken(ResponseModel):
     token_id: int
-    token: Annotated[str, Field(description="Shown this once, and kept nowhere.", examples=["hf_…"])]
-
-
-class Revoked(BaseModel):
-    token_id: int
-    changed: Annotated[bool, Field(description="False if it was so already.")]
+    changed: Annotated[bool, Field(description="False if it was revoked already.")]
 
 
 class ProblemBody(BaseModel):
-    """What went wrong (RFC 9457), with the code that docs/reference/errors.md explains."""
+    """An error (RFC 9457). `code` is explained in the reference."""
 
     type: Annotated[str, Field(examples=["about:blank"])]
     title: Annotated[str, Field(examples=["Not Found"])]
@@ -372,3 +268,53 @@ class ProblemBody(BaseModel):
     detail: Annotated[str, Field(examples=["there is no task 019a8f6e-…"])]
     code: Annotated[str, Field(examples=["QF404"])]
     hint: str | None
+
+
+_ANY_JSON = {"description": "Any JSON."}
+_TASK_ID = {"examples": [TASK_ID]}
+
+FIELDS: dict[type, dict[str, dict[str, Any]]] = {
+    TaskDetail: {
+        "task_id": _TASK_ID,
+        "type": {"examples": ["billing.invoice_charge.v1"]},
+        "queue": {"examples": ["billing"]},
+        "payload": _ANY_JSON,
+        "metadata": _ANY_JSON,
+        "result": _ANY_JSON,
+        "progress": _ANY_JSON,
+        "error": {"description": "The last error: kind, message, attempt, detail."},
+        "last_error": {"description": "The message of the last error, or its kind if values are hidden."},
+        "timeout": {"description": "In seconds."},
+        "lease": {"description": "In seconds."},
+        "why": {"description": "One sentence: why it is not running, or how it ended."},
+        "values_hidden": {
+            "description": "True if documents show their structure only, and errors their kind."
+        },
+    },
+    TaskEvent: {"task_id": _TASK_ID, "event_type": {"examples": ["claimed"]}, "data": _ANY_JSON},
+    TaskError: {
+        "task_id": _TASK_ID,
+        "kind": {"examples": ["TimeoutError"]},
+        "detail": _ANY_JSON,
+        "recovered": {"description": "True if the worker was lost and another one recorded the error."},
+    },
+    QueueStatus: {"queue": {"examples": ["billing"]}},
+    WorkerStatus: {
+        "in_flight": {"description": "How many tasks it holds."},
+        "running": {"description": "How many of them have started."},
+        "timeout": {"description": "Without a heartbeat for this many seconds, it counts as lost."},
+        "heartbeat": {"description": "Seconds between two heartbeats."},
+    },
+    ScheduleStatus: {
+        "every": {"description": "In seconds."},
+        "jitter": {"description": "In seconds."},
+        "never": {"description": "True if it will not fire again."},
+        "task": {"description": "What it enqueues. The values of payload and metadata are hidden."},
+    },
+    AccessTokenStatus: {
+        "scopes": {"items": {"type": "string", "enum": list(SCOPES)}},
+        "good": {"description": "False if it is expired or revoked."},
+        "sessions": {"description": "Open sessions of the dashboard."},
+    },
+}
+"""What OpenAPI says about the fields of the engine's rows."""

@@ -29,7 +29,7 @@ def page(open_page: OpenPage, scheme: str) -> Page:
 def act(place: Page | Locator, label: str, reason: str) -> None:
     place.get_by_text(f"{label}…").click()
     form = place.locator("details[open]")
-    form.get_by_label("Why?").fill(reason)
+    form.get_by_label("Reason").fill(reason)
     form.get_by_role("button", name=label).click()
 
 
@@ -66,9 +66,9 @@ def test_a_task_is_cancelled_by_keyboard_and_that_is_undone(
     assert status(web, task) == "cancelled"
     page.screenshot(path=pictures / f"act-cancelled-{scheme}.png")
     page.get_by_role("button", name="Undo").click()
-    told(page, "fresh set of attempts")
+    told(page, "new set of attempts")
     assert status(web, task) == "pending"
-    assert reasons(web, task) == ["not wanted any more", "undone at once"]
+    assert reasons(web, task) == ["not wanted any more", "undo"]
 
 
 @at_length
@@ -76,7 +76,7 @@ def test_a_dead_task_is_retried_and_that_is_undone(page: Page, web: Web, scheme:
     [task] = fail(web.engine, queue=f"dead{scheme}", status="dead_letter")
     page.goto(f"/tasks/{task}")
     act(page, "Retry", "the provider is back")
-    told(page, "fresh set of attempts")
+    told(page, "new set of attempts")
     assert status(web, task) == "pending"
     page.get_by_role("button", name="Undo").click()
     told(page, "The task is cancelled")
@@ -92,12 +92,12 @@ def test_a_task_is_deleted_and_restored(page: Page, web: Web, scheme: str, pictu
     assert status(web, task) == "deleted"
     page.screenshot(path=pictures / f"act-deleted-{scheme}.png")
     page.get_by_role("button", name="Undo").click()
-    told(page, "back where it was")
+    told(page, "The task is restored")
     assert status(web, task) == "pending"
     page.get_by_role("button", name="Undo").click()
     told(page, "The task is deleted")
     act(page, "Restore", "it was of use")
-    told(page, "back where it was")
+    told(page, "The task is restored")
     assert reasons(web, task)[-1] == "it was of use"
 
 
@@ -121,7 +121,7 @@ def test_who_may_only_look_is_offered_no_act(open_page: OpenPage, web: Web, sche
     for path in (f"/tasks/{task}", "/queues", "/schedules", "/outbox"):
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
-        expect(page.locator("details.act, form.one")).to_have_count(0)
+        expect(page.locator("details.action, form.one")).to_have_count(0)
     expect(page.get_by_role("link", name="Access")).to_have_count(0)
 
 
@@ -134,11 +134,11 @@ def test_a_queue_is_paused_and_resumed(page: Page, web: Web, scheme: str, pictur
     expect(queue).to_contain_text("moving")
     page.screenshot(path=pictures / f"act-paused-{scheme}.png")
     act(queue, "Resume", "moved")
-    told(page, "The queue goes on")
+    told(page, "The queue is resumed")
     page.get_by_role("button", name="Undo").click()
     told(page, "The queue is paused")
     page.get_by_role("button", name="Undo").click()
-    told(page, "The queue goes on")
+    told(page, "The queue is resumed")
 
 
 @at_length
@@ -152,10 +152,10 @@ def test_a_schedule_is_paused_and_resumed(page: Page, web: Web, scheme: str) -> 
     told(page, "The schedule is paused")
     expect(row(page, name)).to_contain_text("holidays")
     page.get_by_role("button", name="Undo").click()
-    told(page, "The schedule goes on")
+    told(page, "The schedule is resumed")
     act(row(page, name), "Pause", "holidays")
     act(row(page, name), "Resume", "back")
-    told(page, "The schedule goes on")
+    told(page, "The schedule is resumed")
 
 
 @at_length
@@ -174,10 +174,10 @@ def test_a_subscription_is_paused_resumed_and_gets_what_was_given_up(
     [found] = [one for one in web.engine.run(events.outbox_status()) if one.name == name]
     assert (found.dead, found.pending) == (0, 1)
     act(row(page, name), "Pause", "the receiver moves")
-    told(page, "gather until it goes on")
+    told(page, "queued until it is resumed")
     page.screenshot(path=pictures / f"act-held-{scheme}.png")
     row(page, name).get_by_role("button", name="Resume").click()
-    told(page, "goes on")
+    told(page, "is resumed")
 
 
 @at_length
