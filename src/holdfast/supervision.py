@@ -1,4 +1,4 @@
-"""Being one of several workers under a supervisor, or a service of systemd: say how it goes, end with it."""
+"""Supervision: report the state of this process to systemd or a supervisor, and end with the supervisor."""
 
 import ctypes
 import os
@@ -9,7 +9,7 @@ import threading
 import time
 
 SUPERVISOR = "HOLDFAST_SUPERVISOR"
-"""The process number of the supervisor, in the environment of its workers."""
+"""Holds the process id of the supervisor in the environment of its child processes."""
 
 _PR_SET_PDEATHSIG = 1
 _LOOK_SECONDS = 1.0
@@ -20,19 +20,19 @@ def is_supervised() -> bool:
 
 
 def end_with_parent() -> None:
-    """Be asked to stop when the supervisor is gone, however it went."""
+    """Receive SIGTERM when the supervisor ends, for whatever reason."""
     if SUPERVISOR not in os.environ:
         return
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     else:
         threading.Thread(target=_watch_parent, name="holdfast-parent", daemon=True).start()
-    if not is_supervised():  # it went before we could ask
+    if not is_supervised():  # it ended before we could ask
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def tell(state: str) -> None:
-    """To whoever started us and listens, in the words of sd_notify: READY=1, STOPPING=1, STATUS=…"""
+def notify_supervisor(state: str) -> None:
+    """Send a state in the protocol of sd_notify: READY=1, STOPPING=1, STATUS=…"""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -41,7 +41,7 @@ def tell(state: str) -> None:
             client.connect("\0" + address[1:] if address.startswith("@") else address)
             client.sendall(state.encode())
     except OSError:
-        return  # nobody listens any more
+        return  # the supervisor no longer listens
 
 
 def _watch_parent() -> None:

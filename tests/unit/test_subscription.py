@@ -44,6 +44,14 @@ def test_without_subscriptions_the_queues_of_the_application_are_served() -> Non
     assert describe(app, settings)["types"] == ["billing.charge", "mail.send", "shop.order"]
 
 
+def test_the_queues_of_schedules_are_served_too() -> None:
+    app = application("shop.order")
+    app.schedule("0 9 * * *", name="nightly")(application("reports.nightly").tasks["reports.nightly"])
+    settings = subscribed(app, Settings(), NOTHING_IMPORTED)
+    assert settings.worker_queues == ("reports", "shop")
+    assert unserved(app, settings) == {}
+
+
 def test_an_application_without_tasks_gets_the_queue_default() -> None:
     assert subscribed(application(), Settings(), NOTHING_IMPORTED).worker_queues == ("default",)
 

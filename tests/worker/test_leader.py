@@ -273,9 +273,9 @@ async def test_a_leader_that_stops_does_not_wait_for_a_long_statement(shop: Work
 
 async def test_of_two_workers_one_leads(shop: Workshop) -> None:
     async with shop.working() as one, shop.working() as other:
-        await shop.logged("leading", worker_id=one.worker_id)
+        await shop.logged("leading_started", worker_id=one.worker_id)
         await shop.until("select from queues.worker_status where leader and worker_id = %s", one.worker_id)
-        assert not shop.lines("leading", worker_id=other.worker_id)
+        assert not shop.lines("leading_started", worker_id=other.worker_id)
 
 
 @pytest.mark.full
@@ -287,11 +287,11 @@ async def test_a_worker_that_stops_hands_over_before_its_handlers_have_ended(sho
         await gate.wait()
 
     async with shop.working(term="1m") as one:
-        await shop.logged("leading", worker_id=one.worker_id)
+        await shop.logged("leading_started", worker_id=one.worker_id)
         await shop.becomes(await long.aenqueue(), "running")
         async with shop.working(term="1s") as other:
             one.stop()
-            await shop.logged("leading", worker_id=other.worker_id)
+            await shop.logged("leading_started", worker_id=other.worker_id)
             assert shop.lines("leading_stopped", worker_id=one.worker_id, why="the worker stops")
             gate.set()
 
@@ -300,11 +300,11 @@ async def test_a_leader_that_cannot_reach_the_database_ends_by_itself_and_leads_
     shop: Workshop, proxy: Proxy
 ) -> None:
     async with shop.working(proxy.dsn, term="2s") as worker:
-        await shop.logged("leading")
+        await shop.logged("leading_started")
         proxy.freeze()
         await shop.logged("leading_stopped", why="its term was not renewed")
         proxy.thaw()
-        await shop.sees(lambda: len(shop.lines("leading", worker_id=worker.worker_id)) == 2)
+        await shop.sees(lambda: len(shop.lines("leading_started", worker_id=worker.worker_id)) == 2)
 
 
 async def test_the_leader_names_each_queue_that_nobody_serves_once(shop: Workshop) -> None:
@@ -314,4 +314,4 @@ async def test_the_leader_names_each_queue_that_nobody_serves_once(shop: Worksho
     duty = UnservedQueues(worker_log("w1"))
     for found in (due("a"), due("a", "b"), due("b"), due("a", "b")):
         duty.run(lambda _, found=found: found)  # a database that says this
-    assert [line["queue"] for line in shop.lines("queue_unserved")] == ["a", "b", "a"]
+    assert [line["queue"] for line in shop.lines("queue_has_no_worker")] == ["a", "b", "a"]

@@ -61,6 +61,41 @@ async def test_every_line_names_the_worker(shop: Workshop) -> None:
     assert {line["worker_id"] for line in shop.logs} == {worker.worker_id}
 
 
+@pytest.mark.parametrize(
+    ("settings", "level"),
+    [
+        ({"worker_log_tasks": "always"}, "info"),
+        ({"worker_log_tasks": "never", "log_format": "console"}, "debug"),
+        ({"log_format": "console"}, "info"),
+        ({"log_format": "json"}, "debug"),
+    ],
+)
+async def test_finished_tasks_are_logged_for_people_or_where_the_settings_say_so(
+    shop: Workshop, settings: dict[str, Any], level: str
+) -> None:
+    @shop.task("work.echo")
+    async def echo() -> None:
+        pass
+
+    async with shop.working(**settings):
+        await shop.ended(await echo.aenqueue())
+        line = await shop.logged("task_ended", status="succeeded")
+    assert line["level"] == level
+    assert ("seconds" in line) == (level == "info")
+
+
+@pytest.mark.parametrize("wanted", ["always", "never"])
+async def test_a_task_that_failed_for_good_is_always_a_warning(shop: Workshop, wanted: str) -> None:
+    @shop.task("work.fail", max_attempts=1)
+    async def fail() -> None:
+        raise RuntimeError("no")
+
+    async with shop.working(worker_log_tasks=wanted):
+        await shop.ended(await fail.aenqueue())
+        line = await shop.logged("task_ended", status="dead_letter")
+    assert line["level"] == "warning"
+
+
 @pytest.mark.usefixtures("fresh", "job")
 def test_json_has_one_object_per_line(capsys: pytest.CaptureFixture[str]) -> None:
     configure("json", "info")

@@ -85,7 +85,7 @@ async def test_sigterm_ends_a_worker_in_order(shop: Workshop, directory: Path) -
         port = process.logged("metrics_served")["port"]
         process.logged("worker_started", concurrency=10)
         assert (
-            process.logged("queue_not_served").items()
+            process.logged("app_queue_not_served").items()
             >= {"queue": "other", "used_by": ["other.echo"]}.items()
         )
         task_id = enqueue(shop.db, "work.echo")
@@ -111,7 +111,7 @@ async def test_a_worker_says_what_it_serves_and_what_waits_for_nobody(
         assert set(started["types"]) >= {"work.echo", "other.echo"}
         assert set(started["executors"]) == {"python", "process", "db_function", "email", "sms"}
         assert started["email_provider"] == "mailbox"
-        unserved = process.logged("queue_unserved")
+        unserved = process.logged("queue_has_no_worker")
         assert (unserved["queue"], unserved["hint"]) == (
             "reports",
             "Start one: holdfast worker … --queues reports",
@@ -119,8 +119,8 @@ async def test_a_worker_says_what_it_serves_and_what_waits_for_nobody(
         await shop.ended(enqueue(shop.db, "other.echo"))
         process.send(signal.SIGTERM)
         assert process.ended() == 0
-    assert not process.lines("queue_not_served")
-    assert len(process.lines("queue_unserved")) == 1, "once is enough"
+    assert not process.lines("app_queue_not_served")
+    assert len(process.lines("queue_has_no_worker")) == 1, "once is enough"
     explained = shop.conn.execute("select queues.explain(%s)", [waiting]).fetchone()
     assert explained
     assert "no live worker subscribes to queue reports" in explained[0]
@@ -215,7 +215,7 @@ async def test_sys_exit_in_a_task_of_a_handlers_own_does_not_end_the_worker(
         process.send(signal.SIGTERM)
         assert process.ended() == 0
     assert "SystemExit: 3" in row["last_error"]
-    assert process.lines("exit_refused")
+    assert process.lines("exit_ignored")
 
 
 @pytest.mark.full

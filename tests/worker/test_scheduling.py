@@ -285,7 +285,7 @@ async def test_a_schedule_that_is_taken_keeps_no_worker_from_its_tasks(shop: Wor
     def greet() -> None: ...
 
     async with shop.working():
-        await shop.logged("schedule_taken", schedule="work.greet")
+        await shop.logged("schedule_name_taken", schedule="work.greet")
         await shop.ended(greet.enqueue())
 
 

@@ -131,7 +131,7 @@ class UnservedQueues:
         warned, self._warned = self._warned, frozenset(one.queue for one in waiting)
         for one in waiting:
             if one.queue not in warned:
-                self._log.warning("queue_unserved", queue=one.queue, why=one.message, hint=one.advice)
+                self._log.warning("queue_has_no_worker", queue=one.queue, why=one.message, hint=one.advice)
 
 
 class ProcessRepair:

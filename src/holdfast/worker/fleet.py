@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.logs import Log
-from holdfast.supervision import SUPERVISOR, tell
+from holdfast.supervision import SUPERVISOR, notify_supervisor
 
 BOOT_SECONDS = 300.0
 HEALTHY_SECONDS = 60.0
@@ -174,7 +174,7 @@ class Supervisor:
                     await child.ready.wait()
         self._was_ready.add(child.number)
         if len(self._was_ready) == self._count:
-            tell("READY=1")
+            notify_supervisor("READY=1")
 
     def _refuse(self, code: int) -> None:
         """None ever came up: what stops this one stops all, and it has said why."""

@@ -1,4 +1,4 @@
-"""A handler's own transaction, whose commit also records how the task ended."""
+"""A transaction of a handler, whose commit also records the outcome of the task."""
 
 import asyncio
 import contextlib
@@ -14,15 +14,15 @@ from holdfast.worker.job import Job
 
 BUSY_SECONDS = 0.02
 BEGIN = "select 1"
-"""Begins the transaction, so that a block of `connection.transaction()` in it is not one of its own."""
+"""Begins the transaction, so that `connection.transaction()` in the handler makes a savepoint."""
 
 
 class CommitUnknown(Exception):
-    """The connection was lost between the commit and its answer."""
+    """The connection was lost between the commit and its confirmation."""
 
 
 class JobTransaction:
-    """Opened by the handler, left open when its block ends, and committed by the worker with the outcome."""
+    """Opened by the handler, kept open when its block ends, and committed by the worker with the outcome."""
 
     def __init__(self, url: str, job: Job) -> None:
         self._url = with_defaults(url, worker=True)
@@ -34,7 +34,7 @@ class JobTransaction:
         if _is_in_event_loop():
             raise RuntimeError("this handler is async: write async with ctx.transaction()")
         self._check_first()
-        # Prepared statements would stay behind on a pooler's connection, and pay off for none that ends here.
+        # Prepared statements would stay on a pooler's connection, and do not pay off in one transaction.
         self._connection = psycopg.connect(self._url, prepare_threshold=None)
         self._job.transaction = self
         self._connection.execute(BEGIN)
@@ -58,7 +58,7 @@ class JobTransaction:
             await self.arollback()
 
     def commit(self, worker_id: str, written: str) -> str:
-        """Commit with the outcome, or roll back if the lease is no longer ours. Answers the verdict."""
+        """Commit with the outcome, or roll back if the lease is no longer ours. Returns the verdict."""
         connection = self._connection
         assert connection is not None  # noqa: S101 - it was entered
         try:
@@ -75,7 +75,7 @@ class JobTransaction:
         return verdict
 
     async def acommit(self, worker_id: str, written: str) -> str:
-        if self._connection is not None:  # of a sync handler behind middleware
+        if self._connection is not None:  # a sync handler behind middleware opened it
             return await asyncio.to_thread(self.commit, worker_id, written)
         connection = self._async_connection
         assert connection is not None  # noqa: S101 - it was entered
@@ -108,13 +108,15 @@ class JobTransaction:
 
     def _check_first(self) -> None:
         if self._job.transaction is not None:
-            raise RuntimeError("a handler has one transaction: it ends with the task")
+            raise RuntimeError(
+                "ctx.transaction() was called twice: a handler has one transaction, which ends with the task"
+            )
 
 
 async def finished(connection: psycopg.AsyncConnection[Any], job: Job, worker_id: str, written: str) -> str:
-    """Record how a task ended in the transaction of this connection. Return the verdict.
+    """Record the outcome of a task in the transaction of this connection, and return the verdict.
 
-    Its row is busy while the heartbeat renews it, or while an application is cancelling it.
+    The row is busy while the heartbeat renews it, or while an application cancels it.
     """
     finish = leases.finish(worker_id, [written])
     while True:
@@ -139,6 +141,6 @@ def _is_in_event_loop() -> bool:
 def judged(
     connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any], error: psycopg.Error
 ) -> Exception:
-    """A refusal that the server told, such as of a deferred constraint, is known to have rolled back."""
+    """Return CommitUnknown, or the error itself if the server refused the commit and so rolled back."""
     told = error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57")
     return error if told and not connection.broken else CommitUnknown(str(error))

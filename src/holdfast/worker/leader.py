@@ -189,7 +189,7 @@ class Leader(threading.Thread):
             self._leading = True
             self._due = {duty.name: 0.0 for duty in self._duties}
             self._failures.clear()
-            self._log.info("leading")
+            self._log.info("leading_started")
 
     def _end(self, why: str) -> None:
         if self._leading:

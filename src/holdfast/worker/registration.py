@@ -115,7 +115,9 @@ class Registration:
             await connection.close()
         for one in declared:
             if one.verdict == "taken":
-                self._log.error("schedule_taken", schedule=one.name, hint="give one of them another name")
+                self._log.error(
+                    "schedule_name_taken", schedule=one.name, hint="give one of them another name"
+                )
             elif one.verdict != "unchanged":
                 self._log.info("schedule_declared", schedule=one.name, verdict=one.verdict)
 

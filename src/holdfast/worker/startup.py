@@ -1,4 +1,4 @@
-"""What has to be right before a worker starts: a wrong setting must not cost tasks their attempts."""
+"""Checks before a worker starts, so that a wrong setting does not cost tasks their attempts."""
 
 import os
 import pwd
@@ -16,7 +16,7 @@ from holdfast.worker.subscription import MAILBOX, WorkerApp, serves, serves_mess
 
 
 def check_settings(settings: Settings) -> None:
-    """Raises ConfigurationError for the first setting that this machine cannot honour."""
+    """Raise ConfigurationError for the first setting that cannot be used on this machine."""
     if settings.process_user is not None:
         place = _named("process_user", settings.process_user)
         _check_account(place, settings.process_user)
@@ -32,7 +32,7 @@ def check_settings(settings: Settings) -> None:
 
 
 def check_application(app: WorkerApp, settings: Settings) -> None:
-    """Raises ConfigurationError if the worker could not run the tasks that it is about to claim."""
+    """Raise ConfigurationError if the worker could not run tasks that it would claim."""
     settings = subscribed(app, settings)
     for handler in app.handlers.values():
         if not serves(settings, handler):
@@ -51,7 +51,7 @@ def check_application(app: WorkerApp, settings: Settings) -> None:
 
 
 async def check_providers(settings: Settings) -> None:
-    """Raises ConfigurationError if messages would come to this worker and their provider cannot be used."""
+    """Raise ConfigurationError if this worker serves messages and a provider cannot be used."""
     if not serves_messages(settings):
         return
     for name, find in (("email_provider", email_provider), ("sms_provider", sms_provider)):
@@ -94,8 +94,8 @@ def _check_account(place: str, user: str) -> None:
 
 
 def _check_interpreter(place: str, user: str) -> None:
-    """A child runs this Python in this directory, with nothing but the rights of the account."""
-    account, directory = pwd.getpwnam(user), os.getcwd()  # noqa: PTH109 - as it is called
+    """A child process runs this Python in this directory with the rights of the account."""
+    account, directory = pwd.getpwnam(user), os.getcwd()  # noqa: PTH109 - the text is passed on
     program = [sys.executable, "-I", "-S", "-c", "import os, sys; os.chdir(sys.argv[1])", directory]
     try:
         subprocess.run(

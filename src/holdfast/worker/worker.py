@@ -14,7 +14,7 @@ from holdfast.engine import queues
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.logs import Log, worker_log
 from holdfast.settings import Settings
-from holdfast.supervision import tell
+from holdfast.supervision import notify_supervisor
 from holdfast.worker.job import DatabaseClock
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.reporting import Reporter
@@ -109,7 +109,7 @@ class Worker:
             try:
                 await self._parts.registration.register()
             except (DatabaseUnavailable, TryAgain) as error:
-                tell("STATUS=waiting for the database")
+                notify_supervisor("STATUS=waiting for the database")
                 await self._parts.claimer.connection.pause(error)
             else:
                 return True
@@ -163,7 +163,7 @@ class Worker:
         for queue, names in unserved(self._app, self._settings).items():
             wanted = ",".join([*served, queue])
             self._log.warning(
-                "queue_not_served", queue=queue, used_by=names, hint=f"to serve it too: --queues {wanted}"
+                "app_queue_not_served", queue=queue, used_by=names, hint=f"to serve it too: --queues {wanted}"
             )
         with contextlib.suppress(HoldfastError):  # the leader looks again every minute
             waiting = await self._parts.claimer.connection.run(

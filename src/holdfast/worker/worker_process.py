@@ -15,7 +15,7 @@ from holdfast.logs import configure, worker_log
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import migrate
 from holdfast.settings import Settings
-from holdfast.supervision import end_with_parent, is_supervised, tell
+from holdfast.supervision import end_with_parent, is_supervised, notify_supervisor
 from holdfast.worker.metrics import Metrics, serve
 from holdfast.worker.startup import check_application, check_providers, check_settings
 from holdfast.worker.subscription import WorkerApp, subscribed
@@ -53,7 +53,7 @@ def _run_until_done(loop: asyncio.AbstractEventLoop, worker: "asyncio.Task[int]"
         except (SystemExit, KeyboardInterrupt) as error:
             if worker.done():
                 raise
-            worker_log("").error("exit_refused", error=repr(error), why="only a signal ends a worker")
+            worker_log("").error("exit_ignored", error=repr(error), why="only a signal ends a worker")
 
 
 async def _run(app: WorkerApp, url: str, settings: Settings) -> int:
@@ -66,12 +66,12 @@ async def _run(app: WorkerApp, url: str, settings: Settings) -> int:
         _served(metrics, settings.metrics_port, worker.worker_id),
         Signals(worker, settings.grace, nudge, supervised=is_supervised()).installed(),
     ):
-        telling = asyncio.create_task(_tell_when_ready(worker))
+        notifying = asyncio.create_task(_notify_when_ready(worker))
         try:
             return await worker.run()
         finally:
-            telling.cancel()
-            tell("STOPPING=1")
+            notifying.cancel()
+            notify_supervisor("STOPPING=1")
 
 
 @contextlib.contextmanager
@@ -87,9 +87,9 @@ def _served(metrics: Metrics, port: int | None, worker_id: str) -> Any:
         stop()
 
 
-async def _tell_when_ready(worker: Worker) -> None:
+async def _notify_when_ready(worker: Worker) -> None:
     await worker.ready.wait()
-    tell("READY=1")
+    notify_supervisor("READY=1")
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
