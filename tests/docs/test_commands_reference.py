@@ -13,4 +13,4 @@ def test_every_key_of_a_command_is_described() -> None:
 
 
 def test_every_member_of_the_envelope_is_described() -> None:
-    assert {cells[0] for cells in rows(PAGE["The protocol"])} == {"success", "payload", *envelope._TEXTS}
+    assert {cells[0] for cells in rows(PAGE["The protocol"])} == {"success", "payload", *envelope.REASONS}

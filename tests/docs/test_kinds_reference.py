@@ -8,7 +8,7 @@ from support.documents import REFERENCE, ROOT, rows, sections
 _PATTERNS = [
     r'"kind": "(\w+)"',
     r'error_of\("(\w+)"',
-    r'(?:failed|retry|_failed)\(\s*(?:job, )?"(\w+)"',
+    r'(?:failed|retry|_failed)\(\s*(?:job(?:\.attempt)?, )?"(\w+)"',
     r'return "(\w+)", f?"',
     r'\["kind"\] = "(\w+)"',
     r'^        "(\w+_(?:limit|malformed|died)|timeout)": f?"',

@@ -10,7 +10,7 @@ _LEVELS = {"exception": "error"}
 
 
 def _sources() -> str:
-    packages = (ROOT / "src/holdfast" / name for name in ("worker", "connections"))
+    packages = (ROOT / "src/holdfast" / name for name in ("worker", "executors", "connections"))
     return "\n".join(path.read_text() for package in packages for path in sorted(package.glob("*.py")))
 
 

@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
 from holdfast.executors.child_process import ChildBootFailed, ChildRun
 from holdfast.executors.run_end import RunBounds, RunEnd
 from holdfast.resources import NO_RESOURCE_LIMITS
 
 BOUNDS = RunBounds(timeout=None, output=1000, grace=1.0, resources=NO_RESOURCE_LIMITS)
+ANSWER = AttemptEnd("succeeded")
 
 
 class Stub:
@@ -23,9 +25,9 @@ class Stub:
         self.is_spoilt = False
         self.is_alive = True
 
-    def begin(self, order: Any, run: ChildRun) -> None:
+    def begin(self, _order: Any, run: ChildRun) -> None:
         self.runs += 1
-        run.over.set_result(RunEnd(answer=order))
+        run.over.set_result(RunEnd(answer=ANSWER))
 
     def end(self, run: ChildRun) -> None: ...
 
@@ -49,11 +51,11 @@ def refuse(error: ChildBootFailed) -> None:
 
 async def run(pool: ChildPool) -> None:
     end, cancelled = await pool.run({}, BOUNDS, lambda _: None, lambda: ("cancelled", 0.0))
-    assert (end.answer, cancelled) == ({}, False)
+    assert (end.answer, cancelled) == (ANSWER, False)
 
 
 def sizes(**given: int) -> ChildPoolSizes:
-    return ChildPoolSizes(**{"warm": 0, "most": 4, "runs": 100, "memory": 1000, **given})
+    return ChildPoolSizes(**{"warm": 0, "max_size": 4, "runs": 100, "memory": 1000, **given})
 
 
 async def test_a_child_serves_one_run_after_the_other() -> None:
@@ -77,7 +79,7 @@ async def test_one_that_holds_too_much_memory_or_has_served_long_enough_is_repla
 
 async def test_no_more_are_started_than_may_be() -> None:
     nursery = Nursery()
-    pool = ChildPool(nursery.start, sizes(most=2), refuse)
+    pool = ChildPool(nursery.start, sizes(max_size=2), refuse)
     await asyncio.gather(*(run(pool) for _ in range(20)))
     assert len(nursery.born) <= 2
     await pool.close()
@@ -114,7 +116,7 @@ async def test_a_fresh_run_has_a_child_that_ran_nothing_before_and_runs_nothing_
 
 async def test_children_that_rest_make_room_for_fresh_ones() -> None:
     nursery = Nursery()
-    pool = ChildPool(nursery.start, sizes(most=1), refuse)
+    pool = ChildPool(nursery.start, sizes(max_size=1), refuse)
     await run(pool)
     await asyncio.wait_for(asyncio.gather(run_fresh(pool), run(pool), run_fresh(pool), run(pool)), 10)
     assert sum(child.is_alive for child in nursery.born) <= 1
@@ -124,7 +126,7 @@ async def test_children_that_rest_make_room_for_fresh_ones() -> None:
 
 async def test_a_fresh_run_that_waits_gets_a_child_when_a_used_one_comes_back() -> None:
     nursery = Nursery()
-    pool = ChildPool(nursery.start, sizes(most=1), refuse)
+    pool = ChildPool(nursery.start, sizes(max_size=1), refuse)
     await run(pool)
     busy = await pool._take(fresh=False)
     waiting = asyncio.create_task(run_fresh(pool))

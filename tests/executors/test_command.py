@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.executors.command import CommandPlan, CommandRun, chosen_variables, find_program
-from holdfast.executors.command_check import check_conformance
+from holdfast.executors.command_check import check_command
+from holdfast.executors.command_run import CommandPlan, CommandRun, chosen_variables, find_program
+from holdfast.executors.envelope import Envelope
 from holdfast.executors.run_end import RunBounds, RunEnd
 from holdfast.executors.spawner_client import ProcessNotStarted, SpawnerClient
 from holdfast.resources import Resources
@@ -36,7 +37,7 @@ def bounds(**given: Any) -> RunBounds:
     )
 
 
-async def run(spawner: SpawnerClient, script: str, payload: str = "{}", **given: Any) -> RunEnd:
+async def run(spawner: SpawnerClient, script: str, payload: str = "{}", **given: Any) -> RunEnd[Envelope]:
     """A line for the shell, here where it is only a short way to write a program."""
     return await CommandRun(plan("sh", "-c", script), bounds(**given), lambda _: None).run(
         spawner, payload.encode()
@@ -47,7 +48,7 @@ async def test_the_payload_goes_in_and_the_envelope_comes_out(spawner: SpawnerCl
     script = """read -r payload; echo "heard" >&2; printf '{"success": true, "payload": %s}' "$payload" """
     end = await run(spawner, script, '{"a": [1.10, "é"], "n": 12345678901234567890.125}\n')
     assert end.answer is not None
-    assert end.answer["payload"] == '{"a": [1.10, "é"], "n": 12345678901234567890.125}', "with every digit"
+    assert end.answer.payload == '{"a": [1.10, "é"], "n": 12345678901234567890.125}', "with every digit"
     assert end.detail["stderr"] == "heard\n"
     assert (end.detail["exit_code"], end.detail["left_processes"]) == (0, 0)
 
@@ -80,9 +81,9 @@ async def test_errors_and_refusals_of_the_program_are_told(spawner: SpawnerClien
     failed = await run(spawner, """echo '{"success": false, "error": "no disk"}'""")
     declined = await run(spawner, """echo '{"success": false, "validation_failure_message": "no id"}'""")
     assert failed.answer is not None
-    assert failed.answer["error"] == "no disk"
+    assert failed.answer.error == "no disk"
     assert declined.answer is not None
-    assert declined.answer["validation_failure"] == "no id"
+    assert declined.answer.validation_failure == "no id"
 
 
 async def test_one_that_does_not_end_in_time_is_killed_with_its_family(
@@ -150,7 +151,7 @@ def test_programs_are_looked_for(tmp_path: Path) -> None:
 async def _failures(*arguments: str, payload: str = "{}") -> list[str]:
     return [
         finding.name
-        async for finding in check_conformance(plan(*arguments), bounds(grace=2.0), payload)
+        async for finding in check_command(plan(*arguments), bounds(grace=2.0), payload)
         if not finding.holds
     ]
 
@@ -168,8 +169,8 @@ async def test_the_example_conforms() -> None:
         (
             f"cat > /dev/null; echo hello; echo {NO}",
             [
-                "answers the payload with an envelope",
-                "reads a payload of 200K and answers with an envelope",
+                "returns an envelope for the payload",
+                "returns an envelope for a payload of 200K",
                 "declines what is not an object",
             ],
         ),

@@ -570,8 +570,8 @@ PROCESSES = [
     Bug(
         "a validation failure is tried again",
         "worker/db_function.py",
-        'return self._reporter.failed(\n                job, "validation_failure",',
-        'return self._reporter.retry(\n                job, "validation_failure",',
+        'return AttemptEnd.failed("validation_failure",',
+        'return AttemptEnd.retry(1, "validation_failure",',
         "tests/worker/test_db_function.py",
     ),
     Bug(
@@ -687,14 +687,14 @@ FLEET = [
 ISOLATION = [
     Bug(
         "a task chooses how much its handler is isolated",
-        "worker/executor.py",
+        "executors/executor.py",
         '    if declared in ("process", "command"):\n        return declared\n',
         '    if declared in ("process", "command"):\n        return asked\n',
         "tests/worker/test_isolated.py::test_the_declaration_of_a_handler_binds_its_isolation_whatever_the_row_says",
     ),
     Bug(
         "a handler that needs an authority runs for those who have none",
-        "worker/executor.py",
+        "executors/executor.py",
         'return asked if (asked, declared) == ("process", "python") else None',
         "return asked",
         "tests/worker/test_isolated.py::test_a_handler_that_needs_an_authority_is_not_run_for_those_who_have_none",

@@ -8,7 +8,7 @@ import structlog
 
 from holdfast.engine import Engine, leases
 from holdfast.settings import Settings
-from holdfast.worker.business import business_executors
+from holdfast.worker.executors import database_executors
 from holdfast.worker.job import DatabaseClock, Job
 from holdfast.worker.reporting import Reporter
 from support.database import Database
@@ -22,12 +22,13 @@ class Stepper:
     def __init__(self, db: Database, **settings: Any) -> None:
         self._engine = Engine(db.connect("holdfast_worker"))
         self._clock = DatabaseClock()
+        self._reporter = Reporter(self._clock)
         self._settings = Settings.load(**settings)
-        self._executors = business_executors(
+        self._executors = database_executors(
             url=db.dsn_as("holdfast_worker"),
             worker_id=WORKER_ID,
             settings=self._settings,
-            reporter=Reporter(self._clock),
+            reporter=self._reporter,
             settled=lambda *_: None,
             log=structlog.get_logger("stepper"),
         )
@@ -55,9 +56,9 @@ class Stepper:
         return job
 
     async def run(self, job: Job) -> None:
-        written = await self._executors[job.executor].run(job, None)
-        if written is not None:
-            self._engine.run(leases.finish(WORKER_ID, [written]))
+        end = await self._executors[job.executor].run(job, None)
+        if end is not None:
+            self._engine.run(leases.finish(WORKER_ID, [self._reporter.write(job, end)]))
 
     async def step(self) -> str | None:
         """Run the next task that is due, and answer its type."""

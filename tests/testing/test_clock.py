@@ -54,7 +54,7 @@ def test_a_time_without_a_zone_is_refused(holdfast: Sandbox) -> None:
 
 
 def test_it_is_not_advanced_backwards(holdfast: Sandbox) -> None:
-    with pytest.raises(ValueError, match="to go back, set it"):
+    with pytest.raises(ValueError, match="to move it back, use set"):
         holdfast.clock.advance(hours=-1)
 
 

@@ -123,7 +123,7 @@ def test_a_failed_assertion_tells_what_waits(project: pytest.Pytester, given_ser
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "*no task shop.ship(order_id=7) waits, and at least one should. Waiting are:",
+            "*no task shop.ship(order_id=7) waits, expected at least one. Waiting tasks:",
             '*shop.ship {"order_id": 8} in queue shop, scheduled, due *',
         ]
     )

@@ -136,7 +136,7 @@ async def test_an_answer_that_is_no_envelope_is_an_operational_error_that_names_
 
     for answer, (error,) in zip(NO_ENVELOPES, errors, strict=True):
         assert error["kind"] == "function_failed", answer
-        assert error["message"].startswith("app.run: answered "), answer
+        assert error["message"].startswith("app.run: returned "), answer
     ends = shop.conn.execute("select distinct status from queues.outcome").fetchall()
     assert ends == [("dead_letter",)]
     assert entries(shop.conn) == []

@@ -86,7 +86,7 @@ async def test_results_exceptions_outcomes_and_progress_are_as_in_process(
         assert (odd["status"], odd["error"]["kind"]) == ("failed", "result_not_serializable")
         assert (await _error(works, _enqueue_text(works)))["kind"] == "invalid_payload"
         refused = await works.ended(hostile.transaction.enqueue())
-        assert "give the task the executor python" in refused["last_error"]
+        assert "use the executor python" in refused["last_error"]
 
         task = hostile.progress.enqueue(str(tmp_path / "go"))
         told = await works.until(

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast import Never
 from holdfast.context import Stopped
+from holdfast.executors.attempt import HandlerTimeout
 from holdfast.worker import watchdog
-from holdfast.worker.reporting import HandlerTimeout
 from holdfast.worker.watchdog import WatchedHandler
 from support.workshop import Workshop
 

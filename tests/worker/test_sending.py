@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.comms.provider import Email, SendFailed
 from holdfast.errors import ConfigurationError
-from holdfast.worker import business
+from holdfast.worker import executors
 from support.business import ask, entries, make_application, make_function
 from support.post_office import PostOffice
 from support.workshop import Workshop
@@ -31,8 +31,8 @@ def application(shop: Workshop, post_office: PostOffice, monkeypatch: pytest.Mon
     make_function(shop.conn, "prepare", PREPARES)
     make_function(shop.conn, "sent", RECORDS)
     make_function(shop.conn, "failed", RECORDS)
-    monkeypatch.setattr(business, "email_provider", lambda _: post_office)
-    monkeypatch.setattr(business, "sms_provider", lambda _: post_office)
+    monkeypatch.setattr(executors, "email_provider", lambda _: post_office)
+    monkeypatch.setattr(executors, "sms_provider", lambda _: post_office)
 
 
 def send(shop: Workshop, task_type: str = "email", **more: Any) -> Any:
@@ -199,7 +199,7 @@ async def test_a_before_handler_that_answers_neither_a_payload_nor_a_refusal_has
     assert {error["kind"] for error in errors} == {"before_handler_failed"}
     told = [error["message"] for error in errors]
     assert told[:2] == ["app.prepare: returned no object as the payload for the provider"] * 2
-    assert all(message.startswith(("app.prepare: answered ", "app.prepare: returned ")) for message in told)
+    assert all(message.startswith("app.prepare: returned ") for message in told)
     assert entries(shop.conn) == ["failed before_handler_failed"] * 6
 
 
@@ -281,12 +281,12 @@ async def test_settings_that_a_provider_cannot_use_leave_the_task_to_another_wor
     def refuse(settings: Any) -> Any:
         raise ConfigurationError("HOLDFAST_RESEND_API_KEY is missing")
 
-    monkeypatch.setattr(business, "email_provider", refuse)
+    monkeypatch.setattr(executors, "email_provider", refuse)
     async with shop.working():
         task = send(shop)
         row = await shop.becomes(task, "retrying")
     assert row["error"]["kind"] == "provider_not_configured"
-    monkeypatch.setattr(business, "email_provider", lambda _: post_office)
+    monkeypatch.setattr(executors, "email_provider", lambda _: post_office)
     shop.conn.execute("select queues.reschedule(%s, queues.clock())", [task])
     async with shop.working():
         row = await shop.ended(task)
@@ -304,7 +304,7 @@ class TestBeforeTheProvider:
             raise ConfigurationError("HOLDFAST_RESEND_API_KEY is not set")
 
         handled(shop, "failed")
-        monkeypatch.setattr(business, "email_provider", refuse)
+        monkeypatch.setattr(executors, "email_provider", refuse)
         async with shop.working():
             row = await shop.ended(send(shop, max_attempts=1))
 

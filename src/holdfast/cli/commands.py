@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
 @command_app.command("list")
 def list_commands(as_json: Json = False) -> None:
     """List the commands of the configuration, and whether their programs are there."""
-    from holdfast.executors.command import find_program  # noqa: PLC0415 - other commands start faster
+    from holdfast.executors.command_run import find_program  # noqa: PLC0415 - other commands start faster
 
     commands = Settings.load().commands
     programs = {name: find_program(one.argv[0], one.directory) for name, one in commands.items()}
@@ -88,8 +88,8 @@ def check(
 
 
 async def _check(name: str, command: Command, settings: Settings, payload: str) -> list[Any]:
-    from holdfast.executors.command_check import check_conformance  # noqa: PLC0415 - as above
-    from holdfast.worker.command import bounds_of, plan_of  # noqa: PLC0415 - as above
+    from holdfast.executors.command import bounds_of, plan_of  # noqa: PLC0415 - as above
+    from holdfast.executors.command_check import check_command  # noqa: PLC0415 - as above
 
     told = {
         "HOLDFAST_TASK_ID": "00000000-0000-0000-0000-000000000000",
@@ -98,7 +98,7 @@ async def _check(name: str, command: Command, settings: Settings, payload: str) 
         "HOLDFAST_MAX_ATTEMPTS": "1",
     }
     bounds = bounds_of(command, settings, None, None)
-    return [one async for one in check_conformance(plan_of(name, command, **told), bounds, payload)]
+    return [one async for one in check_command(plan_of(name, command, **told), bounds, payload)]
 
 
 def _limits_text(command: Command) -> str:

@@ -1,4 +1,4 @@
-"""The children of a worker: some are kept warm, more are started when they are needed."""
+"""The child processes of a worker: some are kept warm, more are started on demand."""
 
 import asyncio
 import itertools
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_process import ChildBootFailed, ChildProcess, ChildRun
 from holdfast.executors.run_end import RunBounds, RunEnd
 
@@ -16,17 +17,17 @@ IDLE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ChildPoolSizes:
-    """How many children to keep and to have, and when one has served long enough."""
+    """How many child processes to keep warm and to have at most, and when one is replaced."""
 
     warm: int
-    most: int
+    max_size: int
     runs: int
     memory: int
 
 
 @dataclass(eq=False, slots=True)
 class _Waiter:
-    """A run that waits for a child. A fresh one takes only a child that has run nothing yet."""
+    """A run that waits for a child process. A fresh run needs one that has run nothing yet."""
 
     future: asyncio.Future[ChildProcess]
     fresh: bool
@@ -36,7 +37,7 @@ class _Waiter:
 
 
 class ChildPool:
-    """A child runs one task at a time. Runs that wait take the first one that is free or has started."""
+    """A child process runs one task at a time. A run that waits takes the first one that is free or ready."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class ChildPool:
         return len(self._idle) + len(self._busy) + len(self._starting)
 
     def warm(self) -> None:
-        """From now on, keep children ready."""
+        """From now on, keep child processes ready."""
         self._wanted = self._sizes.warm
         self._grow()
 
@@ -77,11 +78,11 @@ class ChildPool:
         stopped: Callable[[], tuple[str, float]],
         *,
         fresh: bool = False,
-    ) -> tuple[RunEnd, bool]:
-        """One run to its end, and whether it was cancelled; then `stopped` says why, and with which grace.
+    ) -> tuple[RunEnd[AttemptEnd], bool]:
+        """Return how a run ended, and whether this call was cancelled: then `stopped` gives reason and grace.
 
-        Nothing of the run is left when this returns; of a fresh one, the child neither.
-        Raises ChildBootFailed if no child can be started.
+        No process of the run is left when this returns. The child process of a fresh run is replaced.
+        Raises ChildBootFailed if no child process can be started.
         """
         child = await self._take(fresh=fresh)
         run = ChildRun(next(self._numbers), bounds, on_progress)
@@ -100,7 +101,7 @@ class ChildPool:
             self._give_back(child, worn=fresh)
 
     async def close(self) -> None:
-        """Nothing runs any more."""
+        """End all child processes."""
         self._closed = True
         if self._trimming is not None:
             self._trimming.cancel()
@@ -131,7 +132,7 @@ class ChildPool:
             raise
 
     def _give_back(self, child: ChildProcess, *, worn: bool = False) -> None:
-        """To the next run that waits, or to rest; one that has served long enough is replaced."""
+        """Offer it to the next run, or replace it if it has served long enough."""
         self._busy.discard(child)
         worn = worn or child.runs >= self._sizes.runs or child.memory > self._sizes.memory
         if self._closed or child.is_spoilt or worn or not child.is_alive:
@@ -149,7 +150,7 @@ class ChildPool:
             return
         child.idle_since = self._loop.time()
         self._idle.append(child)
-        if self._waiting:  # for fresh children only, which this one keeps the room of
+        if self._waiting:  # for fresh child processes only, and this one takes a place
             self._grow()
         self._trim_later()
 
@@ -158,7 +159,7 @@ class ChildPool:
             self._trimming = self._loop.call_at(self._idle[0].idle_since + IDLE_SECONDS, self._trim)
 
     def _trim(self) -> None:
-        """Those that were not needed for a while. The last in the line is used first."""
+        """End those that were not needed for a while. The most recently used is used first."""
         self._trimming = None
         long_ago = self._loop.time() - IDLE_SECONDS
         while len(self._idle) > self._wanted and self._idle[0].idle_since <= long_ago:
@@ -168,15 +169,15 @@ class ChildPool:
     def _grow(self) -> None:
         self._waiting = deque(waiter for waiter in self._waiting if not waiter.future.done())
         waiting = len(self._waiting)
-        # A run that waits while children rest needs a fresh one: those that rest make room for it.
-        crowded = waiting - len(self._starting) - (self._sizes.most - self.size)
+        # A run that waits while child processes are idle needs a fresh one: idle ones make room for it.
+        crowded = waiting - len(self._starting) - (self._sizes.max_size - self.size)
         for child in self._idle[: max(0, crowded)]:
             self._idle.remove(child)
             self._retire(child)
-        # Where none can be started, that is tried for tasks only, which are told of it.
+        # After a failed start, the next try is for a task, which then reports the error.
         spare = self._wanted - len(self._idle) - len(self._busy) if self._boots else 0
         missing = max(waiting, spare) - len(self._starting)
-        room = min(self._at_once - len(self._starting), self._sizes.most - self.size)
+        room = min(self._at_once - len(self._starting), self._sizes.max_size - self.size)
         for _ in range(0 if self._closed else min(missing, room)):
             starting = self._loop.create_task(self._begin())
             self._starting.add(starting)
@@ -204,7 +205,7 @@ class ChildPool:
         self._grow()
 
     def _refuse(self, error: ChildBootFailed) -> None:
-        """The first who waits is told; the next gets another try."""
+        """Fail the first run that waits; the next one gets another try."""
         while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.future.done():

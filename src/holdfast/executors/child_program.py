@@ -19,121 +19,125 @@ from typing import Any
 
 from holdfast.context import Stopped
 from holdfast.executors import origin
-from holdfast.executors.attempt import Application, Attempt, Attempts
-from holdfast.executors.child_protocol import Frames, frame
+from holdfast.executors.child_attempt import ChildApplication, ChildAttempt, ChildAttempts
+from holdfast.executors.child_protocol import MessageReader, encode_message
 from holdfast.executors.process_tree import IS_LINUX, PAGE
 from holdfast.logs import configure, name_worker
 from holdfast.serialization.failure import describe
 
 CHANNEL = 3
 PROGRESS_SECONDS = 0.1
-IN_VAIN = 70  # EX_SOFTWARE of sysexits.h
+EXIT_FAILED = 70  # EX_SOFTWARE of sysexits.h
 
 
 class MessageWriter:
-    """What is said to the worker. Of progress, only the last word in a tenth of a second."""
+    """Sends messages to the worker. Progress is sent at most ten times a second, and only the latest."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
         self._lock = threading.Lock()
-        self._attempt: Attempt | None = None
-        self._news = threading.Event()
+        self._attempt: ChildAttempt | None = None
+        self._has_progress = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def say(self, message: Mapping[str, Any]) -> None:
+    def send(self, message: Mapping[str, Any]) -> None:
         with self._lock:
-            self._channel.sendall(frame(message))
+            self._channel.sendall(encode_message(message))
 
-    def tell_progress(self, attempt: Attempt) -> None:
+    def send_progress(self, attempt: ChildAttempt) -> None:
         self._attempt = attempt
-        self._news.set()
+        self._has_progress.set()
         if self._thread is None:
-            self._thread = threading.Thread(target=self._tell_progress, name="holdfast-progress", daemon=True)
+            self._thread = threading.Thread(target=self._run, name="holdfast-progress", daemon=True)
             self._thread.start()
 
-    def _tell_progress(self) -> None:
+    def _run(self) -> None:
         while True:
-            self._news.wait()
-            self._news.clear()
+            self._has_progress.wait()
+            self._has_progress.clear()
             attempt = self._attempt
             if attempt is not None and not attempt.is_over:
-                self.say({"progress": attempt.progress, "run": attempt.run})
+                self.send({"progress": attempt.progress, "run": attempt.run})
             time.sleep(PROGRESS_SECONDS)
 
 
 class ChildProgram:
-    """One thread: what the worker says during a run is read when its signal comes."""
+    """Runs attempts in the main thread. Messages that come during an attempt are read when a signal comes."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._frames = Frames()
+        self._reader = MessageReader()
         self._writer = MessageWriter(channel)
         self._orders: deque[dict[str, Any]] = deque()
-        self._attempt: Attempt | None = None
+        self._attempt: ChildAttempt | None = None
         self._pid = os.getpid()
         self._memory = ProcessMemory()
 
     def serve(self) -> None:
-        """Until stopped, or until the worker is gone."""
-        attempts = self._prepare(self._next())
+        """Run until the worker stops an attempt or is gone."""
+        attempts = self._load_application(self._next_order())
         signal.signal(signal.SIGTERM, self._on_term)
-        # Leaves in stderr where the run is, even if that hangs in C.
+        # Prints the stack of the handler to stderr, even if that hangs in C.
         faulthandler.register(signal.SIGTERM, all_threads=False, chain=True)
-        self._writer.say({"ready": True})
-        while "stop" not in (order := self._next()):
-            self._attempt = attempt = Attempt(order, self._writer.tell_progress)
-            answer = attempts.run(attempt)
-            if os.getpid() != self._pid:  # a handler has forked, and its copy came back here
+        self._writer.send({"ready": True})
+        while "stop" not in (order := self._next_order()):
+            self._attempt = attempt = ChildAttempt(order, self._writer.send_progress)
+            end = attempts.run(attempt)
+            if os.getpid() != self._pid:  # the handler has forked, and its copy returned here
                 os._exit(0)
             attempt.is_over = True
             self._attempt = None
             _flush()
-            left = _has_children()
-            self._writer.say(
-                {"answer": answer, "run": attempt.run, "left": left, "memory": self._memory.now()}
+            self._writer.send(
+                {
+                    "answer": None if end is None else end.as_message(),
+                    "run": attempt.run,
+                    "left": _has_children(),
+                    "memory": self._memory.now(),
+                }
             )
             if attempt.stop is not None:
                 return
 
-    def _prepare(self, boot: dict[str, Any]) -> Attempts:
+    def _load_application(self, boot: dict[str, Any]) -> ChildAttempts:
         sys.path[:] = boot["path"]
         try:
-            application: Application = origin.load(origin.Origin(**boot["origin"]))
+            application: ChildApplication = origin.load(origin.Origin(**boot["origin"]))
             configure(boot["log_format"], boot["log_level"], terminal=boot["terminal"])
             name_worker(boot["worker_id"])
         except BaseException as error:  # noqa: BLE001 - a module may raise anything when it is imported
             _flush()
-            self._writer.say({"refused": describe(error)})
-            os._exit(IN_VAIN)
-        return Attempts(application)
+            self._writer.send({"refused": describe(error)})
+            os._exit(EXIT_FAILED)
+        return ChildAttempts(application)
 
-    def _next(self) -> dict[str, Any]:
+    def _next_order(self) -> dict[str, Any]:
         while not self._orders:
             data = self._channel.recv(65536)
             if not data:
-                os._exit(IN_VAIN)
-            self._orders += self._frames.add(data)
+                os._exit(EXIT_FAILED)
+            self._orders += self._reader.feed(data)
         return self._orders.popleft()
 
     def _on_term(self, *_: object) -> None:
-        """Of itself it means nothing: one that is sent to all of a service is for the worker to hear."""
+        """End the attempt if the worker says so. A signal sent to a whole service is meant for the worker."""
         attempt = self._attempt
         if attempt is None or attempt.stop is not None or os.getpid() != self._pid:
             return
         with contextlib.suppress(BlockingIOError):
-            self._orders += self._frames.add(self._channel.recv(65536, socket.MSG_DONTWAIT))
-        told = next((order["stop"] for order in self._orders if "stop" in order), None)
-        if told is None:
+            self._orders += self._reader.feed(self._channel.recv(65536, socket.MSG_DONTWAIT))
+        reason = next((order["stop"] for order in self._orders if "stop" in order), None)
+        if reason is None:
             return
-        attempt.stop = told
+        attempt.stop = reason
         if attempt.cancel is not None:
             attempt.cancel()
-        elif attempt.at_work:
-            raise Stopped(told)
+        elif attempt.is_interruptible:
+            raise Stopped(reason)
 
 
 class ProcessMemory:
-    """What this process holds, read without a detour: it is asked after every run."""
+    """The resident memory of this process. The file stays open: it is read after every attempt."""
 
     def __init__(self) -> None:
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC) if IS_LINUX else None
@@ -143,12 +147,12 @@ class ProcessMemory:
             return 0
         try:
             return int(os.pread(self._statm, 100, 0).split()[1]) * PAGE
-        except OSError:  # a handler has closed what was not its own
+        except OSError:  # a handler has closed descriptors that are not its own
             return 0
 
 
 def _has_children() -> bool:
-    """Whether something that a run has started is still there. The dead are buried on the way."""
+    """Whether a process that a run has started is still alive. Dead ones are reaped."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -166,7 +170,7 @@ def _flush() -> None:
 def main() -> None:
     faulthandler.enable()
     for stream in (sys.stdout, sys.stderr):
-        # Line by line, so that the last words before a crash are heard.
+        # Line by line, so that the last lines before a crash are not lost.
         stream.reconfigure(errors="backslashreplace", line_buffering=True)  # type: ignore[union-attr]
     channel = socket.socket(fileno=CHANNEL)
     channel.set_inheritable(False)
@@ -174,8 +178,8 @@ def main() -> None:
         ChildProgram(channel).serve()
         code = 0
     except OSError:  # the worker is gone
-        code = IN_VAIN
-    # Threads that handlers have left behind must not keep it.
+        code = EXIT_FAILED
+    # Not sys.exit: threads that handlers have left behind must not delay the end.
     _flush()
     os._exit(code)
 

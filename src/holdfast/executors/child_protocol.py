@@ -1,47 +1,74 @@
-"""Messages between a worker and its children: their length, then one JSON object."""
+"""Messages between a worker and its child processes: a length, then one JSON object."""
 
 import json
 import struct
+import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from holdfast.executors.origin import Origin
+
 LENGTH = struct.Struct(">I")
-MAX_BYTES = 32 * 1024 * 1024
+MAX_MESSAGE_BYTES = 32 * 1024 * 1024
 
 
-class BadFrame(Exception):
-    """What came is not one of our messages."""
+class MalformedMessage(Exception):
+    """What the other side sent is not a message of this protocol."""
 
 
-def frame(message: Mapping[str, Any]) -> bytes:
+@dataclass(frozen=True, slots=True)
+class ChildBoot:
+    """How to start a child process: its first message, its environment and its account."""
+
+    origin: Origin
+    log_format: str | None
+    log_level: str
+    worker_id: str
+    environment: Mapping[str, str]
+    user: str | None = None
+
+    def as_message(self) -> dict[str, Any]:
+        return {
+            "path": sys.path,
+            "origin": self.origin.as_message(),
+            "log_format": self.log_format,
+            "log_level": self.log_level,
+            "worker_id": self.worker_id,
+            "terminal": sys.stderr is not None and sys.stderr.isatty(),
+        }
+
+
+def encode_message(message: Mapping[str, Any]) -> bytes:
     written = json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
     return LENGTH.pack(len(written)) + written
 
 
-class Frames:
-    """What came so far, and has not made a message yet."""
+class MessageReader:
+    """Splits a stream of bytes into messages. It holds at most one message of MAX_MESSAGE_BYTES."""
 
     def __init__(self) -> None:
-        self._read = bytearray()
+        self._buffer = bytearray()
 
-    def add(self, data: bytes) -> Iterator[dict[str, Any]]:
-        self._read += data
-        while len(self._read) >= LENGTH.size:
-            (length,) = LENGTH.unpack_from(self._read)
-            if length > MAX_BYTES:
-                raise BadFrame(f"a message of {length} bytes was announced")
-            if len(self._read) < LENGTH.size + length:
+    def feed(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Add bytes that were received, and yield the messages that are complete."""
+        self._buffer += data
+        while len(self._buffer) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._buffer)
+            if length > MAX_MESSAGE_BYTES:
+                raise MalformedMessage(f"a message of {length} bytes was announced")
+            if len(self._buffer) < LENGTH.size + length:
                 return
-            written = bytes(self._read[LENGTH.size : LENGTH.size + length])
-            del self._read[: LENGTH.size + length]
-            yield _decoded(written)
+            written = bytes(self._buffer[LENGTH.size : LENGTH.size + length])
+            del self._buffer[: LENGTH.size + length]
+            yield _decode(written)
 
 
-def _decoded(written: bytes) -> dict[str, Any]:
+def _decode(written: bytes) -> dict[str, Any]:
     try:
         message = json.loads(written.decode("utf-8", "surrogatepass"))
     except (ValueError, RecursionError) as error:
-        raise BadFrame(f"a message cannot be read: {error}") from error
+        raise MalformedMessage(f"a message cannot be read: {error}") from error
     if not isinstance(message, dict):
-        raise BadFrame("a message is not an object")
+        raise MalformedMessage("a message is not an object")
     return message

@@ -1,67 +1,79 @@
-"""What a command answers: the same envelope as a business function of the database."""
+"""The envelope that commands print and business functions return: success or not, why, and a payload."""
 
 import json
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
-_TEXTS = ("error", "validation_failure_message")
+REASONS = ("error", "validation_failure_message")
 _SPACE = " \t\n\r"
 
 
-class BadEnvelope(Exception):
-    """What came is not an envelope, and why."""
+class MalformedEnvelope(Exception):
+    """What came is not an envelope; the message says why."""
 
 
-def read_envelope(written: bytes) -> dict[str, Any]:
-    """Its fields; the payload as JSON text, with every digit."""
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """Its payload is JSON text, with every digit as it was written."""
+
+    payload: str | None
+    error: str | None
+    validation_failure: str | None
+
+    @property
+    def succeeded(self) -> bool:
+        return self.error is None and self.validation_failure is None
+
+
+def parse_envelope(written: bytes) -> Envelope:
+    """The envelope that a command has printed. Raises MalformedEnvelope."""
     try:
         text = written.decode()
         members = json.loads(text, parse_constant=_refuse_constant)
     except UnicodeDecodeError as error:
-        raise BadEnvelope(f"it is not UTF-8 at byte {error.start}") from None
+        raise MalformedEnvelope(f"it is not UTF-8 at byte {error.start}") from None
     except json.JSONDecodeError as error:
-        raise BadEnvelope(f"it is not one JSON document: {error}") from None
+        raise MalformedEnvelope(f"it is not one JSON document: {error}") from None
     except (ValueError, RecursionError) as error:
-        raise BadEnvelope(str(error)) from None
-    _check(members)
-    return {
-        "success": members["success"],
-        "error": members.get("error") or None,
-        "validation_failure": members.get("validation_failure_message") or None,
-        "payload": _text_of_payload(text) if "payload" in members else None,
-    }
+        raise MalformedEnvelope(str(error)) from None
+    has_payload = isinstance(members, dict) and "payload" in members
+    return read_envelope(members, _payload_text(text) if has_payload else None)
 
 
-def _check(members: Any) -> None:
+def read_envelope(members: Any, payload: str | None) -> Envelope:
+    """An envelope that was decoded, with its payload as JSON text. Raises MalformedEnvelope."""
     if not isinstance(members, dict):
-        raise BadEnvelope("it is not an object")
+        raise MalformedEnvelope("it is not an object")
     if not isinstance(members.get("success"), bool):
-        raise BadEnvelope('it has no boolean "success"')
-    for name in _TEXTS:
+        raise MalformedEnvelope('it has no boolean "success"')
+    for name in REASONS:
         if not isinstance(members.get(name), str | None):
-            raise BadEnvelope(f'its "{name}" is not text')
-    reasons = [name for name in _TEXTS if members.get(name)]
-    if members["success"] == bool(reasons):
-        raise BadEnvelope(
-            f'it says "success" and has "{reasons[0]}"' if reasons else "it failed and does not say why"
-        )
+            raise MalformedEnvelope(f'its "{name}" is not text')
+    given = [name for name in REASONS if members.get(name)]
+    if members["success"] and given:
+        raise MalformedEnvelope(f'it says "success" and has "{given[0]}"')
+    if not members["success"] and not given:
+        raise MalformedEnvelope("it failed and does not say why")
+    error, validation_failure = (members.get(name) or None for name in REASONS)
+    return Envelope(payload, error, validation_failure)
 
 
-def _text_of_payload(text: str) -> str:
-    """As it was written. The last of equal keys counts, as in the database."""
+def _payload_text(text: str) -> str:
+    """The text of the payload as it was written. The last of equal keys counts, as in the database."""
     decoder = json.JSONDecoder()
-    found, place = "null", text.index("{") + 1
+    found, position = "null", text.index("{") + 1
     while True:
-        while text[place] in _SPACE + ",":
-            place += 1
-        if text[place] == "}":
+        while text[position] in _SPACE + ",":
+            position += 1
+        if text[position] == "}":
             return found
-        key, place = decoder.raw_decode(text, place)
-        while text[place] in _SPACE + ":":
-            place += 1
-        start = place
-        _, place = decoder.raw_decode(text, start)
+        key, position = decoder.raw_decode(text, position)
+        while text[position] in _SPACE + ":":
+            position += 1
+        start = position
+        _, position = decoder.raw_decode(text, start)
         if key == "payload":
-            found = text[start:place]
+            found = text[start:position]
 
 
 def _refuse_constant(name: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Where an application comes from, so that another process can import the same one."""
+"""The module and name of an application, so that another process can import it."""
 
 import importlib
 import runpy
@@ -26,7 +26,7 @@ class Origin:
 
 
 def find_origin(application: object, given: str | None = None) -> Origin | None:
-    """From MODULE:NAME, or else by looking for it. None if no module holds it: no child could find it."""
+    """From MODULE:NAME, or by a search of all modules. None if it is not a global name of any."""
     found = None
     if given is not None:
         module_name, _, name = given.partition(":")
@@ -41,7 +41,7 @@ def find_origin(application: object, given: str | None = None) -> Origin | None:
 
 
 def load(origin: Origin) -> Any:
-    """Import it. What a program does under `if __name__ == "__main__"` is not done again."""
+    """Import the application. The part of a program under `if __name__ == "__main__"` is not run."""
     if origin.module is not None:
         holder: Any = importlib.import_module(origin.module)
     else:

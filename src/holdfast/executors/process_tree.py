@@ -1,4 +1,4 @@
-"""What the system can do about processes: find a whole family, tie it to its parent, limit it.
+"""Process trees: find all descendants of a process, measure them, tie them to their parent, kill them.
 
 Standard library only, because the spawner runs without site-packages.
 """
@@ -21,30 +21,30 @@ LISTS_CHILDREN = IS_LINUX and (_PROC / f"self/task/{os.getpid()}/children").exis
 
 
 def weaknesses() -> list[str]:
-    """What this platform cannot enforce, for people to read."""
+    """What this platform does not enforce, for the log."""
     if not IS_LINUX:
         return [
-            "a process that leaves its group is not found again when its run ends",
-            "limits of memory and of the number of processes are not kept",
-            "a killed spawner leaves its runs behind",
+            "a process that leaves its group survives the end of its run",
+            "limits of memory and of the number of processes are not enforced",
+            "a spawner that is killed leaves its runs behind",
         ]
     if not LISTS_CHILDREN:
-        return ["families of processes are found by reading all of /proc, less often: limits are kept late"]
+        return ["process trees are found by reading all of /proc, less often: limits are enforced late"]
     return []
 
 
 def adopt_orphans() -> None:
-    """Become the parent of every descendant that loses its own, so that none gets out of sight."""
+    """Become the parent of every descendant whose parent ends, so that none is lost."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def signal_when_orphaned(number: int) -> None:
-    """When the thread that started this process is gone. Changing the user afterwards would undo it."""
+    """Get this signal when the thread that started this process ends. A change of the user undoes this."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
 def refuse_new_privileges() -> None:
-    """No program that is started from here on gains rights by its set-user-ID bit."""
+    """From now on, no program gains rights by its set-user-ID bit."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
 
 
@@ -55,7 +55,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def family_of(pid: int) -> list[int]:
-    """All descendants, nearest first; not the process itself."""
+    """All descendants, without the process itself."""
     if LISTS_CHILDREN:
         found, waiting = [], children_of(pid)
         while waiting:
@@ -67,13 +67,13 @@ def family_of(pid: int) -> list[int]:
 
 
 def memory_of(pid: int) -> int:
-    """Bytes in memory now; none for a process that is gone."""
+    """Resident bytes; 0 for a process that is gone."""
     pages = _words(f"{pid}/statm")
     return int(pages[1]) * PAGE if len(pages) > 1 else 0
 
 
 def is_dead(pid: int) -> bool:
-    """Gone, or waiting for its parent to notice."""
+    """Whether it is gone, or a zombie."""
     try:
         return (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
     except (OSError, IndexError):
@@ -81,13 +81,13 @@ def is_dead(pid: int) -> bool:
 
 
 def writable_memory() -> int:
-    """Bytes of private memory that this process has asked for: what RLIMIT_DATA counts."""
+    """Bytes of private memory that this process has allocated, as RLIMIT_DATA counts them."""
     pages = _words("self/statm")
-    return int(pages[5]) * PAGE if len(pages) > 5 else 0  # noqa: PLR2004 - its place in the line
+    return int(pages[5]) * PAGE if len(pages) > 5 else 0  # noqa: PLR2004 - a position in the line
 
 
 def processes_marked(mark: str) -> Iterator[int]:
-    """Those that were started with this in their environment, as far as we may look into them."""
+    """The processes that were started with this variable, as far as their environment can be read."""
     wanted = mark.encode()
     for pid in _pids():
         try:
@@ -98,7 +98,7 @@ def processes_marked(mark: str) -> Iterator[int]:
 
 
 def send(pid: int, number: int) -> None:
-    """To one process, if it is still there."""
+    """Send a signal to a process, if it is still there."""
     try:
         os.kill(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -106,7 +106,7 @@ def send(pid: int, number: int) -> None:
 
 
 def send_group(pid: int, number: int) -> None:
-    """To the group that this process leads."""
+    """Send a signal to the group that this process leads."""
     try:
         os.killpg(pid, number)
     except (ProcessLookupError, PermissionError):
@@ -114,7 +114,7 @@ def send_group(pid: int, number: int) -> None:
 
 
 def kill_family(pid: int) -> None:
-    """Stop all of them first, so that nobody forks away while the others die."""
+    """Kill a process and its descendants. All are stopped first, so that none forks meanwhile."""
     stopped: set[int] = set()
     while fresh := [one for one in [pid, *family_of(pid)] if one not in stopped]:
         for one in fresh:
@@ -143,7 +143,7 @@ def _words(path: str) -> list[str]:
 
 def _entries(path: str) -> list[str]:
     try:
-        return os.listdir(_PROC / path)  # noqa: PTH208 - names are all that is wanted, many times a second
+        return os.listdir(_PROC / path)  # noqa: PTH208 - only names are needed, many times a second
     except OSError:
         return []
 
@@ -156,7 +156,7 @@ def _parents() -> dict[int, int]:
     found = {}
     for pid in _pids():
         try:
-            # The name stands in parentheses, and may itself hold any.
+            # The name is in parentheses, and may contain some itself.
             found[pid] = int((_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
         except (OSError, ValueError, IndexError):
             continue

@@ -1,4 +1,4 @@
-"""How a run ended: each way has a kind of its own, with what the run printed last."""
+"""Runs outside the worker's process: their bounds, their output, and how they ended."""
 
 import asyncio
 import contextlib
@@ -6,10 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.spawner_client import ProcessExit, signal_name
 from holdfast.resources import Resources, size_text
+from holdfast.retry import RetryPolicy, next_delay
+from holdfast.serialization.failure import error_of, fitted
 
 HEAD_BYTES = 2048
 TAIL_BYTES = 6144
@@ -22,12 +25,22 @@ STOPPED = {
     "lost": ("killed_on_loss", "the run was ended because the lease of its task was lost"),
     "shutdown": ("killed_on_shutdown", "the run was ended because the worker shuts down"),
 }
-"""Why a task is taken from a worker, and what is kept of it."""
+"""Why a worker stops a run: the kind and the message that are stored."""
+
+A = TypeVar("A")
+
+
+class RunFailed(Exception):
+    """The error that a retry policy is given when a run ended without an answer."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 @dataclass(frozen=True, slots=True)
 class RunBounds:
-    """What a run may take before it is ended."""
+    """What a run may use before it is ended."""
 
     timeout: float | None
     output: int
@@ -36,12 +49,35 @@ class RunBounds:
 
     @property
     def is_watched(self) -> bool:
-        """Whether somebody has to look at what the whole family takes."""
+        """Whether the spawner has to measure the whole process tree."""
         return self.resources.memory is not None or self.resources.processes is not None
 
 
+@dataclass(frozen=True, slots=True)
+class RunEnd(Generic[A]):
+    """With an answer, the run itself told how it ended; otherwise kind and message say what was observed.
+
+    A child process answers with an AttemptEnd, a command with an Envelope.
+    """
+
+    kind: str = ""
+    message: str = ""
+    answer: A | None = None
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_error(self) -> dict[str, Any]:
+        return {**error_of(self.kind, self.message), **fitted(self.detail)}
+
+    def as_attempt_end(self, retry: RetryPolicy, attempt: int) -> AttemptEnd:
+        """The end of an attempt whose run has no answer."""
+        delay = next_delay(retry, attempt, RunFailed(self.kind, self.message))
+        if delay is None:
+            return AttemptEnd("failed", error=self.as_error())
+        return AttemptEnd("retry", error=self.as_error(), delay=delay)
+
+
 class OutputStream:
-    """One of stdout and stderr, read without waiting."""
+    """Reads stdout or stderr of a run without blocking, and keeps the beginning and the end."""
 
     def __init__(
         self,
@@ -51,26 +87,26 @@ class OutputStream:
         *,
         keep: int = 0,
     ) -> None:
-        """So many bytes from its beginning are kept whole."""
+        """The first `keep` bytes are kept whole."""
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._counted = counted
         self._pass_on = pass_on
-        self._keeps = keep
+        self._max_whole = keep
         self._loop = asyncio.get_running_loop()
         self._open = True
         self.begin()
         self._loop.add_reader(descriptor, self._read)
 
     def begin(self) -> None:
-        """Of another run."""
+        """Forget the output of the run before."""
         self.count = 0
         self._head = bytearray()
         self._tail = bytearray()
         self._whole = bytearray()
 
     def drain(self) -> None:
-        """Read what is there by now."""
+        """Read everything that has arrived."""
         while self._read():
             pass
 
@@ -86,9 +122,9 @@ class OutputStream:
 
     @property
     def text(self) -> str:
-        """With what it could not be decoded, or was left out, marked."""
-        left_out = self.count - len(self._head) - len(self._tail)
-        between = f"\n… {left_out} bytes left out …\n".encode() if left_out else b""
+        """The beginning and the end; what was omitted or cannot be decoded is marked."""
+        omitted = self.count - len(self._head) - len(self._tail)
+        between = f"\n… {omitted} bytes left out …\n".encode() if omitted else b""
         return (self._head + between + self._tail).decode(errors="replace")
 
     def _read(self) -> bool:
@@ -108,7 +144,7 @@ class OutputStream:
         with contextlib.suppress(OSError, ValueError):
             self._pass_on(data[: max(0, PASSED_ON_BYTES - self.count)])
         self.count += len(data)
-        self._whole += data[: self._keeps - len(self._whole)]
+        self._whole += data[: self._max_whole - len(self._whole)]
         room = HEAD_BYTES - len(self._head)
         self._head += data[:room]
         self._tail += data[room:][-TAIL_BYTES:]
@@ -116,45 +152,36 @@ class OutputStream:
         self._counted(len(data))
 
 
-@dataclass(frozen=True, slots=True)
-class RunEnd:
-    """With an answer, the run has told its end itself; without, kind and message say what was seen of it."""
-
-    kind: str = ""
-    message: str = ""
-    answer: Mapping[str, Any] | None = None
-    detail: Mapping[str, Any] = field(default_factory=dict)
-
-
-def judge(exit: ProcessExit, why: str | None, bounds: RunBounds) -> tuple[str, str]:  # noqa: A002 - it is one
-    """Kind and message of an end without an answer. What we did ourselves explains what was seen."""
-    cause = why or exit.why
+def judge(exited: ProcessExit, why: str | None, bounds: RunBounds) -> tuple[str, str]:
+    """The kind and message of an end without an answer. What the worker did explains what was observed."""
+    cause = why or exited.why
     if cause in STOPPED:
         return STOPPED[cause]
     if cause is not None:
-        return cause, _own_act(cause, bounds)
-    if bounds.resources.memory is not None and exit.status and exit.memory > bounds.resources.memory:
-        return "memory_limit", _own_act("memory_limit", bounds)
-    if exit.signal is not None:
-        return _signalled(exit.signal, bounds)
-    if exit.exit_code:
-        return "exit_code", f"the process ended with exit code {exit.exit_code}"
+        return cause, _cause_text(cause, bounds)
+    if bounds.resources.memory is not None and exited.status and exited.memory > bounds.resources.memory:
+        return "memory_limit", _cause_text("memory_limit", bounds)
+    if exited.signal is not None:
+        return _signalled(exited.signal, bounds)
+    if exited.exit_code:
+        return "exit_code", f"the process ended with exit code {exited.exit_code}"
     return "envelope_missing", "the process ended with exit code 0 and without an envelope"
 
 
-def described(exit: ProcessExit, stdout: OutputStream, stderr: OutputStream) -> dict[str, Any]:  # noqa: A002 - it is one
-    """What is kept of a process: how it ended, what it used, what it printed."""
+def describe_exit(exited: ProcessExit, stdout: OutputStream, stderr: OutputStream) -> dict[str, Any]:
+    """How a process ended, what it used and what it printed."""
     found: dict[str, Any] = {
-        "exit_code": exit.exit_code,
-        "signal": None if exit.signal is None else signal_name(exit.signal),
-        "cpu_seconds": round(exit.cpu, 3),
-        "max_memory_bytes": exit.memory,
+        "exit_code": exited.exit_code,
+        "signal": None if exited.signal is None else signal_name(exited.signal),
+        "cpu_seconds": round(exited.cpu, 3),
+        "max_memory_bytes": exited.memory,
     }
-    return {**{name: value for name, value in found.items() if value is not None}, **printed(stdout, stderr)}
+    known = {name: value for name, value in found.items() if value is not None}
+    return {**known, **describe_output(stdout, stderr)}
 
 
-def printed(stdout: OutputStream, stderr: OutputStream) -> dict[str, Any]:
-    """Nothing of a stream that holds nothing."""
+def describe_output(stdout: OutputStream, stderr: OutputStream) -> dict[str, Any]:
+    """What was printed; an empty stream is left out."""
     found: dict[str, Any] = {}
     for name, stream in (("stdout", stdout), ("stderr", stderr)):
         if stream.count:
@@ -162,24 +189,24 @@ def printed(stdout: OutputStream, stderr: OutputStream) -> dict[str, Any]:
     return found
 
 
-def _own_act(cause: str, bounds: RunBounds) -> str:
-    limits = bounds.resources
+def _cause_text(cause: str, bounds: RunBounds) -> str:
+    resources = bounds.resources
     return {
         "timeout": f"the attempt took longer than its limit of {bounds.timeout or 0:g} s",
-        "memory_limit": f"the run took more memory than its limit of {size_text(limits.memory or 0)}",
-        "process_limit": f"the run started more than its limit of {limits.processes} processes",
+        "memory_limit": f"the run took more memory than its limit of {size_text(resources.memory or 0)}",
+        "process_limit": f"the run started more than its limit of {resources.processes} processes",
         "output_limit": f"the run printed more than the {size_text(bounds.output)} allowed",
         "envelope_malformed": "what came in place of an envelope cannot be read",
-        "spawner_died": "the process that looks after runs was killed, and the run with it",
+        "spawner_died": "the worker's spawner was killed, and the run with it",
     }.get(cause, cause)
 
 
 def _signalled(number: int, bounds: RunBounds) -> tuple[str, str]:
-    limits, name = bounds.resources, signal_name(number)
-    if number == signal.SIGXCPU and limits.cpu is not None:
-        return "cpu_limit", f"the run used more than its limit of {limits.cpu:g} s of CPU time"
-    if number == signal.SIGXFSZ and limits.file_size is not None:
-        return "file_size_limit", f"the run wrote a file of more than {size_text(limits.file_size)}"
+    resources, name = bounds.resources, signal_name(number)
+    if number == signal.SIGXCPU and resources.cpu is not None:
+        return "cpu_limit", f"the run used more than its limit of {resources.cpu:g} s of CPU time"
+    if number == signal.SIGXFSZ and resources.file_size is not None:
+        return "file_size_limit", f"the run wrote a file of more than {size_text(resources.file_size)}"
     if number == signal.SIGKILL:
-        return "signal", f"the process was ended by {name}, which was not ours: was the system out of memory?"
+        return "signal", f"another process ended the run with {name}: was the system out of memory?"
     return "signal", f"the process was ended by {name}"

@@ -1,8 +1,8 @@
-"""The spawner: a small process of a worker's own that starts its runs, watches and ends them, whole families.
+"""The spawner: a small process of a worker that starts, watches and ends its runs, whole process trees.
 
-It has one thread, so it may fork and prepare a process before its program begins. It adopts what a run leaves
-behind. When its worker is gone, however it went, so is all that the spawner has started. Standard library
-only; `spawner_client.py` is the other side.
+It has one thread, so it may fork and prepare a process before the program starts. It adopts the processes
+that a run leaves behind. When its worker is gone, for whatever reason, it ends everything that it has
+started. It imports the standard library only; `spawner_client.py` is the worker's side.
 """
 
 import array
@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 from holdfast.executors import process_tree
 
 MARK = "HOLDFAST_SPAWNER"
-"""In the environment of all that a spawner starts, so that it is found even if the spawner is killed."""
+"""A variable of every process that a spawner starts, so that they are found even if the spawner is killed."""
 
 ORPHANED = signal.SIGUSR1
 WATCH_SECONDS = 0.05 if process_tree.LISTS_CHILDREN else 0.5
@@ -47,9 +47,9 @@ LIMITS = {
 
 @dataclass(slots=True)
 class SpawnedRun:
-    """A process that was started, the leader of its own session."""
+    """A process that the spawner started. It leads its own session."""
 
-    name: int
+    number: int
     pid: int
     memory: int | None = None
     processes: int | None = None
@@ -62,12 +62,14 @@ class SpawnedRun:
 
 
 class Spawner:
+    """Obeys the orders that come from the worker's socket."""
+
     def __init__(self, control: socket.socket) -> None:
         self._control = control
         self._parent = os.getppid()
         self._runs: dict[int, SpawnedRun] = {}
         self._by_pid: dict[int, SpawnedRun] = {}
-        self._heard = bytearray()
+        self._buffer = bytearray()
         self._descriptors: list[int] = []
         self._wakes, wakes = os.pipe()
         os.set_blocking(self._wakes, False)
@@ -75,37 +77,37 @@ class Spawner:
         signal.set_wakeup_fd(wakes)
         for number in (signal.SIGCHLD, ORPHANED):
             signal.signal(number, lambda *_: None)
-        # Who ends us is the worker, by going away: a signal to all of a service is meant for it.
+        # Only the end of the worker ends the spawner. A signal to a whole service is meant for the worker.
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
             signal.signal(number, signal.SIG_IGN)
         process_tree.adopt_orphans()
         process_tree.signal_when_orphaned(ORPHANED)
 
     def serve(self) -> None:
-        """Until the worker is gone."""
+        """Run until the worker is gone."""
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wakes, select.POLLIN)
         try:
             while os.getppid() == self._parent:
-                ready = {descriptor for descriptor, _ in poll.poll(self._patience() * 1000)}
+                ready = {descriptor for descriptor, _ in poll.poll(self._seconds_to_wait() * 1000)}
                 if self._wakes in ready:
                     os.read(self._wakes, 4096)
                 self._reap()
-                if self._control.fileno() in ready and not self._listen():
+                if self._control.fileno() in ready and not self._receive():
                     return
-                self._look_after_runs()
+                self._check_runs()
         finally:
             self._end_all()
 
-    def _patience(self) -> float:
+    def _seconds_to_wait(self) -> float:
         if any(run.is_watched for run in self._runs.values()):
             return WATCH_SECONDS
         due = min((run.kill_at for run in self._runs.values() if run.kill_at is not None), default=None)
         return PARENT_SECONDS if due is None else min(PARENT_SECONDS, max(0.0, due - time.monotonic()))
 
-    def _listen(self) -> bool:
-        """False at the end of what the worker has to say."""
+    def _receive(self) -> bool:
+        """Obey the orders that have arrived. False if the worker has closed its socket."""
         try:
             data, given = _receive(self._control)
         except (ConnectionError, OSError):
@@ -113,10 +115,10 @@ class Spawner:
         if not data:
             return False
         self._descriptors += given
-        self._heard += data
-        while (end := self._heard.find(b"\n")) >= 0:
-            order = json.loads(self._heard[:end])
-            del self._heard[: end + 1]
+        self._buffer += data
+        while (end := self._buffer.find(b"\n")) >= 0:
+            order = json.loads(self._buffer[:end])
+            del self._buffer[: end + 1]
             self._obey(order)
         return True
 
@@ -145,27 +147,27 @@ class Spawner:
         if problem:
             if pid:
                 os.waitpid(pid, 0)
-            self._tell(run=order["run"], refused=problem)
+            self._send(run=order["run"], refused=problem)
             return
         run = SpawnedRun(order["run"], pid, order["watch"]["memory"], order["watch"]["processes"])
-        self._runs[run.name] = self._by_pid[pid] = run
-        self._tell(run=run.name, pid=pid)
+        self._runs[run.number] = self._by_pid[pid] = run
+        self._send(run=run.number, pid=pid)
 
     def _end(self, run: SpawnedRun, grace: float) -> None:
-        """Ask the whole family to end; whoever is left at the end of the grace is killed."""
+        """Ask the whole process tree to end, and kill what is left after the grace."""
         run.kill_at = time.monotonic() + grace
         if grace > 0:
             family = process_tree.family_of(run.pid)
             process_tree.send_group(run.pid, signal.SIGTERM)
             for pid in family:
                 process_tree.send(pid, signal.SIGTERM)
-        self._look_after_runs()
+        self._check_runs()
 
-    def _look_after_runs(self) -> None:
+    def _check_runs(self) -> None:
         now = time.monotonic()
         for run in list(self._runs.values()):
             if run.kill_at is not None and run.kill_at <= now:
-                run.kill_at = now + CLEAR_SECONDS  # again, should one have got away
+                run.kill_at = now + CLEAR_SECONDS  # again, should a process have escaped
                 process_tree.kill_family(run.pid)
             elif run.is_watched:
                 self._watch(run)
@@ -186,7 +188,7 @@ class Spawner:
         process_tree.kill_family(run.pid)
 
     def _reap(self) -> None:
-        """Take note of who has ended, and end what their runs have left behind."""
+        """Collect the processes that have ended, and end what their runs have left behind."""
         ended = []
         with contextlib.suppress(ChildProcessError):
             while True:
@@ -195,27 +197,27 @@ class Spawner:
                     break
                 run = self._by_pid.pop(pid, None)
                 if run is not None:
-                    del self._runs[run.name]
+                    del self._runs[run.number]
                     ended.append((run, status, used))
         if not ended and all(pid in self._by_pid for pid in process_tree.children_of(os.getpid())):
             return
-        if not process_tree.IS_LINUX:  # nobody is adopted: end at least the group
+        if not process_tree.IS_LINUX:  # orphans are not adopted: end at least the group
             for run, _, _ in ended:
                 process_tree.send_group(run.pid, signal.SIGKILL)
         left = self._clear()
         for run, status, used in ended:
             seconds = used.ru_utime + used.ru_stime
             memory = used.ru_maxrss * MEMORY_UNIT
-            self._tell(run=run.name, status=status, why=run.why, cpu=seconds, memory=memory, left=left)
+            self._send(run=run.number, status=status, why=run.why, cpu=seconds, memory=memory, left=left)
 
     def _clear(self) -> int:
-        """End what was adopted, and say how many lived.
+        """End the orphans that were adopted, and return how many were alive.
 
-        Whoever belongs to a run that lives is adopted by that, not by us.
+        None of them belongs to a run that is alive: each run adopts its own orphans.
         """
         found: set[int] = set()
-        give_up = time.monotonic() + CLEAR_SECONDS
-        while time.monotonic() < give_up:
+        deadline = time.monotonic() + CLEAR_SECONDS
+        while time.monotonic() < deadline:
             strays = [pid for pid in process_tree.children_of(os.getpid()) if pid not in self._by_pid]
             if not strays:
                 break
@@ -234,9 +236,9 @@ class Spawner:
         self._by_pid.clear()
         self._clear()
 
-    def _tell(self, **said: Any) -> None:
-        with contextlib.suppress(OSError):  # the worker is gone, which the next look tells
-            self._control.sendall(json.dumps(said).encode() + b"\n")
+    def _send(self, **message: Any) -> None:
+        with contextlib.suppress(OSError):  # the worker is gone, which the next poll notices
+            self._control.sendall(json.dumps(message).encode() + b"\n")
 
 
 def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
@@ -251,7 +253,7 @@ def _receive(control: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _fork(order: dict[str, Any], given: list[int]) -> tuple[int, str]:
-    """The new process, and why its program did not start."""
+    """The new process, and why its program did not start, if it did not."""
     reads, writes = os.pipe()
     spawner = os.getpid()
     pid = os.fork()
@@ -259,23 +261,23 @@ def _fork(order: dict[str, Any], given: list[int]) -> tuple[int, str]:
         os.close(reads)
         _become(order, given, writes, spawner)
     os.close(writes)
-    with os.fdopen(reads, "rb") as answer:  # closed without a word by the program that begins
+    with os.fdopen(reads, "rb") as answer:  # closed by a successful exec
         return pid, answer.read().decode(errors="replace")
 
 
 def _become(order: dict[str, Any], given: list[int], answer: int, spawner: int) -> NoReturn:
-    """In the new process. Nothing here may return or leave a trace in the spawner."""
+    """Prepare the new process and execute its program. Runs in the child and never returns."""
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             with contextlib.suppress(OSError, ValueError):
                 signal.signal(number, signal.SIG_DFL)
-        answer = _place(given, answer)
+        answer = _place_descriptors(given, answer)
         os.umask(order["umask"])
-        with contextlib.suppress(OSError):  # when memory runs out, rather we than the worker
+        with contextlib.suppress(OSError):  # the out-of-memory killer should choose the run, not the worker
             Path("/proc/self/oom_score_adj").write_text("500")
-        _limit(order["limits"])
+        _set_limits(order["limits"])
         if order["user"]:
             _change_user(order["user"])
         os.chdir(order["directory"])
@@ -285,15 +287,15 @@ def _become(order: dict[str, Any], given: list[int], answer: int, spawner: int) 
         process_tree.signal_when_orphaned(signal.SIGKILL)
         if os.getppid() != spawner:
             os._exit(NOT_STARTED)
-        os.execve(order["program"], order["arguments"], order["environment"])  # noqa: S606 - no shell, on purpose
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the spawner tells it
+        os.execve(order["program"], order["arguments"], order["environment"])  # noqa: S606 - without a shell, on purpose
+    except BaseException as error:  # noqa: BLE001 - the spawner reports it
         os.write(answer, f"{type(error).__name__}: {error}".encode()[:2000])
     finally:
         os._exit(NOT_STARTED)
 
 
-def _place(given: list[int], answer: int) -> int:
-    """Put the descriptors at 0, 1, 2 … by way of numbers that none of them has."""
+def _place_descriptors(given: list[int], answer: int) -> int:
+    """Move the descriptors to 0, 1, 2 … through high numbers, so that none overwrites another."""
     aside = [fcntl.fcntl(one, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE) for one in given]
     answer = fcntl.fcntl(answer, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE)
     for number, descriptor in enumerate(aside):
@@ -301,13 +303,13 @@ def _place(given: list[int], answer: int) -> int:
     return answer
 
 
-def _limit(limits: dict[str, int]) -> None:
+def _set_limits(limits: dict[str, int]) -> None:
     for name, value in limits.items():
-        hardest = resource.getrlimit(LIMITS[name])[1]
-        # Of CPU time a second more: at the soft limit a signal says why, at the hard one nothing does.
+        ceiling = resource.getrlimit(LIMITS[name])[1]
+        # One second more of CPU time: the soft limit sends SIGXCPU, which tells why; the hard one kills.
         hard = value + (name == "cpu")
-        if hardest != resource.RLIM_INFINITY:
-            hard = min(hard, hardest)
+        if ceiling != resource.RLIM_INFINITY:
+            hard = min(hard, ceiling)
         resource.setrlimit(LIMITS[name], (min(value, hard), hard))
 
 
@@ -319,11 +321,11 @@ def _change_user(name: str) -> None:
 
 
 def main() -> None:
-    """With the worker's socket as standard input, which is put out of the way of those of runs."""
+    """Serve the worker's socket, which is standard input; it is moved away from the descriptors of runs."""
     descriptor = fcntl.fcntl(0, fcntl.F_DUPFD_CLOEXEC, FIRST_FREE)
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nowhere, 0)
-    os.dup2(nowhere, 1)
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
     with socket.socket(fileno=descriptor) as control:
         Spawner(control).serve()
     sys.exit(0)

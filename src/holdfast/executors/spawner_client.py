@@ -1,4 +1,4 @@
-"""The worker's side of its spawner: processes are asked for here, and how they ended is heard here."""
+"""The worker's side of its spawner: starts processes and reports how they ended."""
 
 import asyncio
 import contextlib
@@ -18,19 +18,19 @@ from typing import Any
 from holdfast.executors import process_tree
 from holdfast.executors.spawner import MARK
 
-END_SECONDS = 10.0
+CLOSE_SECONDS = 10.0
 _PASSED_VARIABLES = ("LD_LIBRARY_PATH", "LANG", "LC_ALL")
 _ROOT = Path(__file__).parents[2]
 _PROGRAM = "import sys; sys.path.append({root!r}); from holdfast.executors.spawner import main; main()"
 
 
 class ProcessNotStarted(Exception):
-    """A process could not be started."""
+    """A process could not be started; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How a process ended. Without a status nobody was there to see it."""
+    """How a process ended. The status is None if the spawner was gone."""
 
     status: int | None
     why: str | None = None
@@ -49,7 +49,7 @@ class ProcessExit:
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What to start, and within which bounds."""
+    """A program to start, and its limits."""
 
     path: str
     arguments: Sequence[str]
@@ -64,28 +64,28 @@ class Program:
 
 
 class SpawnedProcess:
-    """A process that the spawner has started, or is about to."""
+    """A process that the spawner has started or is about to start."""
 
-    def __init__(self, spawner: "SpawnerClient", name: int) -> None:
+    def __init__(self, spawner: "SpawnerClient", number: int) -> None:
         loop = asyncio.get_running_loop()
         self.pid = 0
         self.exit: asyncio.Future[ProcessExit] = loop.create_future()
         self.started: asyncio.Future[None] = loop.create_future()
-        self.started.add_done_callback(_look_at)
+        self.started.add_done_callback(_retrieve_exception)
         self._spawner = spawner
-        self._name = name
+        self._number = number
 
     def watch(self, memory: int | None, processes: int | None) -> None:
-        """From now on, kill it with its family when they take more; None for no limit."""
-        self._spawner.order({"do": "watch", "run": self._name, "memory": memory, "processes": processes})
+        """From now on, kill the process tree when it uses more; None sets no limit."""
+        self._spawner.send({"do": "watch", "run": self._number, "memory": memory, "processes": processes})
 
     def end(self, grace: float) -> None:
-        """Ask it and its family to end; kill who is left after so many seconds."""
-        self._spawner.order({"do": "end", "run": self._name, "grace": grace})
+        """Ask the process tree to end, and kill what is left after the grace, in seconds."""
+        self._spawner.send({"do": "end", "run": self._number, "grace": grace})
 
 
 class SpawnerClient:
-    """Started when it is first needed, and again should it have died."""
+    """Starts the spawner when it is first needed, and again if it has died."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -93,7 +93,7 @@ class SpawnerClient:
         self._mark = ""
         self._spawned: dict[int, SpawnedProcess] = {}
         self._last = 0
-        self._heard = bytearray()
+        self._buffer = bytearray()
         self._orders: deque[tuple[bytes, list[int]]] = deque()
         self._loop = asyncio.get_running_loop()
 
@@ -102,8 +102,8 @@ class SpawnerClient:
         return None if self._process is None else self._process.pid
 
     async def start(self, program: Program, descriptors: Sequence[int]) -> SpawnedProcess:
-        """Start a program whose descriptors 0, 1, 2 … are these. They stay ours to close."""
-        self._ensure()
+        """Start a program whose descriptors 0, 1, 2 … are these. The caller closes its own ones."""
+        self._start_spawner()
         self._last += 1
         spawned = self._spawned[self._last] = SpawnedProcess(self, self._last)
         name, _, value = self._mark.partition("=")
@@ -121,8 +121,8 @@ class SpawnerClient:
             "umask": program.umask,
             "no_new_privileges": program.no_new_privileges,
         }
-        # Of our own, so that the caller may close its descriptors whenever it likes.
-        self.order(order, [os.dup(descriptor) for descriptor in descriptors])
+        # Duplicates, so that the caller may close its descriptors at once.
+        self.send(order, [os.dup(descriptor) for descriptor in descriptors])
         try:
             await asyncio.shield(spawned.started)
         except asyncio.CancelledError:
@@ -130,26 +130,26 @@ class SpawnerClient:
             raise
         return spawned
 
-    def order(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def send(self, order: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
         self._orders.append((json.dumps(order).encode() + b"\n", list(descriptors)))
         if len(self._orders) == 1:
-            self._send()
+            self._write()
 
     async def close(self) -> None:
         """End the spawner, which ends all that it has started."""
         process, self._process = self._process, None
         if process is None:
             return
-        self._hang_up()
+        self._disconnect()
         try:
-            await asyncio.to_thread(process.wait, END_SECONDS)
+            await asyncio.to_thread(process.wait, CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             await asyncio.to_thread(process.wait)
             _kill_marked(self._mark)
         self._forget("closed")
 
-    def _ensure(self) -> None:
+    def _start_spawner(self) -> None:
         if self._process is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -164,9 +164,9 @@ class SpawnerClient:
             )
         ours.setblocking(False)
         self._control = ours
-        self._loop.add_reader(ours, self._listen)
+        self._loop.add_reader(ours, self._read)
 
-    def _send(self) -> None:
+    def _write(self) -> None:
         control = self._control
         if control is None:
             self._forget_orders()
@@ -181,14 +181,14 @@ class SpawnerClient:
                 else:
                     self._orders.popleft()
         except BlockingIOError:
-            self._loop.add_writer(control, self._send)
+            self._loop.add_writer(control, self._write)
         except OSError:
             self._lost()
         else:
             self._loop.remove_writer(control)
 
-    def _listen(self) -> None:
-        assert self._control is not None  # noqa: S101 - it is what was heard
+    def _read(self) -> None:
+        assert self._control is not None  # noqa: S101 - the loop calls this while it is open
         try:
             data = self._control.recv(65536)
         except BlockingIOError:
@@ -198,32 +198,32 @@ class SpawnerClient:
         if not data:
             self._lost()
             return
-        self._heard += data
-        while (end := self._heard.find(b"\n")) >= 0:
-            said = json.loads(self._heard[:end])
-            del self._heard[: end + 1]
-            self._hear(said)
+        self._buffer += data
+        while (end := self._buffer.find(b"\n")) >= 0:
+            message = json.loads(self._buffer[:end])
+            del self._buffer[: end + 1]
+            self._receive(message)
 
-    def _hear(self, said: Mapping[str, Any]) -> None:
-        spawned = self._spawned.get(said["run"])
+    def _receive(self, message: Mapping[str, Any]) -> None:
+        spawned = self._spawned.get(message["run"])
         if spawned is None:
             return
-        if "pid" in said:
-            spawned.pid = said["pid"]
+        if "pid" in message:
+            spawned.pid = message["pid"]
             spawned.started.set_result(None)
             return
-        del self._spawned[said["run"]]
-        if "refused" in said:
-            spawned.started.set_exception(ProcessNotStarted(said["refused"]))
+        del self._spawned[message["run"]]
+        if "refused" in message:
+            spawned.started.set_exception(ProcessNotStarted(message["refused"]))
         else:
             spawned.exit.set_result(
-                ProcessExit(**{name: said[name] for name in ("status", "why", "cpu", "memory", "left")})
+                ProcessExit(**{name: message[name] for name in ("status", "why", "cpu", "memory", "left")})
             )
 
     def _lost(self) -> None:
-        """The spawner is gone, though nobody asked it to go. What it had started goes, too."""
+        """The spawner has died. Kill what it had started."""
         process, self._process = self._process, None
-        self._hang_up()
+        self._disconnect()
         if process is not None:
             process.kill()
             process.wait()
@@ -234,13 +234,13 @@ class SpawnerClient:
         gone, self._spawned = self._spawned, {}
         for spawned in gone.values():
             if not spawned.started.done():
-                spawned.started.set_exception(ProcessNotStarted("the spawner of this worker is gone"))
+                spawned.started.set_exception(ProcessNotStarted("the spawner of this worker has died"))
             if not spawned.exit.done():
                 spawned.exit.set_result(ProcessExit(None, why))
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         control, self._control = self._control, None
-        self._heard.clear()
+        self._buffer.clear()
         self._forget_orders()
         if control is not None:
             self._loop.remove_reader(control)
@@ -263,8 +263,8 @@ def _kill_marked(mark: str) -> None:
             process_tree.kill_family(pid)
 
 
-def _look_at(future: "asyncio.Future[None]") -> None:
-    """So that a refusal that nobody waits for any more is not complained about."""
+def _retrieve_exception(future: "asyncio.Future[None]") -> None:
+    """Keep asyncio from logging a refusal that no caller waits for any more."""
     with contextlib.suppress(asyncio.CancelledError):
         future.exception()
 

@@ -1,6 +1,6 @@
 """A pytest plugin for projects that use Holdfast: `pytest_plugins = ["holdfast.testing"]` in conftest.py.
 
-PYTEST_DONT_REWRITE: no assertions here, and a conftest may import from here before it names the plugin.
+PYTEST_DONT_REWRITE: there are no assertions here, and a conftest may import this before it names the plugin.
 """
 
 from holdfast.testing.clock import Clock

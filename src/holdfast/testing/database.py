@@ -1,4 +1,4 @@
-"""Databases that live as long as one test, each a copy of a template that was migrated once."""
+"""One database for each test, copied from a template that is migrated once."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,8 +16,8 @@ from holdfast.testing.server import Server
 _PREFIX = "holdfast_test_"
 _FIRST_WITH_STRATEGY = 150000
 
-# A run holds one connection under its own name as long as it lasts; what has no such owner was left by one
-# that was killed. Other logins' databases are neither seen as ours nor ours to drop.
+# A run of the tests holds one connection whose application name is the prefix of its databases. A database
+# without such a connection was left by a run that was killed. Databases of other logins are left alone.
 _ORPHANS = f"""
   select d.datname from pg_catalog.pg_database d
   where starts_with(d.datname, '{_PREFIX}')
@@ -44,7 +44,7 @@ class Databases:
         self._remove([name for (name,) in self._admin.execute(_ORPHANS.encode()).fetchall()])
 
     def make_template(self, prepare: Callable[[str], object]) -> None:
-        """What all others are copied from: migrated, with a clock that tests may set, and prepared."""
+        """Create the database that all others are copied from: migrated, with a test clock, and prepared."""
         url = self._server.url(self._template)
         self._admin.execute(SQL("create database {}").format(Identifier(self._template)))
         migrate(url)
@@ -53,13 +53,13 @@ class Databases:
 
     @contextmanager
     def clone(self) -> Iterator[str]:
-        """The address of a database of one's own."""
+        """Create a database and yield its URL."""
         name = f"{self._run}_{next(self._numbers)}"
         copy_database(self._admin, self._template, name)
         try:
             yield self._server.url(name)
         finally:
-            # One test later: a drop that meets a connection on its way out waits for 100 ms.
+            # Dropped one test later: a drop waits 100 ms for a connection that is just closing.
             left, self._left = self._left, [name]
             self._remove(left)
 
@@ -82,7 +82,7 @@ def drop_database(admin: psycopg.Connection[Any], name: str) -> None:
 
 
 def _copies_files(admin: psycopg.Connection[Any]) -> bool:
-    """The faster way where nothing waits for the disk, and the slower one where everything does."""
+    """Copying files is faster than logging them only while fsync is off."""
     if admin.info.server_version < _FIRST_WITH_STRATEGY:
         return False
     return admin.execute("show fsync").fetchone() == ("off",)

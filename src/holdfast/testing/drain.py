@@ -19,7 +19,7 @@ from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import WORKER_ID, Recorder, Workbench, silence
-from holdfast.worker.business import business_executors
+from holdfast.worker.executors import database_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.scheduling import FireSchedules
@@ -105,7 +105,7 @@ class Drain:
             for app in apps
         ]
         # Functions in the database, e-mail and text messages: as in a worker, with its settings.
-        self._executors = business_executors(
+        self._executors = database_executors(
             url=dsn,
             worker_id=WORKER_ID,
             settings=Settings.load(database_url=dsn),
@@ -151,7 +151,8 @@ class Drain:
     async def _run_elsewhere(self, job: Job) -> str | None:
         self._recorder.forget()
         job.started, job.phase = time.monotonic(), "running"
-        return await self._executors[job.executor].run(job, None)
+        end = await self._executors[job.executor].run(job, None)
+        return None if end is None else self._recorder.write(job, end)
 
     async def _close_executors(self) -> None:
         for executor in self._executors.values():

@@ -1,4 +1,4 @@
-"""Whether a task waits as a test expects it to, and if not, what waits instead."""
+"""What `assert_enqueued` expects, and what it says when the assertion fails."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class Expectation:
-    """A type, and perhaps a queue and some of the arguments; of the types that the handler gives them."""
+    """A type, optionally a queue and arguments. Arguments have the types that the handler declares."""
 
     type: str
     handler: Handler | None
@@ -59,7 +59,7 @@ def explain_count(
     verb = "wait" if found > 1 else "waits"
     past = f"{ended} such task has" if ended == 1 else f"{ended} such tasks have"
     over = f"; {past} already ended" if ended else ""
-    return f"{amount} {expected} {verb}, and {wanted} should{over}. {_listed(waiting)}"
+    return f"{amount} {expected} {verb}, expected {wanted}{over}. {_listed(waiting)}"
 
 
 def _typed(handler: Handler, name: str, value: Any) -> Any:
@@ -68,7 +68,7 @@ def _typed(handler: Handler, name: str, value: Any) -> Any:
         if handler.arguments.takes_others:
             return value
         known = ", ".join(handler.arguments.names) or "none"
-        raise InvalidArgument(f"{handler.type} has no argument {name}", hint=f"It takes {known}.")
+        raise InvalidArgument(f"{handler.type} has no argument {name}", hint=f"Its arguments are: {known}.")
     try:
         return TypeAdapter(field.annotation).validate_python(value)
     except ValidationError as error:
@@ -76,7 +76,7 @@ def _typed(handler: Handler, name: str, value: Any) -> Any:
 
 
 def _equal(found: Any, expected: Any) -> bool:
-    """As they are, or as JSON has them: there, a tuple is a list."""
+    """Equal as they are, or as JSON, where a tuple is a list."""
     if found == expected:
         return True
     try:
@@ -87,11 +87,11 @@ def _equal(found: Any, expected: Any) -> bool:
 
 def _listed(tasks: Sequence[TaskStatus]) -> str:
     if not tasks:
-        return "Nothing waits."
+        return "No task waits."
     lines = [f"  {_line(task)}" for task in tasks[:MAX_LISTED]]
     if len(tasks) > MAX_LISTED:
         lines.append(f"  and {len(tasks) - MAX_LISTED} more")
-    return "\n".join(["Waiting are:", *lines])
+    return "\n".join(["Waiting tasks:", *lines])
 
 
 def _line(task: TaskStatus) -> str:

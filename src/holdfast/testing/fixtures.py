@@ -12,14 +12,14 @@ from holdfast.testing.server import Server, server_for_tests
 
 @pytest.fixture(scope="session")
 def holdfast_server() -> Iterator[Server]:
-    """The server of HOLDFAST_TEST_DATABASE_URL, else one of its own for every process that runs tests."""
+    """The server of HOLDFAST_TEST_DATABASE_URL, or else a disposable one for each test process."""
     with server_for_tests() as server:
         yield server
 
 
 @pytest.fixture(scope="session")
 def holdfast_prepare() -> Callable[[str], object]:
-    """Called once with the address of the database that all others are copied from. Override it."""
+    """Override it to prepare the database that all others are copied from: it is called once with the URL."""
     return _nothing
 
 
@@ -34,7 +34,7 @@ def holdfast_databases(
 
 @pytest.fixture
 def holdfast(holdfast_databases: Databases) -> Iterator[Sandbox]:
-    """A database of the test's own, with its clock, and ways to look at tasks and to run them."""
+    """A database for this test, with a clock, and methods to inspect and run tasks."""
     with holdfast_databases.clone() as dsn, closing(Sandbox(dsn)) as sandbox:
         yield sandbox
 

@@ -1,4 +1,4 @@
-"""Remove a disposable home when the test process ends, however it ends: even kill -9 closes the pipe."""
+"""A program that removes a disposable home when the test process ends: even kill -9 closes the pipe."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ def main(home: Path, version: int) -> None:
     print("ready", flush=True)  # noqa: T201 - the test process waits for it
     sys.stdin.read()
 
-    from holdfast.postgres import EmbeddedServer  # noqa: PLC0415 - late: who waits for a guard?
+    from holdfast.postgres import EmbeddedServer  # noqa: PLC0415 - late, so that it is ready at once
 
     EmbeddedServer(home, version).stop("immediate")
     shutil.rmtree(home)

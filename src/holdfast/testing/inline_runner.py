@@ -16,6 +16,7 @@ import pytest
 import structlog
 
 from holdfast.engine.leases import Claimed
+from holdfast.executors.attempt import HandlerTimeout, NotDecoded, NotEncoded
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
@@ -23,7 +24,7 @@ from holdfast.testing.clock import Clock
 from holdfast.worker.attempt import Attempts
 from holdfast.worker.job import DatabaseClock, Job
 from holdfast.worker.job_transaction import JobTransaction
-from holdfast.worker.reporting import HandlerTimeout, NotDecoded, NotEncoded, Reporter
+from holdfast.worker.reporting import Reporter, no_handler
 from holdfast.worker.watchdog import WatchedHandler
 
 WORKER_ID = "holdfast.testing"
@@ -85,7 +86,7 @@ class Workbench:
         """In this thread; a coroutine in the loop. What one handler sets in its context, no other sees."""
         handler = self._start(job)
         if handler is None:
-            return self._recorder.no_handler(job)
+            return self._recorder.write(job, no_handler(job))
         if self._attempts.needs_loop(handler):
             return loop.run(self._attempts.run(job, handler), context=contextvars.copy_context())
         return contextvars.copy_context().run(self._attempts.run_here, job, handler)
@@ -94,7 +95,7 @@ class Workbench:
         """In the running event loop; a plain function in a thread."""
         handler = self._start(job)
         if handler is None:
-            return self._recorder.no_handler(job)
+            return self._recorder.write(job, no_handler(job))
         if not self._attempts.needs_loop(handler):
             return await asyncio.to_thread(self._attempts.run_here, job, handler)
         # A task of its own, as in a worker: to cancel the test must not look like an error of the handler.

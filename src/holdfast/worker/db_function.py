@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 from holdfast.errors import HoldfastError
+from holdfast.executors.attempt import AttemptEnd
+from holdfast.executors.envelope import Envelope
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound
-from holdfast.worker.functions import Functions
+from holdfast.worker.functions import FunctionFailed, FunctionNotFound, Functions
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import CommitUnknown
-from holdfast.worker.reporting import Reporter
+from holdfast.worker.reporting import unknown_commit
 
 Settled = Callable[[Job, str], object]
 _QUERY_CANCELED = "57014"
@@ -23,26 +24,25 @@ class DbFunctionExecutor:
 
     needs_handler = False
 
-    def __init__(self, functions: Functions, reporter: Reporter, settled: Settled, log: Log) -> None:
+    def __init__(self, functions: Functions, settled: Settled, log: Log) -> None:
         self._functions = functions
-        self._reporter = reporter
         self._settled = settled
         self._log = log
 
     async def prepare(self) -> None:
         pass
 
-    async def run(self, job: Job, handler: Handler | None) -> str | None:
+    async def run(self, job: Job, handler: Handler | None) -> AttemptEnd | None:
         del handler
         function = text_member(job.payload, "db_function")
         if function is None:
-            return self._reporter.failed(job, "invalid_payload", 'the payload names no "db_function"')
+            return AttemptEnd.failed("invalid_payload", 'the payload names no "db_function"')
         try:
-            verdict = await self._functions.record(job, function, job.payload, partial(self._report, job))
+            verdict = await self._functions.record(job, function, job.payload, partial(_end_of, function))
         except CommitUnknown:
-            return self._reporter.unknown_commit(job)
+            return unknown_commit(job)
         except FunctionNotFound as error:
-            return self._reporter.failed(job, "function_not_found", error.message)
+            return AttemptEnd.failed("function_not_found", error.message)
         except (FunctionFailed, HoldfastError) as error:
             return self._failed(job, function, error)
         self._settled(job, verdict)
@@ -51,16 +51,15 @@ class DbFunctionExecutor:
     async def close(self) -> None:
         await self._functions.close()
 
-    def _report(self, job: Job, envelope: Envelope) -> str:
-        if envelope.validation_failure is not None:
-            return self._reporter.failed(
-                job, "validation_failure", f"{envelope.function}: {envelope.validation_failure}"
-            )
-        return self._reporter.succeeded(job, envelope.payload or "null")
-
-    def _failed(self, job: Job, function: str, error: FunctionFailed | HoldfastError) -> str:
+    def _failed(self, job: Job, function: str, error: FunctionFailed | HoldfastError) -> AttemptEnd:
         self._log.warning("attempt_failed", **job.log_fields, error=str(error))
-        return self._reporter.retry(job, kind_of(error), told(function, error), **detail_of(error))
+        return AttemptEnd.retry(job.attempt, kind_of(error), told(function, error), **detail_of(error))
+
+
+def _end_of(function: str, envelope: Envelope) -> AttemptEnd:
+    if envelope.validation_failure is not None:
+        return AttemptEnd.failed("validation_failure", f"{function}: {envelope.validation_failure}")
+    return AttemptEnd.succeeded(envelope.payload or "null")
 
 
 def text_member(payload: str, name: str) -> str | None:

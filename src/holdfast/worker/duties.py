@@ -10,7 +10,7 @@ from holdfast.engine.queues import UnservedQueue
 from holdfast.engine.retention import Prunable
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.logs import Log
-from holdfast.worker.envelope import FunctionFailed, read_envelope
+from holdfast.worker.functions import FunctionFailed, function_envelope
 from holdfast.worker.leader import Duty, Execute
 from holdfast.worker.scheduling import FireSchedules, PruneFirings
 
@@ -161,7 +161,7 @@ class ProcessRepair:
         """A process that cannot be repaired does not delay the others; health reports it until it is."""
         try:
             answer = execute(leases.run_function(function, {"max_processes": MAX_REPAIRS}))
-            envelope = read_envelope(function, *answer)
+            envelope = function_envelope(function, *answer)
         except DatabaseUnavailable:
             raise
         except (HoldfastError, FunctionFailed) as error:

@@ -1,42 +1,121 @@
-"""The executors that a worker has besides its own event loop and threads."""
+"""The executors of a worker, by the name that a task asks for. The worker itself runs those of `python`."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
 
-from holdfast.executors.origin import Origin
+from holdfast.comms.provider import Email, SendFailed, Sms
+from holdfast.comms.providers import email_provider, sms_provider
+from holdfast.executors.child_executor import ChildExecutor
+from holdfast.executors.command import CommandExecutor
+from holdfast.executors.executor import Executor
+from holdfast.executors.origin import find_origin
 from holdfast.executors.spawner_client import SpawnerClient
-from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.settings import Settings
-from holdfast.worker.command import CommandExecutor
-from holdfast.worker.executor import Executor
-from holdfast.worker.isolated import ProcessExecutor
-from holdfast.worker.reporting import Reporter, RunEnds
+from holdfast.worker.db_function import DbFunctionExecutor, Settled
+from holdfast.worker.functions import Functions
+from holdfast.worker.job import Job
+from holdfast.worker.reporting import Reporter
+from holdfast.worker.sending import SendingExecutor
+from holdfast.worker.subscription import WorkerApp, serves_messages
+
+MAX_CONNECTIONS = 50
 
 
-def build_executors(
+def isolated_executors(
     *,
+    app: WorkerApp,
     worker_id: str,
-    handlers: Mapping[str, Handler],
-    find_origin: Callable[[], Origin | None],
     settings: Settings,
-    reporter: Reporter,
-    ends: RunEnds,
-    tell_progress: Callable[[], None],
+    send_progress: Callable[[], None],
+    record_killed: Callable[[Job, str], None],
     log: Log,
-) -> Mapping[str, Executor]:
-    """By the name that a task asks for."""
+) -> Mapping[str, Executor[Job]]:
+    """Those that run tasks in child processes."""
     spawner = SpawnerClient()
     return {
-        "process": ProcessExecutor(
+        "process": ChildExecutor(
             worker_id=worker_id,
             spawner=spawner,
-            find_origin=find_origin,
-            wanted=any(handler.executor == "process" for handler in handlers.values()),
+            find_origin=lambda: find_origin(app, app.origin),
+            starts_early=any(handler.executor == "process" for handler in app.handlers.values()),
             settings=settings,
-            ends=ends,
-            reporter=reporter,
-            tell_progress=tell_progress,
+            send_progress=send_progress,
+            record_killed=record_killed,
             log=log,
         ),
-        "command": CommandExecutor(spawner=spawner, settings=settings, ends=ends, reporter=reporter, log=log),
+        "command": CommandExecutor(spawner=spawner, settings=settings, record_killed=record_killed, log=log),
     }
+
+
+def database_executors(
+    *, url: str, worker_id: str, settings: Settings, reporter: Reporter, settled: Settled, log: Log
+) -> Mapping[str, Executor[Job]]:
+    """Those that call functions in the database, some of them to send messages.
+
+    A worker that serves the queue of messages needs providers that can be used: this raises
+    ConfigurationError before it has claimed anything. Any other opens one for the first task that needs it.
+    """
+    connections = settings.function_connections or min(settings.worker_concurrency, MAX_CONNECTIONS)
+    functions = Functions(url, worker_id, connections, reporter.write)
+    # A pool of its own, so that a message does not wait for functions that take long.
+    sending = Functions(url, worker_id, connections, reporter.write)
+    ours = settings.model_copy(update={"database_url": url})
+    email, sms = (
+        SendingExecutor(
+            open_provider=partial(open_provider, ours),
+            compose=compose,
+            functions=sending,
+            settled=settled,
+            log=log,
+        )
+        for open_provider, compose in ((email_provider, _email), (sms_provider, _sms))
+    )
+    if serves_messages(settings):
+        for executor in (email, sms):
+            executor.connected()
+    return {"db_function": DbFunctionExecutor(functions, settled, log), "email": email, "sms": sms}
+
+
+def _email(content: dict[str, Any], key: str) -> Email:
+    return Email(
+        to=_text(content, "to"),
+        subject=_text(content, "subject"),
+        text=_perhaps(content, "text"),
+        html=_perhaps(content, "html"),
+        sender=_perhaps(content, "sender"),
+        reply_to=_perhaps(content, "reply_to"),
+        headers=_headers(content),
+        idempotency_key=key,
+    )
+
+
+def _sms(content: dict[str, Any], key: str) -> Sms:
+    return Sms(
+        to=_text(content, "to"),
+        text=_text(content, "text"),
+        sender=_perhaps(content, "sender"),
+        idempotency_key=key,
+    )
+
+
+def _text(content: dict[str, Any], name: str) -> str:
+    found = _perhaps(content, name)
+    if found is None:
+        raise SendFailed("malformed", f"the message has no {name}", permanent=True)
+    return found
+
+
+def _perhaps(content: dict[str, Any], name: str) -> str | None:
+    found = content.get(name)
+    if found is not None and not isinstance(found, str):
+        raise SendFailed("malformed", f"the message's {name} is not text", permanent=True)
+    return found
+
+
+def _headers(content: dict[str, Any]) -> dict[str, str]:
+    found = content.get("headers") or {}
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise SendFailed("malformed", "the message's headers are not an object of texts", permanent=True)
+    return found

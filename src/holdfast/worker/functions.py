@@ -18,13 +18,32 @@ from holdfast.engine import AsyncEngine, leases
 from holdfast.engine.documents import RawJson
 from holdfast.engine.leases import LastError
 from holdfast.errors import HoldfastError, TaskNotFound, translate
-from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound, read_envelope
+from holdfast.executors.attempt import AttemptEnd
+from holdfast.executors.envelope import Envelope, MalformedEnvelope, read_envelope
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import finished, judged
 
 MAX_IDLE = 10
 
 _RUNNER = "internal.run_function(text,jsonb)"
+
+
+class FunctionFailed(Exception):
+    """A function raised, reported an error, or returned no envelope. The task is retried."""
+
+    def __init__(self, function: str, message: str, **detail: Any) -> None:
+        super().__init__(message)
+        self.function = function
+        self.message = message
+        self.detail = detail
+
+    @property
+    def told(self) -> str:
+        return f"{self.function}: {self.message}"
+
+
+class FunctionNotFound(FunctionFailed):
+    """There is no such function, or this worker may not run it. Another attempt would not help."""
 
 
 @dataclass(slots=True)
@@ -36,9 +55,13 @@ class _Session:
 class Functions:
     """What a worker's tasks may call in the database, so many at once."""
 
-    def __init__(self, url: str, worker_id: str, connections: int) -> None:
+    def __init__(
+        self, url: str, worker_id: str, connections: int, write: Callable[[Job, AttemptEnd], str]
+    ) -> None:
+        """`write` formats the report about an attempt."""
         self._url = with_defaults(url, worker=True)
         self._worker_id = worker_id
+        self._write = write
         self._idle: list[_Session] = []
         self._room = asyncio.Semaphore(connections)
 
@@ -49,15 +72,17 @@ class Functions:
             await _commit(connection, function)
             return envelope
 
-    async def record(self, job: Job, function: str, payload: str, report: Callable[[Envelope], str]) -> str:
+    async def record(
+        self, job: Job, function: str, payload: str, report: Callable[[Envelope], AttemptEnd]
+    ) -> str:
         """Call it and record the outcome in the same transaction. Answers the verdict.
 
         Unless that is `accepted`, nothing has happened. CommitUnknown if nobody knows.
         """
         async with self._transaction(job.timeout) as connection:
-            written = report(await _call(connection, function, payload))
+            end = report(await _call(connection, function, payload))
             job.phase = "ending"
-            verdict = await finished(connection, job, self._worker_id, written)
+            verdict = await finished(connection, job, self._worker_id, self._write(job, end))
             if verdict == "accepted":
                 await _commit(connection, function)
             return verdict
@@ -128,6 +153,18 @@ def _manners(session: _Session, limit: float | None) -> str:
     return f"select {settings}" if settings else ""
 
 
+def function_envelope(function: str, returned: Any, payload: str | None) -> Envelope:
+    """The envelope of a function that succeeded or declined. Raises FunctionFailed for anything else."""
+    try:
+        envelope = read_envelope(returned, payload)
+    except MalformedEnvelope as error:
+        message = f"returned {repr(returned)[:200]}, which is not an envelope: {error}"
+        raise FunctionFailed(function, message) from None
+    if envelope.error is not None:
+        raise FunctionFailed(function, envelope.error)
+    return envelope
+
+
 async def _call(connection: psycopg.AsyncConnection[Any], function: str, payload: str) -> Envelope:
     try:
         answer, answered_payload = await AsyncEngine(connection).run(
@@ -135,7 +172,7 @@ async def _call(connection: psycopg.AsyncConnection[Any], function: str, payload
         )
     except HoldfastError as error:
         raise _explained(function, error) from error
-    return read_envelope(function, answer, answered_payload)
+    return function_envelope(function, answer, answered_payload)
 
 
 async def _commit(connection: psycopg.AsyncConnection[Any], function: str) -> None:

@@ -7,13 +7,14 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from holdfast.executors.attempt import AttemptEnd, HandlerTimeout
+from holdfast.executors.executor import Executor, bind_executor
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job, name_worker
 from holdfast.worker.attempt import Attempts
-from holdfast.worker.executor import Executor, bind_executor
 from holdfast.worker.held_jobs import HeldJobs
 from holdfast.worker.job import Job
-from holdfast.worker.reporting import HandlerTimeout, Reporter
+from holdfast.worker.reporting import Reporter, executor_refused, no_executor, no_handler
 
 AddReport = Callable[[Job, str], None]
 """Passes a report on to be sent to the database."""
@@ -28,7 +29,7 @@ class Runner:
         *,
         worker_id: str,
         handlers: Mapping[str, Handler],
-        executors: Mapping[str, Executor],
+        executors: Mapping[str, Executor[Job]],
         attempts: Attempts,
         reporter: Reporter,
         add_report: AddReport,
@@ -103,7 +104,7 @@ class Runner:
             self._log.error(
                 "executor_refused", **job.log_fields, asked=job.executor, declared=handler.executor
             )
-            self._end_unstarted(job, self._reporter.executor_refused(job, handler))
+            self._end_unstarted(job, executor_refused(job, handler))
             return False
         job.executor = bound
         return True
@@ -113,18 +114,18 @@ class Runner:
         executor = self._executors.get(job.executor)
         if job.executor != "python" and executor is None:
             self._log.error("executor_not_available", **job.log_fields, executor=job.executor)
-            report = self._reporter.no_executor(job)
+            end = no_executor(job)
         elif job.type not in self._handlers and (executor is None or executor.needs_handler):
             self._log.error("no_handler_registered", **job.log_fields)
-            report = self._reporter.no_handler(job)
+            end = no_handler(job)
         else:
             return False
-        self._end_unstarted(job, report)
+        self._end_unstarted(job, end)
         return True
 
-    def _end_unstarted(self, job: Job, report: str) -> None:
+    def _end_unstarted(self, job: Job, end: AttemptEnd) -> None:
         job.phase = "ended"
-        self._add_report(job, report)
+        self._add_report(job, self._reporter.write(job, end))
 
     def _launch(self, job: Job, handler: Handler | None) -> None:
         # A context of its own: what one handler sets must not be seen by the next.
@@ -154,7 +155,8 @@ class Runner:
     async def _run_elsewhere(self, job: Job, handler: Handler | None) -> None:
         current_job.set(job)
         try:
-            report = await self._executors[job.executor].run(job, handler)
+            end = await self._executors[job.executor].run(job, handler)
+            report = None if end is None else self._reporter.write(job, end)
         except BaseException as error:  # noqa: BLE001 - as above
             report = None if job.stop is not None else self._reporter.broken(job, error)
         self._end(job, report)

@@ -13,20 +13,21 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.comms.provider import SendFailed, Sent
 from holdfast.engine.documents import object_of, report_json
 from holdfast.engine.leases import LastError
 from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.executors.attempt import AttemptEnd
+from holdfast.executors.envelope import Envelope
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.worker.db_function import Settled, detail_of, kind_of, told
-from holdfast.worker.envelope import Envelope, FunctionFailed, FunctionNotFound
-from holdfast.worker.functions import Functions
+from holdfast.worker.functions import FunctionFailed, FunctionNotFound, Functions
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import CommitUnknown
-from holdfast.worker.reporting import Reporter
 
 SAFE_SHARE = 0.95  # of the time for which a provider recognises a key; the rest covers delays
 PAUSES_SECONDS = (0.1, 0.5, 2.0)  # between attempts to record what is known
@@ -69,7 +70,6 @@ class SendingExecutor:
         open_provider: Callable[[], Provider],
         compose: Compose,
         functions: Functions,
-        reporter: Reporter,
         settled: Settled,
         log: Log,
     ) -> None:
@@ -77,18 +77,17 @@ class SendingExecutor:
         self._provider: Provider | None = None
         self._compose = compose
         self._functions = functions
-        self._reporter = reporter
         self._settled = settled
         self._log = log
 
     async def prepare(self) -> None:
         pass
 
-    async def run(self, job: Job, handler: Handler | None) -> str | None:
+    async def run(self, job: Job, handler: Handler | None) -> AttemptEnd | None:
         del handler
         plan = read_plan(job.payload)
         if plan is None:
-            return self._reporter.failed(job, "invalid_payload", "the payload is not an object of handlers")
+            return AttemptEnd.failed("invalid_payload", "the payload is not an object of handlers")
         try:
             provider = self.connected()
             before = await self._functions.last_error(job) if job.attempt > 1 else None
@@ -128,7 +127,7 @@ class SendingExecutor:
         async with asyncio.timeout(job.timeout):
             return await provider.admit(message)
 
-    async def _not_sent(self, job: Job, plan: Plan, error: Exception) -> str | None:
+    async def _not_sent(self, job: Job, plan: Plan, error: Exception) -> AttemptEnd | None:
         """Something broke before the provider was called. Another worker or a later attempt may succeed."""
         kind, message = _cause(error)
         detail = error.detail if isinstance(error, FunctionFailed) else {}
@@ -137,7 +136,7 @@ class SendingExecutor:
         else:
             self._log.warning("message_not_sent", **job.log_fields, kind=kind, error=message)
         if job.attempt < job.max_attempts and not isinstance(error, FunctionNotFound):
-            return self._reporter.retry(job, kind, message, sent=False, **detail)
+            return AttemptEnd.retry(job.attempt, kind, message, sent=False, **detail)
         failed = SendFailed("before_handler_failed" if isinstance(error, FunctionFailed) else kind, message)
         return await self._record(job, plan, {"error": _described(job, failed)})
 
@@ -155,10 +154,10 @@ class SendingExecutor:
             raise FunctionFailed(plan.before, "returned no object as the payload for the provider")
         return content
 
-    async def _sent(self, job: Job, plan: Plan, provider: Provider, message: Any) -> str | None:
+    async def _sent(self, job: Job, plan: Plan, provider: Provider, message: Any) -> AttemptEnd | None:
         if time.monotonic() >= job.lease_ends:  # this process stood still: another worker may have the task
-            return self._reporter.retry(
-                job, "lease_expired", "the lease ended before it was sent", sent=False
+            return AttemptEnd.retry(
+                job.attempt, "lease_expired", "the lease ended before it was sent", sent=False
             )
         job.outside = True
         try:
@@ -171,7 +170,9 @@ class SendingExecutor:
         except asyncio.CancelledError:
             if job.stop is None:
                 raise
-            return self._reporter.retry(job, "outcome_unknown", "its worker ended while it was sent", delay=0)
+            return AttemptEnd.retry(
+                job.attempt, "outcome_unknown", "its worker ended while it was sent", delay=0
+            )
         except Exception as error:  # noqa: BLE001 - a provider that breaks its word has to be survived
             self._log.exception("provider_failed", **job.log_fields, provider=provider.name)
             failed = SendFailed("provider_failed", f"{type(error).__name__}: {error}", outcome_unknown=True)
@@ -181,16 +182,16 @@ class SendingExecutor:
         failed.message = without(message.to, failed.message)
         return await self._record(job, plan, _failure(job, provider, failed))
 
-    async def _record(self, job: Job, plan: Plan, known: dict[str, Any]) -> str | None:
+    async def _record(self, job: Job, plan: Plan, known: dict[str, Any]) -> AttemptEnd | None:
         try:
             return await self._tell(job, plan, known)
         except asyncio.CancelledError:
             if job.stop is None:
                 raise
             told_why = "its worker ended before it could be recorded"
-            return self._reporter.retry(job, "recording_failed", told_why, delay=0, known=known)
+            return AttemptEnd.retry(job.attempt, "recording_failed", told_why, delay=0, known=known)
 
-    async def _tell(self, job: Job, plan: Plan, known: dict[str, Any]) -> str | None:
+    async def _tell(self, job: Job, plan: Plan, known: dict[str, Any]) -> AttemptEnd | None:
         """Have the right handler called, with the outcome in its transaction, until it is heard."""
         function = plan.success if "sent" in known else plan.error
         if function is None:
@@ -199,49 +200,53 @@ class SendingExecutor:
         for pause in (*PAUSES_SECONDS, None):
             try:
                 verdict = await self._functions.record(
-                    job, function, body, lambda envelope: self._report(job, envelope, known)
+                    job, function, body, partial(self._report, job, function, known)
                 )
             except CommitUnknown:  # accepted only if the commit did not happen: then it is recorded next time
-                return self._reporter.retry(
-                    job, "commit_unknown", "the connection was lost at the commit", delay=0, known=known
+                return AttemptEnd.retry(
+                    job.attempt,
+                    "commit_unknown",
+                    "the connection was lost at the commit",
+                    delay=0,
+                    known=known,
                 )
             except FunctionNotFound as error:
-                return self._reporter.failed(job, "function_not_found", error.message, known=known)
+                return AttemptEnd.failed("function_not_found", error.message, known=known)
             except (FunctionFailed, HoldfastError) as error:
                 self._log.warning("recording_failed", **job.log_fields, error=told(function, error))
                 if pause is None:
                     detail = {**detail_of(error), "known": known}
-                    return self._reporter.retry(job, "recording_failed", told(function, error), **detail)
+                    return AttemptEnd.retry(job.attempt, "recording_failed", told(function, error), **detail)
                 await asyncio.sleep(pause)
             else:
                 self._settled(job, verdict)
                 return None
         raise AssertionError("the last attempt returns")
 
-    def _unhandled(self, job: Job, known: dict[str, Any]) -> str:
+    def _unhandled(self, job: Job, known: dict[str, Any]) -> AttemptEnd:
         """No handler in the database waits for the outcome: the queue itself retries where that may help."""
         if "sent" in known:
-            return self._reporter.succeeded(job, json.dumps(known["sent"]))
+            return AttemptEnd.succeeded(json.dumps(known["sent"]))
         error = known["error"]
         told_error = {name: error[name] for name in ("permanent", "outcome_unknown", "retry_after")}
         if error["permanent"] or (error["outcome_unknown"] and error["key_seconds"] is None):
-            return self._reporter.failed(job, error["kind"], error["message"], **told_error)
+            return AttemptEnd.failed(error["kind"], error["message"], **told_error)
         if not error["outcome_unknown"]:
             told_error["sent"] = False
-        return self._reporter.retry(
-            job, error["kind"], error["message"], delay=error["retry_after"], **told_error
+        return AttemptEnd.retry(
+            job.attempt, error["kind"], error["message"], delay=error["retry_after"], **told_error
         )
 
-    def _report(self, job: Job, envelope: Envelope, known: dict[str, Any]) -> str:
+    def _report(self, job: Job, function: str, known: dict[str, Any], envelope: Envelope) -> AttemptEnd:
         if envelope.validation_failure is not None:
-            return self._reporter.failed(
-                job, "validation_failure", f"{envelope.function}: {envelope.validation_failure}", **known
+            return AttemptEnd.failed(
+                "validation_failure", f"{function}: {envelope.validation_failure}", **known
             )
         if "sent" in known:
-            return self._reporter.succeeded(job, json.dumps(known["sent"]))
+            return AttemptEnd.succeeded(json.dumps(known["sent"]))
         error = dict(known["error"])
         self._log.warning("attempt_failed", **job.log_fields, error=error["message"])
-        return self._reporter.failed(job, error.pop("kind"), error.pop("message"), **error)
+        return AttemptEnd.failed(error.pop("kind"), error.pop("message"), **error)
 
 
 def read_plan(payload: str) -> Plan | None:

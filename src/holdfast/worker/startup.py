@@ -8,10 +8,10 @@ import sys
 from holdfast.comms.message_checks import check_sms_sender, parse_address
 from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.errors import ConfigurationError, HoldfastError
-from holdfast.executors.command import find_program
+from holdfast.executors.command import command_for
+from holdfast.executors.command_run import find_program
 from holdfast.executors.origin import find_origin
 from holdfast.settings import Command, Settings, variable_of
-from holdfast.worker.command import command_for
 from holdfast.worker.subscription import MAILBOX, WorkerApp, serves, serves_messages, subscribed
 
 

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from holdfast.connections.listener import Listener
 from holdfast.connections.session import CLIENT_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.executors.origin import find_origin
+from holdfast.executors.executor import Executor
 from holdfast.logs import Log, is_for_people
 from holdfast.settings import Settings
 from holdfast.worker.attempt import Attempts
-from holdfast.worker.business import business_executors
 from holdfast.worker.claiming import Claimer, ClaimLoop
 from holdfast.worker.duties import UnservedQueues, build_duties
-from holdfast.worker.executor import Executor
-from holdfast.worker.executors import build_executors
+from holdfast.worker.executors import database_executors, isolated_executors
 from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.held_jobs import HeldJobs
 from holdfast.worker.job import DatabaseClock, Job
@@ -24,7 +22,7 @@ from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.leader import MARGIN, Candidate, Leader
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.registration import Registration
-from holdfast.worker.reporting import Reporter, RunEnds
+from holdfast.worker.reporting import Reporter
 from holdfast.worker.running import Runner
 from holdfast.worker.settling import KilledRuns, Releaser, Settler
 from holdfast.worker.subscription import WorkerApp, concerns, queues_of
@@ -246,8 +244,8 @@ def _build_runner(
 
 def _executors(
     deps: WorkerDeps, killed: KilledRuns, heartbeat: Heartbeat, settled: Callable[[Job, str], object]
-) -> Mapping[str, Executor]:
-    in_database = business_executors(
+) -> Mapping[str, Executor[Job]]:
+    in_database = database_executors(
         url=deps.url,
         worker_id=deps.worker_id,
         settings=deps.settings,
@@ -255,14 +253,12 @@ def _executors(
         settled=settled,
         log=deps.log,
     )
-    in_child_processes = build_executors(
+    in_child_processes = isolated_executors(
+        app=deps.app,
         worker_id=deps.worker_id,
-        handlers=deps.app.handlers,
-        find_origin=lambda: find_origin(deps.app, deps.app.origin),
         settings=deps.settings,
-        reporter=deps.reporter,
-        ends=RunEnds(deps.reporter, killed.record, deps.log),
-        tell_progress=heartbeat.send_progress_soon,
+        send_progress=heartbeat.send_progress_soon,
+        record_killed=killed.record,
         log=deps.log,
     )
     return {**in_database, **in_child_processes}
