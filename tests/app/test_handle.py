@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import App, Cancel, Fail, Handle, Task, TaskCancelled, TaskFailed
 from holdfast.client import wait
+from holdfast.connections.listener import Listener, NotificationsUnavailable
 from holdfast.engine import Engine, enqueue
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
@@ -48,10 +49,10 @@ def only_by_notification(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def only_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def deaf(self: wait.Listener) -> None:
-        self._pooled = True
+    async def unavailable(*_: object) -> None:
+        raise NotificationsUnavailable("in this test")
 
-    monkeypatch.setattr(wait.Listener, "_pass_on", deaf)
+    monkeypatch.setattr(Listener, "_listen", unavailable)
     monkeypatch.setattr(wait, "POLL_SECONDS", 0.01)
 
 

@@ -205,7 +205,7 @@ def test_a_fork_opens_connections_of_its_own(db: Database) -> None:
         if child:
             assert os.waitpid(child, 0)[1] == 0
             run.enqueue(3)  # the child's end has not ended the connection of its parent
-            assert app.connect()._pool._idle[0].connection.info.backend_pid
+            assert app.connect()._pool._idle._engines[0].connection.info.backend_pid
         """
     command = [sys.executable, "-c", dedent(script), db.dsn]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -220,6 +220,6 @@ def test_behind_a_pooler_nothing_is_prepared_and_nobody_listens(
     handle = [charge.enqueue(n) for n in range(10)][-1]
     with pytest.raises(TimeoutError):
         handle.result(0)
-    assert [engine.connection.prepare_threshold for engine in app.connect()._pool._idle] == [None]
+    assert [engine.connection.prepare_threshold for engine in app.connect()._pool._idle._engines] == [None]
     admin = db.connect()
     assert count(admin, f"{OURS} and query like 'listen%'") == 0

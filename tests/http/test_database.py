@@ -32,7 +32,7 @@ async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
             await connections.run("holdfast_reader", leave)
         assert scope.cancelled_caught
         await connections.run("holdfast_reader", lambda engine: engine.run(health.clock()))
-    await connections.close()
+    connections.close()
     assert caplog.records == []
 
 

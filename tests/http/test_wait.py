@@ -256,7 +256,7 @@ async def test_a_failed_refresh_is_logged_once_with_the_missing_grant(module_db:
                     assert await waits._refresh(list(waits._watched))
             assert not await waits._refresh(list(waits._watched))
         await waits.close()
-        await database.close()
+        database.close()
     failed = [line for line in logs if line["event"] == "wait_refresh_failed"]
     assert len(failed) == 2
     assert 'grant holdfast_operator to "holdfast_poor_login"' in failed[0]["error"]
@@ -395,4 +395,4 @@ async def test_a_query_that_was_overtaken_takes_nothing_back(
     database.answer.set()
     assert await early
     assert watched.settled
-    await database.close()
+    database.close()

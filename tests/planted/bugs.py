@@ -434,8 +434,8 @@ RIGHTS = [
     Bug(
         "a worker runs business functions with all the rights of its login",
         "worker/functions.py",
-        "    if session.powerful:",
-        "    if session is None:",
+        "        if self._powerful:",
+        "        if self._powerful is None:",
         "tests/worker/test_db_function.py",
     ),
     Bug(

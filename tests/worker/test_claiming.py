@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.connections.listener import Listener
+from holdfast.connections.listener import WakeupListener
 from holdfast.engine.leases import NextDue
 from holdfast.worker import subscription
 from holdfast.worker.claiming import Claimer, Cursor
@@ -194,13 +194,13 @@ async def test_nothing_is_claimed_while_results_cannot_be_told(shop: Workshop) -
 def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long workers have rested for, or were ready to."""
     rests: list[float] = []
-    wait = Listener.wait
+    wait = WakeupListener.wait
 
-    async def note(listener: Listener, seconds: float) -> None:
+    async def note(listener: WakeupListener, seconds: float) -> None:
         rests.append(seconds)
         await wait(listener, seconds)
 
-    monkeypatch.setattr(Listener, "wait", note)
+    monkeypatch.setattr(WakeupListener, "wait", note)
     return rests
 
 

@@ -16,7 +16,7 @@ def echo(shop: Workshop) -> None:
 
 async def test_a_listener_hears_itself_before_it_counts_on_being_woken(shop: Workshop) -> None:
     async with shop.working(poll_interval="1h") as worker:
-        await shop.sees(lambda: worker._parts.listener.hears)
+        await shop.sees(lambda: worker._parts.listener.listening)
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
 
 
@@ -25,7 +25,7 @@ async def test_a_listener_whose_connection_was_cut_hears_again(shop: Workshop) -
         await shop.until("select from queues.worker where idle")
         await shop.terminate()
         await shop.logged("database_back", connection="listen")
-        await shop.sees(lambda: worker._parts.listener.hears)
+        await shop.sees(lambda: worker._parts.listener.listening)
         await shop.until("select from queues.worker where idle")
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
 
@@ -55,15 +55,15 @@ async def test_where_notifications_do_not_come_through_work_is_found_by_polling(
 
 async def test_a_listener_that_went_deaf_is_replaced(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.connections.listener.PROBE_SECONDS", 0.05)
-    monkeypatch.setattr("holdfast.connections.listener.ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.connections.listener.REPLY_SECONDS", 0.5)
     async with shop.working(poll_interval="1h") as worker:
         listener = worker._parts.listener
-        await shop.sees(lambda: listener.hears)
-        listener._probe, probe = "nobody_listens_here", listener._probe
+        await shop.sees(lambda: listener.listening)
+        listener._listener._probe, probe = "nobody_listens_here", listener._listener._probe
         await shop.logged("database_unavailable", connection="listen")
-        listener._probe = probe
+        listener._listener._probe = probe
         await shop.logged("database_back", connection="listen")
-        await shop.sees(lambda: listener.hears)
+        await shop.sees(lambda: listener.listening)
 
 
 async def test_the_wake_up_of_another_queue_wakes_nobody(
@@ -71,6 +71,7 @@ async def test_the_wake_up_of_another_queue_wakes_nobody(
 ) -> None:
     monkeypatch.setattr("holdfast.worker.claiming.LOOK_AGAIN_SECONDS", 3600)
     async with shop.working(poll_interval="1h") as worker:
+        await shop.sees(lambda: worker._parts.listener.listening)
         await shop.until("select from queues.worker where idle")
         await shop.sees(lambda: not worker._parts.listener.woken.is_set())
         claims = worker.metrics.batches["claim"].count

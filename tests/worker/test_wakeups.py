@@ -25,7 +25,7 @@ def echo(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
 async def crowd(shop: Workshop, worker: Worker) -> None:
     """As many wake-ups at once as make a worker hold them."""
     await shop.until("select from queues.worker where idle")
-    await shop.sees(lambda: worker._parts.listener.hears)
+    await shop.sees(lambda: worker._parts.listener.listening)
     shop.conn.execute(
         "do $$ begin for n in 1..100 loop perform pg_notify('holdfast', 'work'); commit; end loop; end $$"
     )
@@ -63,7 +63,7 @@ async def test_a_holder_whose_connection_is_cut_delays_no_task(shop: Workshop) -
 
 async def test_behind_a_pooler_wake_ups_are_not_held(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     async with shop.working(poll_interval="50ms") as worker:
-        await shop.sees(lambda: worker._parts.listener.hears)
+        await shop.sees(lambda: worker._parts.listener.listening)
         monkeypatch.setattr(session, "is_pooled", lambda *_: True)
         await crowd(shop, worker)
         await shop.sees(lambda: worker._parts.throttle._connection.pooled)

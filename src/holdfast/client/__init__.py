@@ -13,7 +13,7 @@ import psycopg
 from holdfast.client.batch import FEW_TASKS, batches
 from holdfast.client.gather import Gatherer
 from holdfast.client.trace import with_trace
-from holdfast.client.wait import Listener, Portal, wait_for_end, wait_for_process
+from holdfast.client.wait import Portal, ResultListener, wait_for_end, wait_for_process
 from holdfast.connections.pool import AsyncPool, Pool
 from holdfast.connections.session import DatabaseAddress
 from holdfast.connections.transaction import arun_in, run_in
@@ -45,7 +45,7 @@ class _Loop:
     def __init__(self, address: DatabaseAddress) -> None:
         self.link = AsyncPool(address)
         self.gatherer = Gatherer(self.link)
-        self.listener = Listener(address)
+        self.listener = ResultListener(address)
 
     def close(self) -> None:
         self.listener.close()

@@ -9,10 +9,9 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import UUID
 
-import psycopg
-
+from holdfast.connections.listener import TASK_DONE, Listener, NotificationsUnavailable
 from holdfast.connections.pool import AsyncPool
-from holdfast.connections.session import DatabaseAddress, open_async
+from holdfast.connections.session import DatabaseAddress, open_async_connection
 from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessStatus, wait_key
 from holdfast.engine.tasks import Status, TaskEnd
@@ -24,26 +23,31 @@ POLL_SECONDS = 2.0
 ENDED = frozenset(("succeeded", "failed", "dead_letter", "cancelled"))
 
 _INTEREST = timedelta(seconds=30)
-_IDLE_SECONDS = 30.0
 
 
-class Listener:
-    """One listening connection per event loop, open while somebody waits and a little longer."""
+class ResultListener:
+    """Listens for the ends of tasks and processes in one event loop, while any is waited for."""
 
     def __init__(self, address: DatabaseAddress) -> None:
-        self._address = address
         self._waiting: dict[str, set[asyncio.Event]] = {}
         self._tried = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
-        self._connection: psycopg.AsyncConnection[Any] | None = None
-        self._pooled = False
+        self._unavailable = False
+        self._listener = Listener(
+            lambda: open_async_connection(address),
+            TASK_DONE,
+            notified=self._tell,
+            connected=self._tell_all,
+            lost=self._pause,
+            needed=lambda: bool(self._waiting),
+        )
 
     @asynccontextmanager
     async def told_of(self, task_id: UUID) -> AsyncIterator[asyncio.Event]:
-        """An event that is set when the task has ended, or when that may have been missed.
+        """Yield an event that is set when the task has ended, or when its end may have been missed.
 
-        A process is named by its wait_key.
+        A process is identified by its wait_key.
         """
         told = asyncio.Event()
         self._waiting.setdefault(str(task_id), set()).add(told)
@@ -57,20 +61,14 @@ class Listener:
                 del self._waiting[str(task_id)]
 
     def close(self) -> None:
-        """Also from another thread, and after the loop has ended."""
+        """Works from any thread, and after the event loop has ended."""
         if self._task is None or self._task.done() or self._loop.is_closed():
-            self._hang_up()
+            self._listener.close()
         else:
             self._loop.call_soon_threadsafe(self._task.cancel)
 
-    def _hang_up(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.pgconn.finish()
-
     async def _start(self) -> None:
-        # Behind a pooler the notification would reach whoever has that server connection by then.
-        if self._pooled:
+        if self._unavailable:
             return
         if self._task is None or self._task.done():
             self._tried.clear()
@@ -78,36 +76,35 @@ class Listener:
         await self._tried.wait()
 
     async def _listen(self) -> None:
-        while self._waiting and not self._pooled:
-            try:
-                await self._pass_on()
-            except (psycopg.Error, HoldfastError):
-                self._tried.set()
-                await asyncio.sleep(POLL_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
-            finally:
-                self._hang_up()
-                self._tried.set()
+        try:
+            await self._listener.run()
+        except NotificationsUnavailable:
+            self._unavailable = True
+        finally:
+            self._tried.set()
 
-    async def _pass_on(self) -> None:
-        self._connection, self._pooled = await open_async(self._address)
-        if self._pooled:
-            return
-        await self._connection.execute("listen holdfast_done")
-        self._tell_all()
-        self._tried.set()
-        while self._waiting:
-            async for notify in self._connection.notifies(timeout=_IDLE_SECONDS):
-                for told in self._waiting.get(notify.payload, ()):
-                    told.set()
+    def _tell(self, task_id: str) -> None:
+        for told in self._waiting.get(task_id, ()):
+            told.set()
 
     def _tell_all(self) -> None:
-        """What came before we listened, or while the connection was down, was told to nobody."""
+        """Make everything that waits look again: notifications may have been missed."""
         for events in self._waiting.values():
             for told in events:
                 told.set()
+        self._tried.set()
+
+    async def _pause(self, _: HoldfastError) -> None:
+        self._tried.set()
+        await asyncio.sleep(POLL_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
 
 
-async def wait_for_end(link: AsyncPool, listener: Listener, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
+async def wait_for_end(
+    link: AsyncPool,
+    listener: ResultListener,
+    task_id: UUID,
+    timeout: float | None,  # noqa: ASYNC109 - a result's own time limit
+) -> TaskEnd:
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
 
     async def watch(engine: AsyncEngine) -> Status:
@@ -131,7 +128,7 @@ async def wait_for_end(link: AsyncPool, listener: Listener, task_id: UUID, timeo
 
 async def wait_for_process(
     link: AsyncPool,
-    listener: Listener,
+    listener: ResultListener,
     process: str,
     process_id: int,
     timeout: float | None,  # noqa: ASYNC109 - as for a task's result

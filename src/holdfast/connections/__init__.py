@@ -1,1 +1,1 @@
-"""Connections to the database: pools, the listener, transactions of other libraries, those of a worker."""
+"""Connections to the database: pools, worker connections, the listener, transactions of callers."""

@@ -1,102 +1,166 @@
-"""Listening for wake-ups. A hint only: who hears nothing polls."""
+"""Listening for notifications. They are hints: without them, callers find out by polling."""
 
 import asyncio
 import contextlib
+import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
 
-from holdfast.connections.session import deadline
+from holdfast.connections.session import deadline, keeps_session
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
 from holdfast.logs import Log
 
-CHANNEL = "holdfast"
+TASK_READY = "holdfast"
+TASK_DONE = "holdfast_done"
 PROBE_SECONDS = 30.0
-ANSWER_SECONDS = 5.0
+REPLY_SECONDS = 5.0
 
 AsyncConnection = psycopg.AsyncConnection[Any]
 
 
-class Deaf(Exception):
-    """Notifications do not come through, though everything else does."""
+class NotificationsUnavailable(Exception):
+    """Statements reach the server, but its notifications do not reach us."""
 
 
 class Listener:
-    """Hears that there is work. Probes itself: a listener that went deaf looks like an empty queue."""
+    """Listens on a channel and reconnects after a loss.
+
+    It notifies itself when nothing has come for a while: a connection that has stopped delivering looks like
+    one on which nothing happens.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[AsyncConnection]],
+        channel: str,
+        *,
+        notified: Callable[[str], None],
+        connected: Callable[[], None],
+        lost: Callable[[HoldfastError], Awaitable[None]],
+        needed: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """`notified` gets each payload. `connected` is called once notifications come through: what happened
+        before may have been missed. `lost` waits before the next attempt. The listener ends when it is no
+        longer `needed`, which it checks at least every PROBE_SECONDS.
+        """
+        self.listening = False
+        self._connect = connect
+        self._channel = channel
+        self._notified = notified
+        self._connected = connected
+        self._lost = lost
+        self._needed = needed
+        self._connection: AsyncConnection | None = None
+        self._probe = f"holdfast_probe_{uuid.uuid4().hex}"
+
+    async def run(self) -> None:
+        """Listen until cancelled or not needed. Raises NotificationsUnavailable if listening is useless."""
+        while self._needed():
+            try:
+                self._connection = await self._connect()
+                await self._listen(self._connection)
+            except (HoldfastError, psycopg.Error) as error:
+                self.close()
+                await self._lost(translate(error) if isinstance(error, psycopg.Error) else error)
+            finally:
+                self.close()
+
+    def close(self) -> None:
+        """Close the connection. Works from any thread if the event loop has ended."""
+        self.listening = False
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.pgconn.finish()
+
+    async def _listen(self, connection: AsyncConnection) -> None:
+        if not keeps_session(connection):
+            # They would reach the client to which the pooler gives the server connection next.
+            raise NotificationsUnavailable("a connection pooler is between this process and the database")
+        if not await self._hears_itself(connection, f'listen {self._channel}; listen "{self._probe}"; '):
+            raise NotificationsUnavailable("notifications do not come through")
+        self.listening = True
+        self._connected()
+        while self._needed():
+            heard = False
+            async for notification in connection.notifies(timeout=PROBE_SECONDS):
+                heard = True
+                self._pass_on(notification)
+            if not heard and self._needed() and not await self._hears_itself(connection):
+                raise DatabaseUnavailable("the connection no longer delivers notifications")
+
+    async def _hears_itself(self, connection: AsyncConnection, first: str = "") -> bool:
+        with deadline(connection, REPLY_SECONDS):
+            await connection.execute(f'{first}notify "{self._probe}"'.encode())
+        heard, end = False, time.monotonic() + REPLY_SECONDS
+        while not heard and (left := end - time.monotonic()) > 0:
+            # Read to the end: leaving the loop early would lose what came in the same packet.
+            async for notification in connection.notifies(timeout=left, stop_after=1):
+                heard = heard or notification.channel == self._probe
+                self._pass_on(notification)
+        return heard
+
+    def _pass_on(self, notification: psycopg.Notify) -> None:
+        if notification.channel == self._channel:
+            self._notified(notification.payload)
+
+
+class WakeupListener:
+    """Wakes the loop of a worker or a dispatcher when there may be something to do."""
 
     def __init__(
         self,
         connection: WorkerConnection,
         log: Log,
         *,
-        concerns: Callable[[str], bool],
-        channel: str = CHANNEL,
-        knock: Callable[[], None] | None = None,
+        channel: str = TASK_READY,
+        concerns: Callable[[str], bool] = lambda _: True,
+        on_wakeup: Callable[[], None] = lambda: None,
     ) -> None:
+        """`concerns` says whether a payload is for this process; `on_wakeup` is called for each that is."""
         self.woken = asyncio.Event()
-        self.hears = False
         self._connection = connection
         self._log = log
-        self._channel = channel
         self._concerns = concerns
-        self._knock = knock
-        self._probe = f"holdfast_probe_{uuid.uuid4().hex}"
+        self._on_wakeup = on_wakeup
+        self._listener = Listener(
+            connection.connection,
+            channel,
+            notified=self._notified,
+            connected=self._connected,
+            lost=self._lost,
+        )
+
+    @property
+    def listening(self) -> bool:
+        return self._listener.listening
 
     async def run(self) -> None:
-        """Until cancelled, or until it turns out that there is nothing to hear."""
-        while True:
-            try:
-                await self._listen()
-            except Deaf as error:
-                self._log.warning("no_wake_ups", why=f"{error}: looking for work by polling")
-                await self._connection.close()
-                return
-            except (HoldfastError, psycopg.Error) as error:
-                self.hears = False
-                self.woken.set()
-                await self._connection.close()
-                await self._connection.pause(error)
+        """Listen until cancelled, or until it turns out that notifications do not reach this process."""
+        try:
+            await self._listener.run()
+        except NotificationsUnavailable as error:
+            self._log.warning("no_wake_ups", why=f"{error}: looking for work by polling")
 
     async def wait(self, seconds: float) -> None:
-        """Until woken, or so long."""
+        """Return when woken, or after this time."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.woken.wait()
 
-    async def _listen(self) -> None:
-        connection = await self._connection.connection()
-        if self._connection.pooled:
-            raise Deaf("a pooler stands between us and the database")
-        with deadline(connection, ANSWER_SECONDS):
-            await connection.execute(f'listen {self._channel}; listen "{self._probe}"')
-        if not await self._hears_itself(connection):
-            raise Deaf("notifications do not come through")
-        self._connection.works()
-        # Listen first, look then: what was committed in between is found by the look.
-        self.hears = True
-        self.woken.set()
-        while True:
-            heard = False
-            async for notification in connection.notifies(timeout=PROBE_SECONDS):
-                heard = True
-                self._take(notification)
-            if not heard and not await self._hears_itself(connection):
-                raise DatabaseUnavailable("the connection no longer hears notifications")
-
-    async def _hears_itself(self, connection: AsyncConnection) -> bool:
-        with deadline(connection, ANSWER_SECONDS):
-            await connection.execute("select pg_notify(%s, '')", (self._probe,))
-        async for notification in connection.notifies(timeout=ANSWER_SECONDS):
-            if notification.channel == self._probe:
-                return True
-            self._take(notification)
-        return False
-
-    def _take(self, notification: psycopg.Notify) -> None:
-        if notification.channel == self._channel and self._concerns(notification.payload):
+    def _notified(self, payload: str) -> None:
+        if self._concerns(payload):
             self.woken.set()
-            if self._knock is not None:
-                self._knock()
+            self._on_wakeup()
+
+    def _connected(self) -> None:
+        self._connection.mark_working()
+        self.woken.set()  # a look now finds what was committed before we listened
+
+    async def _lost(self, error: HoldfastError) -> None:
+        self.woken.set()
+        await self._connection.close()
+        await self._connection.pause(error)

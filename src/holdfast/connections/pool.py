@@ -1,119 +1,179 @@
-"""Connections of the application's own, for calls outside any transaction of the caller's.
+"""Pools of connections: one for threads, one for an event loop.
 
-A statement is never sent twice unless the caller says that repeating it changes nothing.
+A call is repeated on another connection only if its caller says that repeating it changes nothing.
+
+psycopg_pool does not fit: it connects in the background, so that callers time out instead of seeing what the
+server said, and a connect that is cancelled there keeps `asyncio.run` from ending (psycopg_pool 3.3.3).
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
-from holdfast.connections import session
 from holdfast.connections.prepared import PreparedEngine
-from holdfast.connections.session import DatabaseAddress, is_lost, open_async, with_defaults
+from holdfast.connections.session import (
+    DatabaseAddress,
+    deadline,
+    is_lost,
+    open_async_connection,
+    open_connection,
+)
 from holdfast.engine import AsyncEngine, Engine
-from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
+from holdfast.errors import DatabaseUnavailable, TryAgain, translate
 
 T = TypeVar("T")
+E = TypeVar("E", PreparedEngine, AsyncEngine)
+AsyncWork = Callable[[AsyncEngine], Awaitable[T]]
+Connect = Callable[[DatabaseAddress], Awaitable[psycopg.AsyncConnection[Any]]]
 
 POOL_SIZE = 8
 
 
+class IdleConnections(Generic[E]):
+    """Open connections that no call is using. The one used last is taken first."""
+
+    def __init__(self, max_idle: int) -> None:
+        self._max_idle = max_idle
+        self._engines: list[E] = []
+
+    def take(self) -> E | None:
+        """Return a connection that still works, if there is one."""
+        with contextlib.suppress(IndexError):  # another thread may have taken the last
+            while True:
+                engine = self._engines.pop()
+                if not is_lost(engine.connection):
+                    return engine
+                engine.connection.pgconn.finish()
+        return None
+
+    def give_back(self, engine: E, error: BaseException | None = None) -> None:
+        """Keep the connection, unless the call left it in the middle of something or lost it."""
+        # After an interrupt or a cancellation, what we know about the connection may be incomplete.
+        interrupted = error is not None and not isinstance(error, Exception)
+        lost = interrupted or isinstance(error, DatabaseUnavailable)
+        idle = engine.connection.pgconn.transaction_status == TransactionStatus.IDLE
+        if idle and not lost and len(self._engines) < self._max_idle:
+            self._engines.append(engine)
+        else:
+            engine.connection.pgconn.finish()
+
+    def clear(self) -> None:
+        """Close all of them. Works from any thread, and after the event loop has ended."""
+        with contextlib.suppress(IndexError):
+            while True:
+                engine = self._engines.pop()
+                engine.connection.pgconn.finish()
+
+    def close(self) -> None:
+        """Close all of them, and those that calls are using when they are given back."""
+        self._max_idle = 0
+        self.clear()
+
+
 class Pool:
-    """For threads: each call has a connection to itself, and at most so many are open."""
+    """For threads. Each call has a connection to itself; at most `size` are open."""
 
     def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE) -> None:
+        self._idle: IdleConnections[PreparedEngine] = IdleConnections(size)
         self._address = address
-        self._turn = threading.BoundedSemaphore(size)
-        self._idle: list[PreparedEngine] = []
+        self._slots = threading.BoundedSemaphore(size)
 
     def run(self, work: Callable[[Engine], T], *, repeatable: bool) -> T:
-        with self._turn:
+        with self._slots:
             try:
-                return self._attempt(self._take(), work)
+                return self._attempt(work)
             except DatabaseUnavailable:
                 if not repeatable:
                     raise
-            return self._attempt(self._open(), work)
+            self._idle.clear()  # what broke this connection probably broke the others
+            return self._attempt(work)
 
     def close(self) -> None:
-        while self._idle:
-            self._idle.pop().connection.close()
+        self._idle.close()
 
-    def _attempt(self, engine: PreparedEngine, work: Callable[[Engine], T]) -> T:
-        usable = False
+    def _attempt(self, work: Callable[[Engine], T]) -> T:
+        engine = self._idle.take() or PreparedEngine(open_connection(self._address))
         try:
-            answer = work(engine)
-            usable = True
-        except HoldfastError as error:
-            usable = not isinstance(error, DatabaseUnavailable)
-            raise
-        finally:
-            # Whatever else was raised, Ctrl-C for one, came in the middle of something.
-            if usable:
-                self._idle.append(engine)
-            else:
-                engine.connection.close()
-        return answer
-
-    def _take(self) -> PreparedEngine:
-        while self._idle:
-            engine = self._idle.pop()
-            if not is_lost(engine.connection):
-                return engine
-            engine.connection.close()
-        return self._open()
-
-    def _open(self) -> PreparedEngine:
-        try:
-            connection = psycopg.connect(with_defaults(self._address.get()), autocommit=True)
-            row = connection.execute("select pg_backend_pid()").fetchone()
+            result = work(engine)
         except psycopg.Error as error:
-            raise translate(error) from error
-        assert row is not None  # noqa: S101 - a select without a condition has one row
-        if session.is_pooled(connection, row[0]):
-            connection.prepare_threshold = None
-        return PreparedEngine(connection)
+            translated = translate(error)
+            self._idle.give_back(engine, translated)
+            raise translated from error
+        except BaseException as error:
+            self._idle.give_back(engine, error)
+            raise
+        self._idle.give_back(engine)
+        return result
 
 
 class AsyncPool:
-    """For one event loop: one connection, one call at a time."""
+    """For one event loop. Each call has a connection to itself; at most `size` are open."""
 
-    def __init__(self, address: DatabaseAddress) -> None:
+    def __init__(
+        self,
+        address: DatabaseAddress,
+        size: int = 1,
+        *,
+        max_idle: int | None = None,
+        slot_seconds: float | None = None,
+        reply_seconds: float | None = None,
+        connect: Connect = open_async_connection,
+    ) -> None:
+        """`slot_seconds` limits the wait for a free connection, `reply_seconds` each attempt of a call."""
         self._address = address
-        self._turn = asyncio.Lock()
-        self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._size = size
+        self._slots = asyncio.Semaphore(size)
+        self._slot_seconds = slot_seconds
+        self._reply_seconds = reply_seconds
+        self._connect = connect
+        self._idle: IdleConnections[AsyncEngine] = IdleConnections(size if max_idle is None else max_idle)
 
-    async def run(self, work: Callable[[AsyncEngine], Awaitable[T]], *, repeatable: bool) -> T:
-        async with self._turn:
+    async def run(self, work: AsyncWork[T], *, repeatable: bool) -> T:
+        await self._acquire_slot()
+        try:
             try:
                 return await self._attempt(work)
             except DatabaseUnavailable:
                 if not repeatable:
                     raise
+            self._idle.clear()
             return await self._attempt(work)
+        finally:
+            self._slots.release()
 
     def close(self) -> None:
-        """Also from another thread, after the loop has ended: nothing here needs it."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.pgconn.finish()
+        """Works from any thread, and after the event loop has ended."""
+        self._idle.close()
 
-    async def _attempt(self, work: Callable[[AsyncEngine], Awaitable[T]]) -> T:
-        if self._connection is not None and is_lost(self._connection):
-            self.close()
-        if self._connection is None:
-            self._connection, _ = await open_async(self._address)
-        usable = False
+    async def _acquire_slot(self) -> None:
+        if self._slot_seconds is None:
+            await self._slots.acquire()
+            return
         try:
-            answer = await work(AsyncEngine(self._connection))
-            usable = True
-        except HoldfastError as error:
-            usable = not isinstance(error, DatabaseUnavailable)
+            async with asyncio.timeout(self._slot_seconds):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise TryAgain(f"all {self._size} connections to the database are in use") from None
+
+    async def _attempt(self, work: AsyncWork[T]) -> T:
+        engine = self._idle.take() or AsyncEngine(await self._connect(self._address))
+        try:
+            if self._reply_seconds is None:
+                result = await work(engine)
+            else:
+                with deadline(engine.connection, self._reply_seconds):
+                    result = await work(engine)
+        except psycopg.Error as error:
+            translated = translate(error)
+            self._idle.give_back(engine, translated)
+            raise translated from error
+        except BaseException as error:
+            self._idle.give_back(engine, error)
             raise
-        finally:
-            if not usable:
-                self.close()
-        return answer
+        self._idle.give_back(engine)
+        return result

@@ -21,12 +21,12 @@ LOCK_SECONDS = 1.0
 WORKER_ROLE = "holdfast_worker"
 CLIENT_ROLE = "holdfast_client"
 
+BACKEND_PID = "select pg_backend_pid()"
 SESSION_FACTS = """
 select pg_backend_pid(), count(*) = 2
 from pg_roles r
 where r.rolname in ('{role}', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
 """
-"""The process id of the server's backend, and whether the login has more rights than the role."""
 
 # With the defaults of the operating system, an unreachable host is noticed only after many minutes.
 _DEFAULTS = {
@@ -125,8 +125,8 @@ def session_settings(*, powerful: bool, lock_timeout: float, role: str = WORKER_
 
 
 def configure_session(connection: psycopg.Connection[Any], lock_timeout: float = LOCK_SECONDS) -> None:
-    """Set up a session of a worker's thread. `WorkerConnection` does the same for an event loop."""
-    row = connection.execute(SESSION_FACTS.format(role=WORKER_ROLE).encode()).fetchone()
+    """Set up the session of a thread of the worker."""
+    row = connection.execute(_session_facts(WORKER_ROLE)).fetchone()
     assert row is not None  # noqa: S101 - an aggregate has one row
     if is_pooled(connection, row[0]):
         connection.prepare_threshold = None
@@ -134,23 +134,62 @@ def configure_session(connection: psycopg.Connection[Any], lock_timeout: float =
         connection.execute(session_settings(powerful=row[1], lock_timeout=lock_timeout).encode())
 
 
-async def open_async(address: DatabaseAddress) -> tuple[psycopg.AsyncConnection[Any], bool]:
-    """Return a connection in autocommit, and whether it goes through a pooler, which keeps no state."""
-    url = await address.aget()
+async def configure_async_session(connection: psycopg.AsyncConnection[Any], role: str) -> None:
+    """Set up a session of the worker's event loop."""
+    server_pid, powerful = await session_facts(connection, role)
+    if is_pooled(connection, server_pid):
+        connection.prepare_threshold = None
+    else:
+        settings = session_settings(powerful=powerful, lock_timeout=LOCK_SECONDS, role=role)
+        await connection.execute(settings.encode())
+
+
+async def session_facts(connection: psycopg.AsyncConnection[Any], role: str) -> tuple[int, bool]:
+    """Return the process id of the server's backend, and whether the login has more rights than the role."""
+    row = await (await connection.execute(_session_facts(role))).fetchone()
+    assert row is not None  # noqa: S101 - an aggregate has one row
+    return row[0], row[1]
+
+
+def _session_facts(role: str) -> bytes:
+    return SESSION_FACTS.format(role=role).encode()
+
+
+def open_connection(address: DatabaseAddress) -> psycopg.Connection[Any]:
+    """Return a connection in autocommit."""
     try:
-        connection = await psycopg.AsyncConnection.connect(with_defaults(url), autocommit=True)
+        connection = psycopg.connect(with_defaults(address.get()), autocommit=True)
+        row = connection.execute(BACKEND_PID).fetchone()
+    except psycopg.Error as error:
+        raise translate(error) from error
+    _adapt_to_pooler(connection, row)
+    return connection
+
+
+async def open_async_connection(address: DatabaseAddress) -> psycopg.AsyncConnection[Any]:
+    """Return a connection in autocommit."""
+    url = with_defaults(await address.aget())
+    try:
+        connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
     except psycopg.Error as error:
         raise translate(error) from error
     try:
-        cursor = await connection.execute("select pg_backend_pid()")
-        row = await cursor.fetchone()
+        row = await (await connection.execute(BACKEND_PID)).fetchone()
     except BaseException as error:  # including the cancellation of the caller
         connection.pgconn.finish()
         if isinstance(error, psycopg.Error):
             raise translate(error) from error
         raise
+    _adapt_to_pooler(connection, row)
+    return connection
+
+
+def keeps_session(connection: AnyConnection) -> bool:
+    """Return False behind a pooler: no prepared statement, setting or LISTEN outlasts a transaction there."""
+    return connection.prepare_threshold is not None
+
+
+def _adapt_to_pooler(connection: AnyConnection, row: tuple[Any, ...] | None) -> None:
     assert row is not None  # noqa: S101 - a select without a condition has one row
-    pooled = is_pooled(connection, row[0])
-    if pooled:
+    if is_pooled(connection, row[0]):
         connection.prepare_threshold = None
-    return connection, pooled

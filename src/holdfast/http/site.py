@@ -10,17 +10,18 @@ from typing import Any, TypeVar
 from fastapi import Request
 
 from holdfast.comms.delivery_reports import ReportReader
+from holdfast.connections.pool import AsyncWork
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Statement, health
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller, LoginThrottle
-from holdfast.http.database import Database, Work
+from holdfast.http.database import Database
 from holdfast.http.problem import TroubleLog
 from holdfast.http.waiting import WaitRegistry
 from holdfast.task import Task
 
 T = TypeVar("T")
-Query = Statement[T] | Work[T]
+Query = Statement[T] | AsyncWork[T]
 """One statement, or a function that runs several in one transaction."""
 
 SAMPLE_SECONDS = 10.0
@@ -142,10 +143,10 @@ class LoopResources:
         if self._probe is not None:
             await asyncio.wait([self._probe])
         for database in (self.database, self.actions, self._probes):
-            await database.close()
+            database.close()
 
 
-def _as_work(query: Query[T]) -> Work[T]:
+def _as_work(query: Query[T]) -> AsyncWork[T]:
     return (lambda engine: engine.run(query)) if isinstance(query, Statement) else query
 
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import UUID
 
-import psycopg
-
-from holdfast.connections.session import DatabaseAddress, open_async
+from holdfast.connections.listener import TASK_DONE, Listener, NotificationsUnavailable
+from holdfast.connections.session import DatabaseAddress, open_async_connection
 from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessLook
 from holdfast.engine.tasks import TaskEvent, TaskLook
-from holdfast.errors import HoldfastError, translate
+from holdfast.errors import HoldfastError
 from holdfast.http.database import Database
 from holdfast.http.problem import Problem, TroubleLog
 
@@ -254,44 +253,42 @@ class WaitRegistry:
 
 
 class EndListener:
-    """Listens for the ends of tasks and processes, and reconnects when the connection is lost."""
+    """Listens for the ends of tasks and processes, and logs when that fails."""
 
     def __init__(
         self, address: DatabaseAddress, on_listening: Callable[[], None], on_end: Callable[[UUID], None]
     ) -> None:
-        self.listening = False
-        self._address = address
         self._on_listening = on_listening
         self._on_end = on_end
         self._trouble = TroubleLog("wait_listener_failed")
+        self._listener = Listener(
+            lambda: open_async_connection(address),
+            TASK_DONE,
+            notified=self._notified,
+            connected=self._connected,
+            lost=self._lost,
+        )
+
+    @property
+    def listening(self) -> bool:
+        return self._listener.listening
 
     async def run(self) -> None:
-        while True:
-            try:
-                await self._listen()
-            except psycopg.Error as error:
-                self._trouble.found(translate(error))
-            except HoldfastError as error:
-                self._trouble.found(error)
-            self.listening = False
-            pause = REFRESH_SECONDS_WITHOUT_LISTENER * random.uniform(0.5, 1)  # noqa: S311 - spreads load
-            await asyncio.sleep(pause)
+        with contextlib.suppress(NotificationsUnavailable):  # the registry then refreshes often
+            await self._listener.run()
 
-    async def _listen(self) -> None:
-        connection, pooled = await open_async(self._address)
-        try:
-            # Behind a pooler, notifications would reach whichever client has the server connection by then.
-            if pooled:
-                await asyncio.Event().wait()
-            await connection.execute("listen holdfast_done")
-            self.listening = True
-            self._trouble.is_over()
-            self._on_listening()
-            async for notify in connection.notifies():
-                with contextlib.suppress(ValueError):  # every login may notify, with any payload
-                    self._on_end(UUID(notify.payload))
-        finally:
-            connection.pgconn.finish()
+    def _notified(self, payload: str) -> None:
+        with contextlib.suppress(ValueError):  # every login may notify, with any payload
+            self._on_end(UUID(payload))
+
+    def _connected(self) -> None:
+        self._trouble.is_over()
+        self._on_listening()
+
+    async def _lost(self, error: HoldfastError) -> None:
+        self._trouble.found(error)
+        pause = REFRESH_SECONDS_WITHOUT_LISTENER * random.uniform(0.5, 1)  # noqa: S311 - spreads load
+        await asyncio.sleep(pause)
 
 
 async def _read_states(engine: AsyncEngine, keys: list[UUID]) -> dict[UUID, State]:

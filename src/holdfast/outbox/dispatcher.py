@@ -15,7 +15,7 @@ from typing import Any
 import structlog
 
 from holdfast import __version__
-from holdfast.connections.listener import Listener
+from holdfast.connections.listener import WakeupListener
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
 from holdfast.engine import events as statements
@@ -71,7 +71,7 @@ class Dispatcher:
         )
         self._claiming, settling, listening = self._connections
         self._settlements = SettlementWriter(settling, self.dispatcher_id, self._log)
-        self._listener = Listener(listening, self._log, channel=CHANNEL, concerns=lambda _: True)
+        self._listener = WakeupListener(listening, self._log, channel=CHANNEL)
         self._senders: dict[int, tuple[SubscriptionSender, asyncio.Task[None]]] = {}
         self._stopping_senders: set[asyncio.Task[None]] = set()
         self._unusable: dict[int, tuple[Subscription, str]] = {}

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable
 
-from holdfast.connections.listener import Listener
+from holdfast.connections.listener import WakeupListener
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement, leases, workers
 from holdfast.engine.leases import NextDue
@@ -129,7 +129,7 @@ class ClaimLoop:
         *,
         jobs: HeldJobs,
         take: Callable[[list[Job]], None],
-        listener: Listener,
+        listener: WakeupListener,
         poll_seconds: float,
         stopping: asyncio.Event,
         must_hold: Callable[[], bool],
@@ -173,7 +173,7 @@ class ClaimLoop:
         if len(jobs) == wanted:
             if self._claimer.idle:
                 await self._mark_idle(idle=False)
-        elif not self._claimer.was_marked_idle_recently and self._listener.hears:
+        elif not self._claimer.was_marked_idle_recently and self._listener.listening:
             # Mark first, then look again: the next claim finds what was enqueued in between.
             await self._mark_idle(idle=True)
         else:

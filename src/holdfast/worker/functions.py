@@ -1,19 +1,24 @@
-"""Business functions, called with the rights of a worker and nothing more.
+"""Calls of business functions, with the rights of a worker and nothing more.
 
-Connections of their own, because a function may take its time; each call is one transaction.
+They have connections of their own, because a function may take long. Each call is one transaction.
 """
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 from uuid import UUID
 
 import psycopg
 from psycopg import IsolationLevel
 
-from holdfast.connections.session import SESSION_FACTS, WORKER_ROLE, is_pooled, with_defaults
+from holdfast.connections.pool import AsyncPool
+from holdfast.connections.session import (
+    WORKER_ROLE,
+    DatabaseAddress,
+    is_pooled,
+    session_facts,
+    with_defaults,
+)
 from holdfast.engine import AsyncEngine, leases
 from holdfast.engine.documents import RawJson
 from holdfast.engine.leases import LastError
@@ -22,6 +27,9 @@ from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.envelope import Envelope, MalformedEnvelope, read_envelope
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import finished, judged
+
+T = TypeVar("T")
+AsyncConnection = psycopg.AsyncConnection[Any]
 
 MAX_IDLE = 10
 
@@ -46,40 +54,40 @@ class FunctionNotFound(FunctionFailed):
     """There is no such function, or this worker may not run it. Another attempt would not help."""
 
 
-@dataclass(slots=True)
-class _Session:
-    connection: psycopg.AsyncConnection[Any]
-    powerful: bool
-
-
 class Functions:
-    """What a worker's tasks may call in the database, so many at once."""
+    """Calls business functions for the tasks of a worker, each in a transaction of its own."""
 
     def __init__(
         self, url: str, worker_id: str, connections: int, write: Callable[[Job, AttemptEnd], str]
     ) -> None:
         """`write` formats the report about an attempt."""
-        self._url = with_defaults(url, worker=True)
         self._worker_id = worker_id
         self._write = write
-        self._idle: list[_Session] = []
-        self._room = asyncio.Semaphore(connections)
+        self._powerful = False
+        self._pool = AsyncPool(
+            DatabaseAddress(lambda: url), connections, max_idle=MAX_IDLE, connect=self._connect
+        )
 
     async def call(self, function: str, payload: str, limit: float | None = None) -> Envelope:
-        """In a transaction that ends with it."""
-        async with self._transaction(limit) as connection:
+        """Call the function in a transaction that ends with it."""
+
+        async def work(connection: AsyncConnection) -> Envelope:
             envelope = await _call(connection, function, payload)
             await _commit(connection, function)
             return envelope
 
+        return await self._transaction(work, limit)
+
     async def record(
         self, job: Job, function: str, payload: str, report: Callable[[Envelope], AttemptEnd]
     ) -> str:
-        """Call it and record the outcome in the same transaction. Answers the verdict.
+        """Call the function and record the outcome in the same transaction. Return the verdict.
 
-        Unless that is `accepted`, nothing has happened. CommitUnknown if nobody knows.
+        The transaction is rolled back unless the verdict is `accepted`. Raises CommitUnknown if the
+        connection was lost during the commit.
         """
-        async with self._transaction(job.timeout) as connection:
+
+        async def work(connection: AsyncConnection) -> str:
             end = report(await _call(connection, function, payload))
             job.phase = "ending"
             verdict = await finished(connection, job, self._worker_id, self._write(job, end))
@@ -87,70 +95,58 @@ class Functions:
                 await _commit(connection, function)
             return verdict
 
+        return await self._transaction(work, job.timeout)
+
     async def last_error(self, job: Job) -> LastError | None:
-        """How the attempt before this one ended."""
-        async with self._transaction(None) as connection:
-            asked = leases.last_error(self._worker_id, UUID(job.task_id), job.token)
-            return await AsyncEngine(connection).run(asked)
+        """Return how the previous attempt ended."""
+        statement = leases.last_error(self._worker_id, UUID(job.task_id), job.token)
+        return await self._transaction(lambda connection: AsyncEngine(connection).run(statement), None)
 
     async def close(self) -> None:
-        while self._idle:
-            await self._idle.pop().connection.close()
+        self._pool.close()
 
-    @contextlib.asynccontextmanager
-    async def _transaction(self, limit: float | None) -> AsyncIterator[psycopg.AsyncConnection[Any]]:
-        """Rolled back at the end, if it was not committed before."""
-        async with self._room:
-            session = self._idle.pop() if self._idle else await self._open()
-            connection = session.connection
+    async def _transaction(self, work: Callable[[AsyncConnection], Awaitable[T]], limit: float | None) -> T:
+        """Run the work in a transaction, which is rolled back at the end unless the work has committed it."""
+
+        async def inside(engine: AsyncEngine) -> T:
             try:
-                if manners := _manners(session, limit):
-                    await connection.execute(manners.encode())
-                yield connection
-            except psycopg.Error as error:
-                raise translate(error) from error
+                if settings := self._settings(limit):
+                    await engine.connection.execute(settings.encode())
+                return await work(engine.connection)
             finally:
-                await self._give_back(session)
+                with contextlib.suppress(psycopg.Error):
+                    await engine.connection.rollback()
 
-    async def _give_back(self, session: _Session) -> None:
-        with contextlib.suppress(psycopg.Error):
-            await session.connection.rollback()
-            if len(self._idle) < MAX_IDLE:
-                self._idle.append(session)
-                return
-        await session.connection.close()
+        return await self._pool.run(inside, repeatable=False)
 
-    async def _open(self) -> _Session:
+    def _settings(self, limit: float | None) -> str:
+        """Return the statement that sets up one transaction, so that it also works behind a pooler."""
+        wanted = {}
+        if self._powerful:
+            wanted["role"] = WORKER_ROLE
+        if limit is not None:
+            wanted["statement_timeout"] = f"{max(1, round(limit * 1000))}"
+        settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
+        return f"select {settings}" if settings else ""
+
+    async def _connect(self, address: DatabaseAddress) -> AsyncConnection:
         try:
-            connection = await psycopg.AsyncConnection.connect(self._url)
+            connection = await psycopg.AsyncConnection.connect(with_defaults(address.get(), worker=True))
         except psycopg.Error as error:
             raise translate(error) from error
         try:
-            # Facts that another transaction has just committed must be seen after a wait for it.
+            # A function that waited for another transaction must see what that one has committed.
             await connection.set_isolation_level(IsolationLevel.READ_COMMITTED)
-            arrived = await connection.execute(SESSION_FACTS.format(role=WORKER_ROLE).encode())
-            row = await arrived.fetchone()
-            assert row is not None  # noqa: S101 - an aggregate has one row
+            server_pid, self._powerful = await session_facts(connection, WORKER_ROLE)
             await connection.rollback()
         except BaseException as error:
-            await connection.close()
+            connection.pgconn.finish()
             if isinstance(error, psycopg.Error):
                 raise translate(error) from error
             raise
-        if is_pooled(connection, row[0]):
+        if is_pooled(connection, server_pid):
             connection.prepare_threshold = None
-        return _Session(connection, powerful=row[1])
-
-
-def _manners(session: _Session, limit: float | None) -> str:
-    """For one transaction, so that they also hold behind a pooler, and only for us."""
-    wanted = {}
-    if session.powerful:
-        wanted["role"] = "holdfast_worker"
-    if limit is not None:
-        wanted["statement_timeout"] = f"{max(1, round(limit * 1000))}"
-    settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
-    return f"select {settings}" if settings else ""
+        return connection
 
 
 def function_envelope(function: str, returned: Any, payload: str | None) -> Envelope:
@@ -165,7 +161,7 @@ def function_envelope(function: str, returned: Any, payload: str | None) -> Enve
     return envelope
 
 
-async def _call(connection: psycopg.AsyncConnection[Any], function: str, payload: str) -> Envelope:
+async def _call(connection: AsyncConnection, function: str, payload: str) -> Envelope:
     try:
         answer, answered_payload = await AsyncEngine(connection).run(
             leases.run_function(function, RawJson(payload))
@@ -175,12 +171,12 @@ async def _call(connection: psycopg.AsyncConnection[Any], function: str, payload
     return function_envelope(function, answer, answered_payload)
 
 
-async def _commit(connection: psycopg.AsyncConnection[Any], function: str) -> None:
+async def _commit(connection: AsyncConnection, function: str) -> None:
     try:
         await connection.commit()
     except psycopg.Error as error:
         found = judged(connection, error)
-        if isinstance(found, psycopg.Error):  # of a deferred constraint, say
+        if isinstance(found, psycopg.Error):  # such as from a deferred constraint
             found = FunctionFailed(function, str(translate(found)), sqlstate=error.sqlstate)
         raise found from error
 
@@ -188,9 +184,9 @@ async def _commit(connection: psycopg.AsyncConnection[Any], function: str) -> No
 def _explained(function: str, error: HoldfastError) -> Exception:
     diag = error.__cause__.diag if isinstance(error.__cause__, psycopg.Error) else None
     context = (diag.context if diag else None) or ""
-    # The runner's own refusal, and not one that the called function came upon.
+    # Raised by the runner itself, not by a function that the called function has called.
     if isinstance(error, TaskNotFound) and _RUNNER in context and "\n" not in context:
         return FunctionNotFound(function, str(error))
-    if context:  # the function was reached
+    if context:  # the function was called
         return FunctionFailed(function, str(error), sqlstate=error.sqlstate, context=context[:4000])
     return error

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from holdfast.connections.listener import Listener
+from holdfast.connections.listener import WakeupListener
 from holdfast.connections.session import CLIENT_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.executors.executor import Executor
@@ -67,7 +67,7 @@ class WorkerParts:
     settler: Settler
     releaser: Releaser
     killed: KilledRuns
-    listener: Listener
+    listener: WakeupListener
     throttle: WakeupThrottle
     heartbeat: Heartbeat
     leader: Leader
@@ -95,7 +95,7 @@ def build_parts(
         claiming, worker_id, settings, register=registration.statement, clock=deps.clock, metrics=metrics
     )
     throttle = WakeupThrottle(throttling, worker_id, queues_of(settings), log)
-    listener = Listener(listening, log, concerns=concerns(settings), knock=throttle.count_wakeup)
+    listener = WakeupListener(listening, log, concerns=concerns(settings), on_wakeup=throttle.count_wakeup)
     releaser = Releaser(settling, worker_id, log, metrics)
     killed = KilledRuns(settling, worker_id, log)
     jobs = HeldJobs(
@@ -177,7 +177,7 @@ def _build_heartbeat(
     jobs: HeldJobs,
     registration: Registration,
     claimer: Claimer,
-    listener: Listener,
+    listener: WakeupListener,
     leader: Leader,
 ) -> Heartbeat:
     def look_again() -> None:
