@@ -583,8 +583,8 @@ PROCESSES = [
     ),
     Bug(
         "a message is sent again although nobody knows whether it was sent",
-        "worker/sending.py",
-        "    return provider.key_retention is not None and before.age < provider.key_retention * SAFE_SHARE",
+        "worker/send_outcome.py",
+        "    return key_retention is not None and before.age < key_retention * SAFE_SHARE",
         "    return True",
         "tests/worker/test_sending.py",
     ),
@@ -597,9 +597,9 @@ PROCESSES = [
     ),
     Bug(
         "an unknown outcome is recorded as known because the provider has idempotency keys",
-        "worker/sending.py",
-        '        described["key_seconds"] = (provider.key_retention * SAFE_SHARE).total_seconds()',
-        '        described["outcome_unknown"] = False',
+        "worker/send_outcome.py",
+        "            key_seconds = (key_retention * SAFE_SHARE).total_seconds()",
+        "            error.outcome_unknown = False",
         "tests/worker/test_sending.py",
     ),
     Bug(

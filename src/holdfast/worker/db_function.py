@@ -1,26 +1,24 @@
-"""Tasks that are a function in the database: what it does and how the task ended is one transaction."""
+"""Tasks that call a function in the database: its effects and the outcome of the task are one transaction."""
 
 import json
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from holdfast.errors import HoldfastError
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.envelope import Envelope
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.worker.functions import FunctionFailed, FunctionNotFound, Functions
+from holdfast.worker.functions import FunctionFailed, FunctionNotFound, Functions, describe_failure
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import CommitUnknown
 from holdfast.worker.reporting import unknown_commit
 
 Settled = Callable[[Job, str], object]
-_QUERY_CANCELED = "57014"
 
 
 class DbFunctionExecutor:
-    """Runs the function that the payload names as its `db_function`, with the whole payload."""
+    """Calls the function that the payload names as `db_function`, with the whole payload."""
 
     needs_handler = False
 
@@ -44,16 +42,14 @@ class DbFunctionExecutor:
         except FunctionNotFound as error:
             return AttemptEnd.failed("function_not_found", error.message)
         except (FunctionFailed, HoldfastError) as error:
-            return self._failed(job, function, error)
+            self._log.warning("attempt_failed", **job.log_fields, error=str(error))
+            failure = describe_failure(function, error)
+            return AttemptEnd.retry(job.attempt, failure.kind, failure.message, **failure.detail)
         self._settled(job, verdict)
         return None
 
     async def close(self) -> None:
         await self._functions.close()
-
-    def _failed(self, job: Job, function: str, error: FunctionFailed | HoldfastError) -> AttemptEnd:
-        self._log.warning("attempt_failed", **job.log_fields, error=str(error))
-        return AttemptEnd.retry(job.attempt, kind_of(error), told(function, error), **detail_of(error))
 
 
 def _end_of(function: str, envelope: Envelope) -> AttemptEnd:
@@ -63,24 +59,10 @@ def _end_of(function: str, envelope: Envelope) -> AttemptEnd:
 
 
 def text_member(payload: str, name: str) -> str | None:
-    """A member of a payload, if that is an object and the member is text."""
+    """Return a member of the payload if it is a text that is not empty, else None."""
     try:
         found = json.loads(payload)
-    except (ValueError, RecursionError):  # JSON that PostgreSQL holds and Python does not
+    except (ValueError, RecursionError):  # JSON that PostgreSQL stores and Python cannot read
         return None
     member = found.get(name) if isinstance(found, dict) else None
     return member if isinstance(member, str) and member else None
-
-
-def kind_of(error: FunctionFailed | HoldfastError) -> str:
-    if isinstance(error, FunctionFailed):
-        return "timeout" if error.detail.get("sqlstate") == _QUERY_CANCELED else "function_failed"
-    return "database_error"
-
-
-def told(function: str, error: FunctionFailed | HoldfastError) -> str:
-    return error.told if isinstance(error, FunctionFailed) else f"{function} could not be called: {error}"
-
-
-def detail_of(error: FunctionFailed | HoldfastError) -> dict[str, Any]:
-    return error.detail if isinstance(error, FunctionFailed) else {}

@@ -4,8 +4,8 @@ They have connections of their own, because a function may take long. Each call 
 """
 
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
@@ -33,6 +33,7 @@ AsyncConnection = psycopg.AsyncConnection[Any]
 
 MAX_IDLE = 10
 
+_QUERY_CANCELED = "57014"
 _RUNNER = "internal.run_function(text,jsonb)"
 
 
@@ -45,13 +46,24 @@ class FunctionFailed(Exception):
         self.message = message
         self.detail = detail
 
-    @property
-    def told(self) -> str:
-        return f"{self.function}: {self.message}"
-
 
 class FunctionNotFound(FunctionFailed):
     """There is no such function, or this worker may not run it. Another attempt would not help."""
+
+
+class FunctionFailure(NamedTuple):
+    """A failed call as it is reported."""
+
+    kind: str
+    message: str
+    detail: Mapping[str, Any]
+
+
+def describe_failure(function: str, error: FunctionFailed | HoldfastError) -> FunctionFailure:
+    if not isinstance(error, FunctionFailed):
+        return FunctionFailure("database_error", f"{function} could not be called: {error}", {})
+    kind = "timeout" if error.detail.get("sqlstate") == _QUERY_CANCELED else "function_failed"
+    return FunctionFailure(kind, f"{error.function}: {error.message}", error.detail)
 
 
 class Functions:

@@ -1,40 +1,36 @@
-"""Tasks that hand a message to a provider, between handlers in the database.
+"""Sending: tasks that give a message to a provider, between handlers in the database.
 
-Before-handler, provider, then success-handler or error-handler; the outcome of the task is recorded in the
-transaction of the last one. What fails before the provider is called was certainly not sent. A worker that
-dies after that leaves an attempt whose outcome is unknown: it is repeated only while the provider recognises
-its idempotency key.
+The before-handler is called, then the provider, then the success-handler or the error-handler, whose
+transaction records the outcome of the task. An error before the call of the provider means that nothing was
+sent. A worker that dies after that leaves an attempt with an unknown outcome, which is repeated only while
+the provider recognises its idempotency key.
 """
 
 import asyncio
 import json
-import re
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
 from holdfast.comms.provider import SendFailed, Sent
-from holdfast.engine.documents import object_of, report_json
-from holdfast.engine.leases import LastError
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.envelope import Envelope
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.worker.db_function import Settled, detail_of, kind_of, told
-from holdfast.worker.functions import FunctionFailed, FunctionNotFound, Functions
+from holdfast.worker.functions import FunctionFailed, FunctionNotFound, Functions, describe_failure
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import CommitUnknown
+from holdfast.worker.send_outcome import SendOutcome, may_repeat, without
 
-SAFE_SHARE = 0.95  # of the time for which a provider recognises a key; the rest covers delays
-PAUSES_SECONDS = (0.1, 0.5, 2.0)  # between attempts to record what is known
+PAUSES_SECONDS = (0.1, 0.5, 2.0)  # between attempts to record an outcome
 
 
-class Provider(Protocol):
-    """A provider behind its guard. Nothing is sent before `send`."""
+class AdmittingProvider(Protocol):
+    """A provider that checks and counts a message before it sends it. Nothing is sent before `send`."""
 
     @property
     def name(self) -> str: ...
@@ -46,12 +42,12 @@ class Provider(Protocol):
 
 
 Compose = Callable[[dict[str, Any], str], Any]
-"""A message from what the before-handler returned and the key; SendFailed if it is none."""
+"""Builds a message from its content and idempotency key; raises SendFailed if that is impossible."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """What the payload of such a task says."""
+class SendPlan:
+    """The payload of such a task, and the functions that it names."""
 
     payload: dict[str, Any]
     before: str | None
@@ -60,21 +56,21 @@ class Plan:
 
 
 class SendingExecutor:
-    """One for e-mail, one for text messages."""
+    """Sends e-mail or text messages."""
 
     needs_handler = False
 
     def __init__(
         self,
         *,
-        open_provider: Callable[[], Provider],
+        open_provider: Callable[[], AdmittingProvider],
         compose: Compose,
         functions: Functions,
-        settled: Settled,
+        settled: Callable[[Job, str], object],
         log: Log,
     ) -> None:
         self._open_provider = open_provider
-        self._provider: Provider | None = None
+        self._provider: AdmittingProvider | None = None
         self._compose = compose
         self._functions = functions
         self._settled = settled
@@ -90,32 +86,42 @@ class SendingExecutor:
             return AttemptEnd.failed("invalid_payload", "the payload is not an object of handlers")
         try:
             provider = self.connected()
-            before = await self._functions.last_error(job) if job.attempt > 1 else None
-            known = _known(job, provider, before)
-            message = None if known else await self._admitted(job, plan, provider)
+            outcome = await self._known_outcome(job, provider)
+            message = None if outcome else await self._prepare_message(job, plan, provider)
         except SendFailed as error:
-            return await self._record(job, plan, {"error": _described(job, error)})
+            return await self._record(job, plan, SendOutcome.of_failure(job.task_id, error))
         except Exception as error:  # noqa: BLE001 - whatever it was, the provider was not called
             return await self._not_sent(job, plan, error)
-        if known is not None:
-            return await self._record(job, plan, known)
-        return await self._sent(job, plan, provider, message)
+        if outcome is not None:
+            return await self._record(job, plan, outcome)
+        return await self._send(job, plan, provider, message)
 
     async def close(self) -> None:
         if self._provider is not None:
             await self._provider.close()
         await self._functions.close()
 
-    def connected(self) -> Provider:
-        """Raises ConfigurationError if the settings do not make a provider."""
+    def connected(self) -> AdmittingProvider:
+        """Raises ConfigurationError if the settings do not name a provider that can be used."""
         if self._provider is None:
             self._provider = self._open_provider()
             self._log.info("provider_chosen", provider=self._provider.name)
         return self._provider
 
-    async def _admitted(self, job: Job, plan: Plan, provider: Provider) -> Any:
-        """The message as the provider gets it, checked and counted."""
-        content = await self._prepared(job, plan)
+    async def _known_outcome(self, job: Job, provider: AdmittingProvider) -> SendOutcome | None:
+        """The outcome of an earlier attempt, which only has to be recorded; None if it may be sent."""
+        before = await self._functions.last_error(job) if job.attempt > 1 else None
+        stored = SendOutcome.stored_by(before)
+        if stored is not None or may_repeat(provider.key_retention, before):
+            return stored
+        message = "its worker ended before it could record whether the message was sent"
+        return SendOutcome.of_failure(
+            job.task_id, SendFailed("outcome_unknown", message, outcome_unknown=True)
+        )
+
+    async def _prepare_message(self, job: Job, plan: SendPlan, provider: AdmittingProvider) -> Any:
+        """The message for the provider, checked and counted."""
+        content = await self._content(job, plan)
         if "only_provider" in content and content["only_provider"] != provider.name:
             raise SendFailed(
                 "provider_changed",
@@ -127,21 +133,8 @@ class SendingExecutor:
         async with asyncio.timeout(job.timeout):
             return await provider.admit(message)
 
-    async def _not_sent(self, job: Job, plan: Plan, error: Exception) -> AttemptEnd | None:
-        """Something broke before the provider was called. Another worker or a later attempt may succeed."""
-        kind, message = _cause(error)
-        detail = error.detail if isinstance(error, FunctionFailed) else {}
-        if kind == "preparation_failed":
-            self._log.exception("preparation_failed", **job.log_fields)
-        else:
-            self._log.warning("message_not_sent", **job.log_fields, kind=kind, error=message)
-        if job.attempt < job.max_attempts and not isinstance(error, FunctionNotFound):
-            return AttemptEnd.retry(job.attempt, kind, message, sent=False, **detail)
-        failed = SendFailed("before_handler_failed" if isinstance(error, FunctionFailed) else kind, message)
-        return await self._record(job, plan, {"error": _described(job, failed)})
-
-    async def _prepared(self, job: Job, plan: Plan) -> dict[str, Any]:
-        """What the provider shall get. Without a before-handler, the payload itself has it."""
+    async def _content(self, job: Job, plan: SendPlan) -> dict[str, Any]:
+        """What the before-handler returns; without one, the payload of the task."""
         if plan.before is None:
             return plan.payload
         envelope = await self._functions.call(plan.before, job.payload, job.timeout)
@@ -154,8 +147,23 @@ class SendingExecutor:
             raise FunctionFailed(plan.before, "returned no object as the payload for the provider")
         return content
 
-    async def _sent(self, job: Job, plan: Plan, provider: Provider, message: Any) -> AttemptEnd | None:
-        if time.monotonic() >= job.lease_ends:  # this process stood still: another worker may have the task
+    async def _not_sent(self, job: Job, plan: SendPlan, error: Exception) -> AttemptEnd | None:
+        """An error before the provider was called: another worker or a later attempt may succeed."""
+        kind, message = _cause(error)
+        detail = error.detail if isinstance(error, FunctionFailed) else {}
+        if kind == "preparation_failed":
+            self._log.exception("preparation_failed", **job.log_fields)
+        else:
+            self._log.warning("message_not_sent", **job.log_fields, kind=kind, error=message)
+        if job.attempt < job.max_attempts and not isinstance(error, FunctionNotFound):
+            return AttemptEnd.retry(job.attempt, kind, message, sent=False, **detail)
+        failed = SendFailed("before_handler_failed" if isinstance(error, FunctionFailed) else kind, message)
+        return await self._record(job, plan, SendOutcome.of_failure(job.task_id, failed))
+
+    async def _send(
+        self, job: Job, plan: SendPlan, provider: AdmittingProvider, message: Any
+    ) -> AttemptEnd | None:
+        if time.monotonic() >= job.lease_ends:  # this process was suspended: another worker may have the task
             return AttemptEnd.retry(
                 job.attempt, "lease_expired", "the lease ended before it was sent", sent=False
             )
@@ -173,121 +181,87 @@ class SendingExecutor:
             return AttemptEnd.retry(
                 job.attempt, "outcome_unknown", "its worker ended while it was sent", delay=0
             )
-        except Exception as error:  # noqa: BLE001 - a provider that breaks its word has to be survived
+        except Exception as error:  # noqa: BLE001 - a provider may raise what it should not
             self._log.exception("provider_failed", **job.log_fields, provider=provider.name)
             failed = SendFailed("provider_failed", f"{type(error).__name__}: {error}", outcome_unknown=True)
         else:
-            told = json.dumps(asdict(sent), default=str)
-            return await self._record(job, plan, {"sent": _plain(json.loads(without(message.to, told)))})
+            return await self._record(job, plan, SendOutcome.of_sent(sent, message.to))
         failed.message = without(message.to, failed.message)
-        return await self._record(job, plan, _failure(job, provider, failed))
+        outcome = SendOutcome.of_failure(
+            job.task_id, failed, provider=provider.name, key_retention=provider.key_retention
+        )
+        return await self._record(job, plan, outcome)
 
-    async def _record(self, job: Job, plan: Plan, known: dict[str, Any]) -> AttemptEnd | None:
+    async def _record(self, job: Job, plan: SendPlan, outcome: SendOutcome) -> AttemptEnd | None:
+        """Call the handler for the outcome; without one, the outcome is the end of the attempt."""
+        function = plan.success if outcome.error is None else plan.error
+        if function is None:
+            return outcome.unhandled_end(job.attempt)
         try:
-            return await self._tell(job, plan, known)
+            return await self._call_handler(job, function, outcome)
         except asyncio.CancelledError:
             if job.stop is None:
                 raise
-            told_why = "its worker ended before it could be recorded"
-            return AttemptEnd.retry(job.attempt, "recording_failed", told_why, delay=0, known=known)
+            return _record_later(
+                job, "recording_failed", "its worker ended before it could be recorded", outcome
+            )
 
-    async def _tell(self, job: Job, plan: Plan, known: dict[str, Any]) -> AttemptEnd | None:
-        """Have the right handler called, with the outcome in its transaction, until it is heard."""
-        function = plan.success if "sent" in known else plan.error
-        if function is None:
-            return self._unhandled(job, known)
-        body = _body(job, known)
+    async def _call_handler(self, job: Job, function: str, outcome: SendOutcome) -> AttemptEnd | None:
+        """Call it with the outcome, and record the end of the task in its transaction."""
+        body = outcome.body(job.payload)
         for pause in (*PAUSES_SECONDS, None):
             try:
                 verdict = await self._functions.record(
-                    job, function, body, partial(self._report, job, function, known)
+                    job, function, body, partial(self._handled_end, job, function, outcome)
                 )
-            except CommitUnknown:  # accepted only if the commit did not happen: then it is recorded next time
-                return AttemptEnd.retry(
-                    job.attempt,
-                    "commit_unknown",
-                    "the connection was lost at the commit",
-                    delay=0,
-                    known=known,
-                )
+            except CommitUnknown:  # accepted only if the commit did not happen
+                return _record_later(job, "commit_unknown", "the connection was lost at the commit", outcome)
             except FunctionNotFound as error:
-                return AttemptEnd.failed("function_not_found", error.message, known=known)
+                return AttemptEnd.failed("function_not_found", error.message, known=outcome.as_json())
             except (FunctionFailed, HoldfastError) as error:
-                self._log.warning("recording_failed", **job.log_fields, error=told(function, error))
+                failure = describe_failure(function, error)
+                self._log.warning("recording_failed", **job.log_fields, error=failure.message)
                 if pause is None:
-                    detail = {**detail_of(error), "known": known}
-                    return AttemptEnd.retry(job.attempt, "recording_failed", told(function, error), **detail)
+                    detail = {**failure.detail, "known": outcome.as_json()}
+                    return AttemptEnd.retry(job.attempt, "recording_failed", failure.message, **detail)
                 await asyncio.sleep(pause)
             else:
                 self._settled(job, verdict)
                 return None
         raise AssertionError("the last attempt returns")
 
-    def _unhandled(self, job: Job, known: dict[str, Any]) -> AttemptEnd:
-        """No handler in the database waits for the outcome: the queue itself retries where that may help."""
-        if "sent" in known:
-            return AttemptEnd.succeeded(json.dumps(known["sent"]))
-        error = known["error"]
-        told_error = {name: error[name] for name in ("permanent", "outcome_unknown", "retry_after")}
-        if error["permanent"] or (error["outcome_unknown"] and error["key_seconds"] is None):
-            return AttemptEnd.failed(error["kind"], error["message"], **told_error)
-        if not error["outcome_unknown"]:
-            told_error["sent"] = False
-        return AttemptEnd.retry(
-            job.attempt, error["kind"], error["message"], delay=error["retry_after"], **told_error
-        )
-
-    def _report(self, job: Job, function: str, known: dict[str, Any], envelope: Envelope) -> AttemptEnd:
+    def _handled_end(self, job: Job, function: str, outcome: SendOutcome, envelope: Envelope) -> AttemptEnd:
         if envelope.validation_failure is not None:
-            return AttemptEnd.failed(
-                "validation_failure", f"{function}: {envelope.validation_failure}", **known
-            )
-        if "sent" in known:
-            return AttemptEnd.succeeded(json.dumps(known["sent"]))
-        error = dict(known["error"])
-        self._log.warning("attempt_failed", **job.log_fields, error=error["message"])
-        return AttemptEnd.failed(error.pop("kind"), error.pop("message"), **error)
+            message = f"{function}: {envelope.validation_failure}"
+            return AttemptEnd.failed("validation_failure", message, **outcome.as_json())
+        if outcome.error is not None:
+            self._log.warning("attempt_failed", **job.log_fields, error=outcome.error.message)
+        return outcome.recorded_end()
 
 
-def read_plan(payload: str) -> Plan | None:
+def read_plan(payload: str) -> SendPlan | None:
+    """Returns None if the payload is not that of a send."""
     try:
         found = json.loads(payload)
-    except (ValueError, RecursionError):  # JSON that PostgreSQL holds and Python does not
+    except (ValueError, RecursionError):  # JSON that PostgreSQL stores and Python cannot read
         return None
     if not isinstance(found, dict):
         return None
     names = [found.get(f"{when}_handler") for when in ("before", "success", "error")]
     if not all(isinstance(name, str | None) for name in names):
         return None
-    return Plan(found, *names)
+    return SendPlan(found, *names)
+
+
+def _record_later(job: Job, kind: str, message: str, outcome: SendOutcome) -> AttemptEnd:
+    """The next attempt records the outcome and sends nothing."""
+    return AttemptEnd.retry(job.attempt, kind, message, delay=0, known=outcome.as_json())
 
 
 def _key(job: Job, content: dict[str, Any]) -> str:
-    """The same for every attempt of a send if the before-handler says so, else of this task."""
+    """The idempotency key of the before-handler for all attempts of a send, or else one of this task."""
     given = content.get("idempotency_key")
     return given if isinstance(given, str) and given else f"holdfast-{job.task_id}"
-
-
-def _known(job: Job, provider: Provider, before: LastError | None) -> dict[str, Any] | None:
-    """What is known from the attempt before this one, and only has to be recorded; None: it may be sent."""
-    detail = before.detail if before is not None and not before.recovered else None
-    known = detail.get("known") if isinstance(detail, dict) else None
-    if isinstance(known, dict) and ("sent" in known or "error" in known):
-        return known
-    if _may_repeat(provider, before):
-        return None
-    message = "its worker ended before it could record whether the message was sent"
-    return {"error": _described(job, SendFailed("outcome_unknown", message, outcome_unknown=True))}
-
-
-def _may_repeat(provider: Provider, before: LastError | None) -> bool:
-    """Whether certainly nothing was sent yet, or sending it again cannot deliver it twice."""
-    if before is None:
-        return True
-    surely_not = isinstance(before.detail, dict) and before.detail.get("sent") is False
-    if surely_not or before.kind == "executor_not_available":
-        return True
-    return provider.key_retention is not None and before.age < provider.key_retention * SAFE_SHARE
 
 
 def _cause(error: Exception) -> tuple[str, str]:
@@ -295,46 +269,10 @@ def _cause(error: Exception) -> tuple[str, str]:
         case ConfigurationError() | ImportError():
             return "provider_not_configured", str(error)
         case FunctionFailed():
-            return kind_of(error), error.told
+            failure = describe_failure(error.function, error)
+            return failure.kind, failure.message
         case HoldfastError():
             return "database_error", str(error)
         case TimeoutError():
             return "timeout", "the time limit was passed before the provider was called"
     return "preparation_failed", f"{type(error).__name__}: {error}"
-
-
-def _failure(job: Job, provider: Provider, error: SendFailed) -> dict[str, Any]:
-    """With how long another attempt under the same key cannot deliver twice, counted from its first use."""
-    described = _described(job, error)
-    if error.outcome_unknown and provider.key_retention is not None:
-        described["key_seconds"] = (provider.key_retention * SAFE_SHARE).total_seconds()
-    return {"error": {**described, "provider": provider.name}}
-
-
-def _described(job: Job, error: SendFailed) -> dict[str, Any]:
-    found = {
-        "kind": error.kind,
-        "message": error.message,
-        "permanent": error.permanent,
-        "outcome_unknown": error.outcome_unknown,
-        "retry_after": error.retry_after,
-        "key_seconds": None,
-        "task_id": job.task_id,
-    }
-    return dict(_plain(found))
-
-
-def without(recipient: str, text: str) -> str:
-    """What a provider said, without the address: facts and errors are kept for longer than messages."""
-    return re.sub(re.escape(recipient.lstrip("+")), "…", text, flags=re.IGNORECASE)
-
-
-def _plain(value: Any) -> Any:
-    """As PostgreSQL can hold it."""
-    return json.loads(report_json(value))
-
-
-def _body(job: Job, known: dict[str, Any]) -> str:
-    if "sent" in known:
-        return object_of(original_payload=job.payload, worker_payload=json.dumps(known["sent"]))
-    return object_of(original_payload=job.payload, error=json.dumps(known["error"]))
