@@ -1,4 +1,4 @@
-"""What a run in a process of its own may take."""
+"""Resources: what a run in a child process may use. The system and the worker enforce them."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ def parse_size(value: object) -> int:
 
 
 def size_text(size: int) -> str:
-    """As a person would write it."""
+    """A size for people, such as 1.5G."""
     for unit in ("T", "G", "M", "K"):
         whole = 1024 ** _UNITS[unit]
         if size >= whole:
@@ -32,7 +32,7 @@ def size_text(size: int) -> str:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Resources:
-    """Of one run: seconds of CPU time, sizes in bytes or as `512M`, numbers. None sets no limit."""
+    """What one run may use: seconds of CPU time, sizes in bytes or as `512M`, counts. None sets no limit."""
 
     cpu: float | None
     memory: int | None
@@ -57,7 +57,7 @@ class Resources:
         set_field(self, "file_size", _size("file_size", file_size))
 
     def as_message(self) -> dict[str, float]:
-        """Those that are set."""
+        """The limits that are set."""
         return {name: value for name in _NAMES if (value := getattr(self, name)) is not None}
 
 

@@ -31,6 +31,8 @@ SUITES = [
     Suite("tests/worker/test_clock.py", ("P9",), "a worker with a wrong clock works as any other"),
     Suite("tests/worker/test_pgbouncer.py", ("P1", "P9"), "workers work behind PgBouncer"),
     Suite(
-        "tests/worker/test_isolated.py", ("P4",), "handlers in processes of their own are limited and killed"
+        "tests/worker/test_child_executor.py",
+        ("P4",),
+        "handlers in processes of their own are limited and killed",
     ),
 ]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.worker.fleet import Supervisor, command_of_one
+from holdfast.worker.fleet import Supervisor, single_worker_command
 from support.command import holdfast
 from support.workshop import Line, Workshop
 
@@ -23,10 +23,12 @@ def tell(what):
 """
 
 
-def test_the_command_of_one_worker_is_ours_without_the_number() -> None:
+def test_the_single_worker_command_worker_is_ours_without_the_number() -> None:
     one = [sys.executable, "holdfast", "worker", "shop:app", "--queues", "a"]
-    assert command_of_one(["holdfast", "worker", "shop:app", "--processes", "4", "--queues", "a"]) == one
-    assert command_of_one(["holdfast", "worker", "shop:app", "--queues", "a", "--processes=4"]) == one
+    assert (
+        single_worker_command(["holdfast", "worker", "shop:app", "--processes", "4", "--queues", "a"]) == one
+    )
+    assert single_worker_command(["holdfast", "worker", "shop:app", "--queues", "a", "--processes=4"]) == one
 
 
 class Yard:
@@ -85,18 +87,18 @@ async def test_a_worker_that_does_not_end_in_order_shows_in_the_exit_code(yard: 
 async def test_a_worker_that_died_is_started_again(yard: Yard) -> None:
     supervisor, running = yard.supervise(WORKS)
     await ready(supervisor, 1)
-    first = supervisor._children[0].process.pid
+    first = supervisor._workers[0].process.pid
     os.kill(first, signal.SIGKILL)
     line = await yard.logged("worker_died")
     assert (line["signal"], line["crash_loop"]) == ("SIGKILL", False)
-    await sees(lambda: 0 in supervisor._children and supervisor._children[0].ready.is_set())
-    assert supervisor._children[0].process.pid != first
+    await sees(lambda: 0 in supervisor._workers and supervisor._workers[0].ready.is_set())
+    assert supervisor._workers[0].process.pid != first
     supervisor.received(signal.SIGTERM)
     assert await running == 0
 
 
 async def test_a_crash_loop_is_told_and_slowed_down(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.fleet.LONGEST_PAUSE_SECONDS", 0.5)
+    monkeypatch.setattr("holdfast.worker.fleet.MAX_PAUSE_SECONDS", 0.5)
     supervisor, running = yard.supervise('tell(b"READY=1"); sys.exit(9)')
     await yard.logged("worker_died", times=3)
     lines = yard.lines("worker_died")
@@ -139,7 +141,7 @@ async def test_the_second_signal_ends_them_at_once(yard: Yard) -> None:
 
 
 async def test_what_does_not_end_in_time_is_killed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.worker.fleet.WIND_DOWN_SECONDS", 0.1)
+    monkeypatch.setattr("holdfast.worker.fleet.STOP_MARGIN_SECONDS", 0.1)
     script = 'signal.signal(signal.SIGTERM, signal.SIG_IGN); tell(b"READY=1")\nwhile True: signal.pause()'
     supervisor, running = yard.supervise(script, grace=0.1)
     await ready(supervisor, 1)

@@ -1,4 +1,4 @@
-"""Draining: what is due is run here and now, one task after the other, in the order of a claim."""
+"""Draining: runs the due tasks in the test process, one after the other, in the order of claims."""
 
 import asyncio
 import time
@@ -18,7 +18,7 @@ from holdfast.engine.tasks import TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
-from holdfast.testing.inline_runner import WORKER_ID, Recorder, Workbench, silence
+from holdfast.testing.inline_runner import WORKER_ID, InlineRunner, RecordingReporter, silent_log
 from holdfast.worker.executors import database_executors
 from holdfast.worker.job import Job, Stop
 from holdfast.worker.job_transaction import JobTransaction
@@ -27,7 +27,7 @@ from holdfast.worker.settling import release_statement
 
 LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]
-"""The prefix of all of them."""
+"""The empty prefix fits every type."""
 
 ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
 Ending = Literal["succeeded", "snoozed", "retrying", "failed", "dead_letter", "cancelled", "deleted"]
@@ -35,7 +35,7 @@ Ending = Literal["succeeded", "snoozed", "retrying", "failed", "dead_letter", "c
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt, and how its task stands after it; if `snoozed` or `retrying`, it is due at `run_at`."""
+    """One attempt, and the status of its task afterwards. A snoozed or retrying task is due at `run_at`."""
 
     task_id: UUID
     type: str
@@ -49,11 +49,11 @@ class Ran:
 
 
 class DrainLimitReached(AssertionError):
-    """More was due than a drain may run."""
+    """More tasks were due than the drain may run."""
 
 
 class HeldJob(Job):
-    """Asks whether it is still held, where a worker would learn it from its next heartbeat."""
+    """A job that asks the database whether it is still held, where a worker waits for a heartbeat."""
 
     __slots__ = ("_ask", "_why")
 
@@ -73,7 +73,7 @@ class HeldJob(Job):
 
 
 class Drain:
-    """Claims, runs and settles through `worker`, which has a worker's rights, and reads through `reader`."""
+    """Claims and settles through `worker`, which has the rights of a worker; reads through `reader`."""
 
     def __init__(
         self,
@@ -86,32 +86,34 @@ class Drain:
         only_theirs: bool,
         limit: int,
     ) -> None:
-        """What no app has a handler for fails, as in a worker, or is left alone."""
+        """With `only_theirs`, tasks without a handler are left alone; otherwise they fail, as in a worker."""
         if limit < 1:
             raise InvalidArgument(f"limit is {limit}: give at least 1")
         self._worker = worker
         self._reader = reader
         self._clock = clock
         self._apps = apps
-        self._schedules = FireSchedules(silence())
-        self._recorder = Recorder(clock)
+        self._schedules = FireSchedules(silent_log())
+        self._recorder = RecordingReporter(clock)
         self._ran: list[Ran] = []
         self._others: list[Job] = []
         self._only_theirs = only_theirs
         self._limit = limit
         self._prefixes = [t for app in apps for t in app.handlers] if only_theirs else EVERY_TYPE
-        self._benches = [
-            Workbench(self._recorder, app.handlers, app.middlewares, partial(JobTransaction, dsn), self._beat)
+        self._runners = [
+            InlineRunner(
+                self._recorder, app.handlers, app.middlewares, partial(JobTransaction, dsn), self._heartbeat
+            )
             for app in apps
         ]
-        # Functions in the database, e-mail and text messages: as in a worker, with its settings.
+        # Functions in the database and messages run as in a worker, with its settings.
         self._executors = database_executors(
             url=dsn,
             worker_id=WORKER_ID,
             settings=Settings.load(database_url=dsn),
             reporter=self._recorder,
             settled=lambda *_: None,
-            log=silence(),
+            log=silent_log(),
         )
 
     def run(self, until: datetime | timedelta | None) -> list[Ran]:
@@ -122,14 +124,14 @@ class Drain:
                     if job.executor in self._executors:
                         written = loop.run(self._run_elsewhere(job))
                     else:
-                        written = self._bench_of(job).run(job, loop)
+                        written = self._runner_of(job).run(job, loop)
                     self._settle(job, written)
             finally:
                 loop.run(self._close_executors())
         return self._ran
 
     async def arun(self, until: datetime | timedelta | None) -> list[Ran]:
-        """The engine is called in threads, so that what else runs in this event loop goes on."""
+        """The same in the running event loop. The engine is called in threads, which keeps the loop free."""
         with self._clock.standing():
             end = await asyncio.to_thread(self._begin, until)
             try:
@@ -137,7 +139,7 @@ class Drain:
                     if job.executor in self._executors:
                         written = await self._run_elsewhere(job)
                     else:
-                        written = await self._bench_of(job).arun(job)
+                        written = await self._runner_of(job).arun(job)
                     await asyncio.to_thread(self._settle, job, written)
             finally:
                 await self._close_executors()
@@ -145,8 +147,8 @@ class Drain:
 
     def close(self) -> None:
         self._release(self._others)
-        for bench in self._benches:
-            bench.close()
+        for runner in self._runners:
+            runner.close()
 
     async def _run_elsewhere(self, job: Job) -> str | None:
         self._recorder.forget()
@@ -158,16 +160,16 @@ class Drain:
         for executor in self._executors.values():
             await executor.close()
 
-    def _bench_of(self, job: Job) -> Workbench:
-        return next((bench for bench in self._benches if job.type in bench.handlers), self._benches[0])
+    def _runner_of(self, job: Job) -> InlineRunner:
+        return next((one for one in self._runners if job.type in one.handlers), self._runners[0])
 
     def _next(self, end: datetime | None) -> Job | None:
-        """What is due, or becomes due before the end; for that, the clock is moved on."""
-        while (job := self._claim()) or self._move_on(end):
+        """Claim a task that is due, or that becomes due before the end, for which the clock is advanced."""
+        while (job := self._claim()) or self._advance(end):
             if job is None:
                 continue
-            if self._only_theirs and job.type not in self._bench_of(job).handlers:
-                self._others.append(job)  # one of our types is the beginning of its type
+            if self._only_theirs and job.type not in self._runner_of(job).handlers:
+                self._others.append(job)  # one of the types is a prefix of its type
                 continue
             if len(self._ran) == self._limit:
                 self._others.append(job)
@@ -180,10 +182,10 @@ class Drain:
         rows = self._worker.run(
             leases.claim(WORKER_ID, 1, queues=None, type_prefixes=self._prefixes, lease=LEASE, after=None)
         )
-        return HeldJob(rows[0], self._beat) if rows else None
+        return HeldJob(rows[0], self._heartbeat) if rows else None
 
     def _begin(self, until: datetime | timedelta | None) -> datetime | None:
-        """Where the clock may be moved, the schedules of the apps fire as under a worker that leads."""
+        """Return the end. If the clock may be advanced, schedules fire as under a leader."""
         if until is None:
             return None
         for app in self._apps:
@@ -194,8 +196,8 @@ class Drain:
         while (wait := self._worker.run(schedules.next_firing())) is not None and wait <= timedelta(0):
             self._schedules.run(self._worker.run)
 
-    def _move_on(self, end: datetime | None) -> bool:
-        """Whether something may be due now."""
+    def _advance(self, end: datetime | None) -> bool:
+        """Advance the clock to what is due next. False if nothing is due before the end."""
         if end is None:
             return False
         self._fire_schedules()
@@ -204,7 +206,7 @@ class Drain:
             self._worker.run(leases.next_due(None, self._prefixes)).due,
             self._worker.run(schedules.next_firing()),
         )
-        # A task that is due and was not claimed is locked by another session: waiting here does not help.
+        # A due task that was not claimed is locked by another session: waiting does not help.
         waits = [wait for wait in (task, firing) if wait is not None and timedelta(0) < wait <= end - now]
         if waits:
             self._clock.set(now + min(waits))
@@ -214,7 +216,7 @@ class Drain:
             self._clock.set(end)
         return False
 
-    def _beat(self, job: Job) -> Stop | None:
+    def _heartbeat(self, job: Job) -> Stop | None:
         progress = None if job.progress is None else report_json(job.progress)
         held = leases.held_json(job.task_id, job.token, progress=progress)
         (verdict,) = self._worker.run(leases.heartbeat(WORKER_ID, [held]))
@@ -249,9 +251,9 @@ class Drain:
         )
 
     def _result(self, task: TaskStatus) -> Any:
-        """Of the announced type, as a handle would give it."""
+        """The result with its declared type, as a handle returns it."""
         end = self._reader.run(tasks.task_end(task.task_id))
-        handler = next((b.handlers[task.type] for b in self._benches if task.type in b.handlers), None)
+        handler = next((one.handlers[task.type] for one in self._runners if task.type in one.handlers), None)
         if end is None or handler is None:
             return task.result
         try:
@@ -260,11 +262,12 @@ class Drain:
             return task.result
 
     def _explain(self) -> str:
-        [(most, times)] = Counter(ran.type for ran in self._ran).most_common(1)
-        last = next(ran for ran in reversed(self._ran) if ran.type == most)
+        [(busiest, times)] = Counter(ran.type for ran in self._ran).most_common(1)
+        last = next(ran for ran in reversed(self._ran) if ran.type == busiest)
         return (
-            f"more is due after {self._limit} attempts, {times} of {most}, the last one {last.status}. "
-            "Does it snooze or enqueue itself for ever? If so many are meant, raise the limit."
+            f"tasks are still due after {self._limit} attempts, "
+            f"{times} of {busiest}, the last one {last.status}. "
+            "Does it snooze or enqueue itself for ever? If not, raise the limit."
         )
 
 

@@ -1,4 +1,4 @@
-"""Attempts in this process, made by the same code as in a worker, whose ends are remembered."""
+"""Runs attempts in the test process, with the code of a worker, and records how they ended."""
 
 import asyncio
 import contextvars
@@ -28,17 +28,17 @@ from holdfast.worker.reporting import Reporter, no_handler
 from holdfast.worker.watchdog import WatchedHandler
 
 WORKER_ID = "holdfast.testing"
-PATIENCE_SECONDS = 0.5
+INTERRUPT_AFTER_SECONDS = 0.5
 
-# What is meant for pytest and not for the task: Ctrl-C, and the ends of a test.
+# Exceptions for pytest, not for the task: Ctrl-C, and the ends of a test.
 _FOR_PYTEST = (KeyboardInterrupt, pytest.fail.Exception, pytest.skip.Exception, pytest.exit.Exception)
 
 
-class Recorder(Reporter):
-    """Remembers what the last handler returned or raised."""
+class RecordingReporter(Reporter):
+    """Records what the last handler returned or raised."""
 
     def __init__(self, clock: Clock) -> None:
-        super().__init__(_ExactTime(clock))
+        super().__init__(_ExactClock(clock))
         self.value: Any = None
         self.error: BaseException | None = None
 
@@ -53,37 +53,37 @@ class Recorder(Reporter):
         if isinstance(error, _FOR_PYTEST):
             raise error
         self.error = error.__cause__ if isinstance(error, NotDecoded | NotEncoded) else error
-        with _the_same_chance(f"{job.type} {job.attempt}"):
+        with _seeded_random(f"{job.type} {job.attempt}"):
             return super().raised(job, handler, error)
 
 
-class Workbench:
+class InlineRunner:
     """Runs the handlers of one app, one at a time."""
 
     def __init__(
         self,
-        recorder: Recorder,
+        recorder: RecordingReporter,
         handlers: Mapping[str, Handler],
         middlewares: Sequence[Middleware],
         open_transaction: Callable[[Job], JobTransaction],
-        beat: Callable[[Job], object] | None = None,
+        heartbeat: Callable[[Job], object] | None = None,
     ) -> None:
         self.handlers = handlers
         self._recorder = recorder
-        self._beat = beat or _ignore
+        self._heartbeat = heartbeat or _ignore
         self._attempts = Attempts(
             worker_id=WORKER_ID,
             middlewares=middlewares,
             reporter=recorder,
-            watch=_Alarm(),
+            watch=_TimeLimits(),
             open_transaction=open_transaction,
             settled=_ignore,
             send_progress=self._send_progress,
-            log=silence(),
+            log=silent_log(),
         )
 
     def run(self, job: Job, loop: asyncio.Runner) -> str | None:
-        """In this thread; a coroutine in the loop. What one handler sets in its context, no other sees."""
+        """Run it in this thread, a coroutine in the loop. Each handler gets its own context variables."""
         handler = self._start(job)
         if handler is None:
             return self._recorder.write(job, no_handler(job))
@@ -92,13 +92,13 @@ class Workbench:
         return contextvars.copy_context().run(self._attempts.run_here, job, handler)
 
     async def arun(self, job: Job) -> str | None:
-        """In the running event loop; a plain function in a thread."""
+        """Run it in the running event loop, a plain function in a thread."""
         handler = self._start(job)
         if handler is None:
             return self._recorder.write(job, no_handler(job))
         if not self._attempts.needs_loop(handler):
             return await asyncio.to_thread(self._attempts.run_here, job, handler)
-        # A task of its own, as in a worker: to cancel the test must not look like an error of the handler.
+        # A separate task, as in a worker: cancelling the test must not look like an error of the handler.
         task = asyncio.create_task(self._attempts.run(job, handler))
         try:
             await asyncio.wait([task])
@@ -111,7 +111,7 @@ class Workbench:
         self._attempts.close()
 
     def _send_progress(self, job: Job) -> None:
-        self._beat(job)
+        self._heartbeat(job)
 
     def _start(self, job: Job) -> Handler | None:
         self._recorder.forget()
@@ -121,7 +121,7 @@ class Workbench:
 
 
 class UnrecordedTransaction(JobTransaction):
-    """Of a handler that runs without a task: its commit records no outcome."""
+    """The transaction of a handler that runs without a task: its commit records no outcome."""
 
     def commit(self, worker_id: str, written: str) -> str:
         del worker_id, written
@@ -158,8 +158,8 @@ def job_without_task(handler: Handler, payload: str) -> Job:
     return Job(claimed, 0.0)
 
 
-class _ExactTime(DatabaseClock):
-    """The engine's clock itself. A worker's reading drifts by milliseconds, which a test would trip over."""
+class _ExactClock(DatabaseClock):
+    """Reads the engine's clock. A worker's estimate drifts by milliseconds, which would break tests."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()
@@ -171,8 +171,8 @@ class _ExactTime(DatabaseClock):
 
 
 @contextmanager
-def _the_same_chance(seed: str) -> Iterator[None]:
-    """So that a delay with jitter is the same in every run of a test."""
+def _seeded_random(seed: str) -> Iterator[None]:
+    """Make a delay with jitter the same in every run of a test."""
     state = random.getstate()
     random.seed(seed)
     try:
@@ -181,8 +181,8 @@ def _the_same_chance(seed: str) -> Iterator[None]:
         random.setstate(state)
 
 
-class _Alarm:
-    """Interrupts a handler that is past its limit, if asyncio has not ended it by then."""
+class _TimeLimits:
+    """Interrupts a handler that is past its time limit, unless asyncio has ended it."""
 
     def __init__(self) -> None:
         self._timers: dict[WatchedHandler, threading.Timer] = {}
@@ -190,7 +190,7 @@ class _Alarm:
     def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> WatchedHandler:
         watched = WatchedHandler(job, limit, in_loop=in_loop)
         if limit is not None:
-            seconds = limit + PATIENCE_SECONDS if in_loop else limit
+            seconds = limit + INTERRUPT_AFTER_SECONDS if in_loop else limit
             timer = self._timers[watched] = threading.Timer(seconds, watched.interrupt, [HandlerTimeout])
             timer.daemon = True
             timer.start()
@@ -205,9 +205,9 @@ def _ignore(*given: object) -> None:
     del given
 
 
-def silence() -> Log:
-    """What went wrong is in what drain answers, and a test prints nothing else."""
-    nothing: Log = structlog.wrap_logger(
+def silent_log() -> Log:
+    """Logs nothing: errors are in the result of a drain."""
+    log: Log = structlog.wrap_logger(
         None, wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
     )
-    return nothing
+    return log

@@ -1,4 +1,4 @@
-"""What a test has of Holdfast: a database of its own, its clock, and ways to look and to run."""
+"""The fixture `holdfast`: a database, its clock, and methods to inspect and run tasks."""
 
 import asyncio
 from contextlib import ExitStack, closing
@@ -20,11 +20,16 @@ from holdfast.task import Task
 from holdfast.testing.clock import Clock
 from holdfast.testing.drain import ENDED, Drain, Ran
 from holdfast.testing.enqueued import Expectation, explain_count
-from holdfast.testing.inline_runner import Recorder, UnrecordedTransaction, Workbench, job_without_task
+from holdfast.testing.inline_runner import (
+    InlineRunner,
+    RecordingReporter,
+    UnrecordedTransaction,
+    job_without_task,
+)
 from holdfast.worker.job import Job
 
 AnyTask = Task[..., Any, Any] | Handler | str
-"""What `app.task` made, the handler in it, or the name of a type."""
+"""The result of `app.task`, its handler, or the name of a type."""
 
 WAITING: tuple[Status, ...] = ("scheduled", "pending", "retrying")
 _PAGE = 10_000
@@ -35,7 +40,7 @@ _MAY_BECOME_WORKER = """
 
 
 class Sandbox:
-    """One database, made for one test and dropped after it."""
+    """One database, created for one test and dropped after it."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -51,14 +56,14 @@ class Sandbox:
         return Clock(self._engine)
 
     def use(self, app: App) -> App:
-        """Let an app keep its work here until the test ends. Several may."""
+        """Connect an app to this database until the test ends. Several apps may share it."""
         if app not in self._apps:
             self._open.enter_context(app.at(self.dsn))
             self._apps.append(app)
         return app
 
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
-        """A connection that commits each statement, unless told otherwise, and is closed after the test."""
+        """Open a connection, with autocommit by default. It is closed after the test."""
         connection = psycopg.connect(self.dsn, **{"autocommit": True} | options)
         self._open.callback(connection.close)
         return connection
@@ -67,7 +72,7 @@ class Sandbox:
         self._open.close()
 
     def task(self, task_id: UUID | str | Handle[Any]) -> TaskStatus:
-        """Where a task stands."""
+        """The status of a task."""
         given = task_id.task_id if isinstance(task_id, Handle) else UUID(str(task_id))
         found = self._engine.run(tasks.task_status(given))
         if found is None:
@@ -75,7 +80,7 @@ class Sandbox:
         return found
 
     def enqueued(self, task: AnyTask | None = None) -> list[TaskStatus]:
-        """What waits, also for later or for another attempt, in the order in which it was enqueued."""
+        """The tasks that wait, including scheduled and retrying ones, in the order of their enqueueing."""
         wanted = None if task is None else _type_of(task)
         waiting = [found for status in WAITING for found in self._list(status, wanted)]
         return sorted(
@@ -85,7 +90,7 @@ class Sandbox:
     def assert_enqueued(
         self, task: AnyTask, /, count: int | None = None, queue: str | None = None, **arguments: Any
     ) -> list[TaskStatus]:
-        """Fail unless such tasks wait: at least one, or so many. What is not given here may be anything."""
+        """Fail unless at least one such task waits, or exactly `count`. Others may have any value."""
         __tracebackhide__ = True  # pytest shows the line of the test
         expected = self._expect(task, queue, arguments)
         waiting = self.enqueued()
@@ -110,9 +115,9 @@ class Sandbox:
     ) -> list[Ran]:
         """Run what is due, one task after the other, in this thread, and return every attempt.
 
-        The clock stands still meanwhile. With `until`, it is moved on from one due task to the next, up to
-        then, and the schedules of the apps fire. Without an app, everything is run; with one, only what it
-        has a handler for.
+        The clock is stopped meanwhile. With `until`, it is advanced from one due task to the next, up to
+        then, and the schedules of the apps fire. Without an app, all tasks are run; with one, only those
+        that it has a handler for.
         """
         _refuse_running_loop("drain", "adrain")
         with self._drain(app, limit) as drain:
@@ -131,16 +136,16 @@ class Sandbox:
         Returns its result or outcome, or raises what it raised. Nothing is enqueued.
         """
         _refuse_running_loop("run_task", "arun_task")
-        recorder, bench, job = self._alone(task, arguments)
-        with closing(bench), asyncio.Runner() as loop:
-            bench.run(job, loop)
+        recorder, runner, job = self._alone(task, arguments)
+        with closing(runner), asyncio.Runner() as loop:
+            runner.run(job, loop)
         return _ending(recorder, _handler_of(task))
 
     async def arun_task(self, task: Task[..., Any, Any] | Handler, /, **arguments: Any) -> Any:
         """The same in the running event loop; a plain function runs in a thread."""
-        recorder, bench, job = self._alone(task, arguments)
-        with closing(bench):
-            await bench.arun(job)
+        recorder, runner, job = self._alone(task, arguments)
+        with closing(runner):
+            await runner.arun(job)
         return _ending(recorder, _handler_of(task))
 
     @cached_property
@@ -149,7 +154,7 @@ class Sandbox:
 
     @cached_property
     def _worker(self) -> Engine:
-        """With no more rights than a worker has in production."""
+        """Has the rights of a worker in production."""
         connection = self.connect()
         if connection.execute(_MAY_BECOME_WORKER).fetchone() == (True,):
             connection.execute("set role holdfast_worker")
@@ -173,7 +178,7 @@ class Sandbox:
     def _drain(self, app: App | None, limit: int) -> closing[Drain]:
         apps = self._apps if app is None else [self.use(app)]
         if not apps:
-            raise InvalidArgument("there is no app to drain", hint="Call use(app) before, or pass the app.")
+            raise InvalidArgument("there is no app to drain", hint="Call use(app) first, or pass the app.")
         return closing(
             Drain(
                 self.dsn,
@@ -188,16 +193,16 @@ class Sandbox:
 
     def _alone(
         self, task: Task[..., Any, Any] | Handler, arguments: dict[str, Any]
-    ) -> tuple[Recorder, Workbench, Job]:
-        handler, recorder = _handler_of(task), Recorder(self.clock)
+    ) -> tuple[RecordingReporter, InlineRunner, Job]:
+        handler, recorder = _handler_of(task), RecordingReporter(self.clock)
         home = next((app for app in self._apps if app.handlers.get(handler.type) is handler), None)
-        bench = Workbench(
+        runner = InlineRunner(
             recorder,
             {handler.type: handler},
             () if home is None else home.middlewares,
             partial(UnrecordedTransaction, self.dsn),
         )
-        return recorder, bench, job_without_task(handler, handler.check((), arguments))
+        return recorder, runner, job_without_task(handler, handler.check((), arguments))
 
 
 def _handler_of(task: Task[..., Any, Any] | Handler) -> Handler:
@@ -208,7 +213,7 @@ def _type_of(task: AnyTask) -> str:
     return task if isinstance(task, str) else task.type
 
 
-def _ending(recorder: Recorder, handler: Handler) -> Any:
+def _ending(recorder: RecordingReporter, handler: Handler) -> Any:
     if recorder.error is not None:
         raise recorder.error
     if isinstance(recorder.value, OUTCOMES):
