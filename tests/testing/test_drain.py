@@ -290,7 +290,7 @@ def test_without_an_app_the_handlers_of_all_in_use_run(holdfast: Sandbox) -> Non
 
 
 def test_without_any_app_it_says_what_to_do(holdfast: Sandbox) -> None:
-    with pytest.raises(InvalidArgument, match=r"Call use\(app\) before"):
+    with pytest.raises(InvalidArgument, match=r"Call use\(app\) first"):
         holdfast.drain()
 
 
