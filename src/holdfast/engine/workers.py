@@ -117,26 +117,27 @@ def recover_workers(max_tasks: int | None = None) -> Statement[list[LostWorker]]
 
 
 def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:
-    """Answers whether it is registered."""
+    """Returns whether the worker is registered."""
     return call("queues.mark_idle", scalar, {"worker_id": text(worker_id), "idle": boolean(idle)})
 
 
-def keep_door(worker_id: str, queues: Sequence[str]) -> Statement[list[str]]:
-    """Return those whose doors this worker keeps for half a second: who enqueues there wakes nobody."""
+def hold_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[list[str]]:
+    """Hold the wake-ups of these queues for half a second: enqueueing sends none. Returns those it holds."""
     return call("queues.keep_door", scalar, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
-def leave_door(worker_id: str, queues: Sequence[str]) -> Statement[None]:
+def release_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[None]:
+    """Let enqueueing wake workers again."""
     return call("queues.leave_door", nothing, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
-def ring(queues: Sequence[str]) -> Statement[bool]:
-    """Wake idle workers for what has just come. Answers whether something has."""
+def notify_idle(queues: Sequence[str]) -> Statement[bool]:
+    """Wake idle workers if tasks have come. Returns whether any have."""
     return call("queues.ring", scalar, {"queues": texts(queues)})
 
 
 def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
-    """Answers whether the worker leads now."""
+    """Returns whether the worker leads now."""
     return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": span(term)})
 
 

@@ -21,7 +21,7 @@ from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
-from holdfast.worker.attempt import Attempts
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.job import DatabaseClock, Job
 from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.reporting import Reporter, no_handler

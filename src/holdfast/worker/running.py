@@ -11,7 +11,7 @@ from holdfast.executors.attempt import AttemptEnd, HandlerTimeout
 from holdfast.executors.executor import Executor, bind_executor
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job, name_worker
-from holdfast.worker.attempt import Attempts
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.held_jobs import HeldJobs
 from holdfast.worker.job import Job
 from holdfast.worker.reporting import Reporter, executor_refused, no_executor, no_handler

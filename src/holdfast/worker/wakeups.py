@@ -19,7 +19,7 @@ CROWD, CROWD_SECONDS = 30, 0.1
 LOOK_SECONDS = 0.01
 QUIET_LOOKS = 20
 LAST_LOOK_SECONDS = 0.2
-HOLD_SECONDS = 0.2  # less than half of what keep_door grants
+HOLD_SECONDS = 0.2  # less than half of what hold_wakeups grants
 REST_SECONDS = 1.0
 
 
@@ -59,21 +59,21 @@ class WakeupThrottle:
         await self._connection.connection()
         if self._connection.pooled:  # each look would cost a round trip through the pooler
             return
-        held = await self._connection.run(lambda: workers.keep_door(self._worker_id, self._queues))
+        held = await self._connection.run(lambda: workers.hold_wakeups(self._worker_id, self._queues))
         since = time.monotonic()
         quiet = 0 if held else QUIET_LOOKS
         while quiet < QUIET_LOOKS:
             await asyncio.sleep(LOOK_SECONDS)
             if time.monotonic() - since > HOLD_SECONDS:
                 since = time.monotonic()
-                await self._connection.run(lambda: workers.keep_door(self._worker_id, held))
+                await self._connection.run(lambda: workers.hold_wakeups(self._worker_id, held))
             quiet = 0 if await self._notify_idle(held) else quiet + 1
         # Release first, then look: a task enqueued just before sent no wake-up, and may commit just after.
-        await self._connection.run(lambda: workers.leave_door(self._worker_id, held))
+        await self._connection.run(lambda: workers.release_wakeups(self._worker_id, held))
         await self._notify_idle(held)
         await asyncio.sleep(LAST_LOOK_SECONDS)
         await self._notify_idle(held)
 
     async def _notify_idle(self, queues: Sequence[str]) -> bool:
         """Wake idle workers if tasks are due; returns whether any were."""
-        return await self._connection.run(lambda: workers.ring(queues))
+        return await self._connection.run(lambda: workers.notify_idle(queues))

@@ -11,7 +11,7 @@ from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.executors.executor import Executor
 from holdfast.logs import Log, is_for_people
 from holdfast.settings import Settings
-from holdfast.worker.attempt import Attempts
+from holdfast.worker.attempts import Attempts
 from holdfast.worker.claiming import Claimer, ClaimLoop
 from holdfast.worker.duties import UnservedQueues, build_duties
 from holdfast.worker.executors import database_executors, isolated_executors

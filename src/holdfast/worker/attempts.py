@@ -1,4 +1,4 @@
-"""One attempt: decode the payload, call the handler within its time limit, and write the report."""
+"""Attempts: call the handler in the event loop or in a thread, within its limit, and write the report."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The leader removes workers that have fallen silent, and those that have not enter themselves again."""
+"""A worker registers under a new name at every start, and again if another one considered it dead."""
 
 import asyncio
 import os
@@ -7,24 +7,6 @@ from datetime import timedelta
 from importlib.metadata import version
 
 from support.workshop import Workshop
-
-
-async def test_what_a_silent_worker_held_runs_elsewhere_long_before_its_lease_ends(shop: Workshop) -> None:
-    @shop.task("work.echo")
-    async def echo() -> None:
-        pass
-
-    handle = await echo.aenqueue()
-    shop.conn.execute(
-        "select queues.register_worker('gone', timeout => '5 seconds', queues => array['work'])"
-    )
-    shop.conn.execute("select from queues.claim('gone', 1, array['work'], lease => '1 hour')")
-    shop.conn.execute("update queues.worker set last_heartbeat = last_heartbeat - interval '1 minute'")
-    async with shop.working():
-        row = await shop.ended(handle)
-        await shop.logged("worker_lost", lost="gone", back_to_ready=1, dead_letter=0)
-    assert (row["status"], row["attempt"]) == ("succeeded", 2)
-    assert [error["kind"] for error in await shop.errors(handle)] == ["worker_lost"]
 
 
 async def test_a_busy_worker_that_was_taken_for_dead_registers_again(shop: Workshop) -> None:

@@ -1,11 +1,18 @@
-"""The leader has processes repaired that have lost their supervisor."""
+"""The duties of the leader: it recovers lost tasks, deletes old rows and repairs processes."""
 
 from typing import Any
 
 import pytest
 
-from holdfast.worker.duties import ProcessRepair
+from holdfast.engine import Engine, enqueue, tasks
+from holdfast.engine.enqueue import NewTask
+from holdfast.logs import worker_log
+from holdfast.worker.duties import BATCH, ProcessRepair, Retention
+from support.clock import Clock
 from support.comms import CHANNELS, Channel
+from support.database import Database
+from support.engine import claim as claim_tasks
+from support.engine import counts, end, enqueue_many
 from support.workshop import Workshop
 
 EMAIL, SMS = CHANNELS
@@ -31,6 +38,66 @@ async def ended(shop: Workshop, channel: Channel, send: int) -> Any:
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProcessRepair, "interval", 0.05)
+
+
+async def test_what_a_silent_worker_held_runs_elsewhere_long_before_its_lease_ends(shop: Workshop) -> None:
+    @shop.task("work.echo")
+    async def echo() -> None:
+        pass
+
+    handle = await echo.aenqueue()
+    shop.conn.execute(
+        "select queues.register_worker('gone', timeout => '5 seconds', queues => array['work'])"
+    )
+    shop.conn.execute("select from queues.claim('gone', 1, array['work'], lease => '1 hour')")
+    shop.conn.execute("update queues.worker set last_heartbeat = last_heartbeat - interval '1 minute'")
+    async with shop.working():
+        row = await shop.ended(handle)
+        await shop.logged("worker_lost", lost="gone", back_to_ready=1, dead_letter=0)
+    assert (row["status"], row["attempt"]) == ("succeeded", 2)
+    assert [error["kind"] for error in await shop.errors(handle)] == ["worker_lost"]
+
+
+async def test_a_leader_prunes(shop: Workshop) -> None:
+    engine = Engine(shop.conn)
+    task_id = engine.run(enqueue.enqueue(NewTask("elsewhere.work")))
+    engine.run(tasks.cancel(task_id))
+    shop.conn.execute("update queues.outcome set finished_at = finished_at - interval '1 year'")
+    async with shop.working():
+        await shop.logged("rows_pruned", rows=1)
+    assert engine.run(tasks.task_status(task_id)) is None
+
+
+@pytest.mark.parametrize("backlog", [0, BATCH - 1, 2 * BATCH + 1])
+def test_a_backlog_is_walked_step_by_step_with_rests(db: Database, backlog: int) -> None:
+    conn = db.connect()
+    clock = Clock(conn)
+    if backlog:
+        enqueue_many(conn, [{"type": "default.work"}] * backlog)
+        conn.execute("select queues.cancel(task_id) from queues.task")
+    clock.advance(31 * 86400)
+    duty, steps = Retention(worker_log("w1")), 0
+
+    while (pause := duty.run(Engine(conn).run)) is not None:
+        steps += 1
+        assert pause > 0
+
+    assert counts(conn)["task"] == 0
+    assert steps >= 5 + backlog // BATCH
+
+
+def test_a_new_pass_begins_at_the_oldest(db: Database) -> None:
+    conn = db.connect()
+    clock = Clock(conn)
+    duty = Retention(worker_log("w1"))
+    for _ in range(2):
+        enqueue_many(conn, [{"type": "default.work"}])
+        (task,) = claim_tasks(conn)
+        end(conn, task)
+        clock.advance(8 * 86400)
+        while duty.run(Engine(conn).run) is not None:
+            pass
+        assert counts(conn)["task"] == 0
 
 
 async def test_a_send_whose_supervisor_was_cancelled_by_hand_is_sent_all_the_same(shop: Workshop) -> None:
