@@ -11,7 +11,7 @@ from holdfast.client.span import WAIT_TTL, seconds
 from holdfast.client.wait_ticket import issue, wait_url
 from holdfast.engine import tasks
 from holdfast.engine.documents import load_json
-from holdfast.engine.tasks import Status, TaskEnd, TaskError, TaskStatus
+from holdfast.engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound
 from holdfast.handler import Handler
 from holdfast.outcome import Outcome
@@ -115,7 +115,7 @@ class Handle(Generic[R_co]):
             )
         return task.status
 
-    def _loaded(self, end: TaskEnd) -> Any:
+    def _loaded(self, end: TaskSnapshot) -> Any:
         handler = self._home.handlers.get(end.type)
         return handler.load_result(end.result_json) if handler else load_json(end.result_json)
 
@@ -133,7 +133,7 @@ def check_moment(
     return seconds("delay", delay)
 
 
-def _failed(end: TaskEnd, errors: list[TaskError]) -> TaskFailed:
+def _failed(end: TaskSnapshot, errors: list[TaskError]) -> TaskFailed:
     attempts = tuple(
         AttemptError(error.attempt, error.kind, error.message, _traceback(error.detail)) for error in errors
     )

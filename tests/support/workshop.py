@@ -10,13 +10,13 @@ import psycopg
 from psycopg.rows import dict_row
 
 from holdfast import App
+from holdfast.engine.tasks import ENDED
 from holdfast.handle import Handle
 from holdfast.settings import Settings
 from holdfast.worker import Worker
 from support.database import Database
 
 PATIENCE_SECONDS = 60.0
-ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
 
 Row = dict[str, Any]
 Line = dict[str, Any]

@@ -20,11 +20,10 @@ from holdfast.cli.task_actions import Reason
 from holdfast.cli.tasks import QueueOption, SinceOption, TypeOption
 from holdfast.engine import Engine, health, leases, tasks
 from holdfast.engine.documents import load_json
-from holdfast.engine.tasks import Status, TaskEnd, TaskFilter, TaskStatus
+from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskSnapshot, TaskStatus
 from holdfast.errors import IllegalMove, InvalidArgument
 from holdfast.serialization.text import visible
 
-ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
 LOOK_SECONDS = 0.1
 
 
@@ -114,9 +113,9 @@ def _replay_all(
     return found
 
 
-def _original(engine: Engine, task_id: UUID) -> TaskEnd:
+def _original(engine: Engine, task_id: UUID) -> TaskSnapshot:
     find(engine, task_id)
-    end = engine.run(tasks.task_end(task_id))
+    end = engine.run(tasks.task_snapshot(task_id))
     if end is None or end.status != "succeeded":
         word = "gone" if end is None else end.status
         raise IllegalMove(
@@ -125,7 +124,7 @@ def _original(engine: Engine, task_id: UUID) -> TaskEnd:
     return end
 
 
-def _compared(engine: Engine, original: TaskEnd | None, one: Replayed, timeout: timedelta) -> Replayed:
+def _compared(engine: Engine, original: TaskSnapshot | None, one: Replayed, timeout: timedelta) -> Replayed:
     assert original is not None  # noqa: S101 - it was looked for
     assert one.replay_id is not None  # noqa: S101 - it was enqueued
     end = _wait(engine, one.replay_id, timeout)
@@ -139,10 +138,10 @@ def _compared(engine: Engine, original: TaskEnd | None, one: Replayed, timeout: 
     return Replayed(one.task_id, one.replay_id, "different", difference)
 
 
-def _wait(engine: Engine, task_id: UUID, timeout: timedelta) -> TaskEnd | None:
+def _wait(engine: Engine, task_id: UUID, timeout: timedelta) -> TaskSnapshot | None:
     give_up = time.monotonic() + timeout.total_seconds()
     while time.monotonic() < give_up:
-        end = engine.run(tasks.task_end(task_id))
+        end = engine.run(tasks.task_snapshot(task_id))
         if end is not None and end.status in ENDED:
             return end
         time.sleep(LOOK_SECONDS)

@@ -20,7 +20,7 @@ from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import AsyncEngine, Engine, Statement
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
 from holdfast.engine.processes import ProcessStatus
-from holdfast.engine.tasks import TaskEnd
+from holdfast.engine.tasks import TaskSnapshot
 from holdfast.errors import Refused, translate
 
 __all__ = ["Address", "Client", "Progress", "Tasks", "with_trace"]
@@ -140,7 +140,7 @@ class Client:
     async def arun(self, work: Callable[[AsyncEngine], Awaitable[T]], *, repeatable: bool = True) -> T:
         return await self._here().link.run(work, repeatable=repeatable)
 
-    async def await_end(self, task_id: UUID, timeout: float | None) -> TaskEnd:  # noqa: ASYNC109 - a result's own time limit
+    async def await_end(self, task_id: UUID, timeout: float | None) -> TaskSnapshot:  # noqa: ASYNC109 - a result's own time limit
         here = self._here()
         return await wait_for_end(here.link, here.listener, task_id, timeout)
 

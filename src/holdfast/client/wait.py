@@ -14,13 +14,12 @@ from holdfast.connections.pool import AsyncPool
 from holdfast.connections.session import DatabaseAddress, open_async_connection
 from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessStatus, wait_key
-from holdfast.engine.tasks import Status, TaskEnd
+from holdfast.engine.tasks import ENDED, Status, TaskSnapshot
 from holdfast.errors import HoldfastError, TaskNotFound
 
 T = TypeVar("T")
 
 POLL_SECONDS = 2.0
-ENDED = frozenset(("succeeded", "failed", "dead_letter", "cancelled"))
 
 _INTEREST = timedelta(seconds=30)
 
@@ -104,7 +103,7 @@ async def wait_for_end(
     listener: ResultListener,
     task_id: UUID,
     timeout: float | None,  # noqa: ASYNC109 - a result's own time limit
-) -> TaskEnd:
+) -> TaskSnapshot:
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
 
     async def watch(engine: AsyncEngine) -> Status:
@@ -120,7 +119,7 @@ async def wait_for_end(
             if status in ENDED:
                 break
             await _wait(told, f"task {task_id}", status, deadline)
-    end = await link.run(lambda engine: engine.run(tasks.task_end(task_id)), repeatable=True)
+    end = await link.run(lambda engine: engine.run(tasks.task_snapshot(task_id)), repeatable=True)
     if end is None:
         raise _not_found(task_id)
     return end

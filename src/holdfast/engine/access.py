@@ -9,12 +9,13 @@ from uuid import UUID
 from holdfast.engine.statement import (
     Bound,
     Statement,
+    bigint,
     call,
-    columns_of,
     first,
     many,
     nothing,
     scalar,
+    select,
     span,
     text,
     texts,
@@ -27,7 +28,7 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who uses the HTTP side by an access token or a session, and what that one may do."""
+    """The caller of the HTTP API, identified by an access token or a session, and its scopes."""
 
     token_id: int
     name: str
@@ -37,7 +38,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class AccessTokenStatus:
-    """An access token, without what would let anybody use it."""
+    """An access token, without its secret."""
 
     token_id: int
     name: str
@@ -66,7 +67,7 @@ class NamespaceMember:
 
 @dataclass(frozen=True, slots=True)
 class AccessEvent:
-    """What was done with a token, a login or hidden values."""
+    """An entry of the audit trail about a token, a login or hidden values."""
 
     access_act_id: int
     act: str
@@ -86,7 +87,7 @@ def create_token(
     ttl: timedelta | None = None,
     namespace: str | None = None,
 ) -> Statement[int]:
-    """Without a namespace, it has one of its own, which tokens of the same name share."""
+    """Returns the id of the token. Tokens of the same name share a namespace unless one is given."""
     arguments = {
         "name": text(name),
         "scopes": texts(scopes),
@@ -98,21 +99,17 @@ def create_token(
 
 
 def renew_token(token_id: int, ttl: timedelta) -> Statement[bool]:
-    """Returns whether it is still good."""
-    return call("queues.renew_token", scalar, {"token_id": Bound("bigint", token_id), "ttl": span(ttl)})
+    """Returns true if the token is still valid."""
+    return call("queues.renew_token", scalar, {"token_id": bigint(token_id), "ttl": span(ttl)})
 
 
 def revoke_token(token_id: int, reason: str | None = None) -> Statement[bool]:
-    """Answers whether it was good until now."""
-    return call(
-        "queues.revoke_token", scalar, {"token_id": Bound("bigint", token_id), "reason": text(reason)}
-    )
+    """Returns true if the token was valid until now."""
+    return call("queues.revoke_token", scalar, {"token_id": bigint(token_id), "reason": text(reason)})
 
 
 def check_token(token_hash: bytes) -> Statement[Access | None]:
-    return call(
-        "queues.check_token", first(Access), {"token_hash": Bound("bytea", token_hash)}, columns_of(Access)
-    )
+    return call("queues.check_token", first(Access), {"token_hash": Bound("bytea", token_hash)})
 
 
 def open_session(
@@ -124,12 +121,12 @@ def open_session(
         "ttl": span(ttl),
         "address": text(address),
     }
-    return call("queues.open_session", first(Access), arguments, columns_of(Access))
+    return call("queues.open_session", first(Access), arguments)
 
 
 def check_session(session_hash: bytes) -> Statement[Access | None]:
     arguments = {"session_hash": Bound("bytea", session_hash)}
-    return call("queues.check_session", first(Access), arguments, columns_of(Access))
+    return call("queues.check_session", first(Access), arguments)
 
 
 def close_session(session_hash: bytes) -> Statement[bool]:
@@ -137,6 +134,7 @@ def close_session(session_hash: bytes) -> Statement[bool]:
 
 
 def record_reveal(task_id: UUID, reason: str | None = None, address: str | None = None) -> Statement[None]:
+    """Record that the hidden values of a task were shown."""
     arguments = {"task_id": uuid(task_id), "reason": text(reason), "address": text(address)}
     return call("queues.record_reveal", nothing, arguments)
 
@@ -144,34 +142,30 @@ def record_reveal(task_id: UUID, reason: str | None = None, address: str | None 
 def record_message_reveal(
     mailbox_message_id: int, reason: str | None = None, address: str | None = None
 ) -> Statement[None]:
-    """The same for a message of the mailbox."""
-    shown = Bound("bigint", mailbox_message_id)
+    """Record that the hidden values of a mailbox message were shown."""
+    shown = bigint(mailbox_message_id)
     arguments = {"reason": text(reason), "address": text(address), "mailbox_message_id": shown}
     return call("queues.record_reveal", nothing, arguments)
 
 
 def access_tokens() -> Statement[list[AccessTokenStatus]]:
-    sql = f"select {columns_of(AccessTokenStatus)} from queues.access_token_status answer order by 1 desc"  # noqa: S608 - our names only
-    return Statement(sql, (), many(AccessTokenStatus))
+    return select(many(AccessTokenStatus), "queues.access_token_status", "order by 1 desc")
 
 
 def access_events(max_events: int = 100) -> Statement[list[AccessEvent]]:
-    """The newest first."""
-    sql = (
-        f"select {columns_of(AccessEvent)} from queues.access_event answer order by 1 desc limit $1::integer"  # noqa: S608 - our names only
-    )
-    return Statement(sql, (max_events,), many(AccessEvent))
+    """Returns the newest first."""
+    rest = "order by 1 desc limit $1::integer"
+    return select(many(AccessEvent), "queues.access_event", rest, (max_events,))
 
 
 def reveals_of(task_id: UUID) -> Statement[list[AccessEvent]]:
-    """Who was shown the hidden values of a task."""
-    shown = "answer.task_id = $1::uuid order by 1"
-    sql = f"select {columns_of(AccessEvent)} from queues.access_event answer where {shown}"  # noqa: S608 - our names only
-    return Statement(sql, (task_id,), many(AccessEvent))
+    """Returns the occasions on which the hidden values of a task were shown."""
+    rest = "where answer.task_id = $1::uuid order by 1"
+    return select(many(AccessEvent), "queues.access_event", rest, (task_id,))
 
 
 def namespace() -> Statement[str]:
-    """That of the connection's login."""
+    """Returns the namespace of the login that is connected."""
     return call("queues.namespace", scalar, {})
 
 
@@ -187,6 +181,5 @@ def remove_from_namespace(login: str, reason: str | None = None) -> Statement[bo
 
 
 def namespace_members() -> Statement[list[NamespaceMember]]:
-    """Logins that share a namespace, and tokens."""
-    sql = f"select {columns_of(NamespaceMember)} from queues.namespace_member answer order by 1, 2, 3"  # noqa: S608 - our names only
-    return Statement(sql, (), many(NamespaceMember))
+    """Returns tokens, and logins that share a namespace."""
+    return select(many(NamespaceMember), "queues.namespace_member", "order by 1, 2, 3")

@@ -11,7 +11,6 @@ from holdfast.engine.documents import (
     array_of,
     dump_json,
     object_of,
-    storable_text,
     written_instant,
     written_seconds,
 )
@@ -31,6 +30,7 @@ from holdfast.engine.statement import (
     text,
 )
 from holdfast.errors import InvalidArgument
+from holdfast.serialization.text import require_storable
 
 Executor = Literal["python", "process", "command", "db_function", "email", "sms"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
@@ -208,7 +208,7 @@ def _head(task: NewTask) -> str:
 
 
 def _text(name: str, value: str | None) -> str | None:
-    return None if value is None else dump_json(name, storable_text(name, value))
+    return None if value is None else dump_json(name, require_storable(name, value))
 
 
 def _number(value: int | None) -> str | None:

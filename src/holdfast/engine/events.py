@@ -10,13 +10,14 @@ from holdfast.engine.documents import Json, array_of, object_of, report_json
 from holdfast.engine.statement import (
     Bound,
     Statement,
+    bigint,
     call,
-    columns_of,
     document,
     integer,
     many,
     nothing,
     scalar,
+    select,
     span,
     text,
     texts,
@@ -26,7 +27,7 @@ from holdfast.engine.statement import (
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """Who asks for which events, as a dispatcher is told: with its secrets."""
+    """A subscription as a dispatcher needs it, with its secrets."""
 
     subscription_id: int
     name: str
@@ -55,7 +56,7 @@ class ClaimedEvent:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What became of a claimed event."""
+    """The outcome of sending a claimed event."""
 
     subscription_id: int
     event_id: UUID
@@ -67,7 +68,7 @@ class Settlement:
 
 @dataclass(frozen=True, slots=True)
 class OutboxStatus:
-    """How a subscription does."""
+    """A subscription, its backlog and its health."""
 
     name: str
     event_types: list[str]
@@ -96,7 +97,7 @@ class OutboxStatus:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryStatus:
-    """An event on its way to one subscription."""
+    """The delivery of an event to one subscription."""
 
     event_id: UUID
     event_type: str
@@ -112,7 +113,7 @@ class DeliveryStatus:
 
 @dataclass(frozen=True, slots=True)
 class TailedEvent:
-    """An event of the outbox, with its place in the order in which events became known."""
+    """An event of the outbox, with its position in the order of commits."""
 
     event_id: UUID
     event_type: str
@@ -131,7 +132,7 @@ class TailedEvent:
 
 @dataclass(frozen=True, slots=True)
 class DispatcherStatus:
-    """A process that sends events."""
+    """A dispatcher process, which sends events."""
 
     dispatcher_id: str
     hostname: str
@@ -164,7 +165,7 @@ def emit(
 
 
 def receive(event_id: str, source: str) -> Statement[bool]:
-    """Answers whether the event is new."""
+    """Returns true if the event was not received before."""
     return call("queues.receive", scalar, {"event_id": text(event_id), "source": text(source)})
 
 
@@ -197,28 +198,28 @@ def unsubscribe(name: str) -> Statement[None]:
 
 
 def pause_subscription(name: str, reason: str | None = None) -> Statement[bool]:
-    """Answers whether it was running until now."""
+    """Returns true if it was running until now."""
     return call("queues.pause_subscription", scalar, {"name": text(name), "reason": text(reason)})
 
 
 def resume_subscription(name: str) -> Statement[bool]:
-    """Answers whether it was paused until now."""
+    """Returns true if it was paused until now."""
     return call("queues.resume_subscription", scalar, {"name": text(name)})
 
 
 def rotate_secret(name: str, secret: str, keep: int | None = None) -> Statement[int]:
-    """Answers how many secrets there are now."""
+    """Returns how many secrets there are now."""
     arguments = {"name": text(name), "secret": text(secret), "keep": integer(keep)}
     return call("queues.rotate_secret", scalar, arguments)
 
 
 def test_subscription(name: str) -> Statement[UUID]:
-    """Answers the id of the event that was sent off."""
+    """Emit a test event to this subscription only. Returns its id."""
     return call("queues.test_subscription", scalar, {"name": text(name)})
 
 
 def redrive_events(name: str, event_id: UUID | None = None, max_events: int | None = None) -> Statement[int]:
-    """Answers how many there were."""
+    """Send dead events again. Returns how many there were."""
     arguments = {"name": text(name), "event_id": uuid(event_id), "max_events": integer(max_events)}
     return call("queues.redrive_events", scalar, arguments)
 
@@ -233,6 +234,7 @@ def attend_outbox(
     sinks: Sequence[str] = (),
     unusable: Mapping[int, str] | None = None,
 ) -> Statement[list[Subscription]]:
+    """Register the dispatcher. Returns the subscriptions that it serves."""
     arguments = {
         "dispatcher_id": text(dispatcher_id),
         "waiting": Bound("integer[]", list(waiting)),
@@ -242,7 +244,7 @@ def attend_outbox(
         "sinks": texts(sinks),
         "unusable": document({str(number): reason for number, reason in (unusable or {}).items()}),
     }
-    return call("queues.attend_outbox", many(Subscription), arguments, columns_of(Subscription))
+    return call("queues.attend_outbox", many(Subscription), arguments)
 
 
 def claim_events(
@@ -260,17 +262,17 @@ def claim_events(
         "lease": span(lease),
         "after_aggregate": text(after_aggregate),
     }
-    return call("queues.claim_events", many(ClaimedEvent), arguments, columns_of(ClaimedEvent))
+    return call("queues.claim_events", many(ClaimedEvent), arguments)
 
 
 def settle_events(dispatcher_id: str, results: Iterable[Settlement]) -> Statement[list[str]]:
-    """Answers a verdict for each."""
+    """Record the outcomes of claimed events. Returns a verdict for each, in their order."""
     arguments = {"dispatcher_id": text(dispatcher_id), "results": document(array_of(map(_written, results)))}
     return call("queues.settle_events", lambda rows: [row[0] for row in rows], arguments, "answer.verdict")
 
 
 def retire_dispatcher(dispatcher_id: str) -> Statement[bool]:
-    """Answers whether it was registered."""
+    """Returns true if it was registered."""
     return call("queues.retire_dispatcher", scalar, {"dispatcher_id": text(dispatcher_id)})
 
 
@@ -279,7 +281,7 @@ def prune_events(
     dead_older_than: timedelta | None = None,
     max_events: int | None = None,
 ) -> Statement[int]:
-    """Answers how much was removed."""
+    """Returns how many events were removed."""
     arguments = {
         "older_than": span(older_than),
         "dead_older_than": span(dead_older_than),
@@ -289,23 +291,21 @@ def prune_events(
 
 
 def prune_inbox(older_than: timedelta | None = None, max_events: int | None = None) -> Statement[int]:
-    """Answers how many were forgotten."""
+    """Returns how many received events were removed."""
     arguments = {"older_than": span(older_than), "max_events": integer(max_events)}
     return call("queues.prune_inbox", scalar, arguments)
 
 
 def outbox_status() -> Statement[list[OutboxStatus]]:
-    sql = f"select {columns_of(OutboxStatus)} from queues.outbox_status answer order by answer.name"  # noqa: S608 - our names only
-    return Statement(sql, (), many(OutboxStatus))
+    return select(many(OutboxStatus), "queues.outbox_status", "order by answer.name")
 
 
 def dispatcher_status() -> Statement[list[DispatcherStatus]]:
-    sql = f"select {columns_of(DispatcherStatus)} from queues.dispatcher_status answer order by 1"  # noqa: S608 - our names only
-    return Statement(sql, (), many(DispatcherStatus))
+    return select(many(DispatcherStatus), "queues.dispatcher_status", "order by 1")
 
 
 def task_deliveries(task_id: UUID) -> Statement[list[DeliveryStatus]]:
-    """Of every event about the task."""
+    """Returns the deliveries of every event about the task."""
     return _deliveries("task_id", task_id)
 
 
@@ -316,21 +316,19 @@ def event_deliveries(event_id: UUID) -> Statement[list[DeliveryStatus]]:
 def tail_events(
     after_transaction: int | None = None, after_number: int | None = None, max_events: int | None = None
 ) -> Statement[list[TailedEvent]]:
-    """In the order in which they became known; without a place, the newest."""
+    """Returns events in the order of commits after this position; without a position, the newest."""
     arguments = {
-        "after_transaction": None if after_transaction is None else Bound("bigint", after_transaction),
-        "after_number": None if after_number is None else Bound("bigint", after_number),
+        "after_transaction": bigint(after_transaction),
+        "after_number": bigint(after_number),
         "max_events": integer(max_events),
     }
-    return call("queues.tail_events", many(TailedEvent), arguments, columns_of(TailedEvent))
+    return call("queues.tail_events", many(TailedEvent), arguments)
 
 
 def _deliveries(column: str, value: UUID) -> Statement[list[DeliveryStatus]]:
-    sql = (
-        f"select {columns_of(DeliveryStatus)} from queues.delivery_status answer "  # noqa: S608 - our names only
-        f"where answer.{column} = $1::uuid order by answer.occurred_at, answer.event_id, answer.subscription"
-    )
-    return Statement(sql, (value,), many(DeliveryStatus))
+    rest = f"""where answer.{column} = $1::uuid
+      order by answer.occurred_at, answer.event_id, answer.subscription"""
+    return select(many(DeliveryStatus), "queues.delivery_status", rest, (value,))
 
 
 def _written(result: Settlement) -> str:

@@ -7,10 +7,10 @@ from typing import Literal, get_args
 from holdfast.engine.statement import (
     Statement,
     call,
-    columns_of,
     many,
     only,
     scalar,
+    select,
     span,
 )
 
@@ -20,7 +20,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What the samples of one step say."""
+    """The averages of the samples within one step of time."""
 
     at: datetime
     due: float
@@ -35,7 +35,7 @@ class Activity:
 
 @dataclass(frozen=True, slots=True)
 class HealthLine:
-    """One thing that was looked at: about what, as a number and in words, and what to do about it."""
+    """The result of one health check, with advice if something is wrong."""
 
     check_name: str
     level: Level
@@ -47,7 +47,7 @@ class HealthLine:
 
 @dataclass(frozen=True, slots=True)
 class TableChange:
-    """What the current transaction has done to a table, in rows."""
+    """How many rows of a table the current transaction has changed."""
 
     table_name: str
     inserted: int
@@ -57,7 +57,7 @@ class TableChange:
 
 @dataclass(frozen=True, slots=True)
 class ActivityCount:
-    """What was enqueued, ended and went wrong since the server's statistics began."""
+    """Totals since the statistics of the server began. Two of them give rates."""
 
     counted_at: datetime
     enqueued: int
@@ -70,33 +70,32 @@ def clock() -> Statement[datetime]:
 
 
 def health() -> Statement[list[HealthLine]]:
-    """The worst first."""
-    return call("queues.health", many(HealthLine), {}, columns_of(HealthLine))
+    """Returns the most severe first."""
+    return call("queues.health", many(HealthLine), {})
 
 
 def measure() -> Statement[bool]:
-    """Answers whether it was done: not if somebody has just done it."""
+    """Update the measurements of health. Returns false if another session has just done so."""
     return call("queues.measure", scalar, {})
 
 
 def count_activity() -> Statement[ActivityCount]:
-    """Asked twice, it tells rates."""
-    return call("queues.count_activity", only(ActivityCount), {}, columns_of(ActivityCount))
+    return call("queues.count_activity", only(ActivityCount), {})
 
 
 def take_sample() -> Statement[bool]:
+    """Record a sample of the activity. Returns false if another session has just done so."""
     return call("queues.take_sample", scalar, {})
 
 
 def list_activity(since: timedelta, step: timedelta) -> Statement[list[Activity]]:
     arguments = {"since": span(since), "step": span(step)}
-    return call("queues.list_activity", many(Activity), arguments, columns_of(Activity))
+    return call("queues.list_activity", many(Activity), arguments)
 
 
 def changed_tables() -> Statement[list[TableChange]]:
-    """What the current transaction has written, as far as PostgreSQL counts it."""
-    counted = """select schemaname || '.' || relname as table_name, n_tup_ins as inserted,
-      n_tup_upd as updated, n_tup_del as deleted from pg_catalog.pg_stat_xact_user_tables"""
-    sql = f"""select {columns_of(TableChange)} from ({counted}) answer
-      where answer.inserted + answer.updated + answer.deleted > 0 order by 1"""  # noqa: S608 - our names only
-    return Statement(sql, (), many(TableChange))
+    """Returns what the current transaction has written, as far as PostgreSQL counts it."""
+    counted = """(select schemaname || '.' || relname as table_name, n_tup_ins as inserted,
+      n_tup_upd as updated, n_tup_del as deleted from pg_catalog.pg_stat_xact_user_tables)"""
+    rest = "where answer.inserted + answer.updated + answer.deleted > 0 order by 1"
+    return select(many(TableChange), counted, rest)

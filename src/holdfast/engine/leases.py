@@ -15,7 +15,6 @@ from holdfast.engine.statement import (
     Statement,
     bigint,
     call,
-    columns_of,
     document,
     first,
     integer,
@@ -109,7 +108,7 @@ def claim(
 def next_due(queues: Sequence[str] | None, type_prefixes: Sequence[str] | None) -> Statement[NextDue]:
     """How long until a claim may find a task."""
     arguments = {"queues": texts(queues), "type_prefixes": texts(type_prefixes)}
-    return call("queues.next_due", only(NextDue), arguments, columns_of(NextDue))
+    return call("queues.next_due", only(NextDue), arguments)
 
 
 def held_json(
@@ -174,13 +173,13 @@ def record_killed(worker_id: str, killed: Iterable[str]) -> Statement[list[Verdi
 
 def sweep(max_tasks: int | None = None) -> Statement[Swept]:
     """Recover tasks whose leases have expired."""
-    return call("queues.sweep", only(Swept), {"max_tasks": integer(max_tasks)}, columns_of(Swept))
+    return call("queues.sweep", only(Swept), {"max_tasks": integer(max_tasks)})
 
 
 def last_error(worker_id: str, task_id: UUID, token: int) -> Statement[LastError | None]:
     """How the previous attempt of a task that the worker holds ended."""
     arguments = {"worker_id": text(worker_id), "task_id": uuid(task_id), "token": bigint(token)}
-    return call("queues.last_error", first(LastError), arguments, columns_of(LastError))
+    return call("queues.last_error", first(LastError), arguments)
 
 
 def run_function(function_name: str, payload: Any) -> Statement[tuple[Any, str | None]]:

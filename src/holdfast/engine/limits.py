@@ -7,11 +7,11 @@ from typing import Literal
 from holdfast.engine.statement import (
     Statement,
     call,
-    columns_of,
     integer,
     many,
     nothing,
     scalar,
+    select,
     span,
     text,
 )
@@ -21,7 +21,7 @@ Subject = Literal["queue", "type"]
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """A limit of a queue or a type, and how far it is used."""
+    """A limit of a queue or a type, and how much of it is used."""
 
     subject: str
     name: str
@@ -46,7 +46,7 @@ def set_limit(
     per: timedelta | None = None,
     reason: str | None = None,
 ) -> Statement[None]:
-    """What is not given is not limited."""
+    """Replace the limits of a queue or a type. None means unlimited."""
     arguments = {
         "subject": text(subject),
         "name": text(name),
@@ -60,20 +60,19 @@ def set_limit(
 
 
 def drop_limit(subject: Subject, name: str) -> Statement[bool]:
-    """Answers whether there was one."""
+    """Returns true if there was a limit."""
     return call("queues.drop_limit", scalar, {"subject": text(subject), "name": text(name)})
 
 
 def limit_status() -> Statement[list[LimitStatus]]:
-    sql = f"select {columns_of(LimitStatus)} from queues.limit_status answer order by 1, 2"  # noqa: S608 - our names only
-    return Statement(sql, (), many(LimitStatus))
+    return select(many(LimitStatus), "queues.limit_status", "order by 1, 2")
 
 
 def tidy_slots() -> Statement[int]:
-    """Answers how many were removed."""
+    """Remove concurrency slots that are no longer needed. Returns how many were removed."""
     return call("queues.tidy_slots", scalar, {})
 
 
 def tidy_lanes() -> Statement[int]:
-    """Answers how many were removed."""
+    """Remove empty lanes. Returns how many were removed."""
     return call("queues.tidy_lanes", scalar, {})

@@ -1,17 +1,16 @@
-"""Messages: sends, their status, caps, and the mailbox."""
+"""Messages: e-mail and SMS, their sends and caps, and the mailbox of development."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
 from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Statement,
     call,
-    columns_of,
     document,
     first,
     instant,
@@ -19,17 +18,17 @@ from holdfast.engine.statement import (
     many,
     only,
     scalar,
+    select,
     span,
     text,
 )
 
-T = TypeVar("T")
 _PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Whether a message may be sent now; if not, which cap is reached and for how long."""
+    """Whether a message may be sent now; if not, the cap that is reached and when to try again."""
 
     reserved: bool
     scope: str | None
@@ -40,7 +39,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class MailboxMessage:
-    """A message that the mailbox kept instead of sending it."""
+    """A message that was kept in the mailbox instead of being sent."""
 
     mailbox_message_id: int
     channel: str
@@ -57,7 +56,7 @@ class MailboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class SendStatus:
-    """Where the send of one message stands. Without a recipient, the message was erased."""
+    """The send of one message. The recipient is None if the message was erased."""
 
     send_id: int
     recipient: str | None
@@ -79,7 +78,7 @@ class SendStatus:
 
 @dataclass(frozen=True, slots=True)
 class SendSummary:
-    """A send of a listing."""
+    """A send in a listing."""
 
     channel: str
     send_id: int
@@ -95,7 +94,7 @@ class SendSummary:
 
 @dataclass(frozen=True, slots=True)
 class SendEvent:
-    """One fact about a send."""
+    """An entry in the history of a send."""
 
     fact: str
     occurred_at: datetime
@@ -104,13 +103,22 @@ class SendEvent:
     task_id: UUID | None
 
 
+class SendPolicy(TypedDict, total=False):
+    """When a message is sent, and how often it is tried."""
+
+    scheduled_at: datetime | None
+    max_attempts: int | None
+    retry_for: timedelta | None
+    when_unknown: str | None
+
+
 def reserve_send(channel: str, recipient: str, idempotency_key: str) -> Statement[Reservation]:
     arguments = {
         "channel": text(channel),
         "recipient": text(recipient),
         "idempotency_key": text(idempotency_key),
     }
-    return call("comms.reserve_send", only(Reservation), arguments, columns_of(Reservation))
+    return call("comms.reserve_send", only(Reservation), arguments)
 
 
 def keep_message(
@@ -125,7 +133,7 @@ def keep_message(
     reply_to: str | None = None,
     headers: Mapping[str, Any] | None = None,
 ) -> Statement[int]:
-    """Answers the number of the message in the mailbox."""
+    """Returns the id of the message in the mailbox."""
     arguments = {
         "channel": text(channel),
         "recipient": text(recipient),
@@ -143,7 +151,7 @@ def keep_message(
 def list_mailbox(
     *, channel: str | None = None, recipient: str | None = None, before: int | None = None, limit: int = 50
 ) -> Statement[list[MailboxMessage]]:
-    """Newest first: those that match every filter given."""
+    """Returns the messages that match every filter, newest first."""
     filters = {
         "answer.channel = ${}::text": channel,
         "answer.recipient = ${}::text": recipient,
@@ -151,25 +159,23 @@ def list_mailbox(
     }
     given = {condition: value for condition, value in filters.items() if value is not None}
     conditions = [condition.format(n) for n, condition in enumerate(given, start=1)]
-    sql = (
-        f"select {columns_of(MailboxMessage)} from comms.mailbox answer"  # noqa: S608 - our names only
-        f" where {' and '.join(conditions) or 'true'}"
-        f" order by answer.mailbox_message_id desc limit ${len(given) + 1}::integer"
-    )
-    return Statement(sql, (*given.values(), limit), many(MailboxMessage))
+    rest = f"""where {" and ".join(conditions) or "true"}
+      order by answer.mailbox_message_id desc limit ${len(given) + 1}::integer"""
+    return select(many(MailboxMessage), "comms.mailbox", rest, (*given.values(), limit))
 
 
 def mailbox_message(mailbox_message_id: int) -> Statement[MailboxMessage | None]:
-    return _by_id("comms.mailbox", "mailbox_message_id", mailbox_message_id, MailboxMessage)
+    rest = "where answer.mailbox_message_id = $1::bigint"
+    return select(first(MailboxMessage), "comms.mailbox", rest, (mailbox_message_id,))
 
 
 def clear_mailbox() -> Statement[int]:
-    """Answers how many messages were removed."""
+    """Returns how many messages were removed; call again until there are none."""
     return call("comms.clear_mailbox", scalar, {})
 
 
 def erase_messages(recipient: str, reason: str, max_messages: int | None = None) -> Statement[int]:
-    """Returns how many messages were erased. Call it again until there are none."""
+    """Returns how many messages were erased; call again until there are none."""
     arguments = {
         "recipient": text(recipient),
         "reason": text(reason),
@@ -181,7 +187,7 @@ def erase_messages(recipient: str, reason: str, max_messages: int | None = None)
 def record_delivery(
     provider: str, provider_message_id: str, report: str, reason: str | None = None
 ) -> Statement[bool]:
-    """Returns whether the provider's id belongs to a send."""
+    """Returns true if the id of the provider belongs to a send."""
     arguments = {
         "provider": text(provider),
         "provider_message_id": text(provider_message_id),
@@ -200,9 +206,9 @@ def send_email(
     sender: str | None = None,
     reply_to: str | None = None,
     headers: Mapping[str, str] | None = None,
-    **policy: Any,
+    **policy: Unpack[SendPolicy],
 ) -> Statement[int]:
-    """Write an e-mail down and start to send it, in one statement. Answers the id of the send."""
+    """Store an e-mail and start to send it, in one statement. Returns the id of the send."""
     message = {
         "recipient": text(recipient),
         "subject": text(subject),
@@ -217,21 +223,42 @@ def send_email(
     )
 
 
-def send_sms(*, recipient: str, text_body: str, sender: str | None = None, **policy: Any) -> Statement[int]:
-    """The same for a text message."""
+def send_sms(
+    *, recipient: str, text_body: str, sender: str | None = None, **policy: Unpack[SendPolicy]
+) -> Statement[int]:
+    """Store a text message and start to send it. Returns the id of the send."""
     message = {"recipient": text(recipient), "text_body": text(text_body), "sender": text(sender)}
     return _kickoff(call("comms.create_sms_message", scalar, message), "comms.kickoff_send_sms_task", policy)
 
 
 def send_status(channel: str, send_id: int) -> Statement[SendStatus | None]:
     view, key = f"comms.send_{channel}_status", f"send_{channel}_task_id"
-    return _by_id(
-        view, key, send_id, SendStatus, columns_of(SendStatus).replace("answer.send_id", f"answer.{key}")
-    )
+    named = f"(select {key} as send_id, * from {view})"  # noqa: S608 - our names only
+    return select(first(SendStatus), named, "where answer.send_id = $1::bigint", (send_id,))
 
 
-def _kickoff(message: Statement[int], function: str, policy: Mapping[str, Any]) -> Statement[int]:
-    """How often and when: scheduled_at, max_attempts, retry_for, when_unknown."""
+def list_sends(limit: int = 100) -> Statement[list[SendSummary]]:
+    """Returns the newest sends of all channels."""
+    sends = """(
+      (select 'email' as channel, e.send_email_task_id as send_id, e.recipient, e.subject, e.status, e.reason,
+         e.attempts, e.max_attempts, e.delivery, e.created_at
+       from comms.send_email_status e order by e.send_email_task_id desc limit $1::integer)
+      union all
+      (select 'sms', s.send_sms_task_id, s.recipient, null, s.status, s.reason, s.attempts, s.max_attempts,
+         s.delivery, s.created_at
+       from comms.send_sms_status s order by s.send_sms_task_id desc limit $2::integer))"""
+    rest = "order by answer.created_at desc limit $3::integer"
+    return select(many(SendSummary), sends, rest, (limit, limit, limit))
+
+
+def send_events(channel: str, send_id: int) -> Statement[list[SendEvent]]:
+    """Returns the history of a send, oldest first."""
+    rest = """where answer.channel = $1::text and answer.send_id = $2::bigint order by answer.occurred_at"""
+    return select(many(SendEvent), "comms.send_event", rest, (channel, send_id))
+
+
+def _kickoff(message: Statement[int], function: str, policy: SendPolicy) -> Statement[int]:
+    """Pass the id of the message that one statement stores to the function that starts its send."""
     started = call(
         function,
         scalar,
@@ -246,29 +273,3 @@ def _kickoff(message: Statement[int], function: str, policy: Mapping[str, Any]) 
     written = _PLACEHOLDER.sub(lambda found: f"${int(found[1]) + before}", message.sql)
     head = started.sql.removesuffix(")") + (", " if before else "")
     return Statement(f"{head}message_id => ({written}))", (*started.params, *message.params), scalar)
-
-
-def _by_id(view: str, key: str, number: int, row: type[T], columns: str = "") -> Statement[T | None]:
-    sql = f"select {columns or columns_of(row)} from {view} answer where answer.{key} = $1::bigint"  # noqa: S608 - our names only
-    return Statement(sql, (number,), first(row))
-
-
-def list_sends(limit: int = 100) -> Statement[list[SendSummary]]:
-    """The newest first."""
-    sql = f"""select {columns_of(SendSummary)} from (
-      (select 'email' as channel, e.send_email_task_id as send_id, e.recipient, e.subject, e.status, e.reason,
-         e.attempts, e.max_attempts, e.delivery, e.created_at
-       from comms.send_email_status e order by e.send_email_task_id desc limit $1::integer)
-      union all
-      (select 'sms', s.send_sms_task_id, s.recipient, null, s.status, s.reason, s.attempts, s.max_attempts,
-         s.delivery, s.created_at
-       from comms.send_sms_status s order by s.send_sms_task_id desc limit $2::integer)) answer
-      order by answer.created_at desc limit $3::integer"""  # noqa: S608 - our names only
-    return Statement(sql, (limit, limit, limit), many(SendSummary))
-
-
-def send_events(channel: str, send_id: int) -> Statement[list[SendEvent]]:
-    """In the order in which they happened."""
-    sql = f"""select {columns_of(SendEvent)} from comms.send_event answer
-      where answer.channel = $1::text and answer.send_id = $2::bigint order by answer.occurred_at"""  # noqa: S608 - our names only
-    return Statement(sql, (channel, send_id), many(SendEvent))

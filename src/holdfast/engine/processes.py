@@ -13,13 +13,13 @@ from holdfast.engine.statement import (
     Statement,
     bigint,
     call,
-    columns_of,
     first,
     integer,
     many,
     nothing,
     only,
     scalar,
+    select,
     span,
     text,
 )
@@ -30,7 +30,7 @@ _FUNCTION = re.compile(r"[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProcess:
-    """A kind of process, and the functions by which it is run, repaired, ended and read."""
+    """A kind of process, and the functions that run, repair, cancel and describe it."""
 
     process: str
     kind: str
@@ -47,7 +47,7 @@ class RegisteredProcess:
 
 @dataclass(frozen=True, slots=True)
 class ProcessStatus:
-    """Where one process stands: `scheduled`, `running`, or the decision that ended it."""
+    """One process. Its status is `scheduled`, `running`, or the decision that ended it."""
 
     process: str
     process_id: int
@@ -70,31 +70,19 @@ class ProcessStatus:
     def ended(self) -> bool:
         return self.ended_at is not None
 
-
-@dataclass(frozen=True, slots=True)
-class ProcessLook:
-    """What somebody who waits for a process wants to know."""
-
-    wait_key: UUID
-    process: str
-    process_id: int
-    status: str
-    updated_at: datetime
-    ended_at: datetime | None
+    @property
+    def wait_key(self) -> UUID:
+        return wait_key(self.process, self.process_id)
 
     @property
-    def ended(self) -> bool:
-        return self.ended_at is not None
-
-    @property
-    def life(self) -> tuple[object, ...]:
-        """Changes whenever there is news."""
+    def revision(self) -> tuple[object, ...]:
+        """Differs whenever the process has changed."""
         return self.status, self.updated_at
 
 
 @dataclass(frozen=True, slots=True)
 class ToRepair:
-    """A process with instances that have lost their supervisor, and its function that enqueues it again."""
+    """A kind of process with instances that lost their supervisor, and the function that repairs them."""
 
     process: str
     repair: str
@@ -102,45 +90,42 @@ class ToRepair:
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """Past which process to go on; None at the end."""
+    """The process after which to continue; None at the end."""
 
     process: str | None
     process_id: int | None
 
 
 def wait_key(process: str, process_id: int) -> UUID:
-    """Stands for a process where a task_id stands for a task: in notifications, and among those who wait."""
+    """Identifies a process in notifications and waits, as a task_id identifies a task."""
     return UUID(hashlib.md5(f"{process} {process_id}".encode(), usedforsecurity=False).hexdigest())
 
 
 def registered_processes() -> Statement[list[RegisteredProcess]]:
-    sql = f"select {columns_of(RegisteredProcess)} from queues.registered_process answer order by 1"  # noqa: S608 - our names only
-    return Statement(sql, (), many(RegisteredProcess))
+    return select(many(RegisteredProcess), "queues.registered_process", "order by 1")
 
 
 def process_status(process: str, process_id: int) -> Statement[ProcessStatus | None]:
-    sql = f"""select {columns_of(ProcessStatus)} from queues.process_status answer
-      where answer.process = $1::text and answer.process_id = $2::bigint"""  # noqa: S608 - our names only
-    return Statement(sql, (process, process_id), first(ProcessStatus))
+    rest = """where answer.process = $1::text and answer.process_id = $2::bigint"""
+    return select(first(ProcessStatus), "queues.process_status", rest, (process, process_id))
 
 
-def process_looks(wait_keys: Sequence[UUID]) -> Statement[list[ProcessLook]]:
-    """Of many processes, for those who wait for them."""
-    sql = f"""select {columns_of(ProcessLook)} from queues.process_status answer
-      where answer.wait_key = any ($1::uuid[])"""  # noqa: S608 - our names only
-    return Statement(sql, (list(wait_keys),), many(ProcessLook))
+def process_statuses(wait_keys: Sequence[UUID]) -> Statement[list[ProcessStatus]]:
+    """Returns the processes that have these wait keys."""
+    rest = """where answer.wait_key = any ($1::uuid[])"""
+    return select(many(ProcessStatus), "queues.process_status", rest, (list(wait_keys),))
 
 
 def watch_processes(wait_keys: Sequence[UUID], ttl: timedelta | None = None) -> Statement[None]:
-    """Ask for a notification when one of them ends."""
+    """Request a notification when one of them ends."""
     arguments = {"wait_keys": Bound("uuid[]", list(wait_keys)), "ttl": span(ttl)}
     return call("queues.watch_processes", nothing, arguments, "answer.status")
 
 
 def cancel_process(cancel: str, process_id: int, reason: str | None = None) -> Statement[str]:
-    """By the function that the process has registered. Returns the decision that it ended with."""
+    """Cancel by the function that the process has registered. Returns the decision that ended it."""
     if not _FUNCTION.fullmatch(cancel):
-        raise InvalidArgument(f"{cancel!r} is not the name of a function")
+        raise InvalidArgument(f"{cancel!r} is not the name of a function: expected schema.function")
     sql = f"select {cancel}($1::bigint, $2::text)"
     return Statement(sql, (process_id, reason), scalar)
 
@@ -151,18 +136,20 @@ def record_process_files(process: str, files: dict[str, str]) -> Statement[None]
 
 
 def find_orphans(past: ProcessId | None = None, max_processes: int | None = None) -> Statement[ProcessId]:
-    """Mark processes whose supervisor is gone or fails. Call it again with the answer until that is empty."""
+    """Mark processes whose supervisor is gone or fails. Call again with the result until it is empty."""
     arguments = {
         "after_process": text(past.process if past else None),
         "after_process_id": bigint(past.process_id if past else None),
         "max_processes": integer(max_processes),
     }
-    return call("queues.find_orphans", only(ProcessId), arguments, columns_of(ProcessId))
+    return call("queues.find_orphans", only(ProcessId), arguments)
 
 
 def processes_to_repair() -> Statement[list[ToRepair]]:
-    return call("queues.processes_to_repair", many(ToRepair), {}, columns_of(ToRepair))
+    """Returns the kinds of processes that have orphans."""
+    return call("queues.processes_to_repair", many(ToRepair), {})
 
 
 def prune_processes(max_processes: int | None = None) -> Statement[int]:
+    """Returns how many were removed."""
     return call("queues.prune_processes", scalar, {"max_processes": integer(max_processes)})

@@ -1,4 +1,4 @@
-"""Queues: how many tasks wait in each and run from it, and pausing them."""
+"""Queues: how many tasks wait and run, and pausing and resuming."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -6,16 +6,16 @@ from datetime import datetime
 from holdfast.engine.statement import (
     Statement,
     call,
-    columns_of,
     many,
     scalar,
+    select,
     text,
 )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStatus:
-    """What waits and what runs in a queue."""
+    """How many tasks of a queue wait and run, and whether it is paused."""
 
     queue: str
     due: int
@@ -39,20 +39,19 @@ class UnservedQueue:
 
 
 def pause(queue: str, reason: str | None = None) -> Statement[bool]:
-    """Answers whether the queue was running until now."""
+    """Returns true if the queue was running until now."""
     return call("queues.pause", scalar, {"queue": text(queue), "reason": text(reason)})
 
 
 def resume(queue: str, reason: str | None = None) -> Statement[bool]:
-    """Answers whether the queue was paused until now."""
+    """Returns true if the queue was paused until now."""
     return call("queues.resume", scalar, {"queue": text(queue), "reason": text(reason)})
 
 
 def queue_status() -> Statement[list[QueueStatus]]:
-    sql = f"select {columns_of(QueueStatus)} from queues.queue_status answer order by answer.queue"  # noqa: S608 - our names only
-    return Statement(sql, (), many(QueueStatus))
+    return select(many(QueueStatus), "queues.queue_status", "order by answer.queue")
 
 
 def unserved_queues() -> Statement[list[UnservedQueue]]:
-    """The one that has waited longest comes first."""
-    return call("queues.unserved_queues", many(UnservedQueue), {}, columns_of(UnservedQueue))
+    """Returns the queue that has waited longest first."""
+    return call("queues.unserved_queues", many(UnservedQueue), {})

@@ -10,23 +10,23 @@ from holdfast.engine.statement import (
     Statement,
     boolean,
     call,
-    columns_of,
     integer,
     many,
     nothing,
     only,
     scalar,
+    select,
     text,
     uuid,
 )
 
 Prunable = Literal["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages"]
-"""What retention has policies for: how a task ended, or that it was deleted; and what else is remembered."""
+"""Tasks by how they ended or that they were deleted; the history; and messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionPolicy:
-    """How long tasks are kept that ended so, or were deleted, and whose types begin so. None is for ever."""
+    """How long tasks of this status and type prefix are kept. None means forever."""
 
     status: Prunable
     type_prefix: str
@@ -37,7 +37,7 @@ class RetentionPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """How many were removed of how many that were looked at, and past which task to go on."""
+    """How many were removed, how many were examined, and after which task to continue."""
 
     pruned: int
     examined: int
@@ -47,7 +47,7 @@ class Pruned:
 def set_retention(
     status: Prunable, keep: timedelta | None, type_prefix: str | None = None
 ) -> Statement[None]:
-    """None keeps for ever."""
+    """Set how long to keep. None means forever."""
     arguments = {
         "status": text(status),
         "keep": Bound("interval", keep),
@@ -57,17 +57,14 @@ def set_retention(
 
 
 def drop_retention(status: Prunable, type_prefix: str | None = None) -> Statement[bool]:
-    """Answers whether there was such a policy."""
+    """Returns true if there was such a policy."""
     arguments = {"status": text(status), "type_prefix": text(type_prefix)}
     return call("queues.drop_retention", scalar, arguments)
 
 
 def retention_policies() -> Statement[list[RetentionPolicy]]:
-    sql = (
-        f"select {columns_of(RetentionPolicy)} from queues.retention_policy answer"  # noqa: S608 - our names only
-        " order by answer.status, answer.type_prefix"
-    )
-    return Statement(sql, (), many(RetentionPolicy))
+    rest = "order by answer.status, answer.type_prefix"
+    return select(many(RetentionPolicy), "queues.retention_policy", rest)
 
 
 def prune(
@@ -77,11 +74,11 @@ def prune(
     *,
     dry_run: bool = False,
 ) -> Statement[Pruned]:
-    """Remove what the policy no longer keeps, oldest first. Call it again with `next` until that is None."""
+    """Remove what the policies no longer keep, oldest first. Call again with `next` until it is None."""
     arguments = {
         "status": text(status),
         "max_tasks": integer(max_tasks),
         "past": uuid(past),
         "dry_run": boolean(dry_run),
     }
-    return call("queues.prune", only(Pruned), arguments, columns_of(Pruned))
+    return call("queues.prune", only(Pruned), arguments)

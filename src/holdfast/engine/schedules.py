@@ -1,4 +1,4 @@
-"""Schedules: tasks that are enqueued by the clock."""
+"""Schedules: tasks that are enqueued at recurring times."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ from holdfast.engine.documents import (
     array_of,
     dump_json,
     object_of,
-    storable_text,
     written_instant,
     written_seconds,
 )
@@ -20,17 +19,19 @@ from holdfast.engine.statement import (
     Argument,
     Bound,
     Statement,
+    bigint,
     call,
-    columns_of,
     document,
     instant,
     integer,
     many,
     nothing,
     scalar,
+    select,
     span,
     text,
 )
+from holdfast.serialization.text import require_storable
 
 CatchUp = Literal["skip", "latest", "all"]
 CATCH_UPS: tuple[CatchUp, ...] = get_args(CatchUp)
@@ -41,7 +42,7 @@ ScheduleState = Literal["active", "paused", "orphaned", "broken"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSchedule:
-    """What to enqueue by the clock, and when: by a cron expression in a zone, or every so often."""
+    """A task and when to enqueue it: by a cron expression in a time zone, or at an interval."""
 
     name: str
     task: NewTask
@@ -57,7 +58,7 @@ class NewSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What became of a schedule that an application's code has, or has no longer."""
+    """The result of declaring a schedule, or of no longer declaring it."""
 
     name: str
     verdict: Literal["added", "changed", "unchanged", "taken", "orphaned"]
@@ -65,7 +66,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class DueSchedule:
-    """A schedule that somebody has to decide on: when next, or what is due since `next_at`."""
+    """A schedule that needs a decision: its next time, or what is due since `next_at`."""
 
     name: str
     namespace: str
@@ -82,7 +83,7 @@ class DueSchedule:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """What was decided on one nominal time of a schedule."""
+    """The decision on one nominal time of a schedule."""
 
     nominal_at: datetime
     decision: Literal["fired", "overlapped", "missed"]
@@ -91,7 +92,7 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleStatus:
-    """A schedule, and when it fires next; `never` if it does not."""
+    """A schedule and its next time; `never` is true if it will not fire again."""
 
     name: str
     namespace: str
@@ -123,7 +124,7 @@ class ScheduleStatus:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleEvent:
-    """What became of a time of a schedule, or what somebody did to it."""
+    """An entry in the history of a schedule: a firing, or an action on it."""
 
     schedule: str
     namespace: str
@@ -136,7 +137,7 @@ class ScheduleEvent:
 
 
 def add_schedule(schedule: NewSchedule) -> Statement[str]:
-    """Answers added, or unchanged if it is there already."""
+    """Returns `added`, or `unchanged` if the same schedule exists already."""
     task = schedule.task
     arguments = {
         "name": text(schedule.name),
@@ -163,19 +164,19 @@ def add_schedule(schedule: NewSchedule) -> Statement[str]:
 
 
 def declare_schedules(application: str, schedules: Iterable[NewSchedule]) -> Statement[list[Declared]]:
-    """All that an application's code has; those that it has no longer are orphaned."""
+    """Declare all schedules of an application. Those that it no longer declares become orphaned."""
     batch = array_of(_written(schedule) for schedule in schedules)
     arguments = {"application": text(application), "schedules": document(batch)}
-    return call("queues.declare_schedules", many(Declared), arguments, columns_of(Declared))
+    return call("queues.declare_schedules", many(Declared), arguments)
 
 
 def pause_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
-    """Answers whether it was running until now."""
+    """Returns true if it was running until now."""
     return call("queues.pause_schedule", scalar, _act(name, reason, namespace))
 
 
 def resume_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
-    """Answers whether it was paused until now."""
+    """Returns true if it was paused until now."""
     return call("queues.resume_schedule", scalar, _act(name, reason, namespace))
 
 
@@ -184,26 +185,26 @@ def remove_schedule(name: str, reason: str | None = None, namespace: str | None 
 
 
 def run_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[UUID]:
-    """Enqueues its task now; answers the id."""
+    """Enqueue its task now. Returns the id of the task."""
     return call("queues.run_schedule", scalar, _act(name, reason, namespace))
 
 
 def due_schedules(max_schedules: int | None = None) -> Statement[list[DueSchedule]]:
     arguments = {"max_schedules": integer(max_schedules)}
-    return call("queues.due_schedules", many(DueSchedule), arguments, columns_of(DueSchedule))
+    return call("queues.due_schedules", many(DueSchedule), arguments)
 
 
 def next_firing() -> Statement[timedelta | None]:
-    """How long until a schedule has to be decided on; None if none ever has."""
+    """Returns how long until a schedule needs a decision; None if none ever does."""
     return call("queues.next_firing", scalar, {})
 
 
 def plan_schedule(due: DueSchedule, next_at: datetime | None, problem: str | None = None) -> Statement[bool]:
-    """Without a next time, there is none. Answers whether the version was the current one."""
+    """Set the next time; None means never. Returns true if the version was the current one."""
     arguments = {
         "name": text(due.name),
         "namespace": text(due.namespace),
-        "version": Bound("bigint", due.version),
+        "version": bigint(due.version),
         "next_at": _or_never(next_at),
         "problem": text(problem),
     }
@@ -213,38 +214,36 @@ def plan_schedule(due: DueSchedule, next_at: datetime | None, problem: str | Non
 def fire_schedule(
     due: DueSchedule, nominal_times: Sequence[datetime], next_at: datetime | None
 ) -> Statement[list[Firing]]:
-    """Answers what was decided; nothing if somebody else has decided already."""
+    """Decide on due times. Returns the decisions; none if another worker has already decided."""
     arguments = {
         "name": text(due.name),
         "namespace": text(due.namespace),
-        "version": Bound("bigint", due.version),
+        "version": bigint(due.version),
         "nominal_times": Bound("timestamptz[]", list(nominal_times)),
         "next_at": _or_never(next_at),
     }
-    return call("queues.fire_schedule", many(Firing), arguments, columns_of(Firing))
+    return call("queues.fire_schedule", many(Firing), arguments)
 
 
 def prune_firings(max_firings: int | None = None) -> Statement[int]:
+    """Returns how many were removed."""
     return call("queues.prune_firings", scalar, {"max_firings": integer(max_firings)})
 
 
 def schedule_status() -> Statement[list[ScheduleStatus]]:
-    sql = f"select {columns_of(ScheduleStatus)} from queues.schedule_status answer order by name, namespace"  # noqa: S608 - our names only
-    return Statement(sql, (), many(ScheduleStatus))
+    return select(many(ScheduleStatus), "queues.schedule_status", "order by name, namespace")
 
 
-def schedule_events(name: str, namespace: str, most: int = 20) -> Statement[list[ScheduleEvent]]:
-    """The newest first."""
-    sql = f"""select {columns_of(ScheduleEvent)} from queues.schedule_event answer
-      where answer.schedule = $1::text and answer.namespace = $2::text
-      order by answer.occurred_at desc, answer.nominal_at desc limit $3::integer"""  # noqa: S608 - our names only
-    return Statement(
-        sql, (storable_text("name", name), storable_text("namespace", namespace), most), many(ScheduleEvent)
-    )
+def schedule_events(name: str, namespace: str, max_events: int = 20) -> Statement[list[ScheduleEvent]]:
+    """Returns the history of a schedule, newest first."""
+    rest = """where answer.schedule = $1::text and answer.namespace = $2::text
+      order by answer.occurred_at desc, answer.nominal_at desc limit $3::integer"""
+    params = (require_storable("name", name), require_storable("namespace", namespace), max_events)
+    return select(many(ScheduleEvent), "queues.schedule_event", rest, params)
 
 
 def _act(name: str, reason: str | None, namespace: str | None) -> dict[str, Argument]:
-    """Without a namespace, the only schedule of the name is meant."""
+    """The namespace may be left out where only one schedule has the name."""
     return {"name": text(name), "reason": text(reason), "namespace": text(namespace)}
 
 
@@ -268,4 +267,4 @@ def _written(schedule: NewSchedule) -> str:
 
 
 def _json_text(field: str, value: str | None) -> str | None:
-    return None if value is None else dump_json(field, storable_text(field, value))
+    return None if value is None else dump_json(field, require_storable(field, value))

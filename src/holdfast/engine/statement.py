@@ -1,7 +1,7 @@
-"""A statement as a value: built once, executed by whichever driver has the connection.
+"""Statements as values, which any driver can execute.
 
-Placeholders are PostgreSQL's own ($1, $2 …), each used once and in order. Every one is cast, so that no
-driver guesses a type; documents travel as text both ways, past whatever codec the caller's connection has.
+Placeholders are those of PostgreSQL ($1, $2 …), each used once and in order. Each is cast, so that no driver
+guesses a type. JSON is sent and received as text, so the codecs of the caller's connection do not matter.
 """
 
 import re
@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from holdfast.engine.documents import Json, dump_json, load_json, storable_text, with_zone
+from holdfast.engine.documents import Json, dump_json, load_json, with_zone
+from holdfast.serialization.text import require_storable
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -24,7 +25,7 @@ _PLACEHOLDER = re.compile(r"\$\d+")
 
 @dataclass(frozen=True, slots=True)
 class Statement(Generic[T_co]):
-    """SQL, what is bound to it, and how its rows become a value."""
+    """SQL, its parameters, and how its rows become a value."""
 
     sql: str
     params: tuple[Any, ...]
@@ -32,20 +33,20 @@ class Statement(Generic[T_co]):
 
     @property
     def percent_sql(self) -> str:
-        """The same for drivers that write a placeholder as %s."""
+        """The SQL for drivers whose placeholder is %s."""
         return _PLACEHOLDER.sub("%s", self.sql.replace("%", "%%"))
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A value on its way into a statement, with the type that PostgreSQL shall give it."""
+    """A parameter and the type to which it is cast."""
 
     cast: str
     value: Any
 
 
 Argument = Bound | None
-"""None is an argument that is not passed: the function's own default holds."""
+"""None is not passed, so that the default of the function applies."""
 
 
 def text(value: str | None) -> Argument:
@@ -81,7 +82,7 @@ def span(value: timedelta | None) -> Argument:
 
 
 def due(run_at: datetime | None, delay: timedelta | None) -> Argument:
-    """When a task shall run. A delay is counted by the engine's clock: nobody else's is asked."""
+    """When a task runs. A delay counts from the time of the engine's clock, not of the caller's."""
     return instant(run_at) if delay is None else Bound("interval + queues.clock()", delay)
 
 
@@ -89,14 +90,32 @@ def document(value: Any) -> Bound:
     return Bound("text::jsonb", value)
 
 
+@dataclass(frozen=True, slots=True)
+class Rows(Generic[T_co]):
+    """A select list, and how the selected rows become a value."""
+
+    columns: str
+    decode: Decode[T_co]
+
+    def __call__(self, rows: Sequence[Row]) -> T_co:
+        return self.decode(rows)
+
+
 def call(
-    function: str, decode: Decode[T], arguments: Mapping[str, Argument], columns: str = ""
+    function: str, decode: Rows[T] | Decode[T], arguments: Mapping[str, Argument], columns: str = ""
 ) -> Statement[T]:
-    """Call a function with its arguments by name; with columns, as a table."""
+    """Call a function with named arguments: for its value, or as a table where columns are selected."""
+    columns = decode.columns if isinstance(decode, Rows) else columns
     passed = [(name, bound) for name, bound in arguments.items() if bound is not None]
     params = tuple([_checked(name, bound) for name, bound in passed])
     casts = tuple([(name, bound.cast) for name, bound in passed])
     return Statement(_called(function, casts, columns), params, decode)
+
+
+def select(rows: Rows[T], view: str, rest: str = "", params: tuple[Any, ...] = ()) -> Statement[T]:
+    """Read a view. The rest of the query calls its rows `answer`."""
+    sql = f"select {rows.columns} from {view} answer {rest}".rstrip()  # noqa: S608 - our names only
+    return Statement(sql, params, rows)
 
 
 @lru_cache(maxsize=1024)
@@ -106,7 +125,37 @@ def _called(function: str, casts: tuple[tuple[str, str], ...], columns: str) -> 
     return f"select {columns} from {called} answer" if columns else f"select {called}"  # noqa: S608 - our names only
 
 
-def columns_of(row: type[Any]) -> str:
+def scalar(rows: Sequence[Row]) -> Any:
+    """The only value of the only row."""
+    return rows[0][0]
+
+
+def nothing(rows: Sequence[Row]) -> None:
+    del rows
+
+
+def many(row: Callable[..., T]) -> Rows[list[T]]:
+    """A list of dataclasses."""
+    documents = _documents_of(row)
+    if not documents:
+        return Rows(columns_of(row), lambda rows: [row(*values) for values in rows])
+    return Rows(columns_of(row), lambda rows: [row(*_decoded(values, documents)) for values in rows])
+
+
+def first(row: Callable[..., T]) -> Rows[T | None]:
+    """A dataclass, or None if there is no row."""
+    found = many(row)
+    return Rows(found.columns, lambda rows: next(iter(found(rows[:1])), None))
+
+
+def only(row: Callable[..., T]) -> Rows[T]:
+    """A dataclass, of a function that always returns a row."""
+    found = many(row)
+    return Rows(found.columns, lambda rows: found(rows)[0])
+
+
+@lru_cache
+def columns_of(row: Any) -> str:
     """The select list that fills the fields of a dataclass, in their order."""
     return ", ".join(_column(field.name, field.type) for field in fields(row))
 
@@ -117,34 +166,8 @@ def _column(name: str, kind: object) -> str:
     return f"answer.{name}::text" if kind is Json else f"answer.{name}"
 
 
-def scalar(rows: Sequence[Row]) -> Any:
-    return rows[0][0]
-
-
-def nothing(rows: Sequence[Row]) -> None:
-    del rows
-
-
-def many(row: Callable[..., T]) -> Decode[list[T]]:
-    """A list of dataclasses."""
-    decoders = _decoders(row)
-    if not decoders:
-        return lambda rows: [row(*values) for values in rows]
-    return lambda rows: [row(*_decoded(values, decoders)) for values in rows]
-
-
-def first(row: Callable[..., T]) -> Decode[T | None]:
-    """A dataclass, or None where there is no row."""
-    every = many(row)
-    return lambda rows: next(iter(every(rows[:1])), None)
-
-
-def only(row: Callable[..., T]) -> Decode[T]:
-    every = many(row)
-    return lambda rows: every(rows)[0]
-
-
-def _decoders(row: Any) -> frozenset[int]:
+@lru_cache
+def _documents_of(row: Any) -> frozenset[int]:
     return frozenset(n for n, field in enumerate(fields(row)) if field.type is Json)
 
 
@@ -155,9 +178,9 @@ def _decoded(values: Row, documents: frozenset[int]) -> Iterable[Any]:
 def _checked(name: str, bound: Bound) -> Any:
     match bound.cast:
         case "text":
-            return storable_text(name, bound.value)
+            return require_storable(name, bound.value)
         case "text[]":
-            return [storable_text(name, value) for value in bound.value]
+            return [require_storable(name, value) for value in bound.value]
         case "text::jsonb":
             return dump_json(name, bound.value)
         case "timestamptz":

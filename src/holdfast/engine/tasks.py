@@ -1,4 +1,4 @@
-"""Tasks after they were enqueued: their status, their history, and what operators do to them."""
+"""Tasks that were enqueued: their status and history, and the actions on them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +10,17 @@ from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Argument,
     Bound,
-    Decode,
+    Row,
+    Rows,
     Statement,
     call,
-    columns_of,
     due,
     first,
     instant,
     integer,
     many,
     scalar,
+    select,
     span,
     text,
     uuid,
@@ -37,12 +38,13 @@ Status = Literal[
     "cancelled",
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
+ENDED: frozenset[Status] = frozenset(("succeeded", "failed", "dead_letter", "cancelled"))
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFilter:
-    """Which tasks: those that match all that is given."""
+    """Tasks that match every field that is set."""
 
     status: str | None = None
     queue: str | None = None
@@ -53,7 +55,7 @@ class TaskFilter:
 
 @dataclass(frozen=True, slots=True)
 class TaskId:
-    """A task of a listing, without its documents."""
+    """A task in a listing, without its documents."""
 
     task_id: UUID
     deleted_at: datetime | None
@@ -61,7 +63,7 @@ class TaskId:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """Where a task stands."""
+    """A task and its current state."""
 
     task_id: UUID
     type: str
@@ -98,19 +100,8 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskEnd:
-    """How a task ended, if it did; the result as it was written."""
-
-    task_id: UUID
-    type: str
-    status: Status
-    result_json: str | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class TaskLook:
-    """What somebody who waits for a task wants to know; documents as they were written."""
+class TaskSnapshot:
+    """What a caller that waits for a task needs to know. Documents are JSON text, as they were written."""
 
     task_id: UUID
     type: str
@@ -121,6 +112,7 @@ class TaskLook:
     updated_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    reason: str | None
     progress_json: str | None
     result_json: str | None
 
@@ -129,14 +121,14 @@ class TaskLook:
         return self.finished_at is not None
 
     @property
-    def life(self) -> tuple[object, ...]:
-        """Changes whenever there is news, but for progress."""
+    def revision(self) -> tuple[object, ...]:
+        """Differs whenever anything but the progress has changed."""
         return self.status, self.attempt, self.updated_at, self.started_at
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """One thing that happened to a task."""
+    """An entry in the history of a task."""
 
     task_id: UUID
     event_type: str
@@ -150,7 +142,7 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """An attempt that went wrong."""
+    """A failed attempt of a task."""
 
     error_id: int
     task_id: UUID
@@ -166,31 +158,26 @@ class TaskError:
     retry_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """Where a task stands whose end somebody waits for."""
-
-    task_id: UUID
-    status: Status
-
-
 EVERY_TASK = TaskFilter()
 
 
 def cancel(task_id: UUID, reason: str | None = None) -> Statement[Status]:
-    """Answers the status it led to: cancelled, or how the task had already ended."""
+    """Returns the resulting status: cancelled, or the status with which the task had already ended."""
     return call("queues.cancel", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
 def retry(task_id: UUID, reason: str | None = None) -> Statement[Status]:
+    """Give a task that failed, died or was cancelled new attempts. Returns the resulting status."""
     return call("queues.retry", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
 def delete_task(task_id: UUID, reason: str | None = None) -> Statement[str]:
+    """Soft-delete a task in any status. Returns `deleted`."""
     return call("queues.delete_task", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
 def restore_task(task_id: UUID, reason: str | None = None) -> Statement[Status]:
+    """Undo a soft delete. Returns the status that the task has again."""
     return call("queues.restore_task", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
@@ -201,78 +188,90 @@ def reschedule(
     *,
     delay: timedelta | None = None,
 ) -> Statement[Status]:
-    """To a time, or to so long from now."""
+    """Run a task at another time, or after a delay from now. Returns the resulting status."""
     arguments = {"task_id": uuid(task_id), "run_at": due(run_at, delay), "reason": text(reason)}
     return call("queues.reschedule", scalar, arguments)
 
 
 def watch(task_id: UUID, ttl: timedelta | None = None) -> Statement[Status]:
-    """Ask for a notification when the task ends; answers its status now."""
+    """Request a notification when the task ends. Returns its current status."""
     return call("queues.watch", scalar, {"task_id": uuid(task_id), "ttl": span(ttl)})
 
 
+def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statement[dict[UUID, Status]]:
+    """Request a notification when any of them ends. Returns the status of each task that may be read."""
+    arguments = {"task_ids": Bound("uuid[]", list(task_ids)), "ttl": span(ttl)}
+    return call("queues.watch_many", _statuses, arguments, "answer.task_id, answer.status")
+
+
 def explain(task_id: UUID) -> Statement[str]:
+    """Returns why the task is not running now, in plain words."""
     return call("queues.explain", scalar, {"task_id": uuid(task_id)})
 
 
 def replay(task_id: UUID, reason: str | None = None) -> Statement[UUID]:
-    """The same spec again, as a new task."""
+    """Enqueue a new task with the same specification. Returns its id."""
     return call("queues.replay", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
 def list_tasks(
     matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
 ) -> Statement[list[TaskStatus]]:
-    """One page, newest first; `before` is the last task_id of the page before."""
+    """Returns one page, newest first. `before` is the last task_id of the previous page."""
     arguments = _filters(matching, before, max_tasks)
-    return call("queues.list_tasks", many(TaskStatus), arguments, columns_of(TaskStatus))
+    return call("queues.list_tasks", many(TaskStatus), arguments)
 
 
 def list_task_ids(
     matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
 ) -> Statement[list[TaskId]]:
-    """The same page without its documents, for acts on many tasks."""
+    """Returns the same page without documents, for actions on many tasks."""
     arguments = _filters(matching, before, max_tasks)
-    return call("queues.list_tasks", many(TaskId), arguments, columns_of(TaskId))
+    return call("queues.list_tasks", many(TaskId), arguments)
+
+
+def search_tasks(words: str, max_tasks: int | None = None) -> Statement[list[TaskStatus]]:
+    """Returns the newest tasks that match by id, idempotency key, part of a type, or part of an error."""
+    arguments = {"words": text(words), "max_tasks": integer(max_tasks)}
+    return call("queues.search_tasks", many(TaskStatus), arguments)
 
 
 def task_status(task_id: UUID) -> Statement[TaskStatus | None]:
-    return _of_task("queues.task_status", columns_of(TaskStatus), first(TaskStatus), task_id)
+    return _of_task(first(TaskStatus), "queues.task_status", task_id)
 
 
-def task_end(task_id: UUID) -> Statement[TaskEnd | None]:
-    """The status with the result, and without what else was asked for."""
-    return _of_task("queues.task_status", columns_of(TaskEnd), first(TaskEnd), task_id)
+def task_snapshot(task_id: UUID) -> Statement[TaskSnapshot | None]:
+    return _of_task(first(TaskSnapshot), "queues.task_status", task_id)
 
 
 def task_events(task_id: UUID) -> Statement[list[TaskEvent]]:
-    """In the order in which they happened, which is the view's own."""
-    return _of_task("queues.task_event", columns_of(TaskEvent), many(TaskEvent), task_id)
+    """Returns the history of a task in order, which is the order of the view."""
+    return _of_task(many(TaskEvent), "queues.task_event", task_id)
 
 
 def task_errors(task_id: UUID) -> Statement[list[TaskError]]:
-    return _of_task("queues.task_error", columns_of(TaskError), many(TaskError), task_id, "answer.error_id")
+    return _of_task(many(TaskError), "queues.task_error", task_id, "order by answer.error_id")
 
 
-def task_looks(task_ids: Sequence[UUID]) -> Statement[list[TaskLook]]:
-    """Of many tasks, for those who wait for them."""
-    return _of_tasks("queues.task_status", columns_of(TaskLook), many(TaskLook), task_ids)
+def task_snapshots(task_ids: Sequence[UUID]) -> Statement[list[TaskSnapshot]]:
+    return _of_tasks(many(TaskSnapshot), "queues.task_status", task_ids)
 
 
 def events_of(task_ids: Sequence[UUID]) -> Statement[list[TaskEvent]]:
-    """Of many tasks; those of one are in the order in which they happened."""
-    return _of_tasks("queues.task_event", columns_of(TaskEvent), many(TaskEvent), task_ids)
+    """Returns the history of several tasks; the events of each task are in order."""
+    return _of_tasks(many(TaskEvent), "queues.task_event", task_ids)
 
 
-def _of_task(view: str, columns: str, decode: Decode[T], task_id: UUID, order: str = "") -> Statement[T]:
-    ordered = f" order by {order}" if order else ""
-    sql = f"select {columns} from {view} answer where answer.task_id = $1::uuid{ordered}"  # noqa: S608 - our names only
-    return Statement(sql, (task_id,), decode)
+def _statuses(rows: Sequence[Row]) -> dict[UUID, Status]:
+    return {task_id: status for task_id, status in rows}  # noqa: C416 - rows are sequences of any type
 
 
-def _of_tasks(view: str, columns: str, decode: Decode[T], task_ids: Sequence[UUID]) -> Statement[T]:
-    sql = f"select {columns} from {view} answer where answer.task_id = any ($1::uuid[])"  # noqa: S608 - our names only
-    return Statement(sql, (list(task_ids),), decode)
+def _of_task(rows: Rows[T], view: str, task_id: UUID, order: str = "") -> Statement[T]:
+    return select(rows, view, f"where answer.task_id = $1::uuid {order}", (task_id,))
+
+
+def _of_tasks(rows: Rows[T], view: str, task_ids: Sequence[UUID]) -> Statement[T]:
+    return select(rows, view, "where answer.task_id = any ($1::uuid[])", (list(task_ids),))
 
 
 def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -> dict[str, Argument]:
@@ -285,14 +284,3 @@ def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -
         "max_tasks": integer(max_tasks),
         "spec_hash": text(matching.spec_hash),
     }
-
-
-def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statement[list[Watched]]:
-    """Those that may be seen, with their status now."""
-    arguments = {"task_ids": Bound("uuid[]", list(task_ids)), "ttl": span(ttl)}
-    return call("queues.watch_many", many(Watched), arguments, columns_of(Watched))
-
-
-def search_tasks(words: str, max_tasks: int | None = None) -> Statement[list[TaskStatus]]:
-    arguments = {"words": text(words), "max_tasks": integer(max_tasks)}
-    return call("queues.search_tasks", many(TaskStatus), arguments, columns_of(TaskStatus))

@@ -10,24 +10,24 @@ from holdfast.engine.statement import (
     Statement,
     boolean,
     call,
-    columns_of,
     document,
     integer,
     many,
     nothing,
     scalar,
+    select,
     span,
     text,
     texts,
 )
 
 WorkerState = Literal["working", "idle", "late", "silent"]
-"""Late: two heartbeats did not come. Silent: it counts as dead."""
+"""`late` has missed two heartbeats; `silent` counts as dead."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
-    """A process that runs tasks."""
+    """A worker process, which runs tasks."""
 
     worker_id: str
     hostname: str
@@ -52,7 +52,7 @@ class WorkerStatus:
 
 @dataclass(frozen=True, slots=True)
 class LostWorker:
-    """A worker that was silent for too long. One that is not removed yet held more than was asked for."""
+    """A worker that was silent for too long. It is not removed while tasks are left to recover."""
 
     worker_id: str
     last_heartbeat: datetime
@@ -63,7 +63,7 @@ class LostWorker:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What one start of a worker ran with."""
+    """The environment that one start of a worker recorded."""
 
     worker_id: str
     recorded_at: datetime
@@ -97,12 +97,12 @@ def register_worker(
 
 
 def register_types(types: Sequence[Mapping[str, Any]]) -> Statement[int]:
-    """Declare what holds for tasks of these types that do not say otherwise. Returns how many it changed."""
+    """Declare the defaults of task types. Returns how many have changed."""
     return call("queues.register_types", scalar, {"types": document(list(types))})
 
 
 def retire_worker(worker_id: str) -> Statement[bool]:
-    """Answers whether it was registered."""
+    """Returns true if it was registered."""
     return call("queues.retire_worker", scalar, {"worker_id": text(worker_id)})
 
 
@@ -111,18 +111,18 @@ def is_registered(worker_id: str) -> Statement[bool]:
 
 
 def recover_workers(max_tasks: int | None = None) -> Statement[list[LostWorker]]:
-    """Remove workers that were silent for too long, and put back what they held."""
+    """Remove workers that were silent for too long, and recover their tasks."""
     arguments = {"max_tasks": integer(max_tasks)}
-    return call("queues.recover_workers", many(LostWorker), arguments, columns_of(LostWorker))
+    return call("queues.recover_workers", many(LostWorker), arguments)
 
 
 def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:
-    """Returns whether the worker is registered."""
+    """Returns true if the worker is registered."""
     return call("queues.mark_idle", scalar, {"worker_id": text(worker_id), "idle": boolean(idle)})
 
 
 def hold_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[list[str]]:
-    """Hold the wake-ups of these queues for half a second: enqueueing sends none. Returns those it holds."""
+    """Suppress notifications of new tasks for half a second. Returns the queues where that succeeded."""
     return call("queues.keep_door", scalar, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
@@ -132,28 +132,27 @@ def release_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[None]:
 
 
 def notify_idle(queues: Sequence[str]) -> Statement[bool]:
-    """Wake idle workers if tasks have come. Returns whether any have."""
+    """Wake idle workers for tasks that were enqueued meanwhile. Returns true if there were any."""
     return call("queues.ring", scalar, {"queues": texts(queues)})
 
 
 def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
-    """Returns whether the worker leads now."""
+    """Become or stay the leader for a term. Returns true if the worker leads now."""
     return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": span(term)})
 
 
 def term_left() -> Statement[timedelta | None]:
-    """How long until the present term ends, unless it is prolonged; None if nobody leads."""
+    """Returns how long the current term lasts unless it is renewed; None if there is no leader."""
     return call("queues.term_left", scalar, {})
 
 
 def resign(worker_id: str) -> Statement[bool]:
-    """Answers whether it led."""
+    """Give up leadership. Returns true if the worker led."""
     return call("queues.resign", scalar, {"worker_id": text(worker_id)})
 
 
 def worker_status() -> Statement[list[WorkerStatus]]:
-    sql = f"select {columns_of(WorkerStatus)} from queues.worker_status answer order by answer.worker_id"  # noqa: S608 - our names only
-    return Statement(sql, (), many(WorkerStatus))
+    return select(many(WorkerStatus), "queues.worker_status", "order by answer.worker_id")
 
 
 def record_environment(worker_id: str, environment: Mapping[str, Any]) -> Statement[None]:
@@ -162,7 +161,6 @@ def record_environment(worker_id: str, environment: Mapping[str, Any]) -> Statem
 
 
 def provenance(worker_ids: Sequence[str]) -> Statement[list[Provenance]]:
-    """What these workers ran with."""
-    where = "answer.worker_id = any ($1::text[])"
-    sql = f"select {columns_of(Provenance)} from queues.provenance answer where {where}"  # noqa: S608 - our names only
-    return Statement(sql, (list(worker_ids),), many(Provenance))
+    """Returns the environments that these workers have recorded."""
+    rest = "where answer.worker_id = any ($1::text[])"
+    return select(many(Provenance), "queues.provenance", rest, (list(worker_ids),))

@@ -19,8 +19,8 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.client.wait_ticket import Subject
 from holdfast.engine.documents import load_json
-from holdfast.engine.processes import ProcessLook, wait_key
-from holdfast.engine.tasks import TaskEvent, TaskLook
+from holdfast.engine.processes import ProcessStatus, wait_key
+from holdfast.engine.tasks import TaskEvent, TaskSnapshot
 from holdfast.http.hidden_values import hide
 from holdfast.http.problem import Problem, unavailable
 from holdfast.http.waiting import State, Waiter, WaitQuota, WaitRegistry, WatchedSubject
@@ -178,7 +178,7 @@ class EventStreamResponse(Response):
         state = watched.state
         if state is None:
             return
-        written = state.progress_json if isinstance(state, TaskLook) else None
+        written = state.progress_json if isinstance(state, TaskSnapshot) else None
         progress = "0" if written is None else _hash(written)
         if progress not in ("0", self._position.progress):
             self._position = replace(self._position, progress=progress)
@@ -203,7 +203,7 @@ def known_state(waiter: Waiter, subject: Subject) -> State:
 def state_json(state: State, *, hidden: bool, next_url: str | None = None) -> bytes:
     """The response body. The text of the result is inserted unchanged, unless its values are hidden."""
     following = None if state.ended else next_url
-    if isinstance(state, ProcessLook):
+    if isinstance(state, ProcessStatus):
         ended_at = state.ended_at.isoformat() if state.ended_at else None
         fields = {"process": state.process, "process_id": state.process_id, "status": state.status}
         return json.dumps({**fields, "ended_at": ended_at, "next": following}).encode()

@@ -16,13 +16,13 @@ from uuid import UUID
 from holdfast.connections.listener import TASK_DONE, Listener, NotificationsUnavailable
 from holdfast.connections.session import DatabaseAddress, open_async_connection
 from holdfast.engine import AsyncEngine, processes, tasks
-from holdfast.engine.processes import ProcessLook
-from holdfast.engine.tasks import TaskEvent, TaskLook
+from holdfast.engine.processes import ProcessStatus
+from holdfast.engine.tasks import TaskEvent, TaskSnapshot
 from holdfast.errors import HoldfastError
 from holdfast.http.database import Database
 from holdfast.http.problem import Problem, TroubleLog
 
-State = TaskLook | ProcessLook
+State = TaskSnapshot | ProcessStatus
 
 MAX_BATCH = 200
 REGISTERED_FOR = timedelta(minutes=2)
@@ -294,23 +294,25 @@ class EndListener:
 async def _read_states(engine: AsyncEngine, keys: list[UUID]) -> dict[UUID, State]:
     """Registers the interest, then reads: an end in between is either read or notified."""
     await engine.run(tasks.watch_many(keys, REGISTERED_FOR))
-    states: dict[UUID, State] = {state.task_id: state for state in await engine.run(tasks.task_looks(keys))}
+    states: dict[UUID, State] = {
+        state.task_id: state for state in await engine.run(tasks.task_snapshots(keys))
+    }
     if others := [key for key in keys if key not in states]:
         await engine.run(processes.watch_processes(others, REGISTERED_FOR))
-        states |= {state.wait_key: state for state in await engine.run(processes.process_looks(others))}
+        states |= {state.wait_key: state for state in await engine.run(processes.process_statuses(others))}
     return states
 
 
 def _has_moved(before: State | None, now: State | None) -> bool:
     """True if there may be new events."""
-    return now is not None and (before is None or before.life != now.life)
+    return now is not None and (before is None or before.revision != now.revision)
 
 
 def _has_changed(before: State | None, now: State | None) -> bool:
     if before is None or now is None:
         return before is not now
-    return before.life != now.life or _progress(before) != _progress(now)
+    return before.revision != now.revision or _progress(before) != _progress(now)
 
 
 def _progress(state: State) -> str | None:
-    return state.progress_json if isinstance(state, TaskLook) else None
+    return state.progress_json if isinstance(state, TaskSnapshot) else None

@@ -14,7 +14,7 @@ from holdfast.app import App
 from holdfast.engine import Engine, leases, schedules, tasks
 from holdfast.engine.documents import report_json, with_zone
 from holdfast.engine.leases import Claimed
-from holdfast.engine.tasks import TaskStatus
+from holdfast.engine.tasks import ENDED, TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
@@ -29,7 +29,6 @@ LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]
 """The empty prefix fits every type."""
 
-ENDED = ("succeeded", "failed", "dead_letter", "cancelled")
 Ending = Literal["succeeded", "snoozed", "retrying", "failed", "dead_letter", "cancelled", "deleted"]
 
 
@@ -252,7 +251,7 @@ class Drain:
 
     def _result(self, task: TaskStatus) -> Any:
         """The result with its declared type, as a handle returns it."""
-        end = self._reader.run(tasks.task_end(task.task_id))
+        end = self._reader.run(tasks.task_snapshot(task.task_id))
         handler = next((one.handlers[task.type] for one in self._runners if task.type in one.handlers), None)
         if end is None or handler is None:
             return task.result

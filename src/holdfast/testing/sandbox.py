@@ -11,14 +11,14 @@ import psycopg
 
 from holdfast.app import App
 from holdfast.engine import Engine, tasks
-from holdfast.engine.tasks import Status, TaskFilter, TaskStatus
+from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskStatus
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.handle import Handle
 from holdfast.handler import Handler
 from holdfast.outcome import OUTCOMES
 from holdfast.task import Task
 from holdfast.testing.clock import Clock
-from holdfast.testing.drain import ENDED, Drain, Ran
+from holdfast.testing.drain import Drain, Ran
 from holdfast.testing.enqueued import Expectation, explain_count
 from holdfast.testing.inline_runner import (
     InlineRunner,
