@@ -59,7 +59,7 @@ def ship(order_id: int) -> str:
 def place_order(request: HttpRequest) -> JsonResponse:
     with transaction.atomic():
         order = Order.objects.create(item=request.GET["item"])
-        handle = ship.enqueue(order.pk, tx="default")  # the alias of the database, or its connection
+        handle = ship.using(tx="default").enqueue(order.pk)  # the alias of the database, or its connection
     return JsonResponse({"order": order.pk, "shipping": handle.result(timeout=20)})
 
 

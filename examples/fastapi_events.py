@@ -49,4 +49,4 @@ async def take_in(request: Request) -> None:
     # A connection of its own for each event keeps the example short; an application has a pool.
     async with await psycopg.AsyncConnection.connect(tasks.database_url) as connection:
         if await areceive(event, tx=connection) and event.type == "order.created":
-            await ship.aenqueue(event.data["order"], tx=connection)
+            await ship.using(tx=connection).aenqueue(event.data["order"])

@@ -67,7 +67,7 @@ async def place_order(item: str, session: Annotated[AsyncSession, Depends(open_s
         order = Order(item=item)
         session.add(order)
         await session.flush()
-        handle = await ship.aenqueue(order.id, item, tx=session)
+        handle = await ship.using(tx=session).aenqueue(order.id, item)
     try:
         return await handle.aresult(timeout=20)
     except TimeoutError:

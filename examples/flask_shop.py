@@ -30,7 +30,7 @@ def sign_up() -> ResponseReturnValue:
     with psycopg.connect(tasks.database_url) as connection:  # commits at its end
         connection.execute("create table if not exists signup (email text primary key)")
         connection.execute("insert into signup values (%s)", [email])
-        handle = send_welcome.enqueue(email, key=email, tx=connection)
+        handle = send_welcome.using(key=email, tx=connection).enqueue(email)
     return {"task_id": str(handle.task_id)}, 202
 
 

@@ -21,7 +21,7 @@ def count_words(text: str, most: int = 3) -> list[tuple[str, int]]:
 
 if __name__ == "__main__":
     # The key makes it one task, however often the script is run with the same words.
-    handle = count_words.enqueue(sys.argv[1], key=sys.argv[1])
+    handle = count_words.using(key=sys.argv[1]).enqueue(sys.argv[1])
     print("asked for" if handle.created else "already asked for", handle.task_id)
     print(handle.result(timeout=60))
     app.close()

@@ -41,7 +41,7 @@ def place_order(session: Session, item: str) -> Handle[str]:
     order = Order(item=item)
     session.add(order)
     session.flush()  # gives the order its id
-    return ship.enqueue(order.id, item, tx=session)
+    return ship.using(tx=session).enqueue(order.id, item)
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from holdfast.app import App
     from holdfast.context import Context
-    from holdfast.errors import TaskCancelled, TaskFailed
-    from holdfast.handle import Handle
-    from holdfast.outcome import Cancel, Fail, Snooze
+    from holdfast.errors import DatabaseUnavailable, HoldfastError, KeyConflict, TaskCancelled, TaskFailed
+    from holdfast.handle import Handle, TaskInfo
+    from holdfast.middleware import Middleware
+    from holdfast.outcome import Cancel, Fail, Retry, Snooze
     from holdfast.resources import Resources
-    from holdfast.retry import ByException, Exponential, Linear, Never
+    from holdfast.retry import ByException, Exponential, Linear, NoRetry, RetryPolicy
     from holdfast.task import Task
 
 __all__ = [
@@ -18,43 +19,57 @@ __all__ = [
     "ByException",
     "Cancel",
     "Context",
+    "DatabaseUnavailable",
     "Exponential",
     "Fail",
     "Handle",
+    "HoldfastError",
+    "KeyConflict",
     "Linear",
-    "Never",
+    "Middleware",
+    "NoRetry",
     "Resources",
+    "Retry",
+    "RetryPolicy",
     "Snooze",
     "Task",
     "TaskCancelled",
     "TaskFailed",
+    "TaskInfo",
     "__version__",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_MODULES = {
     "App": "app",
     "ByException": "retry",
     "Cancel": "outcome",
     "Context": "context",
+    "DatabaseUnavailable": "errors",
     "Exponential": "retry",
     "Fail": "outcome",
     "Handle": "handle",
-    "Linear": "retry",
-    "Never": "retry",
+    "HoldfastError": "errors",
+    "KeyConflict": "errors",
     "Resources": "resources",
+    "Linear": "retry",
+    "Middleware": "middleware",
+    "NoRetry": "retry",
+    "Retry": "outcome",
+    "RetryPolicy": "retry",
     "Snooze": "outcome",
     "Task": "task",
     "TaskCancelled": "errors",
     "TaskFailed": "errors",
+    "TaskInfo": "handle",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Load a name when it is first used: a driver and models take a while, and not everybody needs them."""
-    if name not in _HOMES:
+    """Import a name when it is first used: the driver and pydantic take time that not every program needs."""
+    if name not in _MODULES:
         raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
-    found = getattr(import_module(f"holdfast.{_HOMES[name]}"), name)
+    found = getattr(import_module(f"holdfast.{_MODULES[name]}"), name)
     globals()[name] = found
     return found

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.client import Client, Progress, with_trace
-from holdfast.client.process import ProcessHandle
+from holdfast.client.results import ProcessHandle
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Statement
 from holdfast.engine.enqueue import NewTask, Reuse
@@ -37,11 +37,27 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+class _Unannotated:
+    """Stands for any type: only a parameter without an annotation, or of Any or object, accepts it."""
+
+
 class Decorator(Protocol):
-    """Of the four shapes of a handler: with a context or without, async or not."""
+    """Returned by `App.task`: tells type checkers the arguments of `enqueue` and the type of the result.
+
+    The context is not an argument of `enqueue`. The first two overloads are for functions whose first
+    parameter could be a context or an argument: their arguments are checked at run time only.
+    """
 
     @overload
-    def __call__(  # type: ignore[overload-overlap] # a function of anything may be called with a context, too
+    def __call__(
+        self, function: Callable[Concatenate[_Unannotated, P], Coroutine[Any, Any, R]], /
+    ) -> Task[..., R, Callable[..., Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[_Unannotated, P], R], /
+    ) -> Task[..., R, Callable[..., R]]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # a narrower case of those below
         self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
     ) -> Task[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
     @overload
@@ -226,12 +242,12 @@ class App:
         self, event_type: str, payload: Any = None, aggregate_id: str | None = None, *, tx: Any = None
     ) -> UUID:
         """Tell those who subscribed that something happened. Answers the id that the event has everywhere."""
-        return self.connect().emit(_event(event_type, payload, aggregate_id), tx)
+        return self.connect().run_in(tx, _event(event_type, payload, aggregate_id), "emit")
 
     async def aemit(
         self, event_type: str, payload: Any = None, aggregate_id: str | None = None, *, tx: Any = None
     ) -> UUID:
-        return await self.connect().aemit(_event(event_type, payload, aggregate_id), tx)
+        return await self.connect().arun_in(tx, _event(event_type, payload, aggregate_id), "emit")
 
     def handle(self, task_id: UUID | str) -> Handle[Any]:
         """The handle of a task that was enqueued before, perhaps by another process."""

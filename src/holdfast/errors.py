@@ -4,6 +4,7 @@ HoldfastError               1
 ├── ConfigurationError      2   a setting cannot be used as given
 ├── InvalidHandler          2   a function cannot be a task's handler as it is written
 ├── PayloadError            2   a payload does not fit its handler's arguments
+├── EventLoopRunning        1   a synchronous method was called inside a running event loop
 ├── ResultError             1   a result cannot be written as JSON, or does not fit its type when read
 ├── TaskEnded               1   a task that was waited for has no result
 │   ├── TaskFailed          1   it failed, or its attempts were used up
@@ -26,7 +27,9 @@ HoldfastError               1
 └── UnexpectedDatabaseError 1   PostgreSQL reported what no other class stands for
 """
 
+import difflib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -66,6 +69,10 @@ class PayloadError(HoldfastError):
     """A payload does not fit its handler's arguments."""
 
     exit_code: ClassVar[int] = 2
+
+
+class EventLoopRunning(HoldfastError):
+    """A synchronous method was called inside a running event loop, which it would block."""
 
 
 class ResultError(HoldfastError):
@@ -183,6 +190,15 @@ class TryAgain(HoldfastError):
 
 class UnexpectedDatabaseError(HoldfastError):
     """PostgreSQL reported what no other class stands for."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the closest known one, or all of them."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; expected one of {', '.join(names)}" if names else ""
 
 
 # Five characters name a state, two a whole class of them. The engine's own begin with QF.

@@ -1,19 +1,21 @@
-"""A task that was enqueued: where it stands, its result, and what may still be done to it."""
+"""The handle of a task that was enqueued: its status, its result, and the actions on it."""
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.client import Client
-from holdfast.client.span import WAIT_TTL, seconds
-from holdfast.client.wait_ticket import issue, wait_url
-from holdfast.engine import tasks
+from holdfast.client.results import task_not_found
+from holdfast.client.wait_ticket import WAIT_TTL, issue, wait_url
+from holdfast.engine import Statement, tasks
 from holdfast.engine.documents import load_json
 from holdfast.engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
-from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed, TaskNotFound
+from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed
 from holdfast.handler import Handler
+from holdfast.options import check_duration
 from holdfast.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -33,41 +35,73 @@ class Home(Protocol):
     def connect(self) -> Client: ...
 
 
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """The details of a task, as of when they were read."""
+
+    task_id: UUID
+    type: str
+    queue: str
+    status: Status
+    priority: int
+    attempt: int
+    """The number of the current or last attempt; 0 before the first."""
+    max_attempts: int
+    progress: Any
+    """What the handler reported last: `done`, `total` and `note`; None if it reported nothing."""
+    errors: tuple[AttemptError, ...]
+    """How the attempts so far failed, the first attempt first."""
+    reason: str | None
+    """Why the task was cancelled, failed or retried, if somebody or the handler gave a reason."""
+    worker_id: str | None
+    key: str | None
+    metadata: Mapping[str, Any]
+    created_at: datetime
+    run_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+
+
 class Handle(Generic[R_co]):
-    """Holds no connection, and may be made anew from its task_id by `app.handle`."""
+    """A task that was enqueued. It holds no connection, and `app.handle` makes it again from the task_id."""
 
     __slots__ = ("_home", "created", "task_id")
 
     def __init__(self, task_id: UUID, *, created: bool | None, home: Home) -> None:
         self.task_id = task_id
         self.created = created
-        """False if the key already stood for this task, None if nobody asked."""
+        """False if the key already belonged to this task; None for a handle made from a task_id."""
         self._home = home
 
     def __repr__(self) -> str:
         return f"<Handle of task {self.task_id}>"
 
     def status(self) -> Status:
-        return self._found(
-            self._home.connect().run(lambda engine: engine.run(tasks.task_status(self.task_id)))
-        )
+        return self._found(self._run(tasks.task_status(self.task_id), "status")).status
 
     async def astatus(self) -> Status:
-        return self._found(
-            await self._home.connect().arun(lambda engine: engine.run(tasks.task_status(self.task_id)))
-        )
+        return self._found(await self._arun(tasks.task_status(self.task_id))).status
 
-    # Outcomes that a handler is annotated with, besides its result, are not what anybody waits for.
+    def info(self) -> TaskInfo:
+        """The status, progress, attempts, errors and times of the task."""
+        found = self._found(self._run(tasks.task_status(self.task_id), "info"))
+        return _info(found, self._run(tasks.task_errors(self.task_id), "info"))
+
+    async def ainfo(self) -> TaskInfo:
+        found = self._found(await self._arun(tasks.task_status(self.task_id)))
+        return _info(found, await self._arun(tasks.task_errors(self.task_id)))
+
+    # Outcomes that a handler is annotated with besides its result are not part of the result.
     def result(self: "Handle[T | Outcome]", timeout: float | None = None) -> T:
-        """Wait for the end. Raises TaskFailed, TaskCancelled, or TimeoutError after so many seconds."""
-        return self._home.connect().run_async(self.aresult(timeout))
+        """Wait for the end. Raises TaskFailed, TaskCancelled, or TimeoutError after that many seconds."""
+        return self._home.connect().run_async(self.aresult(timeout), "result", "aresult")
 
     async def aresult(
         self: "Handle[T | Outcome]",
-        timeout: float | None = None,  # noqa: ASYNC109 - also for those who have no loop
+        timeout: float | None = None,  # noqa: ASYNC109 - part of the API
     ) -> T:
-        client = self._home.connect()
-        end = await client.await_end(self.task_id, timeout)
+        end = await self._home.connect().await_end(self.task_id, timeout)
         if end.status == "succeeded":
             result: T = self._loaded(end)
             return result
@@ -77,66 +111,93 @@ class Handle(Generic[R_co]):
                 task_id=self.task_id,
                 status=end.status,
             )
-        raise _failed(end, await client.arun(lambda engine: engine.run(tasks.task_errors(self.task_id))))
+        raise _failed(end, await self._arun(tasks.task_errors(self.task_id)))
 
     def cancel(self, reason: str | None = None) -> Status:
-        """Answers the status it led to: cancelled, or how the task had already ended."""
-        return self._home.connect().run(lambda engine: engine.run(tasks.cancel(self.task_id, reason)))
+        """Cancel the task. Returns its status: `cancelled`, or how it had already ended."""
+        return self._run(tasks.cancel(self.task_id, reason), "cancel")
 
     async def acancel(self, reason: str | None = None) -> Status:
-        return await self._home.connect().arun(lambda engine: engine.run(tasks.cancel(self.task_id, reason)))
+        return await self._arun(tasks.cancel(self.task_id, reason))
+
+    def retry(self, reason: str | None = None) -> Status:
+        """Run a task again that has failed or was cancelled. Returns its status."""
+        return self._run(tasks.retry(self.task_id, reason), "retry", repeatable=False)
+
+    async def aretry(self, reason: str | None = None) -> Status:
+        return await self._arun(tasks.retry(self.task_id, reason), repeatable=False)
+
+    def delete(self, reason: str | None = None) -> None:
+        """Delete the task, whatever its status. Listings no longer show it; an operator can restore it."""
+        self._run(tasks.delete_task(self.task_id, reason), "delete", repeatable=False)
+
+    async def adelete(self, reason: str | None = None) -> None:
+        await self._arun(tasks.delete_task(self.task_id, reason), repeatable=False)
 
     def reschedule(self, run_at: datetime | None = None, *, delay: float | timedelta | None = None) -> Status:
-        """Move a waiting task; one that does not wait is left as it is."""
-        after = check_moment(run_at, delay, needed=True)
-        return self._home.connect().run(
-            lambda engine: engine.run(tasks.reschedule(self.task_id, run_at, delay=after))
-        )
+        """Move a waiting task to another time. A task that is not waiting is left unchanged."""
+        return self._run(self._reschedule(run_at, delay), "reschedule")
 
     async def areschedule(
         self, run_at: datetime | None = None, *, delay: float | timedelta | None = None
     ) -> Status:
-        after = check_moment(run_at, delay, needed=True)
-        return await self._home.connect().arun(
-            lambda engine: engine.run(tasks.reschedule(self.task_id, run_at, delay=after))
-        )
+        return await self._arun(self._reschedule(run_at, delay))
 
     def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
-        """An address at which a front end may wait for this task, and for no other, until the ttl is over."""
+        """A URL at which a front end can wait for this task and no other, until the ttl is over."""
         settings = self._home.settings
-        ticket = issue(settings.web_secrets, self.task_id, seconds("ttl", ttl), time.time())
+        ticket = issue(settings.web_secrets, self.task_id, check_duration("ttl", ttl), time.time())
         return wait_url(settings.web_url, self.task_id, ticket)
 
-    def _found(self, task: TaskStatus | None) -> Status:
-        if task is None:
-            raise TaskNotFound(
-                f"there is no task {self.task_id}",
-                hint="If it was enqueued in a transaction, commit that first.",
+    def _run(self, statement: Statement[T], method: str, *, repeatable: bool = True) -> T:
+        return self._home.connect().run(statement, method, repeatable=repeatable)
+
+    async def _arun(self, statement: Statement[T], *, repeatable: bool = True) -> T:
+        return await self._home.connect().arun(statement, repeatable=repeatable)
+
+    def _reschedule(self, run_at: datetime | None, delay: float | timedelta | None) -> Statement[Status]:
+        if (run_at is None) == (delay is None):
+            raise InvalidArgument(
+                "give run_at or delay" if run_at is None else "give run_at or delay, not both"
             )
-        return task.status
+        after = None if delay is None else check_duration("delay", delay)
+        return tasks.reschedule(self.task_id, run_at, delay=after)
+
+    def _found(self, task: TaskStatus | None) -> TaskStatus:
+        if task is None:
+            raise task_not_found(self.task_id)
+        return task
 
     def _loaded(self, end: TaskSnapshot) -> Any:
         handler = self._home.handlers.get(end.type)
         return handler.load_result(end.result_json) if handler else load_json(end.result_json)
 
 
-def check_moment(
-    run_at: datetime | None, delay: float | timedelta | None, *, needed: bool = False
-) -> timedelta | None:
-    """A delay as a timedelta; refuses both at once, and a time before now that was meant as a delay."""
-    if run_at is not None and delay is not None:
-        raise InvalidArgument("give run_at or delay, not both")
-    if delay is None:
-        if needed and run_at is None:
-            raise InvalidArgument("give run_at or delay")
-        return None
-    return seconds("delay", delay)
+def _info(task: TaskStatus, errors: list[TaskError]) -> TaskInfo:
+    return TaskInfo(
+        task_id=task.task_id,
+        type=task.type,
+        queue=task.queue,
+        status=task.status,
+        priority=task.priority,
+        attempt=task.attempt,
+        max_attempts=task.max_attempts,
+        progress=task.progress,
+        errors=_attempt_errors(errors),
+        reason=task.reason,
+        worker_id=task.worker_id,
+        key=task.idempotency_key,
+        metadata=task.metadata or {},
+        created_at=task.created_at,
+        run_at=task.run_at,
+        started_at=task.started_at,
+        finished_at=task.finished_at,
+        updated_at=task.updated_at,
+    )
 
 
 def _failed(end: TaskSnapshot, errors: list[TaskError]) -> TaskFailed:
-    attempts = tuple(
-        AttemptError(error.attempt, error.kind, error.message, _traceback(error.detail)) for error in errors
-    )
+    attempts = _attempt_errors(errors)
     tried = f" after {len(attempts)} attempts" if len(attempts) > 1 else ""
     last = attempts[-1].message if attempts else end.reason
     return TaskFailed(
@@ -144,6 +205,12 @@ def _failed(end: TaskSnapshot, errors: list[TaskError]) -> TaskFailed:
         task_id=end.task_id,
         status=end.status,
         errors=attempts,
+    )
+
+
+def _attempt_errors(errors: list[TaskError]) -> tuple[AttemptError, ...]:
+    return tuple(
+        AttemptError(error.attempt, error.kind, error.message, _traceback(error.detail)) for error in errors
     )
 
 

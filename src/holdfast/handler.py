@@ -2,14 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
-from holdfast.codec import ArgumentsCodec, ResultCodec
-from holdfast.engine.enqueue import EXECUTORS, REUSES, Reuse
+from holdfast.engine.enqueue import REUSES, Reuse
 from holdfast.errors import InvalidHandler
+from holdfast.options import EXECUTORS
 from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy
-from holdfast.signature import name_of, read_signature
+from holdfast.serialization.codec import ArgumentsCodec, ResultCodec
+from holdfast.serialization.signature import name_of, read_signature
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,21 @@ class Handler:
     reuse: Reuse | None
     arguments: ArgumentsCodec = field(repr=False, compare=False)
     result: ResultCodec = field(repr=False, compare=False)
+    defaults: Mapping[str, Any] = field(init=False, repr=False, compare=False)
+    """What the decorator declared, as options of enqueue."""
+
+    def __post_init__(self) -> None:
+        # Always given where the payload may hold a task_type, by which the engine would choose one.
+        names_executor = self.executor != "python" or self.may_have("task_type")
+        declared = {
+            "queue": self.queue,
+            "priority": self.priority or None,
+            "max_attempts": self.max_attempts,
+            "lease": None if self.lease is None else timedelta(seconds=self.lease),
+            "executor": self.executor if names_executor else None,
+        }
+        given = {name: value for name, value in declared.items() if value is not None}
+        object.__setattr__(self, "defaults", given)
 
     def decode(self, payload: str) -> dict[str, Any]:
         """JSON text to keyword arguments; PayloadError names the field. Unknown fields are ignored."""
@@ -80,7 +97,9 @@ def build_handler(
     if not task_type or not isinstance(task_type, str):
         raise InvalidHandler(f"{name} needs a type such as 'billing.invoice_charge.v1', not {task_type!r}")
     if not isinstance(retry, RetryPolicy):
-        raise InvalidHandler(f"{name}: retry takes a policy such as Exponential() or Never(), not {retry!r}")
+        raise InvalidHandler(
+            f"{name}: retry takes a policy such as Exponential() or NoRetry(), not {retry!r}"
+        )
     if executor not in EXECUTORS:
         raise InvalidHandler(f"{name}: executor {executor!r} is not one of {', '.join(EXECUTORS)}")
     signature = read_signature(function)

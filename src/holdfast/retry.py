@@ -1,4 +1,4 @@
-"""When to try again: policies that a task is given, asked by the worker after each attempt that raised."""
+"""Retry policies: when a worker tries a task again after an attempt that raised."""
 
 import math
 import random
@@ -16,12 +16,12 @@ MAX_DELAY_SECONDS = 90 * 365 * 86400.0  # finish refuses times that are a centur
 @runtime_checkable
 class RetryPolicy(Protocol):
     def delay(self, attempt: int, error: BaseException) -> float | None:
-        """Seconds until the next attempt, or None for no further one. The first attempt is number 1."""
+        """Seconds until the next attempt, or None for no further attempt. The first attempt is number 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Doubles each time: min(cap, base * 2^attempt) seconds, plus chance up to that share of it."""
+    """Doubles each time: min(cap, base * 2^attempt) seconds, plus a random share of up to `jitter` of it."""
 
     base: float = 1
     cap: float = 300
@@ -38,7 +38,7 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Grows by the same step each time: min(cap, step * attempt) seconds, plus chance."""
+    """Grows by the same step each time: min(cap, step * attempt) seconds, plus a random share."""
 
     step: float = 10
     cap: float = 300
@@ -53,8 +53,8 @@ class Linear:
 
 
 @dataclass(frozen=True, slots=True)
-class Never:
-    """One attempt, whatever was raised."""
+class NoRetry:
+    """No further attempt, whatever was raised."""
 
     def delay(self, attempt: int, error: BaseException) -> float | None:
         del attempt, error
@@ -63,7 +63,7 @@ class Never:
 
 @dataclass(frozen=True, slots=True)
 class ByException:
-    """The policy of the first class, in the order given, that the error is an instance of."""
+    """The policy of the first class, in the given order, of which the error is an instance."""
 
     policies: Mapping[type[BaseException], RetryPolicy]
     otherwise: RetryPolicy = field(default_factory=Exponential)
@@ -99,12 +99,12 @@ def _jittered(raw: float, jitter: float) -> float:
 def _check(policy: object, **numbers: object) -> None:
     for name, number in numbers.items():
         if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
-            raise ValueError(f"{type(policy).__name__} takes {name} from 0 on, not {number!r}")
+            raise ValueError(f"{type(policy).__name__} takes a {name} of 0 or more, not {number!r}")
 
 
 def _check_choice(kind: object, policy: object) -> None:
     if not (isinstance(kind, type) and issubclass(kind, BaseException)):
-        raise TypeError(f"ByException maps exception classes to policies; {kind!r} is no such class")
+        raise TypeError(f"ByException maps exception classes to policies; {kind!r} is not an exception class")
     if not isinstance(policy, RetryPolicy):
         raise TypeError(f"ByException maps {kind.__name__} to {policy!r}, which is not a retry policy")
 

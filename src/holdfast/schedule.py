@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from holdfast.client.span import seconds
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, Overlap
 from holdfast.errors import InvalidArgument, InvalidHandler
+from holdfast.options import check_duration
 from holdfast.recurrence import Cron, Every
 from holdfast.task import Task
 
@@ -37,12 +37,12 @@ def build_schedule(
             name=name or task.type,
             task=_call(task, arguments or {}),
             cron=cron,
-            every=None if every is None else seconds("every", every),
+            every=None if every is None else check_duration("every", every),
             anchor=anchor,
             tz=("UTC" if tz is None else tz) if cron is not None else None,
             catch_up=catch_up,
             catch_up_limit=catch_up_limit,
-            jitter=None if jitter is None else seconds("jitter", jitter),
+            jitter=None if jitter is None else check_duration("jitter", jitter),
             overlap=overlap,
         )
         check_times(schedule, tz)
@@ -77,7 +77,4 @@ def _call(task: Task[..., Any, Any], arguments: Mapping[str, Any]) -> NewTask:
             f"its executor is {task.handler.executor}, which an application cannot declare a schedule for",
             hint="Add it with holdfast schedules add, as a login that has holdfast_process.",
         )
-    call = task.call(**arguments)
-    if call.idempotency_key is not None or call.run_at is not None or call.delay is not None:
-        raise InvalidArgument("key, run_at and delay make no sense in a schedule")
-    return call
+    return task.build(**arguments)

@@ -1,175 +1,92 @@
-"""A function that can be called later, elsewhere: what `@app.task` makes of it."""
+"""Tasks: functions that `@app.task` has registered, and that workers run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec
+from typing import Any, Generic, ParamSpec, Unpack
 from uuid import UUID
 
 from typing_extensions import TypeVar
 
 from holdfast.client import Progress, with_trace
-from holdfast.client.span import seconds
 from holdfast.engine.documents import RawJson
 from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.errors import InvalidArgument
-from holdfast.handle import Handle, Home, check_moment
+from holdfast.handle import Handle, Home
 from holdfast.handler import Handler
+from holdfast.options import Options, check_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any], default=Callable[..., Any])
 
-_OPTIONS = frozenset(
-    ("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata", "concurrency_key")
-)
+Call = Mapping[str, Any] | tuple[Any, ...] | NewTask
+"""The arguments of one task of a batch, by name or in order; or a task made by `build`."""
 
 
-class Task(Generic[P, R, F]):
-    """Called directly it is the function itself; `enqueue` and its relatives ask a worker to call it.
+class BoundTask(Generic[P, R]):
+    """A task with options, returned by `Task.using`. It can be stored and used any number of times."""
 
-    The options of enqueue cannot be typed together with the function's own parameters, so those are checked
-    when it is called.
-    """
-
-    def __init__(self, home: Home, handler: Handler, function: F) -> None:
+    def __init__(self, home: Home, handler: Handler, given: Options) -> None:
         self.handler = handler
         self._home = home
-        self._function = function
-        # Said aloud where the payload may hold a task_type, by which the engine would choose one.
-        says = handler.executor != "python" or handler.may_have("task_type")
-        self.executor = handler.executor if says else None
-        self.lease = None if handler.lease is None else timedelta(seconds=handler.lease)
-        update_wrapper(self, function)
+        self._given = given
+        self._tx = given.get("tx")
+        # One mapping for all tasks that are enqueued with it: batches recognise it, and write it once.
+        self._options: Mapping[str, Any] = {**handler.defaults, **check_options(given)}
 
     def __repr__(self) -> str:
-        return f"<Task {self.type}>"
+        return f"<Task {self.type} using {', '.join(self._given)}>"
 
     @property
     def type(self) -> str:
         return self.handler.type
 
-    @property
-    def __call__(self) -> F:
-        return self._function
+    def using(self, **options: Unpack[Options]) -> "BoundTask[P, R]":
+        """The same task with these options. An option that was given before is replaced."""
+        return BoundTask(self._home, self.handler, {**self._given, **options} if self._given else options)
 
-    def call(
-        self,
-        *args: Any,
-        key: str | None = None,
-        run_at: datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        concurrency_key: str | None = None,
-        **kwargs: Any,
-    ) -> NewTask:
-        """The task that `enqueue` would enqueue, for `enqueue_many` of the app."""
-        handler = self.handler
-        return NewTask(
-            type=handler.type,
-            payload=RawJson(handler.check(args, kwargs)),
-            queue=queue or handler.queue,
-            priority=(handler.priority or None) if priority is None else priority,
-            run_at=run_at,
-            idempotency_key=key,
-            max_attempts=handler.max_attempts if max_attempts is None else max_attempts,
-            timeout=None if timeout is None else seconds("timeout", timeout),
-            lease=self.lease,
-            executor=self.executor,
-            metadata=with_trace(metadata),
-            delay=check_moment(run_at, delay),
-            concurrency_key=concurrency_key,
-            reuse=handler.reuse,
-        )
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue one task: in the caller's transaction if `tx` is given, otherwise at once."""
+        return self._handle(self._home.connect().enqueue(self._new_task(args, kwargs), self._tx))
 
-    def enqueue(
-        self,
-        *args: Any,
-        key: str | None = None,
-        run_at: datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        concurrency_key: str | None = None,
-        tx: Any = None,
-        **kwargs: Any,
-    ) -> Handle[R]:
-        """Ask for it to be run: in the transaction `tx`, or at once on a connection of our own."""
-        task = self.call(
-            *args,
-            key=key,
-            run_at=run_at,
-            delay=delay,
-            priority=priority,
-            queue=queue,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            metadata=metadata,
-            concurrency_key=concurrency_key,
-            **kwargs,
-        )
-        return self._handle(self._home.connect().enqueue(task, tx))
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Enqueue one task from an event loop. Concurrent calls share round trips."""
+        return self._handle(await self._home.connect().aenqueue(self._new_task(args, kwargs), self._tx))
 
-    async def aenqueue(
-        self,
-        *args: Any,
-        key: str | None = None,
-        run_at: datetime | None = None,
-        delay: float | timedelta | None = None,
-        priority: int | None = None,
-        queue: str | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,  # noqa: ASYNC109 - of the task, not of this call
-        metadata: Mapping[str, Any] | None = None,
-        concurrency_key: str | None = None,
-        tx: Any = None,
-        **kwargs: Any,
-    ) -> Handle[R]:
-        """The same in an event loop. Calls that come while one is under way go together in the next."""
-        task = self.call(
-            *args,
-            key=key,
-            run_at=run_at,
-            delay=delay,
-            priority=priority,
-            queue=queue,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            metadata=metadata,
-            concurrency_key=concurrency_key,
-            **kwargs,
-        )
-        return self._handle(await self._home.connect().aenqueue(task, tx))
+    def enqueue_many(self, calls: Iterable[Call], *, progress: Progress | None = None) -> list[Handle[R]]:
+        """Enqueue a task for each call, all or nothing.
 
-    def enqueue_many(
-        self,
-        calls: Iterable[Mapping[str, Any] | tuple[Any, ...]],
-        *,
-        tx: Any = None,
-        progress: Progress | None = None,
-    ) -> list[Handle[R]]:
-        """All or nothing. Each is a tuple of arguments, or a dict of arguments and options of `enqueue`."""
-        return self._handles(self._home.connect().enqueue_many(_Calls(self, calls), tx, progress))
+        A call is a dict or a tuple of arguments. For arguments that type checkers see, and for options of
+        single tasks, make it with `build`: `task.using(key=f"invoice-{n}").build(n)`.
+        """
+        return self._handles(self._home.connect().enqueue_many(_Batch(self, calls), self._tx, progress))
 
     async def aenqueue_many(
-        self,
-        calls: Iterable[Mapping[str, Any] | tuple[Any, ...]],
-        *,
-        tx: Any = None,
-        progress: Progress | None = None,
+        self, calls: Iterable[Call], *, progress: Progress | None = None
     ) -> list[Handle[R]]:
-        return self._handles(await self._home.connect().aenqueue_many(_Calls(self, calls), tx, progress))
+        """Enqueue a task for each call, all or nothing, from an event loop."""
+        batch = _Batch(self, calls)
+        return self._handles(await self._home.connect().aenqueue_many(batch, self._tx, progress))
 
-    def handle(self, task_id: UUID | str) -> Handle[R]:
-        """The handle of a task of this type that was enqueued before."""
-        return Handle(UUID(str(task_id)), created=None, home=self._home)
+    def build(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
+        """The task that `enqueue` would enqueue, for a batch. The batch decides on the transaction."""
+        if self._tx is not None:
+            raise InvalidArgument(
+                "a task of a batch has no tx of its own",
+                hint="Give tx to the batch: using(tx=…).enqueue_many.",
+            )
+        return self._new_task(args, kwargs)
+
+    def _new_task(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
+        handler = self.handler
+        payload = RawJson(handler.check(args, kwargs))
+        return NewTask.with_checked(handler.type, payload, self._traced_options(), handler.reuse)
+
+    def _traced_options(self) -> Mapping[str, Any]:
+        """The options with the caller's trace in their metadata; the same object where there is no trace."""
+        metadata = self._options.get("metadata")
+        traced = with_trace(metadata)
+        return self._options if traced is metadata else {**self._options, "metadata": traced}
 
     def _handle(self, enqueued: Enqueued) -> Handle[R]:
         return Handle(enqueued.task_id, created=enqueued.created, home=self._home)
@@ -179,42 +96,66 @@ class Task(Generic[P, R, F]):
         return [Handle(one.task_id, created=one.created, home=home) for one in enqueued]
 
 
-class _Calls:
-    """Calls of one task, each checked when it is asked for: the server works on the first ones meanwhile."""
+class Task(BoundTask[P, R], Generic[P, R, F]):
+    """A registered function. Calling it runs the function here; `enqueue` asks a worker to run it."""
 
-    def __init__(
-        self, task: "Task[..., Any, Any]", calls: Iterable[Mapping[str, Any] | tuple[Any, ...]]
-    ) -> None:
+    def __init__(self, home: Home, handler: Handler, function: F) -> None:
+        super().__init__(home, handler, {})
+        self._function = function
+        update_wrapper(self, function)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.type}>"
+
+    @property
+    def __call__(self) -> F:
+        return self._function
+
+    def handle(self, task_id: UUID | str) -> Handle[R]:
+        """The handle of a task of this type that was enqueued before."""
+        return Handle(UUID(str(task_id)), created=None, home=self._home)
+
+
+class _Batch:
+    """The calls of a batch. Each is checked when it is needed, while the server works on earlier ones."""
+
+    def __init__(self, task: BoundTask[..., Any], calls: Iterable[Call]) -> None:
         self._task = task
         self._calls = list(calls)
-        # Calls that give arguments only, as most do, differ in their payload only.
-        self._arguments = frozenset(task.handler.arguments.names) - _OPTIONS
 
     def __len__(self) -> int:
         return len(self._calls)
 
     def __iter__(self) -> Iterator[NewTask]:
-        return (self._one(place, given) for place, given in enumerate(self._calls))
-
-    def _one(self, place: int, given: object) -> NewTask:
-        try:
-            if isinstance(given, Mapping):
-                return self._plain(given) if given.keys() <= self._arguments else self._task.call(**given)
-            if isinstance(given, tuple):
-                return self._task.call(*given)
-        except InvalidArgument as error:
-            raise type(error)(f"calls[{place}]: {error.message}", hint=error.hint) from None
-        raise InvalidArgument(f"calls[{place}] is {given!r}: give a dict or a tuple of arguments")
-
-    def _plain(self, arguments: Mapping[str, Any]) -> NewTask:
         handler = self._task.handler
-        return NewTask(
-            handler.type,
-            RawJson(handler.check((), arguments)),
-            queue=handler.queue,
-            priority=handler.priority or None,
-            max_attempts=handler.max_attempts,
-            lease=self._task.lease,
-            executor=self._task.executor,
-            metadata=with_trace(None),
-        )
+        options = self._task._traced_options()  # noqa: SLF001 - a part of BoundTask
+        for position, given in enumerate(self._calls):
+            if isinstance(given, NewTask):
+                yield self._checked(position, given)
+            else:
+                payload = RawJson(_payload(handler, position, given))
+                yield NewTask.with_checked(handler.type, payload, options, None)
+
+    def _checked(self, position: int, given: NewTask) -> NewTask:
+        if given.type != self._task.type:
+            raise InvalidArgument(
+                f"calls[{position}] is a task of type {given.type}, not {self._task.type}",
+                hint="Enqueue tasks of different types with app.enqueue_many.",
+            )
+        if self._task._given.keys() - {"tx"}:  # noqa: SLF001 - a part of BoundTask
+            raise InvalidArgument(
+                f"calls[{position}] was built with its own options, and the batch has options, too",
+                hint="Give all options to using(…).build(…), and only tx to the batch.",
+            )
+        return given
+
+
+def _payload(handler: Handler, position: int, given: object) -> str:
+    try:
+        if isinstance(given, Mapping):
+            return handler.check((), given)
+        if isinstance(given, tuple):
+            return handler.check(given, {})
+    except InvalidArgument as error:
+        raise type(error)(f"calls[{position}]: {error.message}", hint=error.hint) from None
+    raise InvalidArgument(f"calls[{position}] is {given!r}; expected a dict or a tuple of arguments")

@@ -147,8 +147,8 @@ def test_a_payload_that_does_not_fit_names_the_field(payload: str, reason: str) 
         ((), {}, "codec.two: a: Field required; b: Field required"),
         ((1,), {"b": "x"}, r"codec.two: b: Input should be a valid integer.*\(given 'x'\)"),
         ((1, 2, 3), {}, "codec.two takes 2 arguments, not 3"),
-        ((1,), {"a": 2}, "codec.two: a is given twice"),
-        ((1, 2), {"c": 3}, "codec.two: c is not an argument of it. It takes a, b."),
+        ((1,), {"a": 2}, "codec.two: argument 'a' is given twice"),
+        ((1, 2), {"c": 3}, "codec.two: unknown argument 'c'; expected one of a, b"),
     ],
 )
 def test_an_argument_that_does_not_fit_is_refused_by_name(

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from holdfast import App, Never
+from holdfast import App, NoRetry
 from holdfast.errors import InvalidHandler
 from holdfast.handler import build_handler
-from holdfast.signature import RESERVED
-from holdfast.task import Task
+from holdfast.options import client_options
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -92,19 +91,13 @@ def test_a_function_that_no_payload_can_call_is_refused(reason: str, function: C
         build_handler("decoration.refused", function)
 
 
-@pytest.mark.parametrize("method", [Task.call, Task.enqueue, Task.aenqueue])
-def test_every_option_of_enqueue_is_reserved(method: Callable[..., Any]) -> None:
-    parameters = inspect.signature(method).parameters.values()
-    options = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-    assert options | {"tx"} == RESERVED
-
-
-@pytest.mark.parametrize("name", sorted(RESERVED))
-def test_a_parameter_that_is_an_option_of_enqueue_is_refused(name: str) -> None:
+@pytest.mark.parametrize("name", sorted(client_options()))
+def test_a_parameter_may_have_the_name_of_an_option(name: str) -> None:
     scope: dict[str, Any] = {}
     exec(f"def handler({name}): ...", scope)  # noqa: S102 - the name is the subject
-    with pytest.raises(InvalidHandler, match=f"has a parameter '{name}', which is an option of enqueue"):
-        build_handler("decoration.reserved", scope["handler"])
+    task = App().task("decoration.same_name")(scope["handler"])
+    built = task.using(key="k").build(**{name: "x"})
+    assert (built.payload, built.options["idempotency_key"]) == (f'{{"{name}":"x"}}', "k")
 
 
 @pytest.mark.parametrize(
@@ -138,7 +131,7 @@ def test_a_decorator_without_a_type_is_refused() -> None:
 def test_a_task_is_still_the_function_that_it_was() -> None:
     app = App()
 
-    @app.task("decoration.double", retry=Never())
+    @app.task("decoration.double", retry=NoRetry())
     def double(n: int) -> int:
         """Twice as much."""
         return 2 * n
@@ -147,7 +140,7 @@ def test_a_task_is_still_the_function_that_it_was() -> None:
     assert (list(inspect.signature(double).parameters), double.__doc__) == (["n"], "Twice as much.")
     assert double.type == "decoration.double"
     assert app.tasks["decoration.double"] is double
-    assert app.handlers["decoration.double"].retry == Never()
+    assert app.handlers["decoration.double"].retry == NoRetry()
 
 
 def test_a_closure_may_be_a_handler() -> None:

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from holdfast import App, Cancel, Fail, Handle, Task, TaskCancelled, TaskFailed
-from holdfast.client import wait
+from holdfast.client import results
 from holdfast.connections.listener import Listener, NotificationsUnavailable
 from holdfast.engine import Engine, enqueue
 from holdfast.engine.enqueue import NewTask
@@ -44,7 +44,7 @@ def charge(app: App) -> Task[..., Receipt]:
 
 @pytest.fixture
 def only_by_notification(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wait, "POLL_SECONDS", 3600)
+    monkeypatch.setattr(results, "POLL_SECONDS", 3600)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def only_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
         raise NotificationsUnavailable("in this test")
 
     monkeypatch.setattr(Listener, "_listen", unavailable)
-    monkeypatch.setattr(wait, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(results, "POLL_SECONDS", 0.01)
 
 
 def wait_for_waiter(connection: psycopg.Connection[Any], handle: Handle[Any]) -> None:
@@ -112,7 +112,7 @@ async def test_many_wait_on_one_listening_connection(
 async def test_a_listener_that_is_cut_off_listens_again(
     db: Database, charge: Task[..., Receipt], work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wait, "POLL_SECONDS", 0.05)
+    monkeypatch.setattr(results, "POLL_SECONDS", 0.05)
     handle = await charge.aenqueue(7)
     result = asyncio.create_task(handle.aresult(60))
     admin = db.connect()
@@ -169,7 +169,7 @@ def test_a_cancelled_task_does_not_run(charge: Task[..., Receipt], work: Work) -
 
 
 async def test_an_event_loop_cancels_and_reschedules(charge: Task[..., Receipt]) -> None:
-    handle = await charge.aenqueue(7, delay=60)
+    handle = await charge.using(delay=60).aenqueue(7)
     assert await handle.areschedule(delay=0) == "pending"
     assert await handle.areschedule(datetime(2040, 1, 1, tzinfo=UTC)) == "scheduled"
     assert await handle.acancel("late") == "cancelled"
@@ -187,7 +187,9 @@ def test_a_moment_is_given_once(charge: Task[..., Receipt]) -> None:
 
 def test_a_result_that_does_not_come_in_time_is_a_timeout(charge: Task[..., Receipt]) -> None:
     handle = charge.enqueue(7)
-    with pytest.raises(TimeoutError, match=f"task {handle.task_id} has not ended in time: it is pending"):
+    with pytest.raises(
+        TimeoutError, match=f"task {handle.task_id} did not end in time; its status is pending"
+    ):
         handle.result(timeout=0)
     with pytest.raises(TimeoutError):
         handle.result(timeout=0.01)
@@ -201,10 +203,10 @@ def test_a_result_that_is_there_needs_no_time(charge: Task[..., Receipt], work: 
 
 def test_a_task_of_an_open_transaction_cannot_be_waited_for(db: Database, charge: Task[..., Receipt]) -> None:
     with db.connect(autocommit=False) as tx:
-        handle = charge.enqueue(7, tx=tx)
-        with pytest.raises(TaskNotFound, match="commit that first"):
+        handle = charge.using(tx=tx).enqueue(7)
+        with pytest.raises(TaskNotFound, match="commit that transaction first"):
             handle.result()
-        with pytest.raises(TaskNotFound, match="commit that first"):
+        with pytest.raises(TaskNotFound, match="commit that transaction first"):
             handle.status()
     assert handle.status() == "pending"
 
@@ -263,7 +265,7 @@ def test_a_client_waits_for_and_cancels_its_own_tasks_with_its_own_rights(db: Da
     def echo(text: str) -> str:
         return text
 
-    handle, other = echo.enqueue("hello"), echo.enqueue("no", delay=5)
+    handle, other = echo.enqueue("hello"), echo.using(delay=5).enqueue("no")
     drain(app, db.connect())
     assert handle.result(30) == "hello"
     assert other.cancel() == "cancelled"

@@ -94,12 +94,12 @@ Enqueue = Callable[..., Any]
 
 
 def in_thread(task: Task[..., None], *args: Any, **options: Any) -> Any:
-    return task.enqueue(*args, **options)
+    return task.using(**options).enqueue(*args)
 
 
 def in_loop(task: Task[..., None], *args: Any, **options: Any) -> Any:
     async def enqueue() -> Any:
-        return await task.aenqueue(*args, **options)
+        return await task.using(**options).aenqueue(*args)
 
     return asyncio.run(enqueue())
 

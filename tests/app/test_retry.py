@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import ByException, Exponential, Linear, Never
+from holdfast import ByException, Exponential, Linear, NoRetry
 from holdfast.retry import RetryPolicy
 
 ERROR = RuntimeError("it broke")
@@ -22,12 +22,12 @@ def test_without_jitter_the_delays_are_exact() -> None:
 
 
 def test_never_means_no_further_attempt() -> None:
-    assert Never().delay(1, ERROR) is None
+    assert NoRetry().delay(1, ERROR) is None
 
 
 def test_the_first_class_that_fits_the_error_decides() -> None:
     policy = ByException(
-        {KeyError: Linear(step=1, jitter=0), LookupError: Never()}, otherwise=Linear(step=7, jitter=0)
+        {KeyError: Linear(step=1, jitter=0), LookupError: NoRetry()}, otherwise=Linear(step=7, jitter=0)
     )
     assert policy.delay(1, KeyError("k")) == 1
     assert policy.delay(1, IndexError()) is None
@@ -49,7 +49,7 @@ def test_a_policy_of_ones_own_needs_nothing_but_a_delay() -> None:
         lambda: Exponential(jitter=float("nan")),
         lambda: Linear(cap=float("inf")),
         lambda: ByException({ValueError: 3}),  # type: ignore[dict-item]
-        lambda: ByException({"ValueError": Never()}),  # type: ignore[dict-item]
+        lambda: ByException({"ValueError": NoRetry()}),  # type: ignore[dict-item]
     ],
 )
 def test_a_policy_that_cannot_work_is_refused_when_it_is_made(build: Any) -> None:

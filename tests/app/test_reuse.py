@@ -19,11 +19,11 @@ async def test_enqueue_answers_with_a_run_of_the_same_spec(db: Database) -> None
     def cube(n: int) -> int:
         return n**3
 
-    first, joined = square.enqueue(3), cube.enqueue(3)
+    first, joined = await square.aenqueue(3), await cube.aenqueue(3)
     assert [first.created, joined.created] == [True, True]
-    assert (cube.enqueue(3).task_id, cube.enqueue(n=3).created) == (joined.task_id, False)
+    assert ((await cube.aenqueue(3)).task_id, (await cube.aenqueue(n=3)).created) == (joined.task_id, False)
     assert (await cube.aenqueue(3)).task_id == joined.task_id
-    assert square.enqueue(3).created, "nothing has succeeded yet"
+    assert (await square.aenqueue(3)).created, "nothing has succeeded yet"
 
     conn = db.connect()
     while True:
@@ -31,10 +31,10 @@ async def test_enqueue_answers_with_a_run_of_the_same_spec(db: Database) -> None
         end(conn, task, result=9)
         if task["task_id"] == first.task_id:
             break
-    again = square.enqueue(3)
-    assert (again.task_id, again.created, again.result(10)) == (first.task_id, False, 9)
-    assert square.enqueue(4).created
-    assert square.enqueue(3, key="mine").created, "a key goes first"
+    again = await square.aenqueue(3)
+    assert (again.task_id, again.created, await again.aresult(10)) == (first.task_id, False, 9)
+    assert (await square.aenqueue(4)).created
+    assert (await square.using(key="mine").aenqueue(3)).created, "a key goes first"
     app.close()
 
 

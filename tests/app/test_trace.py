@@ -20,7 +20,7 @@ def _task() -> Task[[], None]:
 
 def test_a_task_enqueued_within_a_span_carries_its_context() -> None:
     with TRACER.start_as_current_span("request") as span:
-        metadata = _task().call(metadata={"tenant": 7}).metadata
+        metadata = _task().using(metadata={"tenant": 7}).build().options.get("metadata")
     context = span.get_span_context()
     ids = f"{trace.format_trace_id(context.trace_id)}-{trace.format_span_id(context.span_id)}"
     assert metadata == {"tenant": 7, "traceparent": f"00-{ids}-{context.trace_flags:02x}"}
@@ -28,17 +28,19 @@ def test_a_task_enqueued_within_a_span_carries_its_context() -> None:
 
 def test_what_the_caller_says_outweighs_the_span() -> None:
     with TRACER.start_as_current_span("request"):
-        assert _task().call(metadata={"traceparent": "mine"}).metadata == {"traceparent": "mine"}
+        assert _task().using(metadata={"traceparent": "mine"}).build().options.get("metadata") == {
+            "traceparent": "mine"
+        }
 
 
 def test_without_a_span_nothing_is_added() -> None:
-    assert _task().call().metadata is None
-    assert _task().call(metadata={"a": 1}).metadata == {"a": 1}
+    assert _task().build().options.get("metadata") is None
+    assert _task().using(metadata={"a": 1}).build().options.get("metadata") == {"a": 1}
 
 
 def test_opentelemetry_is_not_loaded_by_us() -> None:
     script = (
-        "import sys; from holdfast import App; App().task('a.b')(lambda: None).call(); print(*sys.modules)"
+        "import sys; from holdfast import App; App().task('a.b')(lambda: None).build(); print(*sys.modules)"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in ran.stdout.split()}

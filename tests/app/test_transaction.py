@@ -206,7 +206,12 @@ ASYNC = [
     sqlalchemy_asyncpg_session,
     sqlalchemy_async_scoped_session,
 ]
-MANY: list[Any] = [(3,), {"invoice_id": 4, "delay": 60, "key": "100%"}]
+
+
+def many(charge: Task[..., str]) -> list[Any]:
+    return [(3,), charge.using(delay=60, key="100%").build(4)]
+
+
 OPTIONS: dict[str, Any] = {
     "delay": 30,
     "priority": 2,
@@ -222,10 +227,10 @@ def test_a_rollback_makes_the_task_never_have_been_and_a_commit_makes_it_exist(
     db: Database, charge: Task[..., str], transaction: Opening
 ) -> None:
     def enqueue_all(tx: Given) -> list[Handle[str]]:
-        plain = charge.enqueue(1, tx=tx)
-        keyed = charge.enqueue(2, key="k", tx=tx, **OPTIONS)
-        assert not charge.enqueue(2, key="k", tx=tx, **OPTIONS).created
-        return [plain, keyed, *charge.enqueue_many(MANY, tx=tx)]
+        plain = charge.using(tx=tx).enqueue(1)
+        keyed = charge.using(key="k", tx=tx, **OPTIONS).enqueue(2)
+        assert not charge.using(key="k", tx=tx, **OPTIONS).enqueue(2).created
+        return [plain, keyed, *charge.using(tx=tx).enqueue_many(many(charge))]
 
     with transaction(db, commit=False) as tx:
         enqueue_all(tx)
@@ -242,10 +247,10 @@ async def test_a_rollback_and_a_commit_do_the_same_in_an_event_loop(
     db: Database, charge: Task[..., str], transaction: Opening
 ) -> None:
     async def enqueue_all(tx: Given) -> list[Handle[str]]:
-        plain = await charge.aenqueue(1, tx=tx)
-        keyed = await charge.aenqueue(2, key="k", tx=tx, **OPTIONS)
-        assert not (await charge.aenqueue(2, key="k", tx=tx, **OPTIONS)).created
-        return [plain, keyed, *await charge.aenqueue_many(MANY, tx=tx)]
+        plain = await charge.using(tx=tx).aenqueue(1)
+        keyed = await charge.using(key="k", tx=tx, **OPTIONS).aenqueue(2)
+        assert not (await charge.using(key="k", tx=tx, **OPTIONS).aenqueue(2)).created
+        return [plain, keyed, *await charge.using(tx=tx).aenqueue_many(many(charge))]
 
     async with transaction(db, commit=False) as tx:
         await enqueue_all(tx)
@@ -261,12 +266,12 @@ async def test_a_rollback_and_a_commit_do_the_same_in_an_event_loop(
 def test_a_refusal_is_the_same_whoever_brings_it(
     db: Database, charge: Task[..., str], transaction: Opening
 ) -> None:
-    charge.enqueue(1, key="k")
+    charge.using(key="k").enqueue(1)
     with (
         transaction(db, commit=False) as tx,
         pytest.raises(KeyConflict, match="already stands for task") as caught,
     ):
-        charge.enqueue(2, key="k", tx=tx)
+        charge.using(key="k", tx=tx).enqueue(2)
     assert caught.value.sqlstate == "QF409"
     assert caught.value.__cause__ is not None
 
@@ -275,10 +280,10 @@ def test_a_refusal_is_the_same_whoever_brings_it(
 async def test_a_refusal_is_the_same_in_an_event_loop(
     db: Database, charge: Task[..., str], transaction: Opening
 ) -> None:
-    await charge.aenqueue(1, key="k")
+    await charge.using(key="k").aenqueue(1)
     async with transaction(db, commit=False) as tx:
         with pytest.raises(KeyConflict, match="already stands for task") as caught:
-            await charge.aenqueue(2, key="k", tx=tx)
+            await charge.using(key="k", tx=tx).aenqueue(2)
     assert caught.value.sqlstate == "QF409"
 
 
@@ -288,7 +293,7 @@ def test_a_database_without_a_schema_says_what_to_do(
 ) -> None:
     db.connect().execute("drop schema queues cascade")
     with transaction(db, commit=False) as tx, pytest.raises(NotInstalled, match="holdfast migrate"):
-        charge.enqueue(1, tx=tx)
+        charge.using(tx=tx).enqueue(1)
 
 
 @pytest.mark.parametrize("transaction", ASYNC)
@@ -297,9 +302,9 @@ async def test_an_asynchronous_transaction_asks_for_aenqueue(
 ) -> None:
     async with transaction(db, commit=False) as tx:
         with pytest.raises(InvalidArgument, match=r"tx is asynchronous \(.*\): await aenqueue instead"):
-            charge.enqueue(1, tx=tx)
+            charge.using(tx=tx).enqueue(1)
         with pytest.raises(InvalidArgument, match="await aenqueue_many instead"):
-            charge.enqueue_many([(1,)], tx=tx)
+            charge.using(tx=tx).enqueue_many([(1,)])
 
 
 @pytest.mark.parametrize("transaction", [psycopg_connection, sqlalchemy_connection, sqlalchemy_session])
@@ -308,9 +313,9 @@ async def test_a_synchronous_transaction_asks_for_enqueue(
 ) -> None:
     with transaction(db, commit=False) as tx:
         with pytest.raises(InvalidArgument, match=r"tx is synchronous \(.*\): call enqueue instead"):
-            await charge.aenqueue(1, tx=tx)
+            await charge.using(tx=tx).aenqueue(1)
         with pytest.raises(InvalidArgument, match="call enqueue_many instead"):
-            await charge.aenqueue_many([(1,)], tx=tx)
+            await charge.using(tx=tx).aenqueue_many([(1,)])
 
 
 def test_anything_else_gets_a_list_of_what_is_accepted(db: Database, charge: Task[..., str]) -> None:
@@ -319,19 +324,19 @@ def test_anything_else_gets_a_list_of_what_is_accepted(db: Database, charge: Tas
         with pytest.raises(
             InvalidArgument, match=r"tx cannot be .*It takes a psycopg Connection or Async.*Django"
         ):
-            charge.enqueue(1, tx=tx)
+            charge.using(tx=tx).enqueue(1)
 
 
 def test_a_transaction_of_another_database_is_refused(charge: Task[..., str]) -> None:
     engine = sqlalchemy.create_engine("sqlite://")
     with engine.connect() as tx, pytest.raises(InvalidArgument, match="tx is a transaction of sqlite"):
-        charge.enqueue(1, tx=tx)
+        charge.using(tx=tx).enqueue(1)
     engine.dispose()
 
 
 def test_an_alias_that_django_does_not_know_is_refused(db: Database, charge: Task[..., str]) -> None:
     with django_connection(db.dsn), pytest.raises(InvalidArgument, match="Django has no database 'other'"):
-        charge.enqueue(1, tx="other")
+        charge.using(tx="other").enqueue(1)
 
 
 async def test_a_class_derived_from_an_accepted_one_is_accepted(db: Database, charge: Task[..., str]) -> None:
@@ -339,5 +344,5 @@ async def test_a_class_derived_from_an_accepted_one_is_accepted(db: Database, ch
         pass
 
     with OwnConnection.connect(db.dsn) as tx:
-        charge.enqueue(1, tx=tx)
+        charge.using(tx=tx).enqueue(1)
     assert enqueued(db) == 1

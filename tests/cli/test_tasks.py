@@ -11,12 +11,12 @@ from support.commands import Holdfast, answer, run
 SHOP = """
     from __future__ import annotations
     from decimal import Decimal
-    from holdfast import App, Context, Never
+    from holdfast import App, Context, NoRetry
 
     app = App()
     empty = App()
 
-    @app.task("billing.charge", timeout=30, retry=Never())
+    @app.task("billing.charge", timeout=30, retry=NoRetry())
     def charge(ctx: Context, invoice_id: int, amount: Decimal = Decimal("1.5"), **others) -> str:
         '''Take the money.'''
 
@@ -41,7 +41,7 @@ def test_the_tasks_of_an_application_are_listed_as_they_are_called(holdfast: Hol
         "billing.charge  billing  (invoice_id: int, amount: Decimal = Decimal('1.5'), **others) -> str"
         in charge
     )
-    assert charge.split()[-4:] == ["3", "Never()", "30s", "python"]
+    assert charge.split()[-4:] == ["3", "NoRetry()", "30s", "python"]
     assert send.startswith("mail.send       slow     (to: str) -> None")
 
 

@@ -1,14 +1,16 @@
 """docs/reference/python.md says what an application can import, pass and call."""
 
 import inspect
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import comms
-from holdfast.client.process import ProcessHandle
+from holdfast.client.results import ProcessHandle
 from holdfast.comms.send_message import EmailContent, SmsContent
+from holdfast.options import python_options
 from support.documents import DOCS, rows, sections
 
 PAGE = sections(DOCS / "reference" / "python.md")
@@ -55,8 +57,13 @@ def test_every_option_of_a_schedule_is_described() -> None:
     assert described("Options of a schedule") == options(holdfast.App.schedule)
 
 
-def test_every_option_of_enqueue_is_described() -> None:
-    assert described("Enqueueing") == options(holdfast.Task.enqueue) == options(holdfast.Task.aenqueue)
+def test_the_options_of_enqueue_are_described_as_they_are_declared() -> None:
+    declared = {name: option.help.replace("`", "") for name, option in python_options().items()}
+    assert dict(rows(PAGE["Enqueueing"])) == declared
+
+
+def test_every_field_of_the_info_of_a_task_is_described() -> None:
+    assert described("TaskInfo") == {field.name for field in fields(holdfast.TaskInfo)}
 
 
 def test_every_member_of_a_handle_is_described() -> None:

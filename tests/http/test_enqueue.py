@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 from unittest.mock import ANY
 from uuid import UUID
@@ -34,6 +35,25 @@ def test_a_new_task_is_created(shop: httpx.Client, engine: Engine) -> None:
         3,
     )
     assert answer.headers["Location"] == f"/v1/tasks/{task.task_id}"
+
+
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/tasks/batch"])
+def test_a_delay_is_counted_by_the_engines_clock(web: Web, shop: httpx.Client, path: str) -> None:
+    body: Any = {"type": "billing.later", "delay": 3600.0}
+    answer = shop.post(path, json=[body, {"type": "billing.later"}] if path.endswith("batch") else body)
+    found = answer.raise_for_status().json()
+    task_id = UUID((found["tasks"][0] if path.endswith("batch") else found)["task_id"])
+    task = web.engine.run(task_status(task_id))
+    assert task is not None
+    assert task.status == "scheduled"
+    assert timedelta(minutes=59) < task.run_at - task.created_at <= timedelta(hours=1)
+
+
+def test_a_delay_and_a_time_are_refused_together(shop: httpx.Client) -> None:
+    body = {"type": "billing.later", "delay": 60, "run_at": "2030-01-31T08:00:00Z"}
+    one, many = shop.post("/v1/tasks", json=body), shop.post("/v1/tasks/batch", json=[body])
+    assert (one.status_code, one.json()["detail"]) == (400, "give run_at or delay, not both")
+    assert (many.status_code, many.json()["detail"]) == (400, "[0]: give run_at or delay, not both")
 
 
 def test_a_key_makes_one_task_and_may_not_mean_two_things(shop: httpx.Client) -> None:

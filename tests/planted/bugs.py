@@ -277,7 +277,7 @@ TASKS = [
     Bug(
         "the same key may mean two things",
         "sql/functions/enqueue/hold_keys.sql",
-        "is distinct from (coalesce(sibling.executor, t.executor), coalesce(sibling.payload, t.payload)::text)",
+        "is distinct from (coalesce(sibling.executor, t.executor), coalesce(sibling.payload, t.payload)::text)",  # noqa: E501 - a line of SQL
         "is null",
         "tests/sql/test_idempotency.py",
     ),
@@ -773,11 +773,11 @@ LOCKS = [
         "tests/sql/test_catalog.py",
     ),
     Bug(
-        "a parameter named concurrency_key is taken for the option",
-        "signature.py",
-        '*("concurrency_key", "tx"),',
-        '*("tx",),',
-        "tests/app/test_decoration.py",
+        "options that were given before are lost when using is called again",
+        "task.py",
+        "{**self._given, **options} if self._given else options",
+        "options",
+        "tests/app/test_enqueue.py",
     ),
     Bug(
         "a subscription can read any variable of the dispatcher",

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast import App, Cancel, Context, Exponential, Fail, Never, Resources, Snooze
+from holdfast import App, Cancel, Context, Exponential, Fail, NoRetry, Resources, Snooze
 
 app = App()
 LIMIT = 2.0
@@ -56,7 +56,7 @@ def variables() -> dict[str, str]:
     return dict(os.environ)
 
 
-@app.task("work.enqueue", executor="process", retry=Never())
+@app.task("work.enqueue", executor="process", retry=NoRetry())
 def enqueue_another() -> None:
     add.enqueue(1)
 
@@ -143,13 +143,13 @@ def _write(path: str, text: str) -> None:
     Path(path).write_text(text)
 
 
-@app.task("work.abort", executor="process", retry=Never())
+@app.task("work.abort", executor="process", retry=NoRetry())
 def abort() -> None:
     say("last words")
     os.abort()
 
 
-@app.task("work.allocate", executor="process", retry=Never(), memory="200M", timeout=20)
+@app.task("work.allocate", executor="process", retry=NoRetry(), memory="200M", timeout=20)
 def allocate() -> None:
     held = []
     while True:
@@ -157,18 +157,18 @@ def allocate() -> None:
         time.sleep(0.001)
 
 
-@app.task("work.allocate_at_once", executor="process", retry=Never(), memory="200M")
+@app.task("work.allocate_at_once", executor="process", retry=NoRetry(), memory="200M")
 def allocate_at_once() -> int:
     return len(bytearray(4 * 1024**3))
 
 
-@app.task("work.loop_in_c", executor="process", retry=Never(), timeout=LIMIT)
+@app.task("work.loop_in_c", executor="process", retry=NoRetry(), timeout=LIMIT)
 def loop_in_c(path: str = os.devnull) -> None:
     Path(path).write_text(str(os.getpid()))
     sum(itertools.repeat(1))
 
 
-@app.task("work.ignore_term", executor="process", retry=Never(), timeout=LIMIT)
+@app.task("work.ignore_term", executor="process", retry=NoRetry(), timeout=LIMIT)
 def ignore_term() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while True:
@@ -176,7 +176,7 @@ def ignore_term() -> None:
             time.sleep(60)
 
 
-@app.task("work.leave_grandchild", executor="process", retry=Never())
+@app.task("work.leave_grandchild", executor="process", retry=NoRetry())
 def leave_grandchild(path: str, *, and_wait: bool = False, and_exit: bool = False) -> str:
     """Twice removed, in a session of its own, deaf to SIGTERM."""
     if os.fork() == 0:
@@ -195,51 +195,51 @@ def leave_grandchild(path: str, *, and_wait: bool = False, and_exit: bool = Fals
     return "done"
 
 
-@app.task("work.print_much", executor="process", retry=Never(), timeout=60)
+@app.task("work.print_much", executor="process", retry=NoRetry(), timeout=60)
 def print_much(megabytes: int = 1024) -> None:
     line = "x" * 1023 + "\n"
     for _ in range(megabytes * 1024):
         sys.stdout.write(line)
 
 
-@app.task("work.no_envelope", executor="process", retry=Never())
+@app.task("work.no_envelope", executor="process", retry=NoRetry())
 def no_envelope() -> None:
     say("nothing to say")
     sys.stdout.flush()
     os._exit(0)
 
 
-@app.task("work.bad_envelope", executor="process", retry=Never())
+@app.task("work.bad_envelope", executor="process", retry=NoRetry())
 def bad_envelope() -> None:
     os.write(3, b"\xff\xff\xff\xffnot a message")
     time.sleep(600)
 
 
-@app.task("work.exit", executor="process", retry=Never())
+@app.task("work.exit", executor="process", retry=NoRetry())
 def exit_at_once(code: int) -> None:
     os._exit(code)
 
 
-@app.task("work.nul", executor="process", retry=Never())
+@app.task("work.nul", executor="process", retry=NoRetry())
 def nul() -> None:
     say("out \0 put", "\udcff")
     raise ValueError("a \0 and a \udcff")
 
 
-@app.task("work.fork", executor="process", retry=Never())
+@app.task("work.fork", executor="process", retry=NoRetry())
 def fork() -> str:
     """Comes back twice."""
     return "copy" if os.fork() == 0 else "original"
 
 
-@app.task("work.spin", executor="process", retry=Never(), resources=Resources(cpu=1))
+@app.task("work.spin", executor="process", retry=NoRetry(), resources=Resources(cpu=1))
 def spin() -> None:
     while True:
         pass
 
 
 @app.task(
-    "work.many_processes", executor="process", retry=Never(), resources=Resources(processes=10), timeout=20
+    "work.many_processes", executor="process", retry=NoRetry(), resources=Resources(processes=10), timeout=20
 )
 def many_processes() -> None:
     while True:
@@ -247,11 +247,13 @@ def many_processes() -> None:
         time.sleep(0.02)
 
 
-@app.task("work.many_files", executor="process", retry=Never(), resources=Resources(files=20, file_size="1M"))
+@app.task(
+    "work.many_files", executor="process", retry=NoRetry(), resources=Resources(files=20, file_size="1M")
+)
 def many_files(path: str) -> None:
     Path(path).write_bytes(b"x" * 2_000_000)
 
 
-@app.task("work.transaction", executor="process", retry=Never())
+@app.task("work.transaction", executor="process", retry=NoRetry())
 def transaction(ctx: Context) -> None:
     ctx.transaction()

@@ -83,7 +83,13 @@ def _end(engine: Engine, text: str, queue: str, worker: str) -> UUID:
     key = f"{uuid4().hex}{text}"[:100]
     task_id = engine.run(
         enqueue.enqueue(
-            NewTask(f"{queue}.{_word(text)}", {text: text}, queue, idempotency_key=key, metadata={text: text})
+            NewTask(
+                f"{queue}.{_word(text)}",
+                {text: text},
+                queue=queue,
+                idempotency_key=key,
+                metadata={text: text},
+            )
         )
     )
     [claimed] = engine.run(leases.claim(worker, queues=[queue]))
@@ -95,7 +101,7 @@ def _end(engine: Engine, text: str, queue: str, worker: str) -> UUID:
 
 
 def _run(engine: Engine, text: str, queue: str, worker: str) -> UUID:
-    task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.{_word(text)}", {text: text}, queue)))
+    task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.{_word(text)}", {text: text}, queue=queue)))
     [claimed] = engine.run(leases.claim(worker, queues=[queue]))
     progress = {"done": 1, "total": 2, "note": text}
     engine.run(

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import App, Context, Never, Snooze
+from holdfast import App, Context, NoRetry, Snooze
 from holdfast.testing import Sandbox
 
 
@@ -76,7 +76,7 @@ async def test_adrain_can_be_cancelled(holdfast: Sandbox, app: App) -> None:
 async def test_a_handler_that_is_cancelled_from_within_is_an_attempt_that_went_wrong(
     holdfast: Sandbox, app: App
 ) -> None:
-    @app.task("any.cancelled", retry=Never())
+    @app.task("any.cancelled", retry=NoRetry())
     async def cancelled() -> None:
         raise asyncio.CancelledError
 

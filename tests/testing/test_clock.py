@@ -63,7 +63,7 @@ def test_a_task_for_tomorrow_runs_tomorrow(holdfast: Sandbox, app: App) -> None:
     def remind() -> str:
         return "reminded"
 
-    handle = remind.enqueue(delay=timedelta(days=1))
+    handle = remind.using(delay=timedelta(days=1)).enqueue()
     assert holdfast.drain() == []
     assert handle.status() == "scheduled"
     holdfast.clock.advance(days=1)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import App, Cancel, Context, Exponential, Fail, Linear, Never, Snooze
+from holdfast import App, Cancel, Context, Exponential, Fail, Linear, NoRetry, Snooze
 from holdfast.engine import Engine, enqueue, leases, queues, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
@@ -48,8 +48,8 @@ def test_tasks_run_in_the_order_of_a_claim(holdfast: Sandbox, app: App) -> None:
     holdfast.clock.set(NOON)
     thing.enqueue(n=3)
     thing.enqueue(n=4)
-    thing.enqueue(n=2, run_at=NOON - timedelta(hours=1))
-    thing.enqueue(n=1, priority=5)
+    thing.using(run_at=NOON - timedelta(hours=1)).enqueue(n=2)
+    thing.using(priority=5).enqueue(n=1)
     assert [ran.result for ran in holdfast.drain()] == [1, 2, 3, 4]
 
 
@@ -215,7 +215,7 @@ def test_until_moves_the_clock_from_one_due_task_to_the_next(holdfast: Sandbox, 
         return Snooze(3600)
 
     holdfast.clock.set(NOON)
-    poll.enqueue(delay=600)
+    poll.using(delay=600).enqueue()
     assert len(holdfast.drain(until=timedelta(hours=3))) == 3
     assert looks == [NOON + timedelta(minutes=m) for m in (10, 70, 130)]
     assert holdfast.clock.now() == NOON + timedelta(hours=3)
@@ -312,7 +312,7 @@ def test_what_a_handler_writes_in_its_transaction_is_committed_with_the_outcome(
         async with ctx.transaction() as tx:
             await tx.execute("insert into public.ledger values (%s)", [amount])
 
-    book.enqueue(amount=7, priority=1)
+    book.using(priority=1).enqueue(amount=7)
     abook.enqueue(amount=8)
     assert [ran.status for ran in holdfast.drain()] == ["retrying", "succeeded", "succeeded"]
     booked = connection.execute("select amount from public.ledger order by amount").fetchall()
@@ -387,12 +387,12 @@ def test_middleware_goes_around_every_handler(holdfast: Sandbox, app: App) -> No
 
 
 def test_a_handler_past_its_limit_is_interrupted(holdfast: Sandbox, app: App) -> None:
-    @app.task("any.spin", timeout=0.05, retry=Never())
+    @app.task("any.spin", timeout=0.05, retry=NoRetry())
     def spin() -> None:
         while True:
             time.monotonic()
 
-    @app.task("any.hang", timeout=0.05, retry=Never())
+    @app.task("any.hang", timeout=0.05, retry=NoRetry())
     async def hang() -> None:
         await asyncio.Event().wait()
 
@@ -479,7 +479,7 @@ def test_an_interrupt_inside_a_handler_ends_the_drain(holdfast: Sandbox, app: Ap
 
 
 def test_a_handler_that_exits_fails_only_its_task(holdfast: Sandbox, app: App) -> None:
-    @app.task("any.leave", retry=Never())
+    @app.task("any.leave", retry=NoRetry())
     def leave() -> None:
         raise SystemExit(3)
 
@@ -488,7 +488,7 @@ def test_a_handler_that_exits_fails_only_its_task(holdfast: Sandbox, app: App) -
 
 
 def test_nothing_is_printed(holdfast: Sandbox, app: App, capfd: pytest.CaptureFixture[str]) -> None:
-    @app.task("any.flaky", retry=Never())
+    @app.task("any.flaky", retry=NoRetry())
     def flaky() -> None:
         raise ConnectionError
 

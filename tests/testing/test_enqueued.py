@@ -75,7 +75,7 @@ def test_the_count_is_exact(holdfast: Sandbox, ship: Any) -> None:
 
 
 def test_the_queue_counts_if_it_is_given(holdfast: Sandbox, ship: Any) -> None:
-    ship.enqueue(order_id=7, to=KYIV, queue="slow")
+    ship.using(queue="slow").enqueue(order_id=7, to=KYIV)
     holdfast.assert_enqueued(ship, queue="slow")
     holdfast.assert_not_enqueued(ship, queue="shop")
 
@@ -149,9 +149,9 @@ def test_enqueued_lists_what_waits_in_the_order_of_enqueueing(holdfast: Sandbox,
         raise ConnectionError
 
     first = send.enqueue()
-    second = ship.enqueue(order_id=1, to=KYIV, priority=9)
+    second = ship.using(priority=9).enqueue(order_id=1, to=KYIV)
     holdfast.drain()
-    third = ship.enqueue(order_id=2, to=KYIV, delay=60)
+    third = ship.using(delay=60).enqueue(order_id=2, to=KYIV)
     assert [task.task_id for task in holdfast.enqueued()] == [first.task_id, third.task_id]
     assert [task.status for task in holdfast.enqueued()] == ["retrying", "scheduled"]
     assert [task.task_id for task in holdfast.enqueued(ship)] == [third.task_id]

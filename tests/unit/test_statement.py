@@ -21,7 +21,19 @@ NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
 STATEMENTS: list[Statement[Any]] = [
     enqueue.enqueue(
-        NewTask("a.b", {}, "q", 1, NOON, "k", 3, timedelta(1), timedelta(1), "python", {"trace": "x"})
+        NewTask(
+            "a.b",
+            {},
+            queue="q",
+            priority=1,
+            run_at=NOON,
+            idempotency_key="k",
+            max_attempts=3,
+            timeout=timedelta(1),
+            lease=timedelta(1),
+            executor="python",
+            metadata={"trace": "x"},
+        )
     ),
     enqueue.enqueue_many([NewTask("a"), NewTask("b")]),
     leases.claim("w", 5, queues=["q"], type_prefixes=["a."], lease=timedelta(seconds=9), after="{}"),

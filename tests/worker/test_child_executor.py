@@ -63,11 +63,11 @@ async def test_results_exceptions_outcomes_and_progress_are_as_in_process(
     works: Workshop, tmp_path: Path
 ) -> None:
     async with works.working(process_pool=1, worker_concurrency=1):
-        plain = await works.ended(hostile.add.enqueue(1, b=2))
+        plain = await works.ended(await hostile.add.aenqueue(1, b=2))
         assert (plain["status"], plain["result"]) == ("succeeded", 3)
-        assert (await works.ended(hostile.add_async.enqueue(4)))["result"] == 5
+        assert (await works.ended(await hostile.add_async.aenqueue(4)))["result"] == 5
 
-        failing = hostile.raise_error.enqueue("no good")
+        failing = await hostile.raise_error.aenqueue("no good")
         await works.becomes(failing, "retrying")
         (error,) = await works.errors(failing)
         assert (error["kind"], error["message"]) == ("handler_error", "ValueError: no good")
@@ -77,18 +77,18 @@ async def test_results_exceptions_outcomes_and_progress_are_as_in_process(
         assert error["detail"]["stderr"] == "to stderr\n"
         assert (error["retry_at"] - error["occurred_at"]).total_seconds() == pytest.approx(1000, abs=30)
 
-        assert (await works.becomes(hostile.outcome.enqueue("snooze"), "scheduled"))["attempt"] == 0
-        cancelled = await works.ended(hostile.outcome.enqueue("cancel"))
+        assert (await works.becomes(await hostile.outcome.aenqueue("snooze"), "scheduled"))["attempt"] == 0
+        cancelled = await works.ended(await hostile.outcome.aenqueue("cancel"))
         assert (cancelled["status"], cancelled["reason"]) == ("cancelled", "no longer wanted")
-        failed = await works.ended(hostile.outcome.enqueue("fail"))
+        failed = await works.ended(await hostile.outcome.aenqueue("fail"))
         assert (failed["status"], failed["error"]["kind"]) == ("failed", "failed_by_handler")
-        odd = await works.ended(hostile.outcome.enqueue("object"))
+        odd = await works.ended(await hostile.outcome.aenqueue("object"))
         assert (odd["status"], odd["error"]["kind"]) == ("failed", "result_not_serializable")
         assert (await _error(works, _enqueue_text(works)))["kind"] == "invalid_payload"
-        refused = await works.ended(hostile.transaction.enqueue())
+        refused = await works.ended(await hostile.transaction.aenqueue())
         assert "use the executor python" in refused["last_error"]
 
-        task = hostile.progress.enqueue(str(tmp_path / "go"))
+        task = await hostile.progress.aenqueue(str(tmp_path / "go"))
         told = await works.until(
             "select progress from queues.task_status where task_id = %s and progress is not null",
             task.task_id,
@@ -109,10 +109,10 @@ def _enqueue_text(works: Workshop) -> Any:
 
 async def test_a_handler_runs_in_a_warm_child_with_a_session_of_its_own(works: Workshop) -> None:
     async with works.working(process_pool=1, worker_concurrency=1, process_runs=2):
-        first = hostile.whereabouts.enqueue(metadata={"from": "test"})
+        first = await hostile.whereabouts.using(metadata={"from": "test"}).aenqueue()
         found = (await works.ended(first))["result"]
-        again = (await works.ended(hostile.whereabouts.enqueue()))["result"]
-        another = (await works.ended(hostile.whereabouts.enqueue()))["result"]
+        again = (await works.ended(await hostile.whereabouts.aenqueue()))["result"]
+        another = (await works.ended(await hostile.whereabouts.aenqueue()))["result"]
     assert found == {
         "pid": found["pid"],
         "task_id": str(first.task_id),
@@ -197,7 +197,7 @@ async def test_a_handler_that_is_declared_so_always_has_the_account_of_runs(work
         worker = subprocess.Popen(command, env=environment, cwd=directory)  # noqa: ASYNC220 - a worker for the length of the test
         try:
             row = await works.ended(_ask(works, "work.identity"))
-            variables = (await works.ended(hostile.variables.enqueue()))["result"]
+            variables = (await works.ended(await hostile.variables.aenqueue()))["result"]
         finally:
             worker.terminate()
             worker.wait()
@@ -217,10 +217,10 @@ async def test_a_child_gets_the_variables_that_are_chosen_and_no_others(
     monkeypatch.setenv("SHOPPING", "no")
     monkeypatch.setenv("TZ", "Europe/Berlin")
     async with works.working(process_pool=1):
-        plain = (await works.ended(hostile.variables.enqueue()))["result"]
-        lost = await works.ended(hostile.enqueue_another.enqueue())
+        plain = (await works.ended(await hostile.variables.aenqueue()))["result"]
+        lost = await works.ended(await hostile.enqueue_another.aenqueue())
     async with works.working(process_pool=1, process_env="SHOP_*,AWS_SECRET_ACCESS_KEY,MODE=fast"):
-        chosen = (await works.ended(hostile.variables.enqueue()))["result"]
+        chosen = (await works.ended(await hostile.variables.aenqueue()))["result"]
     assert not plain.keys() & {*secrets, "SHOP_REGION", "SHOPPING"}
     assert (plain["PATH"], plain["TZ"]) == (os.environ["PATH"], "Europe/Berlin")
     assert not [name for name, value in plain.items() if "secret" in value]
@@ -237,18 +237,18 @@ async def test_a_child_gets_the_variables_that_are_chosen_and_no_others(
 
 async def test_a_fresh_task_sees_nothing_of_others_and_leaves_nothing_to_them(works: Workshop) -> None:
     async with works.working(process_pool=1, worker_concurrency=1):
-        assert (await works.ended(hostile.plant.enqueue("a")))["result"] == ["a"]
-        assert (await works.ended(hostile.plant.enqueue("b")))["result"] == ["a", "b"], "a warm child"
-        assert (await works.ended(hostile.plant_fresh.enqueue("c")))["result"] == ["c"]
-        assert (await works.ended(hostile.plant_fresh.enqueue("d")))["result"] == ["d"]
-        assert "c" not in (await works.ended(hostile.plant.enqueue("e")))["result"]
+        assert (await works.ended(await hostile.plant.aenqueue("a")))["result"] == ["a"]
+        assert (await works.ended(await hostile.plant.aenqueue("b")))["result"] == ["a", "b"], "a warm child"
+        assert (await works.ended(await hostile.plant_fresh.aenqueue("c")))["result"] == ["c"]
+        assert (await works.ended(await hostile.plant_fresh.aenqueue("d")))["result"] == ["d"]
+        assert "c" not in (await works.ended(await hostile.plant.aenqueue("e")))["result"]
 
 
 async def test_what_a_library_logs_in_a_child_names_worker_and_task(
     works: Workshop, capfd: pytest.CaptureFixture[str]
 ) -> None:
     async with works.working(process_pool=1, log_format="json") as worker:
-        task = hostile.logs.enqueue()
+        task = await hostile.logs.aenqueue()
         await works.ended(task)
     line = next(json.loads(text) for text in capfd.readouterr().err.splitlines() if "from a child" in text)
     assert (line["worker_id"], line["task_id"]) == (worker.worker_id, str(task.task_id))
@@ -262,25 +262,25 @@ async def test_every_hostile_handler_ends_as_its_own_kind_and_touches_nobody_els
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     async with works.working(worker_concurrency=20, kill_grace="1s"):
         tasks = {
-            "signal": hostile.abort.enqueue(),
-            "memory_limit": hostile.allocate.enqueue(),
-            "memory_limit, at once": hostile.allocate_at_once.enqueue(),
-            "timeout": hostile.loop_in_c.enqueue(),
-            "timeout, deaf": hostile.ignore_term.enqueue(),
-            "timeout, with a family": hostile.leave_grandchild.enqueue(
-                str(family), and_wait=True, timeout=hostile.LIMIT
+            "signal": await hostile.abort.aenqueue(),
+            "memory_limit": await hostile.allocate.aenqueue(),
+            "memory_limit, at once": await hostile.allocate_at_once.aenqueue(),
+            "timeout": await hostile.loop_in_c.aenqueue(),
+            "timeout, deaf": await hostile.ignore_term.aenqueue(),
+            "timeout, with a family": await hostile.leave_grandchild.using(timeout=hostile.LIMIT).aenqueue(
+                str(family), and_wait=True
             ),
-            "output_limit": hostile.print_much.enqueue(),
-            "envelope_missing": hostile.no_envelope.enqueue(),
-            "envelope_malformed": hostile.bad_envelope.enqueue(),
-            "exit_code": hostile.exit_at_once.enqueue(7),
-            "cpu_limit": hostile.spin.enqueue(),
-            "process_limit": hostile.many_processes.enqueue(),
-            "handler_error": hostile.nul.enqueue(),
-            "handler_error, of a limit": hostile.many_files.enqueue(str(tmp_path / "big")),
+            "output_limit": await hostile.print_much.aenqueue(),
+            "envelope_missing": await hostile.no_envelope.aenqueue(),
+            "envelope_malformed": await hostile.bad_envelope.aenqueue(),
+            "exit_code": await hostile.exit_at_once.aenqueue(7),
+            "cpu_limit": await hostile.spin.aenqueue(),
+            "process_limit": await hostile.many_processes.aenqueue(),
+            "handler_error": await hostile.nul.aenqueue(),
+            "handler_error, of a limit": await hostile.many_files.aenqueue(str(tmp_path / "big")),
         }
-        others = [hostile.here.enqueue() for _ in range(20)]
-        others += hostile.add.enqueue_many([(n,) for n in range(20)])
+        others = [await hostile.here.aenqueue() for _ in range(20)]
+        others += await hostile.add.aenqueue_many([(n,) for n in range(20)])
         errors = {kind: await _error(works, task) for kind, task in tasks.items()}
         for task in others:
             row = await works.ended(task)
@@ -308,13 +308,15 @@ async def test_every_hostile_handler_ends_as_its_own_kind_and_touches_nobody_els
 @pytest.mark.full
 async def test_what_a_run_has_left_behind_ends_with_it(works: Workshop, tmp_path: Path) -> None:
     async with works.working(process_pool=1, worker_concurrency=1):
-        row = await works.ended(hostile.leave_grandchild.enqueue(str(tmp_path / "one")))
+        row = await works.ended(await hostile.leave_grandchild.aenqueue(str(tmp_path / "one")))
         assert (row["status"], row["result"]) == ("succeeded", "done")
         assert not _is_alive(tmp_path / "one")
-        error = await _error(works, hostile.leave_grandchild.enqueue(str(tmp_path / "two"), and_exit=True))
+        error = await _error(
+            works, await hostile.leave_grandchild.aenqueue(str(tmp_path / "two"), and_exit=True)
+        )
         assert (error["kind"], error["detail"]["exit_code"]) == ("exit_code", 3)
         assert not _is_alive(tmp_path / "two")
-        for copied in [hostile.fork.enqueue(), hostile.fork.enqueue()]:
+        for copied in [await hostile.fork.aenqueue(), await hostile.fork.aenqueue()]:
             assert (await works.ended(copied))["result"] == "original", "a copy that comes back is not heard"
 
 
@@ -322,7 +324,7 @@ async def test_a_cancelled_run_may_clean_up_and_its_end_is_kept(works: Workshop,
     async with works.working(heartbeat="100ms", kill_grace="20s", process_pool=2):
         for task in (hostile.until_stopped, hostile.until_cancelled):
             state = tmp_path / task.type
-            handle = task.enqueue(str(state))
+            handle = await task.aenqueue(str(state))
             await works.sees(state.exists)
             works.conn.execute("select queues.cancel(%s, 'no need')", [handle.task_id])
             error = await works.until("select * from queues.task_error where task_id = %s", handle.task_id)
@@ -338,7 +340,7 @@ async def test_a_cancelled_run_may_clean_up_and_its_end_is_kept(works: Workshop,
 
 async def test_a_cancelled_run_that_does_not_end_is_killed(works: Workshop, tmp_path: Path) -> None:
     async with works.working(heartbeat="100ms", kill_grace="200ms", process_pool=1):
-        handle = hostile.loop_in_c.enqueue(str(tmp_path / "pid"), timeout=100)
+        handle = await hostile.loop_in_c.using(timeout=100).aenqueue(str(tmp_path / "pid"))
         await works.sees(lambda: _is_written(tmp_path / "pid"))
         works.conn.execute("select queues.cancel(%s)", [handle.task_id])
         error = await works.until("select * from queues.task_error where task_id = %s", handle.task_id)
@@ -350,7 +352,7 @@ async def test_a_run_that_the_worker_cannot_wait_for_is_killed_and_given_back(
     works: Workshop, tmp_path: Path
 ) -> None:
     async with works.working(grace="0s", process_pool=1):
-        handle = hostile.loop_in_c.enqueue(str(tmp_path / "pid"), timeout=100)
+        handle = await hostile.loop_in_c.using(timeout=100).aenqueue(str(tmp_path / "pid"))
         await works.sees(lambda: _is_written(tmp_path / "pid"))
     assert not _is_alive(tmp_path / "pid")
     assert (await works.becomes(handle, "pending"))["attempt"] == 0
@@ -364,7 +366,7 @@ async def test_an_application_that_no_child_can_import_says_so(shop: Workshop) -
 
     async with shop.working():
         await shop.logged("application_not_found")
-        handle = local.enqueue()
+        handle = await local.aenqueue()
         await shop.becomes(handle, "retrying")
     (error,) = await shop.errors(handle)
     assert error["kind"] == "executor_not_available"
@@ -377,13 +379,13 @@ async def test_a_spawner_that_is_killed_takes_its_runs_along_and_is_replaced(
 ) -> None:
     family = tmp_path / "pid"
     async with works.working(process_pool=1, worker_concurrency=1) as worker:
-        handle = hostile.leave_grandchild.enqueue(str(family), and_wait=True)
+        handle = await hostile.leave_grandchild.aenqueue(str(family), and_wait=True)
         await works.sees(lambda: _is_written(family))
         spawner = worker._parts.runner._executors["process"]._spawner  # type: ignore[attr-defined]
         os.kill(spawner.pid, 9)
         assert (await _error(works, handle))["kind"] == "spawner_died"
         await works.sees(lambda: not _is_alive(family))
-        assert (await works.ended(hostile.add.enqueue(1)))["result"] == 2
+        assert (await works.ended(await hostile.add.aenqueue(1)))["result"] == 2
 
 
 async def test_nothing_survives_a_worker_that_is_killed(works: Workshop, tmp_path: Path) -> None:
@@ -394,8 +396,8 @@ async def test_nothing_survives_a_worker_that_is_killed(works: Workshop, tmp_pat
     }
     with holdfast(*arguments, cwd=ROOT / "tests", **variables) as process:
         process.logged("worker_started")
-        hostile.leave_grandchild.enqueue(str(tmp_path / "grandchild"), and_wait=True)
-        hostile.loop_in_c.enqueue(str(tmp_path / "child"), timeout=100)
+        await hostile.leave_grandchild.aenqueue(str(tmp_path / "grandchild"), and_wait=True)
+        await hostile.loop_in_c.using(timeout=100).aenqueue(str(tmp_path / "child"))
         paths = [tmp_path / "grandchild", tmp_path / "child"]
         await works.sees(lambda: all(map(_is_written, paths)))
         started = [pid for pid in process_tree.family_of(process.pid) if _is_ours(pid)]

@@ -39,7 +39,7 @@ async def test_what_is_enqueued_while_a_worker_falls_idle_is_found_without_a_wak
 
     monkeypatch.setattr(Claimer, "next_due", commit_after_the_look)
     # Before anybody is idle, so that nobody is told.
-    handle = shop.app.tasks["work.echo"].enqueue(text="just so", tx=client)
+    handle = shop.app.tasks["work.echo"].using(tx=client).enqueue(text="just so")
     async with shop.working(poll_interval="1h"):
         row = await shop.ended(handle)
     assert row["result"] == "just so"
@@ -47,7 +47,7 @@ async def test_what_is_enqueued_while_a_worker_falls_idle_is_found_without_a_wak
 
 async def test_a_worker_waits_for_the_next_task_to_be_due(shop: Workshop) -> None:
     shop.task("work.echo")(_echo)
-    handle = await shop.app.tasks["work.echo"].aenqueue(text="later", delay=0.5)
+    handle = await shop.app.tasks["work.echo"].using(delay=0.5).aenqueue(text="later")
     async with shop.working(poll_interval="1h"):
         row = await shop.ended(handle)
     assert timedelta(0) <= row["claimed_at"] - row["run_at"] < timedelta(seconds=10)
@@ -55,7 +55,7 @@ async def test_a_worker_waits_for_the_next_task_to_be_due(shop: Workshop) -> Non
 
 async def test_a_task_in_another_queue_is_left_alone(shop: Workshop) -> None:
     shop.task("work.echo")(_echo)
-    other = await shop.app.tasks["work.echo"].aenqueue(text="not mine", queue="other")
+    other = await shop.app.tasks["work.echo"].using(queue="other").aenqueue(text="not mine")
     async with shop.working():
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue(text="mine"))
     assert await other.astatus() == "pending"
@@ -64,7 +64,7 @@ async def test_a_task_in_another_queue_is_left_alone(shop: Workshop) -> None:
 async def test_a_worker_may_serve_types_by_their_prefix(shop: Workshop) -> None:
     shop.task("work.echo")(_echo)
     shop.task("workshop.echo")(_echo)
-    mine = await shop.app.tasks["work.echo"].aenqueue(text="mine", queue="anywhere")
+    mine = await shop.app.tasks["work.echo"].using(queue="anywhere").aenqueue(text="mine")
     other = await shop.app.tasks["workshop.echo"].aenqueue(text="not mine")
     async with shop.working(worker_queues=(), worker_type_prefixes="work."):
         await shop.ended(mine)
@@ -127,7 +127,7 @@ async def test_tasks_of_higher_priority_start_first(shop: Workshop) -> None:
     async def note(number: int) -> None:
         started.append(number)
 
-    handles = [await note.aenqueue(number=n, priority=n) for n in range(5)]
+    handles = [await note.using(priority=n).aenqueue(number=n) for n in range(5)]
     async with shop.working(worker_concurrency=1):
         await shop.ended(*handles)
     assert started == [4, 3, 2, 1, 0]
@@ -215,7 +215,7 @@ async def test_a_worker_rests_while_a_limit_holds_back_what_is_due(
         await gate.wait()
 
     shop.conn.execute("select queues.set_limit('type', 'work.wait', max_running => 1, per_key => 1)")
-    handles = [await wait.aenqueue(concurrency_key=key) for _ in range(2)]
+    handles = [await wait.using(concurrency_key=key).aenqueue() for _ in range(2)]
     async with shop.working(poll_interval="1h"):
         await shop.sees(lambda: any(seconds > 1000 for seconds in rests))
         gate.set()
@@ -243,10 +243,10 @@ async def test_a_worker_that_waits_for_a_slot_is_woken_when_another_worker_frees
     async def wait() -> None:
         await gate.wait()
 
-    handles = [await wait.aenqueue(concurrency_key="customer", queue="narrow")]
+    handles = [await wait.using(concurrency_key="customer", queue="narrow").aenqueue()]
     async with shop.working(poll_interval="1h", worker_concurrency=1, worker_queues="narrow"):
         await shop.until("select from queues.lease")
-        handles.append(await wait.aenqueue(concurrency_key="customer"))
+        handles.append(await wait.using(concurrency_key="customer").aenqueue())
         async with shop.working(poll_interval="1h"):
             await shop.until("select from queues.worker where idle")
             await shop.sees(lambda: [seconds > 1 for seconds in rests][-2:] == [False, True])

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from holdfast import Never
+from holdfast import NoRetry
 from support.documents import ROOT
 from support.workshop import Workshop
 
@@ -39,10 +39,10 @@ async def test_a_command_runs_the_tasks_of_its_types(shop: Workshop) -> None:
 
 
 async def test_how_a_command_ended_is_kept(shop: Workshop) -> None:
-    @shop.task("work.crash", executor="command", retry=Never())
+    @shop.task("work.crash", executor="command", retry=NoRetry())
     def crash() -> None: ...
 
-    @shop.task("work.fail", executor="command", retry=Never())
+    @shop.task("work.fail", executor="command", retry=NoRetry())
     def fail() -> None: ...
 
     commands = {
@@ -54,8 +54,8 @@ async def test_how_a_command_ended_is_kept(shop: Workshop) -> None:
         "missing": {"types": ["work.missing"], "argv": ["no-such-program"]},
     }
     async with shop.working(commands=commands):
-        crashed = await shop.ended(crash.enqueue())
-        failed = await shop.ended(fail.enqueue())
+        crashed = await shop.ended(await crash.aenqueue())
+        failed = await shop.ended(await fail.aenqueue())
         missing, unknown = enqueue(shop, "work.missing"), enqueue(shop, "work.unknown")
         await shop.becomes(missing, "retrying")
         await shop.becomes(unknown, "retrying")

@@ -20,7 +20,7 @@ async def test_a_handler_knows_its_task(shop: Workshop) -> None:
         return [str(ctx.task_id), ctx.type, ctx.attempt, ctx.max_attempts, ctx.metadata]
 
     async with shop.working():
-        handle = await know.aenqueue(metadata={"tenant": 7}, max_attempts=4)
+        handle = await know.using(metadata={"tenant": 7}, max_attempts=4).aenqueue()
         row = await shop.ended(handle)
     assert row["result"] == [str(handle.task_id), "work.know", 1, 4, {"tenant": 7}]
 
@@ -164,7 +164,7 @@ async def test_a_handler_in_a_thread_sees_what_middleware_has_set(shop: Workshop
 
     shop.app.middleware(set_variable)
     async with shop.working():
-        row = await shop.ended(await look.aenqueue(number=1, metadata={"a": 1}))
+        row = await shop.ended(await look.using(metadata={"a": 1}).aenqueue(number=1))
     assert row["result"] == "work.look 1 {'number': 1} {'a': 1}"
 
 

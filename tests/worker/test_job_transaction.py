@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Context, Never
+from holdfast import Context, NoRetry
 from holdfast.worker.job_transaction import JobTransaction
 from support.workshop import Workshop
 
@@ -64,7 +64,7 @@ async def test_what_was_written_is_rolled_back_when_the_handler_raises(shop: Wor
     def fail() -> None:
         raise RuntimeError("no")
 
-    task = registered(shop, kind, fail, retry=Never())
+    task = registered(shop, kind, fail, retry=NoRetry())
     async with shop.working():
         row = await shop.ended(await task.aenqueue(entry="a"))
     assert (row["status"], entries(shop)) == ("failed", [])
@@ -107,7 +107,7 @@ async def test_a_commit_that_is_refused_is_an_error_of_the_attempt(shop: Worksho
         " $$ begin insert into child values ('nobody'); return null; end $$;"
         "create trigger add_child after insert on ledger for each row execute function add_child()"
     )
-    task = registered(shop, kind, retry=Never())
+    task = registered(shop, kind, retry=NoRetry())
     async with shop.working():
         row = await shop.ended(await task.aenqueue(entry="a"))
     assert (row["status"], row["error"]["kind"], entries(shop)) == ("failed", "handler_error", [])
@@ -158,7 +158,7 @@ async def test_a_commit_without_an_answer_counts_once(
 
 
 async def test_a_block_of_the_connections_own_is_part_of_the_whole(shop: Workshop) -> None:
-    @shop.task("work.write", retry=Never())
+    @shop.task("work.write", retry=NoRetry())
     async def write(ctx: Context) -> None:
         async with ctx.transaction() as connection:
             async with connection.transaction():
@@ -171,7 +171,7 @@ async def test_a_block_of_the_connections_own_is_part_of_the_whole(shop: Worksho
 
 
 async def test_a_handler_has_one_transaction(shop: Workshop) -> None:
-    @shop.task("work.write", retry=Never())
+    @shop.task("work.write", retry=NoRetry())
     async def write(ctx: Context) -> None:
         async with ctx.transaction(), ctx.transaction():
             pass
@@ -182,7 +182,7 @@ async def test_a_handler_has_one_transaction(shop: Workshop) -> None:
 
 
 async def test_a_handler_may_begin_anew_after_it_rolled_back(shop: Workshop) -> None:
-    @shop.task("work.write", retry=Never())
+    @shop.task("work.write", retry=NoRetry())
     def write(ctx: Context) -> None:
         for entry in ("a", "b"):
             with contextlib.suppress(ZeroDivisionError), ctx.transaction() as connection:
@@ -195,7 +195,7 @@ async def test_a_handler_may_begin_anew_after_it_rolled_back(shop: Workshop) -> 
 
 
 async def test_an_async_handler_is_told_to_write_async_with(shop: Workshop) -> None:
-    @shop.task("work.write", retry=Never())
+    @shop.task("work.write", retry=NoRetry())
     async def write(ctx: Context) -> None:
         with ctx.transaction():
             pass

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Never
+from holdfast import NoRetry
 from holdfast.context import Stopped
 from holdfast.executors.attempt import HandlerTimeout
 from holdfast.worker import watchdog
@@ -17,7 +17,7 @@ from support.workshop import Workshop
 
 
 async def test_an_async_handler_is_cancelled_at_its_limit(shop: Workshop) -> None:
-    @shop.task("work.slow", timeout=0.1, retry=Never())
+    @shop.task("work.slow", timeout=0.1, retry=NoRetry())
     async def slow() -> None:
         await asyncio.Event().wait()
 
@@ -28,17 +28,17 @@ async def test_an_async_handler_is_cancelled_at_its_limit(shop: Workshop) -> Non
 
 
 async def test_a_task_may_have_a_limit_of_its_own(shop: Workshop) -> None:
-    @shop.task("work.slow", timeout=1000, retry=Never())
+    @shop.task("work.slow", timeout=1000, retry=NoRetry())
     async def slow() -> None:
         await asyncio.Event().wait()
 
     async with shop.working():
-        row = await shop.ended(await slow.aenqueue(timeout=0.1))
+        row = await shop.ended(await slow.using(timeout=0.1).aenqueue())
     assert row["error"]["kind"] == "timeout"
 
 
 async def test_a_timeout_error_of_the_handlers_own_is_an_error_as_any_other(shop: Workshop) -> None:
-    @shop.task("work.slow", timeout=100, retry=Never())
+    @shop.task("work.slow", timeout=100, retry=NoRetry())
     async def slow() -> None:
         raise TimeoutError("the bank does not answer")
 
@@ -51,7 +51,7 @@ async def test_a_timeout_error_of_the_handlers_own_is_an_error_as_any_other(shop
 async def test_a_handler_that_computes_in_a_thread_is_interrupted_at_its_limit(
     shop: Workshop, middleware: bool
 ) -> None:
-    @shop.task("work.compute", timeout=0.2, retry=Never())
+    @shop.task("work.compute", timeout=0.2, retry=NoRetry())
     def compute() -> None:
         while True:
             pass
@@ -67,7 +67,7 @@ async def test_a_handler_that_computes_in_a_thread_is_interrupted_at_its_limit(
 
 
 async def test_a_handler_that_never_yields_is_interrupted_at_its_limit(shop: Workshop) -> None:
-    @shop.task("work.compute", timeout=0.2, retry=Never())
+    @shop.task("work.compute", timeout=0.2, retry=NoRetry())
     async def compute() -> None:
         while True:
             pass
@@ -102,7 +102,7 @@ async def test_a_handler_that_catches_its_interruption_is_interrupted_again(
     monkeypatch.setattr(watchdog, "STUCK_SECONDS", 2.0)
     caught = 0
 
-    @shop.task("work.compute", timeout=0.1, retry=Never())
+    @shop.task("work.compute", timeout=0.1, retry=NoRetry())
     def compute() -> None:
         nonlocal caught
         while True:
@@ -125,7 +125,7 @@ async def test_a_thread_that_blocks_for_ever_is_left_behind(
     monkeypatch.setattr(watchdog, "STUCK_SECONDS", 0.3)
     gate = threading.Event()
 
-    @shop.task("work.hang", timeout=0.1, retry=Never())
+    @shop.task("work.hang", timeout=0.1, retry=NoRetry())
     def hang() -> None:
         gate.wait()  # in C, where nothing reaches it
 

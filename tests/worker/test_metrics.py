@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from holdfast import Linear, Never, Snooze
+from holdfast import Linear, NoRetry, Snooze
 from holdfast.errors import ConfigurationError
 from holdfast.worker.metrics import Histogram, Metrics, serve
 from support.workshop import Workshop
@@ -84,7 +84,7 @@ async def test_round_trips_are_counted_with_their_sizes(shop: Workshop) -> None:
 
 
 async def test_prometheus_is_served_on_this_machine_only(shop: Workshop) -> None:
-    @shop.task("work.echo", retry=Never())
+    @shop.task("work.echo", retry=NoRetry())
     async def echo() -> None:
         pass
 

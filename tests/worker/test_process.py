@@ -16,7 +16,7 @@ from support.workshop import Workshop
 
 APPLICATION = """
 import asyncio, logging, os, sys, time
-from holdfast import App, Never
+from holdfast import App, NoRetry
 from holdfast.worker import watchdog, worker_process
 
 watchdog.STUCK_SECONDS = 0.5
@@ -42,11 +42,11 @@ async def long() -> None:
 async def block() -> None:
     time.sleep(1000)
 
-@app.task("work.stuck", timeout=0.5, retry=Never())
+@app.task("work.stuck", timeout=0.5, retry=NoRetry())
 async def stuck() -> None:
     time.sleep(1000)
 
-@app.task("work.leave", retry=Never())
+@app.task("work.leave", retry=NoRetry())
 async def leave() -> None:
     async def exit() -> None:
         sys.exit(3)

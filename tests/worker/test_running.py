@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Cancel, Context, Fail, Linear, Never, Snooze
+from holdfast import Cancel, Context, Fail, Linear, NoRetry, Snooze
 from holdfast.errors import ResultError
 from support.outbox import subscribe
 from support.workshop import Workshop
@@ -66,7 +66,7 @@ async def test_whatever_is_raised_ends_the_attempt_and_nothing_else(
     def fails_here() -> None:
         raise raised
 
-    task = shop.task("work.fail", retry=Never())(fails if kind == "async" else fails_here)
+    task = shop.task("work.fail", retry=NoRetry())(fails if kind == "async" else fails_here)
     if kind == "behind middleware":
         shop.app.middleware(_pass_on)
     async with shop.working():
@@ -254,7 +254,7 @@ async def test_a_result_that_postgres_cannot_store_is_made_storable(shop: Worksh
 
 
 async def test_a_huge_error_is_kept_with_its_beginning_and_its_end(shop: Workshop) -> None:
-    @shop.task("work.fail", retry=Never())
+    @shop.task("work.fail", retry=NoRetry())
     async def fail() -> None:
         raise RuntimeError("begin " + "\N{PILE OF POO}\x01" * 1_000_000 + " end")
 
@@ -273,7 +273,7 @@ async def test_an_error_whose_text_cannot_be_had_is_still_told(shop: Workshop) -
         def __str__(self) -> str:
             raise SystemExit
 
-    @shop.task("work.fail", retry=Never())
+    @shop.task("work.fail", retry=NoRetry())
     def fail() -> None:
         raise Silent
 

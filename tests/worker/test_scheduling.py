@@ -250,7 +250,7 @@ async def test_a_worker_that_may_not_enqueue_declares_nothing_and_says_what_to_d
     shop.app.origin = "shop.tasks:app"
     async with shop.working(shop.db.dsn_as("holdfast_worker")):
         line = await shop.logged("schedules_not_declared")
-        await shop.ended(greet.enqueue())
+        await shop.ended(await greet.aenqueue())
 
     assert "holdfast schedules apply shop.tasks:app" in line["hint"]
     assert value(shop.conn, "select count(*) from queues.schedule") == 0
@@ -286,7 +286,7 @@ async def test_a_schedule_that_is_taken_keeps_no_worker_from_its_tasks(shop: Wor
 
     async with shop.working():
         await shop.logged("schedule_name_taken", schedule="work.greet")
-        await shop.ended(greet.enqueue())
+        await shop.ended(await greet.aenqueue())
 
 
 async def test_what_left_the_code_is_orphaned_by_the_next_worker(shop: Workshop) -> None:

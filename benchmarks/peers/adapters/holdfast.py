@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.peers.adapters import common
 from holdfast import App
-from holdfast.engine import health
+from holdfast.engine.health import clock
 from holdfast.schema import migrate
 
 app = App(common.URL)
@@ -60,9 +60,7 @@ watches: list[asyncio.Task[None]] = []
 @contextmanager
 def producer() -> Iterator[common.Producer]:
     task = wait if common.ORDER.get("task") == "wait" else noop
-    app.connect().run(
-        lambda engine: engine.run(health.clock())
-    )  # connected before the time is taken, as the others are
+    app.connect().run(clock(), "clock")  # connected before the time is taken, as the others are
     pad = "x" * common.ORDER.get("pad", 0)
     yield common.Producer(
         lambda seq: task.enqueue(seq=seq),
@@ -77,7 +75,7 @@ def producer() -> Iterator[common.Producer]:
 
 @asynccontextmanager
 async def concurrent_producer() -> AsyncIterator[common.AsyncProducer]:
-    await app.connect().arun(lambda engine: engine.run(health.clock()))
+    await app.connect().arun(clock())
     yield common.AsyncProducer(lambda seq: noop.aenqueue(seq=seq))
     app.close()
 

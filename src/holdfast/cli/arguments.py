@@ -51,12 +51,6 @@ def resolve_past(engine: Engine, given: Moment | None) -> datetime | None:
     return _reckon(engine, -given) if isinstance(given, timedelta) else given
 
 
-def resolve_future(engine: Engine, run_at: datetime | None, delay: timedelta | None) -> datetime | None:
-    if run_at is not None and delay is not None:
-        raise typer.BadParameter("give --run-at or --delay, not both")
-    return run_at if delay is None else _reckon(engine, delay)
-
-
 def _reckon(engine: Engine, distance: timedelta) -> datetime:
     """From the engine's clock, because this machine's may be wrong."""
     try:

@@ -36,6 +36,8 @@ def run_under_debugger(handler: Handler, task: TaskStatus) -> str:
             value = asyncio.run(_arun(debugger, handler, given, arguments))
         else:
             value = _run(debugger, handler, given, arguments)
+    except OUTCOMES as outcome:
+        value = outcome
     except Exception as error:
         debugger.reset()
         debugger.interaction(None, error.__traceback__)

@@ -1,86 +1,72 @@
-"""holdfast enqueue: ask for work."""
+"""holdfast enqueue: enqueue a task."""
 
+import inspect
+from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from functools import wraps
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from holdfast.cli.arguments import document, duration, instant, resolve_future
+from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
-from holdfast.engine.enqueue import Executor, NewTask, enqueue_many
+from holdfast.engine.enqueue import NewTask, enqueue_many
+from holdfast.options import ClientOptions, Option, Options, client_options
+
+_PARSERS: dict[str, tuple[type, Callable[[str], Any], str]] = {
+    "time": (datetime, instant, "TIME"),
+    "duration": (timedelta, duration, "DURATION"),
+    "document": (dict, document, "JSON"),
+}
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(enqueue)
+    app.command()(with_task_options(enqueue))
+
+
+def with_task_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of the declaration in place of its `**options`."""
+    *own, _ = inspect.signature(command).parameters.values()
+    declared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in _annotations().items()
+    ]
+    parameters = sorted([*own, *declared], key=lambda p: p.name in ("database_url", "as_json"))
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        command(**given)
+
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # read by typer
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
+    return wrapped
 
 
 def enqueue(
     *,
     type_: Annotated[
-        str, typer.Argument(metavar="TYPE", help="What kind of work: billing.invoice_charge.v1")
+        str, typer.Argument(metavar="TYPE", help="The type of the task: billing.invoice_charge.v1")
     ],
     payload: Annotated[
         Any,
-        typer.Argument(parser=document, metavar="PAYLOAD", help="JSON, @file, or - for standard input."),
-    ] = "{}",
-    queue: Annotated[
-        str | None, typer.Option(help="Else as declared, or the first segment of the type.")
-    ] = None,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first; else as declared, or 0.")] = None,
-    run_at: Annotated[
-        datetime | None, typer.Option(parser=instant, metavar="TIME", help="Not before: 2030-01-31T08:00Z")
-    ] = None,
-    delay: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="Not before so long from now: 5m"),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option(help="Idempotency key: asking again with it makes no second task.")
-    ] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option(help="How often to try; else as declared, or 3.")
-    ] = None,
-    timeout: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="How long an attempt may run."),
-    ] = None,
-    lease: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="How long a silent worker keeps it."),
-    ] = None,
-    executor: Annotated[Executor | None, typer.Option(help="What runs it.")] = None,
-    metadata: Annotated[
-        Any,
-        typer.Option(
-            parser=document, metavar="JSON", help="An object that travels with it; also @file or -."
+        typer.Argument(
+            parser=document, metavar="PAYLOAD", help="The arguments: JSON, @file, or - for standard input."
         ),
-    ] = None,
-    concurrency_key: Annotated[
-        str | None, typer.Option(help="Of tasks with the same one, only so many run at once: see limits.")
-    ] = None,
+    ] = "{}",
     database_url: DatabaseUrl = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Enqueue a task and print its id.
 
-    A key that already stands for the same request gives the id of that task.
+    With a key that already belongs to the same task, print the id of that task.
     """
+    if options.get("run_at") is not None and options.get("delay") is not None:
+        raise typer.BadParameter("give --run-at or --delay, not both")
+    known = client_options()
+    task = NewTask(type_, payload, **{known[name].parameter or name: v for name, v in options.items()})
     with connected(database_url) as engine:
-        task = NewTask(
-            type=type_,
-            payload=payload,
-            queue=queue,
-            priority=priority,
-            run_at=resolve_future(engine, run_at, delay),
-            idempotency_key=key,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            lease=lease,
-            executor=executor,
-            metadata=metadata,
-            concurrency_key=concurrency_key,
-        )
         # A batch of one, because it also says whether the task is new.
         [enqueued] = engine.run(enqueue_many([task]))
     if as_json:
@@ -88,4 +74,24 @@ def enqueue(
         return
     typer.echo(enqueued.task_id)
     if not enqueued.created:
-        typer.echo("The key already stands for this task: nothing new was enqueued.", err=True)
+        typer.echo("The key already belongs to this task: nothing new was enqueued.", err=True)
+
+
+def _annotations() -> dict[str, Any]:
+    """The options of the declaration, as typer reads them."""
+    hints = get_type_hints(Options, include_extras=True) | get_type_hints(ClientOptions, include_extras=True)
+    return {
+        name: _annotation(get_args(hints[name])[0], option)
+        for name, option in client_options().items()
+        if option.command_line
+    }
+
+
+def _annotation(declared: Any, option: Option) -> Any:
+    help_text = option.help.replace("`", "")
+    if option.kind not in _PARSERS:
+        return Annotated[declared, typer.Option(help=help_text)]
+    kind, parser, metavar = _PARSERS[option.kind]
+    if option.kind == "document":
+        help_text = f"{help_text} Also @file, or - for standard input."
+    return Annotated[kind | None, typer.Option(parser=parser, metavar=metavar, help=help_text)]

@@ -11,7 +11,7 @@ from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_fields, print_json, print_table, shown
 from holdfast.cli.task_actions import Reason
-from holdfast.engine.enqueue import Executor, NewTask
+from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import (
     CatchUp,
     NewSchedule,
@@ -27,6 +27,7 @@ from holdfast.engine.schedules import (
     schedule_status,
 )
 from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.options import Executor
 from holdfast.schedule import check_times
 from holdfast.serialization.text import visible
 

@@ -13,6 +13,8 @@ from uuid import UUID
 
 from holdfast.errors import ConfigurationError, InvalidArgument
 
+WAIT_TTL = timedelta(minutes=15)
+"""How long a ticket is valid unless the caller decides."""
 LONGEST = timedelta(days=7)
 
 Subject = UUID | tuple[str, int]

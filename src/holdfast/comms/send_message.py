@@ -5,8 +5,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypedDict, Unpack, cast
 
 from holdfast.client import Client
-from holdfast.client.process import ProcessHandle
-from holdfast.client.span import WAIT_TTL
+from holdfast.client.results import ProcessHandle
+from holdfast.client.wait_ticket import WAIT_TTL
 from holdfast.comms.message_checks import (
     check_address,
     check_bodies,
@@ -76,19 +76,15 @@ class Sending:
         return f"<Sending {self.channel} {self.send_id}>"
 
     def status(self) -> SendStatus:
-        return self._found(
-            self._client().run(lambda engine: engine.run(statements.send_status(self.channel, self.send_id)))
-        )
+        return self._found(self._client().run(statements.send_status(self.channel, self.send_id), "status"))
 
     async def astatus(self) -> SendStatus:
-        found = await self._client().arun(
-            lambda engine: engine.run(statements.send_status(self.channel, self.send_id))
-        )
+        found = await self._client().arun(statements.send_status(self.channel, self.send_id))
         return self._found(found)
 
     def wait(self, timeout: float | None = None) -> SendStatus:
         """Wait until the message is sent, given up or cancelled, or raise TimeoutError."""
-        return self._client().run_async(self.await_end(timeout))
+        return self._client().run_async(self.await_end(timeout), "wait", "await_end")
 
     async def await_end(self, timeout: float | None = None) -> SendStatus:  # noqa: ASYNC109 - as for a task's result
         await self._process.await_end(timeout)
@@ -223,13 +219,13 @@ def _policy(content: EmailContent | SmsContent) -> dict[str, Any]:
 def _run(statement: Statement[int], tx: Any, app: SendingApp | None, method: str) -> int:
     if tx is not None:
         return run_in(tx, statement, method)
-    return _required_app(app).connect().run(lambda engine: engine.run(statement), repeatable=False)
+    return _required_app(app).connect().run(statement, method, repeatable=False)
 
 
 async def _arun(statement: Statement[int], tx: Any, app: SendingApp | None, method: str) -> int:
     if tx is not None:
         return await arun_in(tx, statement, method)
-    return await _required_app(app).connect().arun(lambda engine: engine.run(statement), repeatable=False)
+    return await _required_app(app).connect().arun(statement, repeatable=False)
 
 
 def _required_app(app: SendingApp | None) -> SendingApp:

@@ -5,14 +5,16 @@ import contextlib
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 
 from holdfast.connections.session import deadline, keeps_session
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
-from holdfast.logs import Log
+
+if TYPE_CHECKING:  # a client does not load structlog
+    from holdfast.logs import Log
 
 TASK_READY = "holdfast"
 TASK_DONE = "holdfast_done"
@@ -114,7 +116,7 @@ class WakeupListener:
     def __init__(
         self,
         connection: WorkerConnection,
-        log: Log,
+        log: "Log",
         *,
         channel: str = TASK_READY,
         concerns: Callable[[str], bool] = lambda _: True,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
@@ -18,7 +18,9 @@ from holdfast.connections.session import (
 )
 from holdfast.engine import AsyncEngine, Statement
 from holdfast.errors import DatabaseUnavailable, translate
-from holdfast.logs import Log
+
+if TYPE_CHECKING:  # a client does not load structlog
+    from holdfast.logs import Log
 
 T = TypeVar("T")
 
@@ -32,7 +34,7 @@ class WorkerConnection:
     def __init__(
         self,
         url: str,
-        log: Log,
+        log: "Log",
         name: str,
         reconnected: Callable[[], None],
         stopping: asyncio.Event,

@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast import App, Context, comms
-from holdfast.engine import events
+from holdfast.engine.events import subscribe
 
 EVENTS = "example.jsonl"
 
@@ -43,10 +43,8 @@ async def pulse() -> str:
 
 def begin() -> None:
     """Something to look at from the first moment: tasks, a mail, and an event that is sent on."""
-    client = tasks.connect()
-    client.run(
-        lambda engine: engine.run(events.subscribe("example", "file", EVENTS, ["demo.*", "task.dead_letter"]))
-    )
+    subscription = subscribe("example", "file", EVENTS, ["demo.*", "task.dead_letter"])
+    tasks.connect().run(subscription, "begin")
     report.enqueue(pages=30)
     flaky.enqueue()
     poison.enqueue()

@@ -1,8 +1,7 @@
-"""Enqueue tasks."""
+"""Statements that enqueue tasks."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 from uuid import UUID
 
@@ -22,6 +21,7 @@ from holdfast.engine.statement import (
     columns_of,
     document,
     due,
+    instant,
     integer,
     many,
     only,
@@ -29,187 +29,179 @@ from holdfast.engine.statement import (
     span,
     text,
 )
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, did_you_mean
+from holdfast.options import parameters
 from holdfast.serialization.text import require_storable
 
-Executor = Literal["python", "process", "command", "db_function", "email", "sms"]
-EXECUTORS: tuple[Executor, ...] = get_args(Executor)
-# succeeded: a run of the same spec that has succeeded · active: that, or one that is under way
+# succeeded: a run of the same spec that has succeeded; active: also one that has not ended
 Reuse = Literal["succeeded", "active"]
 REUSES: tuple[Reuse, ...] = get_args(Reuse)
+_NO_ARGUMENTS: Mapping[str, Any] = {}
 
 
-@dataclass(slots=True)
 class NewTask:
-    """What to enqueue. None leaves the choice to the engine, by whose clock a delay is counted.
+    """A task to enqueue. Options have the names of the parameters of `queues.enqueue`, and `delay`.
 
-    Not frozen, which would double the time that it takes to make one.
+    A plain class, because a frozen dataclass takes twice as long to create.
     """
 
-    type: str
-    payload: Any = field(default_factory=dict)
-    queue: str | None = None
-    priority: int | None = None
-    run_at: datetime | None = None
-    idempotency_key: str | None = None
-    max_attempts: int | None = None
-    timeout: timedelta | None = None
-    lease: timedelta | None = None
-    executor: str | None = None
-    metadata: Mapping[str, Any] | RawJson | None = None
-    delay: timedelta | None = None
-    concurrency_key: str | None = None
-    reuse: Reuse | None = None
+    __slots__ = ("options", "payload", "reuse", "type")
+
+    def __init__(
+        self,
+        type: str,  # noqa: A002 - the engine's name for it
+        payload: Any = _NO_ARGUMENTS,
+        *,
+        reuse: Reuse | None = None,
+        **options: Any,
+    ) -> None:
+        for name in options:
+            if name not in parameters():
+                raise InvalidArgument(f"unknown option {name!r}{did_you_mean(name, parameters())}")
+        self.type = type
+        self.payload = payload
+        self.reuse = reuse
+        self.options: Mapping[str, Any] = {name: v for name, v in options.items() if v is not None}
+
+    def __repr__(self) -> str:
+        return f"<NewTask {self.type}>"
+
+    @classmethod
+    def with_checked(
+        cls, task_type: str, payload: RawJson, options: Mapping[str, Any], reuse: Reuse | None
+    ) -> "NewTask":
+        """Options that are checked already; many tasks may share the same mapping."""
+        task = cls.__new__(cls)
+        task.type, task.payload, task.options, task.reuse = task_type, payload, options, reuse
+        return task
+
+    @property
+    def idempotency_key(self) -> str | None:
+        return self.options.get("idempotency_key")
 
 
 @dataclass(slots=True)
 class Enqueued:
-    """Not frozen, for the same reason."""
+    """The id of a task, and whether it is new. Not frozen, because that takes twice as long to create."""
 
     task_id: UUID
     created: bool
 
 
-_ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}, columns_of(Enqueued)).sql
+_COLUMNS = columns_of(Enqueued)
+_ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}, _COLUMNS).sql
+# A delay becomes a time on the database's clock.
+_DELAYED = """(
+  select jsonb_agg(case when element -> 'delay' is not null
+      then element - 'delay' || jsonb_build_object('run_at', queues.clock() + (element ->> 'delay')::interval)
+      else element end order by position)
+  from jsonb_array_elements({tasks}) with ordinality listed(element, position))"""
+
+_BIND: dict[str, Callable[[Any], Argument]] = {
+    "text": text,
+    "name": text,
+    "integer": integer,
+    "time": instant,
+    "duration": span,
+    "document": document,
+}
+_WRITE: dict[str, Callable[[str, Any], str | None]] = {
+    "text": lambda name, value: dump_json(name, require_storable(name, value)),
+    "name": lambda name, value: dump_json(name, require_storable(name, value)),
+    "integer": dump_json,
+    "time": written_instant,
+    "duration": lambda _, value: written_seconds(value),
+    "document": dump_json,
+}
 
 
 def enqueue(task: NewTask) -> Statement[UUID]:
-    arguments = {
-        "type": text(task.type),
-        "payload": document(task.payload),
-        "queue": text(task.queue),
-        "priority": integer(task.priority),
-        "run_at": due(task.run_at, task.delay),
-        "idempotency_key": text(task.idempotency_key),
-        "max_attempts": integer(task.max_attempts),
-        "timeout": span(task.timeout),
-        "lease": span(task.lease),
-        "executor": text(task.executor),
-        "metadata": None if task.metadata is None else document(task.metadata),
-        "concurrency_key": text(task.concurrency_key),
-    }
-    return call("queues.enqueue", scalar, arguments)
+    return call("queues.enqueue", scalar, arguments_of(task))
 
 
 def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
-    """All or nothing, answered in order."""
+    """All or nothing. Returns one row per task, in their order."""
     asked = list(tasks)
     written: list[str] = []
-    heads: dict[tuple[object, ...], str] = {}
+    heads: dict[tuple[str, int], str] = {}
     try:
         for task in asked:
-            written.append(_written(task, heads))  # noqa: PERF401 - its length tells which one was refused
+            written.append(_element(task, heads))  # noqa: PERF401 - its length tells which one was refused
     except InvalidArgument as error:
         raise type(error)(f"tasks[{len(written)}].{error.message}", hint=error.hint) from None
     batch = array_of(written)
-    if any(task.delay is not None for task in asked):
-        return _enqueue_many_delayed(batch)
+    if any("delay" in task.options for task in asked):
+        return enqueue_written(batch, delayed=True)
     return Statement(_ENQUEUE_MANY, (batch,), many(Enqueued))
 
 
-def enqueue_written(tasks: str, token_hash: bytes | None = None) -> Statement[list[Enqueued]]:
-    """A batch that is JSON already, sent as it is: no digit of it is lost on the way.
+def enqueue_written(
+    tasks: str, token_hash: bytes | None = None, *, delayed: bool = False
+) -> Statement[list[Enqueued]]:
+    """A batch that is JSON already: it is sent as it is, so that no digit is lost.
 
-    In the namespace of the access token, or in that of the connection's login.
+    In the namespace of the access token, or in that of the connection's login. Elements may have a delay if
+    `delayed` says so.
     """
-    written: dict[str, Argument] = {"tasks": document(RawJson(tasks))}
+    batch = Bound("text::jsonb", RawJson(tasks))
     if token_hash is None:
-        return call("queues.enqueue_many", many(Enqueued), written, columns_of(Enqueued))
-    shown: dict[str, Argument] = {"token_hash": Bound("bytea", token_hash)}
-    return call("queues.enqueue_for_token", many(Enqueued), shown | written, columns_of(Enqueued))
+        built = call("queues.enqueue_many", many(Enqueued), {"tasks": batch}, _COLUMNS)
+    else:
+        arguments = {"token_hash": Bound("bytea", token_hash), "tasks": batch}
+        built = call("queues.enqueue_for_token", many(Enqueued), arguments, _COLUMNS)
+    if not delayed:
+        return built
+    placeholder = f"${len(built.params)}::text::jsonb"
+    sql = built.sql.replace(placeholder, _DELAYED.format(tasks=placeholder))
+    return Statement(sql, built.params, built.decode)
 
 
 def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:
-    """The task, or a run of the same spec that may stand for it."""
-    arguments = {
-        "type": text(task.type),
-        "payload": document(task.payload),
-        "queue": text(task.queue),
-        "priority": integer(task.priority),
-        "run_at": due(task.run_at, task.delay),
-        "max_attempts": integer(task.max_attempts),
-        "timeout": span(task.timeout),
-        "lease": span(task.lease),
-        "executor": text(task.executor),
-        "metadata": None if task.metadata is None else document(task.metadata),
-        "concurrency_key": text(task.concurrency_key),
-        "reuse": text(task.reuse),
-    }
-    return call("queues.enqueue_reusing", only(Enqueued), arguments, columns_of(Enqueued))
+    """The task, or a run of the same spec that can be reused for it."""
+    arguments = {**arguments_of(task), "reuse": text(task.reuse)}
+    return call("queues.enqueue_reusing", only(Enqueued), arguments, _COLUMNS)
 
 
 def enqueue_one(task: NewTask) -> Statement[Enqueued]:
-    """The shortest way that also says whether the task is new: without a key it always is."""
-    if task.reuse is not None and task.idempotency_key is None:
-        return enqueue_reusing(task)
+    """The shortest statement that also tells whether the task is new. Without a key it always is."""
     if task.idempotency_key is not None:
         batch = enqueue_many([task])
         return Statement(batch.sql, batch.params, lambda rows: batch.decode(rows)[0])
+    if task.reuse is not None:
+        return enqueue_reusing(task)
     alone = enqueue(task)
     return Statement(alone.sql, alone.params, lambda rows: Enqueued(alone.decode(rows), created=True))
 
 
-def _enqueue_many_delayed(batch: str) -> Statement[list[Enqueued]]:
-    """A batch whose delays become times by the engine's own clock."""
-    sql = f"""select {columns_of(Enqueued)} from queues.enqueue_many(tasks => (
-      select jsonb_agg(case when e -> 'delay' is not null
-          then e - 'delay' || jsonb_build_object('run_at', queues.clock() + (e ->> 'delay')::interval)
-          else e end order by n)
-      from jsonb_array_elements($1::text::jsonb) with ordinality listed(e, n))) answer"""  # noqa: S608 - our names only
-    return Statement(sql, (str(batch),), many(Enqueued))
+def arguments_of(task: NewTask) -> dict[str, Argument]:
+    """The arguments of the SQL functions that take one task."""
+    known = parameters()
+    arguments: dict[str, Argument] = {"type": text(task.type), "payload": document(task.payload)}
+    for name, value in task.options.items():
+        if name == "delay":
+            arguments["run_at"] = due(None, value)
+        else:
+            arguments[name] = _BIND[known[name].kind](value)
+    return arguments
 
 
 def written_task(task: NewTask) -> str:
-    """One element of a batch, alone."""
-    return _written(task, {})
+    """One task as JSON, as batches and schedules have it."""
+    return _element(task, {})
 
 
-def _written(task: NewTask, heads: dict[tuple[object, ...], str]) -> str:
-    """An element of a batch. What the tasks of a batch have in common is written once."""
-    common = (
-        task.type,
-        task.queue,
-        task.priority,
-        task.max_attempts,
-        task.timeout,
-        task.lease,
-        task.executor,
-        task.concurrency_key,
-    )
-    head = heads.get(common)
+def _element(task: NewTask, heads: dict[tuple[str, int], str]) -> str:
+    """One element of a batch. Options that several tasks share are written once."""
+    shared = (task.type, id(task.options))
+    head = heads.get(shared)
     if head is None:
-        head = heads[common] = _head(task)
-    payload = dump_json("payload", task.payload)
-    if task.run_at is None and task.idempotency_key is None and task.metadata is None and task.delay is None:
-        return f'{head}"payload":{payload}}}'
-    own = object_of(
-        payload=payload,
-        run_at=written_instant("run_at", task.run_at),
-        idempotency_key=_text("idempotency_key", task.idempotency_key),
-        metadata=None if task.metadata is None else dump_json("metadata", task.metadata),
-        delay=written_seconds(task.delay),
-    )
-    return head + own[1:]
+        head = heads[shared] = _head(task.type, task.options)
+    return f'{head}"payload":{dump_json("payload", task.payload)}}}'
 
 
-def _head(task: NewTask) -> str:
-    """The beginning of the object, up to where the next member begins."""
-    written = object_of(
-        type=_text("type", task.type),
-        queue=_text("queue", task.queue),
-        priority=_number(task.priority),
-        max_attempts=_number(task.max_attempts),
-        timeout=written_seconds(task.timeout),
-        lease=written_seconds(task.lease),
-        executor=_text("executor", task.executor),
-        concurrency_key=_text("concurrency_key", task.concurrency_key),
-    )
+def _head(task_type: str, options: Mapping[str, Any]) -> str:
+    """The object without its closing brace, so that the payload can be added."""
+    known = parameters()
+    members = {name: _WRITE[known[name].kind](name, value) for name, value in options.items()}
+    written = object_of(type=dump_json("type", require_storable("type", task_type)), **members)
     return f"{written[:-1]},"
-
-
-def _text(name: str, value: str | None) -> str | None:
-    return None if value is None else dump_json(name, require_storable(name, value))
-
-
-def _number(value: int | None) -> str | None:
-    return None if value is None else str(value)

@@ -14,7 +14,7 @@ from holdfast.engine.documents import (
     written_instant,
     written_seconds,
 )
-from holdfast.engine.enqueue import NewTask, written_task
+from holdfast.engine.enqueue import NewTask, arguments_of, written_task
 from holdfast.engine.statement import (
     Argument,
     Bound,
@@ -138,11 +138,9 @@ class ScheduleEvent:
 
 def add_schedule(schedule: NewSchedule) -> Statement[str]:
     """Returns `added`, or `unchanged` if the same schedule exists already."""
-    task = schedule.task
     arguments = {
+        **arguments_of(schedule.task),
         "name": text(schedule.name),
-        "type": text(task.type),
-        "payload": document(task.payload),
         "cron": text(schedule.cron),
         "every": span(schedule.every),
         "tz": text(schedule.tz),
@@ -151,14 +149,6 @@ def add_schedule(schedule: NewSchedule) -> Statement[str]:
         "catch_up_limit": integer(schedule.catch_up_limit),
         "jitter": span(schedule.jitter),
         "overlap": text(schedule.overlap),
-        "queue": text(task.queue),
-        "priority": integer(task.priority),
-        "max_attempts": integer(task.max_attempts),
-        "timeout": span(task.timeout),
-        "lease": span(task.lease),
-        "executor": text(task.executor),
-        "metadata": None if task.metadata is None else document(task.metadata),
-        "concurrency_key": text(task.concurrency_key),
     }
     return call("queues.add_schedule", scalar, arguments)
 

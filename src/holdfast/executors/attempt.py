@@ -13,7 +13,7 @@ from holdfast.context import Context, Held
 from holdfast.errors import PayloadError, ResultError
 from holdfast.handler import Handler
 from holdfast.middleware import Call, Middleware
-from holdfast.outcome import Cancel, Fail, Snooze
+from holdfast.outcome import OUTCOMES, Cancel, Fail, Retry, Snooze
 from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, next_delay
 from holdfast.serialization.failure import describe, error_of
 from holdfast.serialization.text import storable_json
@@ -104,7 +104,10 @@ def end_of_value(handler: Handler, value: Any) -> AttemptEnd:
     """How an attempt ended whose handler returned this."""
     match value:
         case Snooze():
-            return AttemptEnd("snooze", delay=min(_seconds(value), MAX_DELAY_SECONDS))
+            return AttemptEnd("snooze", delay=min(value.seconds, MAX_DELAY_SECONDS))
+        case Retry():
+            error = error_of("retried_by_handler", str(value))
+            return AttemptEnd("retry", error=error, delay=min(value.after, MAX_DELAY_SECONDS))
         case Cancel():
             return AttemptEnd("cancelled", error=error_of("cancelled_by_handler", value.reason))
         case Fail():
@@ -117,6 +120,8 @@ def end_of_value(handler: Handler, value: Any) -> AttemptEnd:
 
 def end_of_error(handler: Handler, attempt: int, error: BaseException) -> AttemptEnd:
     """How an attempt ended in which this was raised."""
+    if isinstance(error, OUTCOMES):
+        return end_of_value(handler, error)
     if isinstance(error, NotDecoded):
         return AttemptEnd.failed("invalid_payload", str(error))
     if isinstance(error, NotEncoded):
@@ -140,7 +145,3 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, HandlerTimeout):
         return {"kind": "timeout", "message": str(error) or "the time limit of the attempt was passed"}
     return describe(error)
-
-
-def _seconds(snooze: Snooze) -> float:
-    return snooze.seconds if isinstance(snooze.seconds, float) else snooze.delay.total_seconds()

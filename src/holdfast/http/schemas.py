@@ -28,8 +28,6 @@ NAME_RULE: dict[str, Any] = {
         {"maxLength": 50, "pattern": NAME},
     ]
 }
-KEY = r"^[!-~]([ -~]{0,498}[!-~])?$"
-CONCURRENCY_KEY = r"^[!-~]([ -~]{0,198}[!-~])?$"
 TIME = (
     r"^(19[7-9][0-9]|20[0-9]{2})-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])T([01][0-9]|2[0-3]):[0-5][0-9]"
     r":[0-5][0-9](\.[0-9]{1,6})?(Z|[+-](0[0-9]|1[0-4]):[0-5][0-9])$"
@@ -55,7 +53,7 @@ TASK_ID = "019a8f6e-7c1d-7b3a-9d65-3f2b8c0a4e11"
 WHEN = "2030-01-31T08:00:00+00:00"
 
 
-class _Strict(BaseModel):
+class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
@@ -68,45 +66,9 @@ class ResponseModel(BaseModel):
     model_config = SECONDS
 
 
-class NewTask(_Strict):
-    """A task to enqueue. What is left out is for the engine to choose."""
-
-    type: Annotated[Name, Field(examples=["billing.invoice_charge.v1"], json_schema_extra=NAME_RULE)]
-    payload: Annotated[Payload, Field(examples=[{"invoice": 7}])] = None
-    queue: Annotated[Name, Field(examples=["billing"], json_schema_extra=NAME_RULE)] = ""
-    priority: Annotated[int, Field(ge=-100, le=100, examples=[0]), WHOLE] = 0
-    run_at: Annotated[
-        str, Field(examples=[WHEN], json_schema_extra={"format": "date-time", "pattern": TIME})
-    ] = ""
-    max_attempts: Annotated[int, Field(ge=1, le=1000, examples=[3]), WHOLE] = 3
-    timeout: Annotated[int, Field(ge=1, le=2_592_000, description="Seconds.", examples=[30]), WHOLE] = 1
-    lease: Annotated[int, Field(ge=1, le=86_400, description="Seconds.", examples=[30]), WHOLE] = 1
-    executor: Annotated[Literal["python", "process", "command"], Field(examples=["python"])] = "python"
-    metadata: Annotated[dict[str, Json], Field(examples=[{"order": 1}], max_length=50)] = {}
-    concurrency_key: Annotated[
-        str,
-        StringConstraints(min_length=1, max_length=200, strict=True),
-        Field(
-            description="Of tasks with the same one, only so many run at once.",
-            examples=["customer-7"],
-            json_schema_extra={"pattern": CONCURRENCY_KEY},
-        ),
-    ] = ""
-
-
-class NewBatchTask(NewTask):
-    """The same with a key of its own."""
-
-    idempotency_key: Annotated[
-        str,
-        StringConstraints(min_length=1, max_length=500, strict=True),
-        Field(examples=["invoice-7"], json_schema_extra={"pattern": KEY}),
-    ] = ""
-
-
 class Enqueued(BaseModel):
     task_id: Annotated[UUID, Field(examples=[TASK_ID])]
-    created: Annotated[bool, Field(description="False if the key already stood for this task.")]
+    created: Annotated[bool, Field(description="False if the key already belonged to this task.")]
     wait_url: Annotated[
         str | None,
         Field(
@@ -171,7 +133,7 @@ class TaskDetail(TaskStatus):
         return cls(**values, why=why, values_hidden=values_hidden)
 
 
-class ReasonBody(_Strict):
+class ReasonBody(Strict):
     """The reason of an action. It is recorded, with the name of the token."""
 
     reason: Annotated[Reason | None, Field(examples=["requested by the customer"])] = None
@@ -226,7 +188,7 @@ class QueuePause(ResponseModel):
     changed: Annotated[bool, Field(description="False if the queue was in this state already.")]
 
 
-class NewToken(_Strict):
+class NewToken(Strict):
     name: Annotated[
         str,
         StringConstraints(min_length=1, max_length=100, strict=True),

@@ -8,10 +8,10 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from holdfast.codec import explain
 from holdfast.engine.tasks import TaskStatus
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.handler import Handler
+from holdfast.serialization.codec import explain
 
 MAX_LISTED = 20
 

@@ -214,10 +214,11 @@ def _type_of(task: AnyTask) -> str:
 
 
 def _ending(recorder: RecordingReporter, handler: Handler) -> Any:
+    for outcome in (recorder.value, recorder.error):
+        if isinstance(outcome, OUTCOMES):
+            return outcome
     if recorder.error is not None:
         raise recorder.error
-    if isinstance(recorder.value, OUTCOMES):
-        return recorder.value
     return handler.load_result(handler.encode(recorder.value))
 
 

@@ -13,6 +13,7 @@ from holdfast.executors.attempt import HandlerTimeout, bind_call, through_middle
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job
 from holdfast.middleware import Middleware
+from holdfast.outcome import OUTCOMES
 from holdfast.serialization.failure import brief
 from holdfast.worker.job import Job
 from holdfast.worker.job_transaction import CommitUnknown, JobTransaction
@@ -195,7 +196,8 @@ class Attempts:
             return self._reporter.write(job, unknown_commit(job))
         if job.stop is not None:  # the task was taken from this worker: there is nothing to report
             return None
-        self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
+        if not isinstance(error, OUTCOMES):
+            self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
         return self._reporter.raised(job, handler, error)
 
 

@@ -118,7 +118,11 @@ def _named(app: WorkerApp) -> list[tuple[str, str, str]]:
     """The tasks and schedules of the application: name, type, queue."""
     tasks = [(name, name, queue_of(name, handler.queue)) for name, handler in app.handlers.items()]
     schedules = [
-        (f"schedule {name}", schedule.task.type, queue_of(schedule.task.type, schedule.task.queue))
+        (
+            f"schedule {name}",
+            schedule.task.type,
+            queue_of(schedule.task.type, schedule.task.options.get("queue")),
+        )
         for name, schedule in app.schedules.items()
     ]
     return tasks + schedules

@@ -1,34 +1,38 @@
-"""POST /v1/tasks and /v1/tasks/batch: the body goes to the engine as it was written."""
+"""POST /v1/tasks and /v1/tasks/batch. The engine receives the text of the body, so that no digit is lost."""
 
 import json
 import time
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Header, Request, Response
 from pydantic import TypeAdapter
 
-from holdfast.client.span import WAIT_TTL
-from holdfast.client.wait_ticket import issue
+from holdfast.client.wait_ticket import WAIT_TTL, issue
+from holdfast.engine import Statement
 from holdfast.engine.enqueue import Enqueued, enqueue_written
 from holdfast.errors import HoldfastError
 from holdfast.http import request_body, schemas
+from holdfast.http.access import Caller
+from holdfast.http.api.enqueue_request import request_models, whole_numbers
 from holdfast.http.auth import MayEnqueue
 from holdfast.http.openapi import body_schema, json_body, problems
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
+from holdfast.options import parameters
 
 router = APIRouter(tags=["tasks"])
 
 MAX_TASKS = 1000
-_WHOLE = ("priority", "max_attempts", "timeout", "lease")
-
-_ONE = TypeAdapter(schemas.NewTask)
-_ONE_OF_BATCH = TypeAdapter(schemas.NewBatchTask)
-_ONE_SCHEMA = body_schema(schemas.NewTask)
+_NEW_TASK, _NEW_BATCH_TASK = request_models()
+_ONE = TypeAdapter(_NEW_TASK)
+_ONE_OF_BATCH = TypeAdapter(_NEW_BATCH_TASK)
+_ONE_SCHEMA = body_schema(_NEW_TASK)
 _MANY_SCHEMA = {
     "type": "array",
-    "items": body_schema(schemas.NewBatchTask),
+    "items": body_schema(_NEW_BATCH_TASK),
     "minItems": 1,
     "maxItems": MAX_TASKS,
 }
@@ -36,12 +40,26 @@ _MANY_SCHEMA = {
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        description="Asking twice with the same key makes one task.",
-        pattern=schemas.KEY,
-        max_length=500,
+        description="Enqueueing again with the same key returns the existing task.",
+        pattern=parameters()["idempotency_key"].schema["pattern"],
+        max_length=parameters()["idempotency_key"].schema["maxLength"],
         examples=["invoice-7"],
     ),
 ]
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Tasks as they go to the engine."""
+
+    written: list[str] = field(default_factory=list)
+    keyed: bool = True
+    """Whether every task has a key, so that the request may be repeated."""
+    delayed: bool = False
+    """Whether a task has a delay, which the engine turns into a time."""
+
+    def statement(self, caller: Caller) -> Statement[list[Enqueued]]:
+        return enqueue_written(f"[{','.join(self.written)}]", caller.token_hash, delayed=self.delayed)
 
 
 @router.post(
@@ -51,25 +69,19 @@ IdempotencyKey = Annotated[
     summary="Enqueue a task",
     openapi_extra=json_body(_ONE_SCHEMA),
     responses={
-        201: {"headers": {"Location": {"schema": {"type": "string"}, "description": "Where the task is."}}},
-        200: {"model": schemas.Enqueued, "description": "The key already stood for this task"},
+        201: {"headers": {"Location": {"schema": {"type": "string"}, "description": "The URL of the task."}}},
+        200: {"model": schemas.Enqueued, "description": "The key already belonged to this task"},
         **problems(409, 413, 415, 422),
     },
 )
 async def enqueue(
     request: Request, response: Response, caller: MayEnqueue, idempotency_key: IdempotencyKey = None
 ) -> schemas.Enqueued:
-    """Answers 201 for a new task, 200 for one that the key already stood for, 409 if that one was another."""
+    """Returns 201 for a new task, 200 for the task that the key belongs to, 409 if that task is another."""
     site = site_of(request)
     given = await request_body.read_text(request)
-    written = await request_body.work_on(given, lambda: _read_one(site, given))
-    if idempotency_key is not None:
-        written = f'{written[:-1]},"idempotency_key":{json.dumps(idempotency_key)}}}'
-    [enqueued] = await site.enqueue(
-        caller,
-        enqueue_written(f"[{written}]", caller.token_hash),
-        repeatable=idempotency_key is not None,
-    )
+    batch = await request_body.work_on(given, lambda: _read_one(site, given, idempotency_key))
+    [enqueued] = await site.enqueue(caller, batch.statement(caller), repeatable=batch.keyed)
     response.status_code = 201 if enqueued.created else 200
     response.headers["Location"] = str(request.app.url_path_for("show_task", task_id=str(enqueued.task_id)))
     return _answer(site, enqueued)
@@ -84,64 +96,69 @@ async def enqueue(
     responses=problems(409, 413, 415, 422),
 )
 async def enqueue_batch(request: Request, caller: MayEnqueue) -> schemas.Batch:
-    """Answers in the order of the tasks. If one of them is refused, none is enqueued."""
+    """Returns the tasks in their order. If one of them is refused, none is enqueued."""
     site = site_of(request)
-    written = await request_body.read_text(request, request_body.MAX_BATCH_BYTES)
-    each, keyed = await request_body.work_on(written, lambda: _read_batch(site, written))
-    enqueued = await site.enqueue(
-        caller,
-        enqueue_written(f"[{','.join(each)}]", caller.token_hash),
-        repeatable=keyed,
-    )
+    given = await request_body.read_text(request, request_body.MAX_BATCH_BYTES)
+    batch = await request_body.work_on(given, lambda: _read_batch(site, given))
+    enqueued = await site.enqueue(caller, batch.statement(caller), repeatable=batch.keyed)
     return schemas.Batch(tasks=[_answer(site, one) for one in enqueued])
 
 
-def _read_one(site: Site, written: str) -> str:
-    given = request_body.parse(written)
+def _read_one(site: Site, text: str, idempotency_key: str | None) -> _Batch:
+    given = request_body.parse(text)
     request_body.validate(_ONE, given)
-    return _with_defaults(site, given, written)
+    _check_times(given, "")
+    key = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
+    return _Batch([_with_defaults(site, given, text, key)], keyed=bool(key), delayed="delay" in given)
 
 
-def _read_batch(site: Site, written: str) -> tuple[list[str], bool]:
-    """The tasks as they go to the engine, and whether each has a key. One at a time is held parsed."""
-    each, keyed = [], True
-    for number, (given, element) in enumerate(request_body.elements(written)):
+def _read_batch(site: Site, text: str) -> _Batch:
+    """Only one task at a time is held parsed."""
+    batch = _Batch()
+    for number, (given, element) in enumerate(request_body.elements(text)):
         if number == MAX_TASKS:
             raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has more")
         request_body.validate(_ONE_OF_BATCH, given, f"[{number}]")
-        keyed = keyed and "idempotency_key" in given
-        each.append(_with_defaults(site, given, element))
-    if not each:
+        _check_times(given, f"[{number}]: ")
+        batch.written.append(_with_defaults(site, given, element, {}))
+        batch.keyed = batch.keyed and "idempotency_key" in given
+        batch.delayed = batch.delayed or "delay" in given
+    if not batch.written:
         raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has none")
-    return each, keyed
+    return batch
 
 
-def _with_defaults(site: Site, given: dict[str, Any], written: str) -> str:
-    """What the application declares for this type goes first: of two members of a name, the last counts."""
-    written = _whole(given, written.strip())
+def _check_times(given: dict[str, Any], place: str) -> None:
+    if "run_at" in given and "delay" in given:
+        raise Problem(400, f"{place}give run_at or delay, not both")
+
+
+def _with_defaults(site: Site, given: dict[str, Any], text: str, key: dict[str, str]) -> str:
+    """The object with members added before and after its own: of two members of a name, the last counts.
+
+    The text is not written anew from what was parsed, because numbers would lose digits.
+    """
+    whole = {name: int(given[name]) for name in whole_numbers() if isinstance(given.get(name), float)}
+    before, after = _written(_declared(site, given)), _written(whole | key)
+    return "{" + ",".join(filter(None, (before, text.strip()[1:-1], after))) + "}"
+
+
+def _declared(site: Site, given: dict[str, Any]) -> dict[str, Any]:
+    """The defaults of the type, where this server has its code. Refuses a payload that does not fit."""
     task = site.tasks.get(given["type"])
     if task is None:
-        return written
+        return {}
     handler = task.handler
     try:
         handler.decode(json.dumps(given.get("payload", {})))
     except HoldfastError as error:
         raise Problem(422, error.message, code="payload_misfit", hint=error.hint) from None
-    declared = {
-        "queue": handler.queue,
-        "priority": handler.priority,
-        "max_attempts": handler.max_attempts,
-        "lease": handler.lease,
-        "executor": handler.executor,
-    }
-    said = {name: value for name, value in declared.items() if value is not None}
-    return f"{json.dumps(said)[:-1]},{written[1:]}"
+    return {**handler.defaults, "priority": handler.priority, "executor": handler.executor}
 
 
-def _whole(given: dict[str, Any], written: str) -> str:
-    """Numbers that are whole but not written so are said again: of two members of a name, the last counts."""
-    again = {name: int(given[name]) for name in _WHOLE if isinstance(given.get(name), float)}
-    return f"{written[:-1]},{json.dumps(again)[1:]}" if again else written
+def _written(members: dict[str, Any]) -> str:
+    """Members of a JSON object, without its braces."""
+    return json.dumps(members, default=timedelta.total_seconds)[1:-1]
 
 
 def _answer(site: Site, enqueued: Enqueued) -> schemas.Enqueued:
@@ -151,7 +168,7 @@ def _answer(site: Site, enqueued: Enqueued) -> schemas.Enqueued:
 
 
 def wait_address(site: Site, task_id: UUID) -> str | None:
-    """Where a front end may wait for the result of this task and no other."""
+    """The URL at which a front end can wait for the result of this task and no other."""
     secrets = site.options.secrets
     if not secrets:
         return None

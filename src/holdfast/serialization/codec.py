@@ -9,9 +9,16 @@ from pydantic_core import SchemaSerializer, from_json, to_jsonable_python
 from pydantic_core.core_schema import CoreConfig
 from typing_extensions import TypedDict  # typing's own lacks what pydantic needs before Python 3.12
 
-from holdfast.errors import InvalidArgument, InvalidHandler, NotPortable, PayloadError, ResultError
+from holdfast.errors import (
+    InvalidArgument,
+    InvalidHandler,
+    NotPortable,
+    PayloadError,
+    ResultError,
+    did_you_mean,
+)
+from holdfast.serialization.signature import Field, Signature
 from holdfast.serialization.text import has_escaped_nul, storable_json, storable_value
-from holdfast.signature import Field, Signature
 
 _SHOWN = 80
 _typed_dict: Any = TypedDict  # to type checkers it takes literals only
@@ -82,14 +89,12 @@ class ArgumentsCodec:
         if len(args) > len(self.names):
             raise InvalidArgument(f"{self.type} takes {len(self.names)} arguments, not {len(args)}")
         given = dict(zip(self.names, args, strict=False))
-        twice = given.keys() & kwargs.keys()
-        unknown = () if self.takes_others else kwargs.keys() - self._known
-        if twice or unknown:
-            what = "given twice" if twice else "not an argument of it"
-            raise InvalidArgument(
-                f"{self.type}: {min(twice or unknown)} is {what}",
-                hint=f"It takes {', '.join(self.names) or 'no arguments'}.",
-            )
+        for name in kwargs:
+            if name in given:
+                raise InvalidArgument(f"{self.type}: argument {name!r} is given twice")
+            if name not in self._known and not self.takes_others:
+                known = did_you_mean(name, self.names) or "; it takes no arguments"
+                raise InvalidArgument(f"{self.type}: unknown argument {name!r}{known}")
         given.update(kwargs)
         return given
 

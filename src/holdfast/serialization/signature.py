@@ -10,14 +10,6 @@ from typing import Any, Never, NoReturn, Union, get_args, get_origin, get_type_h
 from holdfast.errors import InvalidHandler
 from holdfast.outcome import OUTCOMES
 
-RESERVED = frozenset(
-    (
-        *("key", "run_at", "delay", "priority", "queue", "max_attempts", "timeout", "metadata"),
-        *("concurrency_key", "tx"),
-    )
-)
-"""Options of enqueue: they cannot also be fields of a payload."""
-
 _EMPTY = inspect.Parameter.empty
 _CONTEXT_NAMES = {"Context", "holdfast.Context", "context.Context", "holdfast.context.Context"}
 
@@ -86,11 +78,6 @@ def _fields(
         if parameter.kind is parameter.VAR_KEYWORD:
             takes_others = True
             continue
-        if parameter.name in RESERVED:
-            raise InvalidHandler(
-                f"{name} has a parameter {parameter.name!r}, which is an option of enqueue",
-                hint=f"Rename it. Taken are: {', '.join(sorted(RESERVED))}.",
-            )
         annotation = Any if parameter.annotation is _EMPTY else parameter.annotation
         resolved = _resolved(name, function, f"parameter {parameter.name!r}", annotation)
         fields[parameter.name] = Field(resolved, parameter.default)

@@ -1,0 +1,206 @@
+"""The options of enqueue, declared once.
+
+`Task.using`, `enqueue_many`, the HTTP API, `holdfast enqueue` and the reference are all built from this
+declaration. To add an option, add a field here and a parameter to the SQL function `queues.enqueue`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
+
+from holdfast.errors import InvalidArgument, did_you_mean
+
+Kind = Literal["text", "name", "integer", "time", "duration", "document", "transaction"]
+Executor = Literal["python", "process", "command", "db_function", "email", "sms"]
+EXECUTORS: tuple[Executor, ...] = get_args(Executor)
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """What an option means, and how clients other than Python give it."""
+
+    kind: Kind
+    help: str
+    parameter: str | None = None
+    """Its name in SQL and JSON, where that differs from the name in Python."""
+    schema: Mapping[str, Any] = field(default_factory=dict)
+    """What its JSON schema says besides the type."""
+    http: bool = True
+    command_line: bool = True
+
+
+class Options(TypedDict, total=False):
+    """The options that `using` takes. The decorator gives the defaults, then the engine does."""
+
+    key: Annotated[
+        str | None,
+        Option(
+            "text",
+            "Idempotency key: enqueueing again with the same key returns the existing task.",
+            parameter="idempotency_key",
+            schema={
+                "minLength": 1,
+                "maxLength": 500,
+                "pattern": r"^[!-~]([ -~]{0,498}[!-~])?$",
+                "examples": ["invoice-7"],
+            },
+        ),
+    ]
+    delay: Annotated[
+        float | timedelta | None,
+        Option(
+            "duration",
+            "Do not start before this much time has passed on the database's clock.",
+            schema={"minimum": 0, "maximum": 31_536_000, "examples": [300]},
+        ),
+    ]
+    run_at: Annotated[
+        datetime | None,
+        Option(
+            "time",
+            "Do not start before this time.",
+            schema={"examples": ["2030-01-31T08:00:00+00:00"]},
+        ),
+    ]
+    priority: Annotated[
+        int | None,
+        Option(
+            "integer",
+            "From -100 to 100; higher starts first. By default as declared for the type, or 0.",
+            schema={"minimum": -100, "maximum": 100, "examples": [0]},
+        ),
+    ]
+    queue: Annotated[
+        str | None,
+        Option(
+            "name",
+            "The queue. By default as declared for the type, or the first segment of the type.",
+            schema={"examples": ["billing"]},
+        ),
+    ]
+    max_attempts: Annotated[
+        int | None,
+        Option(
+            "integer",
+            "How many attempts to make, from 1 to 1000. By default as declared for the type, or 3.",
+            schema={"minimum": 1, "maximum": 1000, "examples": [3]},
+        ),
+    ]
+    timeout: Annotated[
+        float | timedelta | None,
+        Option(
+            "duration",
+            "How long one attempt may run. By default as declared for the type, or without a limit.",
+            schema={"minimum": 1, "maximum": 2_592_000, "examples": [30]},
+        ),
+    ]
+    concurrency_key: Annotated[
+        str | None,
+        Option(
+            "text",
+            "Tasks with the same key count against one concurrency limit: see `holdfast limits`.",
+            schema={
+                "minLength": 1,
+                "maxLength": 200,
+                "pattern": r"^[!-~]([ -~]{0,198}[!-~])?$",
+                "examples": ["customer-7"],
+            },
+        ),
+    ]
+    metadata: Annotated[
+        Mapping[str, Any] | None,
+        Option(
+            "document",
+            "A JSON object that is stored with the task and given to its handler in the context.",
+            schema={"maxProperties": 50, "examples": [{"order": 1}]},
+        ),
+    ]
+    tx: Annotated[
+        Any,
+        Option(
+            "transaction",
+            "Enqueue in this transaction: a connection or session of psycopg, asyncpg, SQLAlchemy or Django.",
+            http=False,
+            command_line=False,
+        ),
+    ]
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of clients without the application's code: in Python, the decorator decides these."""
+
+    lease: Annotated[
+        timedelta | None,
+        Option(
+            "duration",
+            "How long a worker holds the task without a heartbeat. By default as declared for the type.",
+            schema={"minimum": 1, "maximum": 86_400, "examples": [30]},
+        ),
+    ]
+    executor: Annotated[
+        Executor | None,
+        Option(
+            "text",
+            "What runs the task. By default as declared for the type, or python.",
+            schema={"enum": ["python", "process", "command"], "examples": ["python"]},
+        ),
+    ]
+
+
+@cache
+def python_options() -> dict[str, Option]:
+    """The options of `using`, by name."""
+    return _declared_in(Options)
+
+
+@cache
+def client_options() -> dict[str, Option]:
+    """Every option, by its name in Python and on the command line."""
+    return _declared_in(Options) | _declared_in(ClientOptions)
+
+
+@cache
+def parameters() -> dict[str, Option]:
+    """The options that the engine takes, by the names of its parameters. A delay becomes its run_at."""
+    return {
+        option.parameter or name: option
+        for name, option in client_options().items()
+        if option.kind != "transaction"
+    }
+
+
+def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by the names of the engine's parameters, durations as timedelta. None counts as not given."""
+    known = python_options()
+    checked: dict[str, Any] = {}
+    for name, value in given.items():
+        option = known.get(name)
+        if option is None:
+            raise InvalidArgument(f"unknown option {name!r}{did_you_mean(name, known)}")
+        if value is not None and option.kind != "transaction":
+            parameter = option.parameter or name
+            checked[parameter] = check_duration(name, value) if option.kind == "duration" else value
+    if "run_at" in checked and "delay" in checked:
+        raise InvalidArgument("give run_at or delay, not both")
+    return checked
+
+
+def check_duration(name: str, given: object) -> timedelta:
+    """Seconds or a timedelta, as a timedelta."""
+    try:
+        duration = given if isinstance(given, timedelta) else timedelta(seconds=given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidArgument(f"{name} takes seconds or a timedelta, not {given!r}") from None
+    if duration < timedelta(0):
+        raise InvalidArgument(f"{name} must not be negative, but {given!r} is")
+    return duration
+
+
+def _declared_in(declaration: type) -> dict[str, Option]:
+    hints = get_type_hints(declaration, include_extras=True)
+    return {
+        name: next(part for part in hint.__metadata__ if isinstance(part, Option))
+        for name, hint in hints.items()
+    }

@@ -1,0 +1,166 @@
+"""Callers in one event loop share round trips, and nothing else."""
+
+import asyncio
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from holdfast import App
+from holdfast.client import enqueue
+from holdfast.client.enqueue import EnqueueBatcher
+from holdfast.connections.pool import AsyncPool
+from holdfast.engine.documents import RawJson
+from holdfast.engine.enqueue import Enqueued, NewTask
+from holdfast.errors import DatabaseUnavailable, InvalidArgument, KeyConflict
+from support.database import Database
+
+
+class ScriptedSender:
+    """Enqueues nothing. Its results wait until the test opens it, and may then be lost."""
+
+    def __init__(self) -> None:
+        self.open = asyncio.Event()
+        self.batches: list[list[str]] = []
+        self.losses = 0
+
+    async def __call__(self, tasks: list[NewTask]) -> list[Enqueued]:
+        types = [task.type for task in tasks]
+        self.batches.append(types)
+        await self.open.wait()
+        if "refused" in types:
+            raise InvalidArgument("refused")
+        if self.losses:
+            self.losses -= 1
+            raise DatabaseUnavailable("the connection broke")
+        return [Enqueued(UUID(int=hash(task.type) % 2**64), created=True) for task in tasks]
+
+
+async def settled() -> None:
+    """Let every task run until it waits for something."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def enqueue_all(batcher: EnqueueBatcher, *tasks: NewTask) -> list[asyncio.Task[Enqueued]]:
+    return [asyncio.create_task(batcher.enqueue(task)) for task in tasks]
+
+
+async def test_one_goes_at_once_and_those_who_come_meanwhile_go_together() -> None:
+    sender = ScriptedSender()
+    batcher = EnqueueBatcher(sender)
+    first = enqueue_all(batcher, NewTask("a"))
+    await settled()
+    assert sender.batches == [["a"]]
+    others = enqueue_all(batcher, NewTask("b"), NewTask("c"), NewTask("d"))
+    await settled()
+    assert sender.batches == [["a"]]
+    sender.open.set()
+    answers = await asyncio.gather(*first, *others)
+    assert sender.batches == [["a"], ["b", "c", "d"]]
+    assert len({answer.task_id for answer in answers}) == 4
+
+
+async def test_a_refused_task_does_not_fail_its_neighbours() -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    names = ["a", "b", "refused", "c", "d"]
+    answers = await asyncio.gather(
+        *enqueue_all(EnqueueBatcher(sender), *map(NewTask, names)), return_exceptions=True
+    )
+    assert [isinstance(answer, Enqueued) for answer in answers] == [True, True, False, True, True]
+    assert isinstance(answers[2], InvalidArgument)
+
+
+async def test_of_a_lost_batch_only_tasks_with_a_key_are_asked_for_again() -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    sender.losses = 1
+    tasks = [NewTask("a"), NewTask("b", idempotency_key="k"), NewTask("c")]
+    answers = await asyncio.gather(*enqueue_all(EnqueueBatcher(sender), *tasks), return_exceptions=True)
+    assert sender.batches == [["a", "b", "c"], ["b"]]
+    assert [type(answer) for answer in answers] == [DatabaseUnavailable, Enqueued, DatabaseUnavailable]
+
+
+async def test_a_database_that_stays_away_is_not_asked_for_ever() -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    sender.losses = 5
+    tasks = [NewTask(name, idempotency_key=name) for name in "abc"]
+    answers = await asyncio.gather(*enqueue_all(EnqueueBatcher(sender), *tasks), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [DatabaseUnavailable] * 3
+    assert len(sender.batches) == 1
+
+
+async def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
+    sender = ScriptedSender()
+    batcher = EnqueueBatcher(sender)
+    [first] = enqueue_all(batcher, NewTask("a"))
+    await settled()
+    second, third = enqueue_all(batcher, NewTask("b"), NewTask("c"))
+    await settled()
+    first.cancel()
+    second.cancel()
+    sender.open.set()
+    assert (await third).created
+    assert sender.batches == [["a"], ["c"]]
+
+
+async def test_a_batcher_that_was_idle_starts_again() -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    batcher = EnqueueBatcher(sender)
+    await batcher.enqueue(NewTask("a"))
+    await settled()
+    await batcher.enqueue(NewTask("b"))
+    assert sender.batches == [["a"], ["b"]]
+
+
+async def test_a_hundred_callers_need_few_round_trips(
+    app: App, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = 0
+    run = AsyncPool.run
+
+    async def counted(self: AsyncPool, *args: Any, **kwargs: Any) -> Any:
+        nonlocal trips
+        trips += 1
+        return await run(self, *args, **kwargs)
+
+    monkeypatch.setattr(AsyncPool, "run", counted)
+
+    @app.task("batch.count")
+    def count(n: int) -> None: ...
+
+    async def caller(n: int) -> list[Any]:
+        return [(await count.using(key=f"{n}.{i}").aenqueue(n)).task_id for i in range(5)]
+
+    ids = await asyncio.gather(*map(caller, range(100)))
+    assert len({task_id for some in ids for task_id in some}) == 500
+    assert trips <= 20
+    [found] = db.connect().execute("select count(*) from queues.task").fetchone() or [None]
+    assert found == 500
+
+
+async def test_each_caller_hears_what_became_of_its_own_task(app: App) -> None:
+    @app.task("batch.keyed")
+    def keyed(n: int) -> None: ...
+
+    await keyed.using(key="taken").aenqueue(0)
+    calls = [keyed.using(key="taken" if n == 7 else str(uuid4())).aenqueue(n) for n in range(20)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    refused = [n for n, answer in enumerate(answers) if isinstance(answer, KeyConflict)]
+    assert refused == [7]
+    assert all(answer.created for n, answer in enumerate(answers) if n != 7)  # type: ignore[union-attr]
+
+
+async def test_large_payloads_do_not_all_go_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enqueue, "MAX_CHARACTERS", 10)
+    sender = ScriptedSender()
+    sender.open.set()
+    tasks = [
+        NewTask(name, payload=RawJson("x" * size)) for name, size in [("a", 50), ("b", 4), ("c", 6), ("d", 1)]
+    ]
+    await asyncio.gather(*enqueue_all(EnqueueBatcher(sender), *tasks))
+    assert sender.batches == [["a"], ["b", "c"], ["d"]]
+    assert [len(together) for together in enqueue.batches(tasks)] == [1, 2, 1]

@@ -1,0 +1,110 @@
+"""mypy and pyright check the arguments of enqueue against the function, and the options of using."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HANDLERS = '''
+from datetime import timedelta
+from decimal import Decimal
+from typing import Any
+
+from typing_extensions import assert_type
+
+from holdfast import App, Context, Fail, Handle, Snooze
+
+app = App()
+
+
+@app.task("billing.charge")
+def charge(invoice_id: int, amount: Decimal = Decimal(0)) -> str:
+    return ""
+
+
+@app.task("billing.refund")
+async def refund(invoice_id: int, amount: Decimal) -> str:
+    return ""
+
+
+@app.task("files.copy")
+def copy(ctx: Context, key: str, queue: int) -> int | Snooze | Fail:
+    """Its parameters have the names of options."""
+    return 1
+
+
+@app.task("files.move")
+async def move(ctx: Context, key: str, queue: int) -> int:
+    return 1
+
+
+@app.task("any.thing")
+def anything(document: Any, times: int = 1) -> None: ...
+'''
+RIGHT = """
+assert_type(charge.enqueue(7), Handle[str])
+assert_type(charge.enqueue(invoice_id=7, amount=Decimal("9.50")), Handle[str])
+assert_type(refund.enqueue(7, amount=Decimal("9.50")), Handle[str])
+assert_type(copy.enqueue(key="a", queue=3), Handle[int | Snooze | Fail])
+assert_type(copy.using(key="k", queue="slow").enqueue(key="a", queue=3).result(), int)
+assert_type(move.using(priority=5, tx=object()).enqueue("a", queue=3), Handle[int])
+anything.enqueue(document=1, times=2)
+anything.enqueue(1)
+urgent = charge.using(
+    priority=5, queue="q", max_attempts=1, timeout=3.5, concurrency_key="c", metadata={}, delay=timedelta(1)
+)
+assert_type(urgent.using(key="k", run_at=None).enqueue(8), Handle[str])
+charge.enqueue_many([(1,), {"invoice_id": 2}, charge.build(3), charge.using(key="4").build(invoice_id=4)])
+assert_type(charge(7), str)
+
+
+async def event_loop() -> None:
+    assert_type(await move.aenqueue("a", 1), Handle[int])
+    assert_type(await copy.using(key="k").aenqueue(key="a", queue=1), Handle[int | Snooze | Fail])
+    assert_type(await refund(7, Decimal(1)), str)
+    await urgent.aenqueue_many([(1,)])
+    assert_type((await urgent.aenqueue(7)).created, bool | None)
+"""
+WRONG = {
+    "a wrong name": "charge.enqueue(invoiceid=7)",
+    "a wrong type": 'charge.enqueue(invoice_id="7")',
+    "a missing argument": "refund.enqueue(7)",
+    "one argument too many": "charge.enqueue(7, Decimal(1), 2)",
+    "an option among the arguments": 'charge.enqueue(7, key="k")',
+    "an unknown option": 'charge.using(kee="k").enqueue(7)',
+    "an option of a wrong type": 'charge.using(priority="high").enqueue(7)',
+    "an option that the decorator decides": "charge.using(lease=3).enqueue(7)",
+    "the context as an argument": 'copy.enqueue(ctx=1, key="a", queue=3)',
+    "an argument named as an option, of the option's type": 'copy.enqueue(key="a", queue="slow")',
+    "an option instead of the argument of its name": 'copy.using(key="a").enqueue(queue=3)',
+    "an option of the argument's type": 'copy.using(queue=3).enqueue(key="a", queue=3)',
+    "a wrong argument in an event loop": "async def loop() -> None: await move.aenqueue(key=1, queue=3)",
+    "a wrong argument for a batch": 'move.build(key="a")',
+    "a result of another type": "number: int = charge.enqueue(7).result()",
+}
+CHECKERS = {
+    "mypy": ["mypy", "--strict", "--no-error-summary", "--show-column-numbers"],
+    "pyright": ["pyright", "--pythonpath", sys.executable],
+}
+pytestmark = pytest.mark.full
+
+
+def lines_with_errors(checker: str, path: Path) -> set[int]:
+    """The lines of a program that a type checker rejects."""
+    command = [str(Path(sys.executable).with_name(CHECKERS[checker][0])), *CHECKERS[checker][1:], path.name]
+    ran = subprocess.run(command, cwd=path.parent, capture_output=True, text=True, check=False)
+    assert ran.returncode in (0, 1), ran.stdout + ran.stderr
+    return {int(line) for line in re.findall(rf"{path.name}:(\d+):\d+\D*? error:", ran.stdout)}
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_type_checkers_accept_right_calls_and_reject_each_wrong_one(checker: str, tmp_path: Path) -> None:
+    program = tmp_path / "calls.py"
+    program.write_text(HANDLERS + RIGHT + "\n" + "\n".join(WRONG.values()) + "\n")
+    before = (HANDLERS + RIGHT).count("\n") + 1
+    expected = {before + n: why for n, why in enumerate(WRONG, start=1)}
+    found = lines_with_errors(checker, program)
+    assert {why for line, why in expected.items() if line not in found} == set(), "accepted"
+    assert found - expected.keys() == set(), "rejected although it is right"
