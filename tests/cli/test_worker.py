@@ -194,7 +194,7 @@ def test_an_account_that_cannot_run_the_worker_s_python_is_refused(
     [
         (
             {"HOLDFAST_EMAIL_PROVIDER": "pigeon"},
-            "HOLDFAST_EMAIL_PROVIDER='pigeon' is not a provider. Known are:",
+            "HOLDFAST_EMAIL_PROVIDER='pigeon' is not a provider. Known providers:",
         ),
         ({"HOLDFAST_EMAIL_PROVIDER": "smtp"}, "HOLDFAST_SMTP_HOST is not set. The provider smtp needs it."),
         ({"HOLDFAST_EMAIL_PROVIDER": "resend"}, "HOLDFAST_RESEND_API_KEY is not set"),

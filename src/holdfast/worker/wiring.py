@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.connections.listener import WakeupListener
-from holdfast.connections.session import CLIENT_ROLE
+from holdfast.connections.session import CLIENT_ROLE, WORKER_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.executors.executor import Executor
 from holdfast.logs import Log, is_for_people
@@ -44,124 +44,166 @@ class WorkerDeps:
     loop: asyncio.AbstractEventLoop
     log: Log
     metrics: Metrics
-    clock: DatabaseClock
-    reporter: Reporter
 
-    def connection(self, name: str) -> WorkerConnection:
-        return WorkerConnection(self.url, self.log, name, self.metrics.reconnected, self.stopping)
+    def connection(self, name: str, role: str = WORKER_ROLE) -> WorkerConnection:
+        return WorkerConnection(self.url, self.log, name, self.metrics.reconnected, self.stopping, role=role)
 
-    def client_connection(self) -> WorkerConnection:
-        return WorkerConnection(
-            self.url, self.log, "declare", self.metrics.reconnected, self.stopping, role=CLIENT_ROLE
+
+class WorkerParts:
+    """Everything that a worker starts and stops."""
+
+    def __init__(
+        self,
+        deps: WorkerDeps,
+        *,
+        stuck: Callable[[WatchedHandler], None],
+        when_blocked: Callable[[], None],
+        every_tick: Callable[[], None],
+    ) -> None:
+        """The watchdog's thread calls the functions; `stuck` for a handler that cannot be interrupted."""
+        settings, worker_id, log, metrics = deps.settings, deps.worker_id, deps.log, deps.metrics
+        self._deps = deps
+        self._clock = DatabaseClock()
+        self._reporter = Reporter(self._clock)
+        claiming, settling, listening, throttling = self.connections = tuple(
+            deps.connection(name) for name in ("claim", "settle", "listen", "wakeups")
+        )
+        self.registration = Registration(
+            deps.app,
+            settings,
+            worker_id,
+            connection=claiming,
+            open_as_client=functools.partial(deps.connection, "declare", CLIENT_ROLE),
+            log=log,
+        )
+        self.claimer = Claimer(
+            claiming,
+            worker_id,
+            settings,
+            register=self.registration.statement,
+            clock=self._clock,
+            metrics=metrics,
+        )
+        self.throttle = WakeupThrottle(throttling, worker_id, queues_of(settings), log)
+        self.listener = WakeupListener(
+            listening, log, concerns=concerns(settings), on_wakeup=self.throttle.count_wakeup
+        )
+        self.releaser = Releaser(settling, worker_id, log, metrics)
+        self.killed = KilledRuns(settling, worker_id, log)
+        self.jobs = HeldJobs(
+            concurrency=settings.worker_concurrency,
+            lease=settings.lease,
+            release=self.releaser.release_soon,
+            wake=self.listener.woken.set,
+            log_tasks=logs_tasks(settings),
+            log=log,
+            metrics=metrics,
+        )
+        self.settler = Settler(settling, worker_id, log, metrics, self.jobs.settled)
+        self.unserved = UnservedQueues(log)
+        self.leader = Leader(url=deps.url, duties=build_duties(log, self.unserved), log=log)
+        self.heartbeat = self._build_heartbeat()
+        self.watchdog = Watchdog(
+            deps.loop,
+            tick=_tick_of(settings),
+            stuck=stuck,
+            job_of=self.jobs.job_of,
+            when_blocked=when_blocked,
+            chores=(self.heartbeat.check_deadline, self.leader.check_deadline, every_tick),
+            log=log,
+        )
+        self.runner = self._build_runner()
+        self.claim_loop = ClaimLoop(
+            self.claimer,
+            jobs=self.jobs,
+            take=self.runner.take,
+            listener=self.listener,
+            poll_seconds=settings.poll_interval.total_seconds(),
+            stopping=deps.stopping,
+            must_hold=self._must_hold,
+            log=log,
+        )
+        self.emergency_exit = EmergencyExit(
+            url=deps.url,
+            worker_id=worker_id,
+            handlers=deps.app.handlers,
+            held=lambda: list(self.jobs.held),
+            reporter=self._reporter,
+            log=log,
         )
 
+    def _must_hold(self) -> bool:
+        """A task that could not be reported or renewed should not be started."""
+        settler = self.settler
+        return settler.failing or self.heartbeat.failing or settler.unsettled > MAX_UNSETTLED
 
-@dataclass(frozen=True, slots=True)
-class WorkerParts:
-    connections: tuple[WorkerConnection, ...]
-    claimer: Claimer
-    registration: Registration
-    jobs: HeldJobs
-    runner: Runner
-    claim_loop: ClaimLoop
-    settler: Settler
-    releaser: Releaser
-    killed: KilledRuns
-    listener: WakeupListener
-    throttle: WakeupThrottle
-    heartbeat: Heartbeat
-    leader: Leader
-    unserved: UnservedQueues
-    watchdog: Watchdog
-    emergency_exit: EmergencyExit
+    def _build_heartbeat(self) -> Heartbeat:
+        deps, settings = self._deps, self._deps.settings
+        # The next leader recovers what a dead leader held: a term must not outlast the timeout of a worker.
+        term = min(settings.term, settings.worker_timeout)
+        return Heartbeat(
+            url=deps.url,
+            worker_id=deps.worker_id,
+            interval=settings.heartbeat,
+            lease=settings.lease,
+            jobs=self.jobs,
+            stop=functools.partial(call_in_loop, deps.loop, self.jobs.stop),
+            register=self.registration.statement,
+            registered_again=functools.partial(call_in_loop, deps.loop, self._claim_again),
+            candidate=Candidate(deps.worker_id, term, self.leader, deps.log),
+            clock=self._clock,
+            log=deps.log,
+            metrics=deps.metrics,
+        )
 
+    def _claim_again(self) -> None:
+        self.claimer.forget_idle()
+        self.listener.woken.set()
 
-def build_parts(
-    deps: WorkerDeps,
-    *,
-    stuck: Callable[[WatchedHandler], None],
-    when_blocked: Callable[[], None],
-    every_tick: Callable[[], None],
-) -> WorkerParts:
-    """The watchdog's thread calls the three functions; `stuck` for a handler that cannot be interrupted."""
-    settings, worker_id, log, metrics = deps.settings, deps.worker_id, deps.log, deps.metrics
-    claiming, settling, listening, throttling = (
-        deps.connection(name) for name in ("claim", "settle", "listen", "wakeups")
-    )
-    registration = Registration(
-        deps.app, settings, worker_id, connection=claiming, open_as_client=deps.client_connection, log=log
-    )
-    claimer = Claimer(
-        claiming, worker_id, settings, register=registration.statement, clock=deps.clock, metrics=metrics
-    )
-    throttle = WakeupThrottle(throttling, worker_id, queues_of(settings), log)
-    listener = WakeupListener(listening, log, concerns=concerns(settings), on_wakeup=throttle.count_wakeup)
-    releaser = Releaser(settling, worker_id, log, metrics)
-    killed = KilledRuns(settling, worker_id, log)
-    jobs = HeldJobs(
-        concurrency=settings.worker_concurrency,
-        lease=settings.lease,
-        release=releaser.release_soon,
-        wake=listener.woken.set,
-        log_tasks=logs_tasks(settings),
-        log=log,
-        metrics=metrics,
-    )
-    settler = Settler(settling, worker_id, log, metrics, jobs.settled)
-    unserved = UnservedQueues(log)
-    leader = Leader(url=deps.url, duties=build_duties(log, unserved), log=log)
-    heartbeat = _build_heartbeat(
-        deps, jobs=jobs, registration=registration, claimer=claimer, listener=listener, leader=leader
-    )
-    watchdog = Watchdog(
-        deps.loop,
-        tick=_tick_of(settings),
-        stuck=stuck,
-        job_of=jobs.job_of,
-        when_blocked=when_blocked,
-        chores=(heartbeat.check_deadline, leader.check_deadline, every_tick),
-        log=log,
-    )
-    runner = _build_runner(
-        deps, jobs=jobs, settler=settler, killed=killed, heartbeat=heartbeat, watchdog=watchdog
-    )
-    claim_loop = ClaimLoop(
-        claimer,
-        jobs=jobs,
-        take=runner.take,
-        listener=listener,
-        poll_seconds=settings.poll_interval.total_seconds(),
-        stopping=deps.stopping,
-        # A task that could not be reported or renewed should not be started.
-        must_hold=lambda: settler.failing or heartbeat.failing or settler.unsettled > MAX_UNSETTLED,
-        log=log,
-    )
-    emergency_exit = EmergencyExit(
-        url=deps.url,
-        worker_id=worker_id,
-        handlers=deps.app.handlers,
-        held=lambda: list(jobs.held),
-        reporter=deps.reporter,
-        log=log,
-    )
-    return WorkerParts(
-        connections=(claiming, settling, listening, throttling),
-        claimer=claimer,
-        registration=registration,
-        jobs=jobs,
-        runner=runner,
-        claim_loop=claim_loop,
-        settler=settler,
-        releaser=releaser,
-        killed=killed,
-        listener=listener,
-        throttle=throttle,
-        heartbeat=heartbeat,
-        leader=leader,
-        unserved=unserved,
-        watchdog=watchdog,
-        emergency_exit=emergency_exit,
-    )
+    def _build_runner(self) -> Runner:
+        deps, heartbeat = self._deps, self.heartbeat
+        settled = functools.partial(call_in_loop, deps.loop, self.jobs.settled)
+        attempts = Attempts(
+            worker_id=deps.worker_id,
+            middlewares=deps.app.middlewares,
+            reporter=self._reporter,
+            watch=self.watchdog,
+            open_transaction=functools.partial(JobTransaction, deps.url),
+            settled=settled,
+            send_progress=lambda _job: heartbeat.send_progress_soon(),
+            log=deps.log,
+        )
+        return Runner(
+            self.jobs,
+            worker_id=deps.worker_id,
+            handlers=deps.app.handlers,
+            executors=self._build_executors(settled),
+            attempts=attempts,
+            reporter=self._reporter,
+            add_report=self.settler.add,
+            renew=heartbeat.renew_in_time,
+            log=deps.log,
+        )
+
+    def _build_executors(self, settled: Callable[[Job, str], object]) -> Mapping[str, Executor[Job]]:
+        deps = self._deps
+        in_database = database_executors(
+            url=deps.url,
+            worker_id=deps.worker_id,
+            settings=deps.settings,
+            reporter=self._reporter,
+            settled=settled,
+            log=deps.log,
+        )
+        in_child_processes = isolated_executors(
+            app=deps.app,
+            worker_id=deps.worker_id,
+            settings=deps.settings,
+            send_progress=self.heartbeat.send_progress_soon,
+            record_killed=self.killed.record,
+            log=deps.log,
+        )
+        return {**in_database, **in_child_processes}
 
 
 def logs_tasks(settings: Settings) -> bool:
@@ -171,94 +213,7 @@ def logs_tasks(settings: Settings) -> bool:
     return settings.worker_log_tasks == "always"
 
 
-def _build_heartbeat(
-    deps: WorkerDeps,
-    *,
-    jobs: HeldJobs,
-    registration: Registration,
-    claimer: Claimer,
-    listener: WakeupListener,
-    leader: Leader,
-) -> Heartbeat:
-    def look_again() -> None:
-        claimer.forget_idle()
-        listener.woken.set()
-
-    settings = deps.settings
-    # The next leader recovers what a dead leader held: a term must not outlast the timeout of a worker.
-    term = min(settings.term, settings.worker_timeout)
-    return Heartbeat(
-        url=deps.url,
-        worker_id=deps.worker_id,
-        interval=settings.heartbeat,
-        lease=settings.lease,
-        jobs=jobs,
-        stop=functools.partial(call_in_loop, deps.loop, jobs.stop),
-        register=registration.statement,
-        registered_again=functools.partial(call_in_loop, deps.loop, look_again),
-        candidate=Candidate(deps.worker_id, term, leader, deps.log),
-        clock=deps.clock,
-        log=deps.log,
-        metrics=deps.metrics,
-    )
-
-
 def _tick_of(settings: Settings) -> float:
     """Often enough to act between half a lease and its end, and within the margin of a term."""
     lease, term = settings.lease.total_seconds(), settings.term.total_seconds()
     return min(TICK_SECONDS, lease / 8, term * MARGIN / 2)
-
-
-def _build_runner(
-    deps: WorkerDeps,
-    *,
-    jobs: HeldJobs,
-    settler: Settler,
-    killed: KilledRuns,
-    heartbeat: Heartbeat,
-    watchdog: Watchdog,
-) -> Runner:
-    settled = functools.partial(call_in_loop, deps.loop, jobs.settled)
-    attempts = Attempts(
-        worker_id=deps.worker_id,
-        middlewares=deps.app.middlewares,
-        reporter=deps.reporter,
-        watch=watchdog,
-        open_transaction=functools.partial(JobTransaction, deps.url),
-        settled=settled,
-        send_progress=lambda _job: heartbeat.send_progress_soon(),
-        log=deps.log,
-    )
-    return Runner(
-        jobs,
-        worker_id=deps.worker_id,
-        handlers=deps.app.handlers,
-        executors=_executors(deps, killed, heartbeat, settled),
-        attempts=attempts,
-        reporter=deps.reporter,
-        add_report=settler.add,
-        renew=heartbeat.renew_in_time,
-        log=deps.log,
-    )
-
-
-def _executors(
-    deps: WorkerDeps, killed: KilledRuns, heartbeat: Heartbeat, settled: Callable[[Job, str], object]
-) -> Mapping[str, Executor[Job]]:
-    in_database = database_executors(
-        url=deps.url,
-        worker_id=deps.worker_id,
-        settings=deps.settings,
-        reporter=deps.reporter,
-        settled=settled,
-        log=deps.log,
-    )
-    in_child_processes = isolated_executors(
-        app=deps.app,
-        worker_id=deps.worker_id,
-        settings=deps.settings,
-        send_progress=heartbeat.send_progress_soon,
-        record_killed=killed.record,
-        log=deps.log,
-    )
-    return {**in_database, **in_child_processes}

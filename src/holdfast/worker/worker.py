@@ -15,12 +15,10 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.logs import Log, worker_log
 from holdfast.settings import Settings
 from holdfast.supervision import notify_supervisor
-from holdfast.worker.job import DatabaseClock
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.reporting import Reporter
 from holdfast.worker.subscription import WorkerApp, describe, subscribed, unserved
 from holdfast.worker.watchdog import STUCK_EXIT_CODE, WatchedHandler, call_in_loop
-from holdfast.worker.wiring import WorkerDeps, build_parts
+from holdfast.worker.wiring import WorkerDeps, WorkerParts
 
 UNWIND_SECONDS = 2.0
 LAST_STATEMENT_SECONDS = 5.0
@@ -59,7 +57,6 @@ class Worker:
         self._leave_by = (float("inf"), 0)
         self._loop = asyncio.get_running_loop()
         self._loops: dict[str, asyncio.Task[None]] = {}
-        clock = DatabaseClock()
         deps = WorkerDeps(
             app=app,
             url=url,
@@ -69,10 +66,8 @@ class Worker:
             loop=self._loop,
             log=self._log,
             metrics=self.metrics,
-            clock=clock,
-            reporter=Reporter(clock),
         )
-        self._parts = build_parts(
+        self._parts = WorkerParts(
             deps, stuck=self._handle_stuck, when_blocked=when_blocked, every_tick=self._leave_if_late
         )
 
