@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from holdfast import Context, NoRetry
-from holdfast.worker.job_transaction import JobTransaction
+from holdfast.executors.job_transaction import JobTransaction
 from support.workshop import Workshop
 
 KINDS = pytest.mark.parametrize("kind", ["async", "sync", "sync behind middleware"])

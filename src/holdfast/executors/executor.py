@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from holdfast.executors.attempt import AttemptEnd, AttemptTask
 from holdfast.executors.run_end import RunBounds
@@ -14,11 +14,18 @@ LEASE_MARGIN = 0.5
 _OF_HANDLERS = ("python", "process", "command")
 
 
+Phase = Literal["waiting", "running", "ending", "ended"]
+"""Ending: the handler has returned and its outcome is being committed. It can no longer be stopped."""
+
+
 class ExecutorTask(AttemptTask, Protocol):
     """What an executor needs of the task that the worker holds."""
 
+    token: int
     timeout: float | None
     lease_ends: float
+    phase: Phase
+    outside: bool
 
     @property
     def log_fields(self) -> dict[str, Any]:

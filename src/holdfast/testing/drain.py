@@ -16,12 +16,12 @@ from holdfast.engine.documents import report_json, with_zone
 from holdfast.engine.leases import Claimed
 from holdfast.engine.tasks import ENDED, TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
+from holdfast.executors.job_transaction import JobTransaction
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import WORKER_ID, InlineRunner, RecordingReporter, silent_log
 from holdfast.worker.executors import database_executors
 from holdfast.worker.job import Job, Stop
-from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.scheduling import FireSchedules
 from holdfast.worker.settling import release_statement
 

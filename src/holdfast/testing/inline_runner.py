@@ -17,13 +17,13 @@ import structlog
 
 from holdfast.engine.leases import Claimed
 from holdfast.executors.attempt import HandlerTimeout, NotDecoded, NotEncoded
+from holdfast.executors.job_transaction import JobTransaction
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.job import DatabaseClock, Job
-from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.reporting import Reporter, no_handler
 from holdfast.worker.watchdog import WatchedHandler
 

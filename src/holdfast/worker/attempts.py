@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from holdfast.executors.attempt import HandlerTimeout, bind_call, through_middleware
+from holdfast.executors.job_transaction import CommitUnknown, JobTransaction, end_of_unknown_commit
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job
 from holdfast.middleware import Middleware
 from holdfast.outcome import OUTCOMES
 from holdfast.serialization.failure import brief
 from holdfast.worker.job import Job
-from holdfast.worker.job_transaction import CommitUnknown, JobTransaction
-from holdfast.worker.reporting import Reporter, unknown_commit
+from holdfast.worker.reporting import Reporter
 from holdfast.worker.watchdog import InterruptibleAwaitable, WatchedHandler
 
 
@@ -193,7 +193,7 @@ class Attempts:
     def _went_wrong(self, job: Job, handler: Handler, error: BaseException) -> str | None:
         if isinstance(error, CommitUnknown):
             self._log.warning("commit_unknown", **job.log_fields, error=brief(error))
-            return self._reporter.write(job, unknown_commit(job))
+            return self._reporter.write(job, end_of_unknown_commit(job.attempt))
         if job.stop is not None:  # the task was taken from this worker: there is nothing to report
             return None
         if not isinstance(error, OUTCOMES):

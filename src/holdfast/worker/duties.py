@@ -9,8 +9,8 @@ from holdfast.engine.processes import ProcessId
 from holdfast.engine.queues import UnservedQueue
 from holdfast.engine.retention import Prunable
 from holdfast.errors import DatabaseUnavailable, HoldfastError
+from holdfast.executors.database_function import FunctionFailed, function_envelope
 from holdfast.logs import Log
-from holdfast.worker.functions import FunctionFailed, function_envelope
 from holdfast.worker.leader import Duty, Execute
 from holdfast.worker.scheduling import FireSchedules, PruneFirings
 

@@ -8,16 +8,15 @@ from holdfast.comms.provider import Email, SendFailed, Sms
 from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.executors.child_executor import ChildExecutor
 from holdfast.executors.command import CommandExecutor
+from holdfast.executors.database_function import DatabaseFunctions, DbFunctionExecutor, Settled
 from holdfast.executors.executor import Executor
+from holdfast.executors.message import MessageExecutor
 from holdfast.executors.origin import find_origin
 from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.logs import Log
 from holdfast.settings import Settings
-from holdfast.worker.db_function import DbFunctionExecutor, Settled
-from holdfast.worker.functions import Functions
 from holdfast.worker.job import Job
 from holdfast.worker.reporting import Reporter
-from holdfast.worker.sending import SendingExecutor
 from holdfast.worker.subscription import WorkerApp, serves_messages
 
 MAX_CONNECTIONS = 50
@@ -58,12 +57,12 @@ def database_executors(
     ConfigurationError before it has claimed anything. Any other opens one for the first task that needs it.
     """
     connections = settings.function_connections or min(settings.worker_concurrency, MAX_CONNECTIONS)
-    functions = Functions(url, worker_id, connections, reporter.write)
+    functions = DatabaseFunctions(url, worker_id, connections, reporter.write)
     # A pool of its own, so that a message does not wait for functions that take long.
-    sending = Functions(url, worker_id, connections, reporter.write)
+    sending = DatabaseFunctions(url, worker_id, connections, reporter.write)
     ours = settings.model_copy(update={"database_url": url})
     email, sms = (
-        SendingExecutor(
+        MessageExecutor(
             open_provider=partial(open_provider, ours),
             compose=compose,
             functions=sending,

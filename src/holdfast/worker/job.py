@@ -6,15 +6,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.engine.leases import Claimed
+from holdfast.executors.executor import Phase
 
 if TYPE_CHECKING:
-    from holdfast.worker.job_transaction import JobTransaction
+    from holdfast.executors.job_transaction import JobTransaction
     from holdfast.worker.watchdog import WatchedHandler
 
 Stop = Literal["cancelled", "deleted", "lost", "shutdown"]
-Phase = Literal["waiting", "running", "ending", "ended"]
-"""Ending: the handler has returned and its outcome is being committed. It can no longer be stopped."""
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -63,11 +63,6 @@ def executor_refused(job: Job, handler: Handler) -> AttemptEnd:
     )
 
 
-def unknown_commit(job: Job) -> AttemptEnd:
-    """Accepted only if the commit did not happen; then the task is retried."""
-    return AttemptEnd.retry(job.attempt, "commit_unknown", "the connection was lost at the commit", delay=0)
-
-
 def ending_of(job: Job) -> str:
     """The status that an accepted report led to."""
     if job.status == "retry":

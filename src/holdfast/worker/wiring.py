@@ -9,6 +9,7 @@ from holdfast.connections.listener import WakeupListener
 from holdfast.connections.session import CLIENT_ROLE, WORKER_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.executors.executor import Executor
+from holdfast.executors.job_transaction import JobTransaction
 from holdfast.logs import Log, is_for_people
 from holdfast.settings import Settings
 from holdfast.worker.attempts import Attempts
@@ -18,7 +19,6 @@ from holdfast.worker.executors import database_executors, isolated_executors
 from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.held_jobs import HeldJobs
 from holdfast.worker.job import DatabaseClock, Job
-from holdfast.worker.job_transaction import JobTransaction
 from holdfast.worker.leader import MARGIN, Candidate, Leader
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.registration import Registration

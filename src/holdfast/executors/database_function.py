@@ -1,10 +1,13 @@
-"""Calls of business functions, with the rights of a worker and nothing more.
+"""The executor `db_function`: business functions in the database, called with the rights of a worker.
 
-They have connections of their own, because a function may take long. Each call is one transaction.
+They have connections of their own, because a function may take long. The effects of a function and the
+outcome of its task are one transaction.
 """
 
 import contextlib
+import json
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -25,8 +28,10 @@ from holdfast.engine.leases import LastError
 from holdfast.errors import HoldfastError, TaskNotFound, translate
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.envelope import Envelope, MalformedEnvelope, read_envelope
-from holdfast.worker.job import Job
-from holdfast.worker.job_transaction import finished, judged
+from holdfast.executors.executor import ExecutorTask
+from holdfast.executors.job_transaction import CommitUnknown, end_of_unknown_commit, finished, judged
+from holdfast.handler import Handler
+from holdfast.logs import Log
 
 T = TypeVar("T")
 AsyncConnection = psycopg.AsyncConnection[Any]
@@ -34,6 +39,9 @@ AsyncConnection = psycopg.AsyncConnection[Any]
 MAX_IDLE = 10
 
 _QUERY_CANCELED = "57014"
+Settled = Callable[[Any, str], object]
+"""Is given a task and the verdict of the database about its report."""
+
 _RUNNER = "internal.run_function(text,jsonb)"
 
 
@@ -66,11 +74,11 @@ def describe_failure(function: str, error: FunctionFailed | HoldfastError) -> Fu
     return FunctionFailure(kind, f"{error.function}: {error.message}", error.detail)
 
 
-class Functions:
+class DatabaseFunctions:
     """Calls business functions for the tasks of a worker, each in a transaction of its own."""
 
     def __init__(
-        self, url: str, worker_id: str, connections: int, write: Callable[[Job, AttemptEnd], str]
+        self, url: str, worker_id: str, connections: int, write: Callable[[Any, AttemptEnd], str]
     ) -> None:
         """`write` formats the report about an attempt."""
         self._worker_id = worker_id
@@ -91,7 +99,7 @@ class Functions:
         return await self._transaction(work, limit)
 
     async def record(
-        self, job: Job, function: str, payload: str, report: Callable[[Envelope], AttemptEnd]
+        self, job: ExecutorTask, function: str, payload: str, report: Callable[[Envelope], AttemptEnd]
     ) -> str:
         """Call the function and record the outcome in the same transaction. Return the verdict.
 
@@ -109,7 +117,7 @@ class Functions:
 
         return await self._transaction(work, job.timeout)
 
-    async def last_error(self, job: Job) -> LastError | None:
+    async def last_error(self, job: ExecutorTask) -> LastError | None:
         """Return how the previous attempt ended."""
         statement = leases.last_error(self._worker_id, UUID(job.task_id), job.token)
         return await self._transaction(lambda connection: AsyncEngine(connection).run(statement), None)
@@ -161,6 +169,41 @@ class Functions:
         return connection
 
 
+class DbFunctionExecutor:
+    """Calls the function that the payload names as `db_function`, with the whole payload."""
+
+    needs_handler = False
+
+    def __init__(self, functions: DatabaseFunctions, settled: Settled, log: Log) -> None:
+        self._functions = functions
+        self._settled = settled
+        self._log = log
+
+    async def prepare(self) -> None:
+        pass
+
+    async def run(self, job: ExecutorTask, handler: Handler | None) -> AttemptEnd | None:
+        del handler
+        function = text_member(job.payload, "db_function")
+        if function is None:
+            return AttemptEnd.failed("invalid_payload", 'the payload names no "db_function"')
+        try:
+            verdict = await self._functions.record(job, function, job.payload, partial(_end_of, function))
+        except CommitUnknown:
+            return end_of_unknown_commit(job.attempt)
+        except FunctionNotFound as error:
+            return AttemptEnd.failed("function_not_found", error.message)
+        except (FunctionFailed, HoldfastError) as error:
+            self._log.warning("attempt_failed", **job.log_fields, error=str(error))
+            failure = describe_failure(function, error)
+            return AttemptEnd.retry(job.attempt, failure.kind, failure.message, **failure.detail)
+        self._settled(job, verdict)
+        return None
+
+    async def close(self) -> None:
+        await self._functions.close()
+
+
 def function_envelope(function: str, returned: Any, payload: str | None) -> Envelope:
     """The envelope of a function that succeeded or declined. Raises FunctionFailed for anything else."""
     try:
@@ -202,3 +245,19 @@ def _explained(function: str, error: HoldfastError) -> Exception:
     if context:  # the function was called
         return FunctionFailed(function, str(error), sqlstate=error.sqlstate, context=context[:4000])
     return error
+
+
+def _end_of(function: str, envelope: Envelope) -> AttemptEnd:
+    if envelope.validation_failure is not None:
+        return AttemptEnd.failed("validation_failure", f"{function}: {envelope.validation_failure}")
+    return AttemptEnd.succeeded(envelope.payload or "null")
+
+
+def text_member(payload: str, name: str) -> str | None:
+    """Return a member of the payload if it is a text that is not empty, else None."""
+    try:
+        found = json.loads(payload)
+    except (ValueError, RecursionError):  # JSON that PostgreSQL stores and Python cannot read
+        return None
+    member = found.get(name) if isinstance(found, dict) else None
+    return member if isinstance(member, str) and member else None

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 
 from holdfast.connections.session import with_defaults
 from holdfast.engine import AsyncEngine, Engine, leases
-from holdfast.worker.job import Job
+from holdfast.executors.attempt import AttemptEnd
 
 BUSY_SECONDS = 0.02
 BEGIN = "select 1"
@@ -21,10 +21,20 @@ class CommitUnknown(Exception):
     """The connection was lost between the commit and its confirmation."""
 
 
+class LeasedTask(Protocol):
+    lease_ends: float
+
+
+class TransactionTask(LeasedTask, Protocol):
+    """What a transaction needs of the task that the worker holds."""
+
+    transaction: "JobTransaction | None"
+
+
 class JobTransaction:
     """Opened by the handler, kept open when its block ends, and committed by the worker with the outcome."""
 
-    def __init__(self, url: str, job: Job) -> None:
+    def __init__(self, url: str, job: TransactionTask) -> None:
         self._url = with_defaults(url, worker=True)
         self._job = job
         self._connection: psycopg.Connection[Any] | None = None
@@ -113,7 +123,9 @@ class JobTransaction:
             )
 
 
-async def finished(connection: psycopg.AsyncConnection[Any], job: Job, worker_id: str, written: str) -> str:
+async def finished(
+    connection: psycopg.AsyncConnection[Any], job: LeasedTask, worker_id: str, written: str
+) -> str:
     """Record the outcome of a task in the transaction of this connection, and return the verdict.
 
     The row is busy while the heartbeat renews it, or while an application cancels it.
@@ -126,7 +138,7 @@ async def finished(connection: psycopg.AsyncConnection[Any], job: Job, worker_id
         await asyncio.sleep(BUSY_SECONDS)
 
 
-def _is_held(job: Job) -> bool:
+def _is_held(job: LeasedTask) -> bool:
     return bool(job.lease_ends > time.monotonic())
 
 
@@ -144,3 +156,8 @@ def judged(
     """Return CommitUnknown, or the error itself if the server refused the commit and so rolled back."""
     told = error.sqlstate is not None and error.sqlstate[:2] not in ("08", "57")
     return error if told and not connection.broken else CommitUnknown(str(error))
+
+
+def end_of_unknown_commit(attempt: int) -> AttemptEnd:
+    """Accepted only if the commit did not happen; then the task is retried."""
+    return AttemptEnd.retry(attempt, "commit_unknown", "the connection was lost at the commit", delay=0)

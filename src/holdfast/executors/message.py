@@ -18,13 +18,19 @@ from typing import Any, Protocol
 from holdfast.comms.provider import SendFailed, Sent
 from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.executors.attempt import AttemptEnd
+from holdfast.executors.database_function import (
+    DatabaseFunctions,
+    FunctionFailed,
+    FunctionNotFound,
+    Settled,
+    describe_failure,
+)
 from holdfast.executors.envelope import Envelope
+from holdfast.executors.executor import ExecutorTask
+from holdfast.executors.job_transaction import CommitUnknown
+from holdfast.executors.send_outcome import SendOutcome, may_repeat, without
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.worker.functions import FunctionFailed, FunctionNotFound, Functions, describe_failure
-from holdfast.worker.job import Job
-from holdfast.worker.job_transaction import CommitUnknown
-from holdfast.worker.send_outcome import SendOutcome, may_repeat, without
 
 PAUSES_SECONDS = (0.1, 0.5, 2.0)  # between attempts to record an outcome
 
@@ -55,7 +61,7 @@ class SendPlan:
     error: str | None
 
 
-class SendingExecutor:
+class MessageExecutor:
     """Sends e-mail or text messages."""
 
     needs_handler = False
@@ -65,8 +71,8 @@ class SendingExecutor:
         *,
         open_provider: Callable[[], AdmittingProvider],
         compose: Compose,
-        functions: Functions,
-        settled: Callable[[Job, str], object],
+        functions: DatabaseFunctions,
+        settled: Settled,
         log: Log,
     ) -> None:
         self._open_provider = open_provider
@@ -79,7 +85,7 @@ class SendingExecutor:
     async def prepare(self) -> None:
         pass
 
-    async def run(self, job: Job, handler: Handler | None) -> AttemptEnd | None:
+    async def run(self, job: ExecutorTask, handler: Handler | None) -> AttemptEnd | None:
         del handler
         plan = read_plan(job.payload)
         if plan is None:
@@ -108,7 +114,7 @@ class SendingExecutor:
             self._log.info("provider_chosen", provider=self._provider.name)
         return self._provider
 
-    async def _known_outcome(self, job: Job, provider: AdmittingProvider) -> SendOutcome | None:
+    async def _known_outcome(self, job: ExecutorTask, provider: AdmittingProvider) -> SendOutcome | None:
         """The outcome of an earlier attempt, which only has to be recorded; None if it may be sent."""
         before = await self._functions.last_error(job) if job.attempt > 1 else None
         stored = SendOutcome.stored_by(before)
@@ -119,7 +125,7 @@ class SendingExecutor:
             job.task_id, SendFailed("outcome_unknown", message, outcome_unknown=True)
         )
 
-    async def _prepare_message(self, job: Job, plan: SendPlan, provider: AdmittingProvider) -> Any:
+    async def _prepare_message(self, job: ExecutorTask, plan: SendPlan, provider: AdmittingProvider) -> Any:
         """The message for the provider, checked and counted."""
         content = await self._content(job, plan)
         if "only_provider" in content and content["only_provider"] != provider.name:
@@ -133,7 +139,7 @@ class SendingExecutor:
         async with asyncio.timeout(job.timeout):
             return await provider.admit(message)
 
-    async def _content(self, job: Job, plan: SendPlan) -> dict[str, Any]:
+    async def _content(self, job: ExecutorTask, plan: SendPlan) -> dict[str, Any]:
         """What the before-handler returns; without one, the payload of the task."""
         if plan.before is None:
             return plan.payload
@@ -147,7 +153,7 @@ class SendingExecutor:
             raise FunctionFailed(plan.before, "returned no object as the payload for the provider")
         return content
 
-    async def _not_sent(self, job: Job, plan: SendPlan, error: Exception) -> AttemptEnd | None:
+    async def _not_sent(self, job: ExecutorTask, plan: SendPlan, error: Exception) -> AttemptEnd | None:
         """An error before the provider was called: another worker or a later attempt may succeed."""
         kind, message = _cause(error)
         detail = error.detail if isinstance(error, FunctionFailed) else {}
@@ -161,7 +167,7 @@ class SendingExecutor:
         return await self._record(job, plan, SendOutcome.of_failure(job.task_id, failed))
 
     async def _send(
-        self, job: Job, plan: SendPlan, provider: AdmittingProvider, message: Any
+        self, job: ExecutorTask, plan: SendPlan, provider: AdmittingProvider, message: Any
     ) -> AttemptEnd | None:
         if time.monotonic() >= job.lease_ends:  # this process was suspended: another worker may have the task
             return AttemptEnd.retry(
@@ -192,7 +198,7 @@ class SendingExecutor:
         )
         return await self._record(job, plan, outcome)
 
-    async def _record(self, job: Job, plan: SendPlan, outcome: SendOutcome) -> AttemptEnd | None:
+    async def _record(self, job: ExecutorTask, plan: SendPlan, outcome: SendOutcome) -> AttemptEnd | None:
         """Call the handler for the outcome; without one, the outcome is the end of the attempt."""
         function = plan.success if outcome.error is None else plan.error
         if function is None:
@@ -206,7 +212,9 @@ class SendingExecutor:
                 job, "recording_failed", "its worker ended before it could be recorded", outcome
             )
 
-    async def _call_handler(self, job: Job, function: str, outcome: SendOutcome) -> AttemptEnd | None:
+    async def _call_handler(
+        self, job: ExecutorTask, function: str, outcome: SendOutcome
+    ) -> AttemptEnd | None:
         """Call it with the outcome, and record the end of the task in its transaction."""
         body = outcome.body(job.payload)
         for pause in (*PAUSES_SECONDS, None):
@@ -230,7 +238,9 @@ class SendingExecutor:
                 return None
         raise AssertionError("the last attempt returns")
 
-    def _handled_end(self, job: Job, function: str, outcome: SendOutcome, envelope: Envelope) -> AttemptEnd:
+    def _handled_end(
+        self, job: ExecutorTask, function: str, outcome: SendOutcome, envelope: Envelope
+    ) -> AttemptEnd:
         if envelope.validation_failure is not None:
             message = f"{function}: {envelope.validation_failure}"
             return AttemptEnd.failed("validation_failure", message, **outcome.as_json())
@@ -253,12 +263,12 @@ def read_plan(payload: str) -> SendPlan | None:
     return SendPlan(found, *names)
 
 
-def _record_later(job: Job, kind: str, message: str, outcome: SendOutcome) -> AttemptEnd:
+def _record_later(job: ExecutorTask, kind: str, message: str, outcome: SendOutcome) -> AttemptEnd:
     """The next attempt records the outcome and sends nothing."""
     return AttemptEnd.retry(job.attempt, kind, message, delay=0, known=outcome.as_json())
 
 
-def _key(job: Job, content: dict[str, Any]) -> str:
+def _key(job: ExecutorTask, content: dict[str, Any]) -> str:
     """The idempotency key of the before-handler for all attempts of a send, or else one of this task."""
     given = content.get("idempotency_key")
     return given if isinstance(given, str) and given else f"holdfast-{job.task_id}"
