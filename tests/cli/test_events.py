@@ -70,7 +70,10 @@ def test_subscriptions_are_listed_with_what_they_have_still_to_get(
 
 def test_no_subscription_is_no_error(holdfast: Holdfast) -> None:
     assert answer(holdfast("events", "list", "--json")) == {"subscriptions": []}
-    assert holdfast("events", "list").stderr == "Nobody has subscribed to anything.\n"
+    assert (
+        holdfast("events", "list").stderr
+        == "No subscriptions found. Create one: holdfast events subscribe NAME --to URL\n"
+    )
 
 
 def test_a_subscription_is_paused_resumed_and_removed(holdfast: Holdfast, shop: str) -> None:
@@ -79,7 +82,7 @@ def test_a_subscription_is_paused_resumed_and_removed(holdfast: Holdfast, shop: 
     assert "paused" in holdfast("events", "list").stdout
     assert answer(holdfast("events", "pause", shop, "--json"))["changed"] is False
     assert holdfast("events", "resume", shop).stdout == "Subscription shop is running.\n"
-    assert holdfast("events", "remove", shop).stdout == "Subscription shop is removed.\n"
+    assert holdfast("events", "remove", shop).stdout == "Subscription shop removed.\n"
     gone = holdfast("events", "remove", shop)
     assert (gone.exit_code, "there is no subscription" in gone.stderr) == (4, True)
 

@@ -29,18 +29,18 @@ def test_what_is_no_rate_is_refused_with_examples(given: str) -> None:
 
 
 def test_a_limit_is_set_listed_and_removed(engine: Engine, holdfast: Holdfast) -> None:
-    assert holdfast("limits", "list").stderr == "Nothing is limited.\n"
+    assert holdfast("limits", "list").stderr == "No limits found.\n"
     done = holdfast(
         "limits", "set", "queue", "mail", "--running", "5", "--rate", "100/min", "--reason", "relay"
     )
-    assert done.stdout == "The queue mail is limited.\n"
+    assert done.stdout == "Limit of queue mail set.\n"
     (limit,) = engine.run(limits.limit_status())
     assert (limit.max_running, limit.rate, limit.per, limit.reason) == (5, 100, timedelta(minutes=1), "relay")
     assert "relay" in holdfast("limits", "list").stdout
     (listed,) = answer(holdfast("limits", "list", "--json"))["limits"]
     assert (listed["name"], listed["running"], listed["may_start"]) == ("mail", 0, 100)
-    assert holdfast("limits", "remove", "queue", "mail").stdout == "The queue mail is not limited any more.\n"
-    assert holdfast("limits", "remove", "queue", "mail").stdout == "The queue mail was not limited.\n"
+    assert holdfast("limits", "remove", "queue", "mail").stdout == "Limit of queue mail removed.\n"
+    assert holdfast("limits", "remove", "queue", "mail").stdout == "The queue mail has no limit.\n"
 
 
 def test_a_limit_that_limits_nothing_is_refused(holdfast: Holdfast) -> None:

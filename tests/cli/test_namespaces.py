@@ -17,19 +17,19 @@ def client(db: Database) -> str:
 
 def test_a_login_joins_a_namespace_and_leaves_it(client: str, engine: Engine, holdfast: Holdfast) -> None:
     added = holdfast("namespaces", "add", CLIENT, "shop", "--reason", "one application")
-    assert added.stdout == f"Login {CLIENT} uses namespace shop.\n"
+    assert added.stdout == f"Login {CLIENT} now uses namespace shop.\n"
     assert answer(holdfast("namespaces", "add", CLIENT, "shop", "--json"))["changed"] is False
     assert answer(run("namespaces", "show", "--json", url=client))["namespace"] == "shop"
     assert engine.run(access.access_events(1))[0].reason == f"login {CLIENT}, namespace shop: one application"
 
-    assert holdfast("namespaces", "remove", CLIENT).stdout == f"Login {CLIENT} has its own namespace.\n"
+    assert holdfast("namespaces", "remove", CLIENT).stdout == f"Login {CLIENT} now uses its own namespace.\n"
     assert answer(holdfast("namespaces", "remove", CLIENT, "--json"))["changed"] is False
     assert answer(run("namespaces", "show", "--json", url=client))["namespace"] == CLIENT
 
 
 def test_namespaces_are_listed_with_their_logins_and_tokens(holdfast: Holdfast) -> None:
     assert answer(holdfast("namespaces", "list", "--json")) == {"namespaces": []}
-    assert "No logins share a namespace" in holdfast("namespaces", "list").stderr
+    assert "No shared namespaces" in holdfast("namespaces", "list").stderr
     holdfast("namespaces", "add", CLIENT, "shop")
     holdfast("tokens", "create", "till", "--namespace", "shop")
     holdfast("tokens", "create", "bank")
@@ -42,7 +42,7 @@ def test_namespaces_are_listed_with_their_logins_and_tokens(holdfast: Holdfast) 
     members = answer(holdfast("namespaces", "show", "shop", "--json"))["members"]
     assert [(one["kind"], one["name"]) for one in members] == [("login", CLIENT), ("token", "till")]
     assert CLIENT in holdfast("namespaces", "show", "shop").stdout
-    assert "Only a login of this name" in holdfast("namespaces", "show", "elsewhere").stderr
+    assert "Only the login of the same name" in holdfast("namespaces", "show", "elsewhere").stderr
 
 
 @pytest.mark.parametrize("role", ["holdfast_client", "holdfast_operator"])

@@ -100,7 +100,7 @@ def test_verify_passes_what_is_deterministic_and_finds_what_is_not(
     told = json.loads(found.stdout)
     assert (told["verdict"], told["difference"].partition(":")[0]) == ("different", "$.at[0]")
     assert many.exit_code == 1
-    assert "Replayed 4, of which 2 came to something else." in many.stdout
+    assert "Replayed 4 tasks; 2 with a different result." in many.stdout
     (ran_with,) = answer(shown)["provenance"]
     assert ran_with["environment"].keys() >= {"python", "platform", "hostname", "holdfast"}
 

@@ -23,12 +23,12 @@ def test_the_policies_are_listed(holdfast: Holdfast) -> None:
 
 def test_a_policy_is_set_and_removed(holdfast: Holdfast) -> None:
     set_ = holdfast("retention", "set", "succeeded", "36h", "--type", "billing.")
-    assert set_.stdout == "succeeded of billing.… is kept 1d 12h.\n"
+    assert set_.stdout == "Policy for succeeded of billing.… set: 1d 12h.\n"
     assert policies(holdfast)["succeeded", "billing."] == 36 * 3600
     assert "succeeded    billing.     1d 12h" in holdfast("retention", "list").stdout
 
     removed = holdfast("retention", "remove", "succeeded", "--type", "billing.")
-    assert removed.stdout == "Removed for succeeded of billing.….\n"
+    assert removed.stdout == "Policy for succeeded of billing.… removed.\n"
     assert ("succeeded", "billing.") not in policies(holdfast)
     again = answer(holdfast("retention", "remove", "succeeded", "--type", "billing.", "--json"))
     assert again == {"status": "succeeded", "type_prefix": "billing.", "removed": False}

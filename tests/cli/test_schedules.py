@@ -23,7 +23,7 @@ def test_a_schedule_is_added_listed_and_shown(schedules: Any) -> None:
         *("--catch-up", "all", "--catch-up-limit", "3", "--jitter", "5m", "--overlap", "skip"),
         *("--queue", "slow", "--priority", "2", "--max-attempts", "7", "--timeout", "1m"),
     )
-    assert added.stdout == "Schedule nightly is added.\n"
+    assert added.stdout == "Schedule nightly added.\n"
 
     (found,) = answer(schedules("list", "--json"))["schedules"]
     assert (found["cron"], found["tz"], found["catch_up"]) == ("30 2 * * mon-fri", "Europe/Berlin", "all")
@@ -39,7 +39,7 @@ def test_a_schedule_is_added_listed_and_shown(schedules: Any) -> None:
     listed = schedules("list").stdout
     assert "nightly" in listed
     assert "30 2 * * mon-fri" in listed
-    assert "to be planned" in listed
+    assert "not planned yet" in listed
     assert "added" in schedules("show", "nightly").stdout
     assert answer(schedules("show", "nightly", "--json"))["events"][0]["event_type"] == "added"
 
@@ -55,7 +55,7 @@ def test_an_interval_is_added(schedules: Any) -> None:
 def test_adding_it_again_says_so(schedules: Any) -> None:
     schedules(*HOURLY)
 
-    assert schedules(*HOURLY).stdout == "Schedule nightly was there already.\n"
+    assert schedules(*HOURLY).stdout == "Schedule nightly already exists.\n"
     refused = schedules("add", "nightly", "report.make", "--cron", "5 * * * *")
     assert (refused.exit_code, "nightly" in refused.stderr) == (1, True)
 
@@ -82,7 +82,7 @@ def test_what_could_not_be_kept_is_refused(empty_db: Database, options: tuple[st
 def test_a_schedule_is_paused_and_resumed(schedules: Any) -> None:
     schedules(*HOURLY)
 
-    assert schedules("pause", "nightly", "--reason", "holidays").stdout == "Schedule nightly is paused.\n"
+    assert schedules("pause", "nightly", "--reason", "holidays").stdout == "Schedule nightly paused.\n"
     assert schedules("pause", "nightly").stdout == "Schedule nightly was already paused.\n"
     assert "holidays" in schedules("list").stdout
     told = answer(schedules("resume", "nightly", "--json"))
@@ -101,8 +101,8 @@ def test_a_schedule_is_run_by_hand(schedules: Any, engine: Engine) -> None:
 def test_a_schedule_is_removed(schedules: Any) -> None:
     schedules(*HOURLY)
 
-    assert schedules("remove", "nightly").stdout == "Schedule nightly is removed.\n"
-    assert "no schedule" in schedules("list").stderr
+    assert schedules("remove", "nightly").stdout == "Schedule nightly removed.\n"
+    assert "No schedules" in schedules("list").stderr
 
 
 SHOP = """
@@ -136,7 +136,7 @@ def test_applying_a_name_that_is_taken_fails(db: Database, elsewhere: Path, hold
     holdfast("schedules", *HOURLY, "--queue", "other")
 
     taken = holdfast("schedules", "apply", "hourly_shop:app")
-    assert (taken.exit_code, "another name" in taken.stderr) == (1, True)
+    assert (taken.exit_code, "already in use" in taken.stderr) == (1, True)
 
 
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "run", "remove"])

@@ -54,8 +54,8 @@ def test_one_frame_for_programs(busy: Engine, db: Database) -> None:
 
 def test_nothing_to_show(db: Database) -> None:
     result = run("top", "--once", "--interval", "0.2", url=db.dsn)
-    assert "There is no queue yet." in result.stdout
-    assert "No worker is registered." in result.stdout
+    assert "No queues found." in result.stdout
+    assert "No workers found." in result.stdout
 
 
 def test_rates_are_what_came_between_two_looks() -> None:

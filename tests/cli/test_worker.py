@@ -50,7 +50,7 @@ def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return 7
 
     monkeypatch.setattr(App, "run_worker", run_worker)
-    monkeypatch.setattr("holdfast.cli.worker._leave_within", lambda *_: None)
+    monkeypatch.setattr("holdfast.cli.workers._exit_within", lambda *_: None)
     return given
 
 
@@ -65,14 +65,14 @@ def test_an_application_may_be_an_attribute_of_something() -> None:
 @pytest.mark.parametrize(
     ("given", "refusal"),
     [
-        ("some_shop", r"'some_shop' does not name an application\. Write MODULE:APP"),
-        ("some_shop:", "Write MODULE:APP"),
-        (":app", "Write MODULE:APP"),
+        ("some_shop", r"'some_shop' is not an application\. Use MODULE:APP"),
+        ("some_shop:", "Use MODULE:APP"),
+        (":app", "Use MODULE:APP"),
         ("no_such_shop:app", "there is no module 'no_such_shop'"),
         ("some_shop.orders:app", "there is no module 'some_shop.orders'"),
-        ("some_shop:ap", r"module some_shop has no 'ap'. It has some_shop:app or some_shop:other"),
-        ("some_shop:echo", "some_shop:echo is of the type Task, not App"),
-        ("json:dumps", r"is of the type function, not App. It has no App at all"),
+        ("some_shop:ap", r"module some_shop has no 'ap'. Did you mean some_shop:app or some_shop:other"),
+        ("some_shop:echo", "some_shop:echo is a Task, not an App"),
+        ("json:dumps", r"is a function, not an App. json defines no App"),
     ],
 )
 def test_an_application_that_is_not_there_is_explained(given: str, refusal: str) -> None:

@@ -59,7 +59,7 @@ def test_no_worker_is_no_error(holdfast: Holdfast) -> None:
 def test_to_watch_is_for_people(holdfast: Holdfast) -> None:
     refused = holdfast("workers", "--watch", "--json")
     assert refused.exit_code == 2
-    assert "--watch is for people" in refused.stderr
+    assert "--watch and --json cannot be combined" in refused.stderr
 
 
 def test_a_reader_may_look(db: Database, holdfast: Holdfast) -> None:

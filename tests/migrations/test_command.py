@@ -16,7 +16,10 @@ def holdfast_migrate(*arguments: str, dsn: str) -> subprocess.CompletedProcess[s
 
 def test_the_command_installs_and_then_has_nothing_to_do(blank: Database) -> None:
     check = holdfast_migrate("--check", dsn=blank.dsn)
-    assert (check.returncode, check.stdout) == (1, f"to do: install version {SCHEMA_VERSION} of the schema\n")
+    assert (check.returncode, check.stdout) == (
+        1,
+        f"pending: install version {SCHEMA_VERSION} of the schema\n",
+    )
 
     first = holdfast_migrate(dsn=blank.dsn)
     assert (first.returncode, first.stdout) == (0, f"installed version {SCHEMA_VERSION} of the schema\n")

@@ -31,7 +31,7 @@ def test_the_server_is_started_shown_and_stopped(home: Path) -> None:
     shown = holdfast("postgres", "status", "--json", home=home)
     assert (shown.returncode, shown.stdout) == (0, started.stdout)
 
-    assert holdfast("postgres", "stop", home=home).stdout == "PostgreSQL has stopped\n"
+    assert holdfast("postgres", "stop", home=home).stdout == "PostgreSQL stopped\n"
     assert holdfast("postgres", "stop", "--json", home=home).stdout == '{"stopped": false}\n'
 
 

@@ -1,4 +1,4 @@
-"""The command line: one file per noun, each with a `register` that adds its commands."""
+"""The command line. Each module has a `register` function that adds its commands."""
 
 import signal
 import sys
@@ -15,7 +15,6 @@ from holdfast.cli import (
     events,
     health,
     limits,
-    mailbox,
     messages,
     migrate,
     namespaces,
@@ -24,41 +23,34 @@ from holdfast.cli import (
     queues,
     replay,
     retention,
-    retry,
     schedules,
     serve,
-    show,
     task_actions,
     task_types,
     tasks,
     tokens,
     top,
     up,
-    worker,
     workers,
 )
-from holdfast.cli.output import complain
+from holdfast.cli.output import print_error
 from holdfast.errors import HoldfastError
 
-COMMAND_FILES = (
+COMMAND_MODULES = (
     up,
     enqueue,
-    worker,
+    workers,
     serve,
     tokens,
     namespaces,
     task_types,
-    show,
     tasks,
     task_actions,
     replay,
-    retry,
     queues,
     schedules,
     limits,
-    workers,
     retention,
-    mailbox,
     messages,
     events,
     dispatch,
@@ -71,28 +63,28 @@ COMMAND_FILES = (
 )
 
 EXIT_CODES = (
-    "Exit codes: 0 done · 1 refused, such as a key in use or a task that has ended · 2 bad usage or input · "
-    "3 not running (postgres status) or not possible (migrate) · 4 not found · "
-    "5 the database cannot be reached · 6 run holdfast migrate first · 7 the login may not do this · "
-    "75 lost a race, try again"
+    "Exit codes: 0 success · 1 refused, such as a key in use or a task that has ended · 2 invalid input · "
+    "3 not running (postgres status) or migration refused · 4 not found · "
+    "5 cannot connect to the database · 6 run holdfast migrate first · 7 permission denied · "
+    "75 conflict with another transaction, try again"
 )
 
 
-class Commands(TyperGroup):
-    """What Holdfast itself reports is a message and an exit code, not a traceback."""
+class HoldfastGroup(TyperGroup):
+    """Reports errors of Holdfast with a message and an exit code instead of a traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except HoldfastError as error:
-            complain(error)
+            print_error(error)
             raise typer.Exit(error.exit_code) from error
 
 
 app = typer.Typer(
     name="holdfast",
-    cls=Commands,
-    help="Durable work on Postgres.",
+    cls=HoldfastGroup,
+    help="Durable tasks and workflows on Postgres.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -115,14 +107,14 @@ def holdfast(
     pass
 
 
-for command_file in COMMAND_FILES:
-    command_file.register(app)
+for command_module in COMMAND_MODULES:
+    command_module.register(app)
 
 
 def main() -> None:
-    """Run the command line, also where the locale cannot write what a payload holds."""
+    """Run the command line. Characters that the locale cannot print are escaped."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-    # A shell script starts background commands with SIGINT ignored, and Python then leaves it ignored.
+    # Shell scripts start background commands with SIGINT ignored, and Python would keep it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     app()

@@ -1,4 +1,4 @@
-"""The application that a command is about, named as MODULE:APP."""
+"""Loads the application that a command names as MODULE:APP."""
 
 import sys
 from importlib import import_module
@@ -10,17 +10,15 @@ import typer
 from holdfast.app import App
 from holdfast.errors import ConfigurationError
 
-Application = Annotated[
-    str, typer.Argument(metavar="MODULE:APP", help="Where the application is: shop.tasks:app")
-]
+Application = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The application: shop.tasks:app")]
 
 
 def load_app(given: str) -> App:
-    """Import it. The working directory counts, as it does for `python -m`."""
+    """Import an application. Modules of the working directory can be imported, as with `python -m`."""
     module_name, _, path = given.partition(":")
     if not module_name or not path:
         raise ConfigurationError(
-            f"{given!r} does not name an application", hint="Write MODULE:APP, such as shop.tasks:app."
+            f"{given!r} is not an application", hint="Use MODULE:APP, such as shop.tasks:app."
         )
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
@@ -28,7 +26,7 @@ def load_app(given: str) -> App:
     found = _find(module, path)
     if not isinstance(found, App):
         kind = type(found).__name__
-        raise ConfigurationError(f"{given} is of the type {kind}, not App", hint=_suggest(module))
+        raise ConfigurationError(f"{given} is a {kind}, not an App", hint=_suggest(module))
     found.origin = given
     return found
 
@@ -37,11 +35,11 @@ def _import(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        # One that the application itself misses is told with the traceback that shows where.
+        # A module that the application itself cannot import is reported with its traceback.
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise ConfigurationError(
-            f"there is no module {name!r}", hint="It is looked for in the working directory and in sys.path."
+            f"there is no module {name!r}", hint="Modules are searched in the working directory and sys.path."
         ) from None
 
 
@@ -60,4 +58,4 @@ def _find(module: ModuleType, path: str) -> Any:
 def _suggest(module: ModuleType) -> str:
     apps = [name for name, value in vars(module).items() if isinstance(value, App)]
     known = " or ".join(f"{module.__name__}:{name}" for name in apps)
-    return f"It has {known}." if apps else "It has no App at all."
+    return f"Did you mean {known}?" if apps else f"{module.__name__} defines no App."

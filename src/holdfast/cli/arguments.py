@@ -1,10 +1,10 @@
-"""What people type, checked before anything is done: times, durations, documents."""
+"""Arguments and options that several commands share, and the parsers of times, durations and JSON."""
 
 import json
 import sys
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -13,23 +13,25 @@ from holdfast.engine.documents import RawJson
 from holdfast.settings import parse_duration
 
 Moment = datetime | timedelta
-"""A time, or how long before the engine's own clock."""
+"""A time, or a duration before the current time of the database."""
+
+Reason = Annotated[str | None, typer.Option(help="Reason, recorded together with your login.")]
 
 
 def duration(given: str) -> timedelta:
     try:
         return parse_duration(given)
     except ValueError as error:
-        raise typer.BadParameter(f"{given!r} is not a duration: {error}") from None
+        raise typer.BadParameter(f"{given!r} is not a valid duration: {error}") from None
 
 
 def instant(given: str) -> datetime:
-    """A time of ISO 8601; one without an offset is meant in the zone of this machine."""
+    """Parse an ISO 8601 time. Without an offset, it is in the time zone of this machine."""
     try:
         return datetime.fromisoformat(given.strip()).astimezone()
     except (ValueError, OverflowError, OSError):
         raise typer.BadParameter(
-            f"{given!r} is not a time: write 2030-01-31T08:00 (of this machine's zone), "
+            f"{given!r} is not a valid time; expected 2030-01-31T08:00 (local time zone), "
             "2030-01-31T08:00Z or 2030-01-31T08:00+02:00"
         ) from None
 
@@ -43,24 +45,24 @@ def moment(given: str) -> Moment:
         return instant(given)
     except typer.BadParameter:
         raise typer.BadParameter(
-            f"{given!r} is neither a time (2030-01-31T08:00Z) nor a duration back from now (30m, 2h, 7d)"
+            f"{given!r} is neither a time such as 2030-01-31T08:00Z nor a duration such as 30m, 2h or 7d"
         ) from None
 
 
 def resolve_past(engine: Engine, given: Moment | None) -> datetime | None:
-    return _reckon(engine, -given) if isinstance(given, timedelta) else given
+    return _from_now(engine, -given) if isinstance(given, timedelta) else given
 
 
-def _reckon(engine: Engine, distance: timedelta) -> datetime:
-    """From the engine's clock, because this machine's may be wrong."""
+def _from_now(engine: Engine, distance: timedelta) -> datetime:
+    """Uses the clock of the database: the clock of this machine may be wrong."""
     try:
         return engine.run(health.clock()) + distance
     except OverflowError:
-        raise typer.BadParameter("that is further away than the calendar reaches") from None
+        raise typer.BadParameter("the time is out of range") from None
 
 
 def document(given: str) -> RawJson:
-    """JSON, or where it is: - for standard input, @file for a file."""
+    """JSON text, - for standard input or @file for a file."""
     if given == "-":
         return _checked(_decoded(sys.stdin.buffer.read(), "standard input"), "standard input")
     if given.startswith("@"):
@@ -70,7 +72,7 @@ def document(given: str) -> RawJson:
         except OSError as error:
             raise typer.BadParameter(f"{path} cannot be read: {error.strerror}") from None
         return _checked(_decoded(content, str(path)), str(path))
-    return _checked(given, "it")
+    return _checked(given, "the value")
 
 
 def _decoded(content: bytes, source: str) -> str:
@@ -83,12 +85,12 @@ def _decoded(content: bytes, source: str) -> str:
 
 
 def _checked(text: str, source: str) -> RawJson:
-    """Read for the sake of the message only: what is sent is the text, because floats would lose digits."""
+    """Parse only to report errors. The text itself is sent, because floats would lose digits."""
     try:
         json.loads(text, parse_constant=_refuse_constant, parse_int=len, parse_float=len)
     except json.JSONDecodeError as error:
         raise typer.BadParameter(
-            f"{source} is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
+            f"{source} is not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}"
         ) from None
     except RecursionError:
         raise typer.BadParameter(f"{source} is nested too deeply") from None
@@ -96,4 +98,20 @@ def _checked(text: str, source: str) -> RawJson:
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise typer.BadParameter(f"{name} is not JSON: use null or a string")
+    raise typer.BadParameter(f"{name} is not valid JSON: use null or a string")
+
+
+QueueOption = Annotated[str | None, typer.Option("--queue", help="Only tasks of this queue.")]
+TypeOption = Annotated[
+    str | None,
+    typer.Option("--type", metavar="PREFIX", help="Only types that begin with this prefix: billing."),
+]
+SinceOption = Annotated[
+    Any,
+    typer.Option(
+        "--since",
+        parser=moment,
+        metavar="TIME|DURATION",
+        help="Only tasks created since this time, or within this duration: 2030-01-31T08:00Z, 2h, 7d.",
+    ),
+]

@@ -1,4 +1,4 @@
-"""holdfast command: the external programs that run tasks."""
+"""holdfast command: list and check the external programs that run tasks."""
 
 import asyncio
 import shlex
@@ -9,11 +9,11 @@ import typer
 
 from holdfast.cli.arguments import document
 from holdfast.cli.output import Json, print_json, print_table
-from holdfast.errors import ConfigurationError
+from holdfast.errors import ConfigurationError, did_you_mean
 from holdfast.resources import size_text
 from holdfast.settings import Command, Settings
 
-command_app = typer.Typer(help="External programs that run tasks.", no_args_is_help=True)
+command_app = typer.Typer(help="List and check the external programs that run tasks.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 @command_app.command("list")
 def list_commands(as_json: Json = False) -> None:
-    """List the commands of the configuration, and whether their programs are there."""
+    """List the configured commands and their programs."""
     from holdfast.executors.command_run import find_program  # noqa: PLC0415 - other commands start faster
 
     commands = Settings.load().commands
@@ -36,7 +36,7 @@ def list_commands(as_json: Json = False) -> None:
         )
         return
     if not commands:
-        typer.echo("There is no command in [tool.holdfast.commands] of pyproject.toml.", err=True)
+        typer.echo("No commands found in [tool.holdfast.commands] of pyproject.toml.", err=True)
         return
     print_table(
         ["name", "types", "argv", "program", "timeout", "limits", "user"],
@@ -57,30 +57,29 @@ def list_commands(as_json: Json = False) -> None:
 
 @command_app.command("check")
 def check(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of a command in the configuration.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a configured command.")],
     *,
     payload: Annotated[
         Any,
         typer.Option(
-            parser=document, metavar="JSON", help="A payload that it understands; - or @file to read it."
+            parser=document, metavar="JSON", help="A valid payload: JSON, @file, or - for standard input."
         ),
     ] = "{}",
     as_json: Json = False,
 ) -> None:
-    """Run a command a few times, and see whether it keeps to the protocol. Exits with 1 if it does not."""
+    """Run a command a few times and check that it follows the protocol. The exit code is 1 if not."""
     settings = Settings.load()
     command = settings.commands.get(name)
     if command is None:
-        known = ", ".join(settings.commands) or "none"
         raise ConfigurationError(
-            f"there is no command {name!r}", hint=f"In [tool.holdfast.commands] are: {known}."
+            f"there is no command {name!r} in [tool.holdfast.commands]{did_you_mean(name, settings.commands)}"
         )
     findings = asyncio.run(_check(name, command, settings, str(payload)))
     if as_json:
         print_json([asdict(finding) for finding in findings])
     else:
         print_table(
-            ["", "it", "seen"],
+            ["", "check", "observed"],
             [("ok" if finding.holds else "FAILED", finding.name, finding.seen) for finding in findings],
         )
     if not all(finding.holds for finding in findings):
@@ -91,14 +90,14 @@ async def _check(name: str, command: Command, settings: Settings, payload: str) 
     from holdfast.executors.command import bounds_of, plan_of  # noqa: PLC0415 - as above
     from holdfast.executors.command_check import check_command  # noqa: PLC0415 - as above
 
-    told = {
+    variables = {
         "HOLDFAST_TASK_ID": "00000000-0000-0000-0000-000000000000",
         "HOLDFAST_TASK_TYPE": command.types[0],
         "HOLDFAST_ATTEMPT": "1",
         "HOLDFAST_MAX_ATTEMPTS": "1",
     }
     bounds = bounds_of(command, settings, None, None)
-    return [one async for one in check_command(plan_of(name, command, **told), bounds, payload)]
+    return [one async for one in check_command(plan_of(name, command, **variables), bounds, payload)]
 
 
 def _limits_text(command: Command) -> str:

@@ -1,32 +1,32 @@
-"""The connection that a command works on."""
+"""The database connection of a command."""
 
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import psycopg
 import typer
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from holdfast.engine import Engine
+from holdfast.engine import Engine, Statement
 from holdfast.errors import translate
 from holdfast.postgres import resolve_database_url
 from holdfast.settings import Settings
 
 CONNECT_SECONDS = 10
 
+T = TypeVar("T")
+
 DatabaseUrl = Annotated[
     str | None,
-    typer.Option(
-        metavar="URL", help="Where the work is kept; else DATABASE_URL, else the embedded PostgreSQL."
-    ),
+    typer.Option(metavar="URL", help="The database. Default: DATABASE_URL, or else the embedded PostgreSQL."),
 ]
 
 
 @contextmanager
 def connected(database_url: str | None) -> Iterator[Engine]:
-    """The engine on a connection of its own, where each call commits by itself."""
+    """Open a connection in autocommit mode: every statement commits by itself."""
     url = resolve_database_url(Settings.load(database_url=database_url))
     try:
         connection = psycopg.connect(make_conninfo(url, **_defaults(url)), autocommit=True)
@@ -36,8 +36,16 @@ def connected(database_url: str | None) -> Iterator[Engine]:
         yield Engine(connection)
 
 
+def run_statement(database_url: str | None, statement: Statement[T]) -> T:
+    """Run a single statement on its own connection."""
+    with connected(database_url) as engine:
+        return engine.run(statement)
+
+
 def _defaults(url: str) -> dict[str, str]:
-    """What address and environment leave open. Without a limit, a silent host takes minutes to give up on."""
+    """Defaults for what the URL and the environment leave open. Without a timeout, an unreachable host would
+    block for minutes.
+    """
     limited = "connect_timeout" in conninfo_to_dict(url) or "PGCONNECT_TIMEOUT" in os.environ
     defaults = {"fallback_application_name": "holdfast"}
     return defaults if limited else defaults | {"connect_timeout": str(CONNECT_SECONDS)}

@@ -1,8 +1,8 @@
-"""A handler in this terminal, under the debugger, with the payload that a task had."""
+"""Runs a handler under the debugger in this terminal, with the payload of a task."""
 
 import asyncio
 import json
-import pdb  # noqa: T100 - it is what was asked for
+import pdb  # noqa: T100 - this module is the debugger command
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +14,8 @@ from holdfast.outcome import OUTCOMES
 
 
 @dataclass
-class _Held:
-    """What a handler's context reads of its task."""
+class _DebuggedTask:
+    """The attributes of a task that a handler's context reads."""
 
     task_id: str
     type: str
@@ -27,7 +27,7 @@ class _Held:
 
 
 def run_under_debugger(handler: Handler, task: TaskStatus) -> str:
-    """The result as JSON. It stops before the handler is called (s steps into it), and where it raises."""
+    """Return the result as JSON. Stops before the call of the handler (`s` steps in) and where it raises."""
     arguments = handler.decode(json.dumps(task.payload))
     given = (_context(task),) if handler.wants_context else ()
     debugger = pdb.Pdb(stdin=sys.stdin, stdout=sys.stdout)
@@ -48,7 +48,7 @@ def run_under_debugger(handler: Handler, task: TaskStatus) -> str:
 
 
 def _run(debugger: pdb.Pdb, handler: Handler, given: tuple[Any, ...], arguments: dict[str, Any]) -> Any:
-    debugger.set_trace(sys._getframe())  # noqa: SLF001 - here, and not in the debugger itself
+    debugger.set_trace(sys._getframe())  # noqa: SLF001 - stop here, not inside the debugger
     return handler.function(*given, **arguments)
 
 
@@ -61,9 +61,11 @@ async def _arun(
 
 def _context(task: TaskStatus) -> Context:
     metadata = None if task.metadata is None else json.dumps(task.metadata)
-    held = _Held(str(task.task_id), task.type, max(1, task.attempt), task.max_attempts, metadata)
-    return Context(held, lambda: None, _refuse_transaction)
+    debugged = _DebuggedTask(str(task.task_id), task.type, max(1, task.attempt), task.max_attempts, metadata)
+    return Context(debugged, lambda: None, _refuse_transaction)
 
 
 def _refuse_transaction() -> Any:
-    raise RuntimeError("there is no task to commit with: replay it without --here to see its transaction")
+    raise RuntimeError(
+        "ctx.transaction() is not available under the debugger: replay the task without --here"
+    )

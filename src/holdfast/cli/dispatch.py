@@ -1,4 +1,4 @@
-"""holdfast dispatch: send the events of the outbox."""
+"""holdfast dispatch: run a dispatcher, which sends the events of the outbox."""
 
 from typing import Annotated
 
@@ -8,7 +8,7 @@ from holdfast.cli.database import DatabaseUrl
 from holdfast.errors import ConfigurationError
 from holdfast.settings import DispatcherSettings
 
-# Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
+# Plain text: the settings validate the values and name the variable in errors.
 Text = str | None
 
 
@@ -19,26 +19,31 @@ def register(app: typer.Typer) -> None:
 def dispatch(
     *,
     lease: Annotated[
-        Text, typer.Option(metavar="DURATION", help="How long an event is held while it is sent.")
+        Text, typer.Option(metavar="DURATION", help="How long an event is reserved while it is sent.")
     ] = None,
     grace: Annotated[
-        Text, typer.Option(metavar="DURATION", help="How long events on their way may take after a signal.")
+        Text, typer.Option(metavar="DURATION", help="How long sends in progress may take after a signal.")
     ] = None,
     poll_interval: Annotated[
-        Text, typer.Option(metavar="DURATION", help="How long to wait for a wake-up before looking.")
+        Text, typer.Option(metavar="DURATION", help="Maximum time between polls for events.")
     ] = None,
     directory: Annotated[
-        Text, typer.Option(metavar="PATH", help="Where the files of file sinks are written.")
+        Text, typer.Option(metavar="PATH", help="Directory for the files of file sinks.")
     ] = None,
     allow: Annotated[
         Text,
-        typer.Option(metavar="HOSTS", help="Internal hosts and networks that events may go to, by commas."),
+        typer.Option(
+            metavar="HOSTS",
+            help="Internal hosts and networks that events may be sent to, separated by commas.",
+        ),
     ] = None,
-    log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="console or json.")] = None,
-    log_level: Annotated[Text, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
+    log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="Log format: console or json.")] = None,
+    log_level: Annotated[
+        Text, typer.Option(metavar="LEVEL", help="Log level: debug, info, warning or error.")
+    ] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Send events to the sinks of their subscriptions until it is asked to stop (SIGTERM, Ctrl-C)."""
+    """Run a dispatcher, which sends events to the sinks of their subscriptions, until SIGTERM or Ctrl-C."""
     try:
         from holdfast.outbox.dispatcher import run_dispatcher  # noqa: PLC0415 - needs an extra
     except ModuleNotFoundError as error:

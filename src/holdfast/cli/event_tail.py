@@ -1,4 +1,4 @@
-"""holdfast events tail: events as they become known."""
+"""holdfast events tail: follow the events of the outbox."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ from uuid import UUID
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, plain, shown
+from holdfast.cli.output import Json, cell_text, json_value
 from holdfast.engine import Engine, events
 from holdfast.engine.events import TailedEvent
 from holdfast.serialization.text import visible
@@ -24,24 +24,24 @@ PAGE = 1000
 def tail(
     *,
     event: Annotated[
-        str, typer.Option("--event", metavar="PATTERN", help="Only types that match: order.*")
+        str, typer.Option("--event", metavar="PATTERN", help="Only events whose type matches: order.*")
     ] = "*",
     lines: Annotated[
-        int, typer.Option("-n", "--lines", min=0, max=10_000, help="How many of the past.")
+        int, typer.Option("-n", "--lines", min=0, max=10_000, help="Number of past events to show.")
     ] = 10,
     follow: Annotated[
-        bool, typer.Option("--follow/--no-follow", help="Go on until Ctrl-C, or end with what there is.")
+        bool, typer.Option("--follow/--no-follow", help="Follow new events until Ctrl-C, or exit.")
     ] = True,
-    interval: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="How often to look.")] = 0.5,
+    interval: Annotated[float, typer.Option(min=0.05, metavar="SECONDS", help="Polling interval.")] = 0.5,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Follow the events of the outbox, also those whose transaction commits late."""
+    """Show events of the outbox as they are committed."""
     with connected(database_url) as engine:
-        follower = Follower(engine)
+        event_tail = EventTail(engine)
         try:
-            for turn in count():
-                for found in follower.start(lines) if turn == 0 else follower.look():
+            for poll in count():
+                for found in event_tail.start(lines) if poll == 0 else event_tail.read_new():
                     if fnmatchcase(found.event_type, event):
                         _print(found, as_json)
                 sys.stdout.flush()
@@ -52,12 +52,15 @@ def tail(
             return
 
 
-class Follower:
-    """Each event once. It goes on from where nothing can come in before, and remembers what it saw since."""
+class EventTail:
+    """Returns each event once, including events of transactions that commit late.
+
+    Reads on from a position before which no event can appear any more, and skips events already seen.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self._place = (0, 0)
+        self._position = (0, 0)
         self._seen: dict[UUID, tuple[int, int]] = {}
 
     def start(self, lines: int) -> list[TailedEvent]:
@@ -65,29 +68,31 @@ class Follower:
         self._remember(newest)
         return newest[-lines:] if lines else []
 
-    def look(self) -> Iterator[TailedEvent]:
-        place = self._place
+    def read_new(self) -> Iterator[TailedEvent]:
+        position = self._position
         while True:
-            page = self._engine.run(events.tail_events(*place, PAGE))
+            page = self._engine.run(events.tail_events(*position, PAGE))
             yield from (found for found in page if found.event_id not in self._seen)
             self._remember(page)
             if len(page) < PAGE:
                 return
-            place = (page[-1].transaction_id, page[-1].event_number)
+            position = (page[-1].transaction_id, page[-1].event_number)
 
     def _remember(self, page: list[TailedEvent]) -> None:
-        places = {found.event_id: (found.transaction_id, found.event_number) for found in page}
-        self._place = max([self._place, *(places[found.event_id] for found in page if found.final)])
+        positions = {found.event_id: (found.transaction_id, found.event_number) for found in page}
+        self._position = max([self._position, *(positions[found.event_id] for found in page if found.final)])
         self._seen = {
-            event_id: place for event_id, place in (self._seen | places).items() if place > self._place
+            event_id: position
+            for event_id, position in (self._seen | positions).items()
+            if position > self._position
         }
 
 
 def _print(found: TailedEvent, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(asdict(found), default=plain))
+        typer.echo(json.dumps(asdict(found), default=json_value))
         return
     about = found.aggregate_id or found.subject or ""
     state = f"{found.delivered}/{found.deliveries}" + (f" dead {found.dead}" if found.dead else "")
-    line = f"{shown(found.occurred_at)}  {found.event_type}  {about}  {state}  {shown(found.data)}"
+    line = f"{cell_text(found.occurred_at)}  {found.event_type}  {about}  {state}  {cell_text(found.data)}"
     typer.echo(visible(line).replace("\n", "\\n"))

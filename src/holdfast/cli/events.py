@@ -1,4 +1,4 @@
-"""holdfast events: who asks for which events, and how they get them."""
+"""holdfast events: subscriptions and the delivery of events."""
 
 import time
 from typing import Annotated, Any
@@ -6,11 +6,10 @@ from uuid import UUID
 
 import typer
 
-from holdfast.cli.arguments import document
+from holdfast.cli.arguments import Reason, document
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.event_tail import tail
-from holdfast.cli.output import Json, print_json, print_table
-from holdfast.cli.task_actions import Reason
+from holdfast.cli.output import Json, count_of, print_json, print_table
 from holdfast.engine import Engine
 from holdfast.engine import events as engine_events
 from holdfast.engine.events import (
@@ -30,13 +29,13 @@ from holdfast.errors import HoldfastError
 from holdfast.outbox.webhook_signatures import new_secret
 from holdfast.serialization.text import visible
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 SETTLED = ("delivered", "dead")
 
-NameArgument = Annotated[str, typer.Argument(metavar="NAME")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the subscription.")]
 
 events = typer.Typer(
-    name="events", help="Send events to others: subscriptions, deliveries.", no_args_is_help=True
+    name="events", help="Manage subscriptions, which send events to other systems.", no_args_is_help=True
 )
 
 
@@ -44,43 +43,54 @@ def register(app: typer.Typer) -> None:
     for command in (subscribe, pause, resume, rotate, redrive, remove, tail):
         events.command()(command)
     events.command("list")(list_subscriptions)
-    events.command("test")(try_out)
+    events.command("test")(send_test_event)
     app.add_typer(events)
 
 
 def subscribe(
     name: NameArgument,
     *,
-    sink: Annotated[str, typer.Option(help="http, nats, amqp, file, console, or one of a package.")] = "http",
+    sink: Annotated[
+        str, typer.Option(help="Sink: http, nats, amqp, file, console, or one of an installed package.")
+    ] = "http",
     to: Annotated[
-        str, typer.Option("--to", metavar="TARGET", help="The address, or env:HOLDFAST_SINK_NAME.")
+        str,
+        typer.Option("--to", metavar="TARGET", help="Address of the receiver, or env:HOLDFAST_SINK_NAME."),
     ] = "-",
     event: Annotated[
         list[str] | None,
-        typer.Option("--event", metavar="PATTERN", help="Types to send: order.created, order.*; else all."),
+        typer.Option(
+            "--event",
+            metavar="PATTERN",
+            help="Event types to send: order.created, order.*; repeatable. Default: all.",
+        ),
     ] = None,
     prefix: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="PREFIX", help="Only events about tasks whose type begins so."),
+        typer.Option(
+            "--type",
+            metavar="PREFIX",
+            help="Only events about tasks whose type begins with this prefix; repeatable.",
+        ),
     ] = None,
     option: Annotated[
         Any,
-        typer.Option("--options", parser=document, metavar="JSON", help="What else the sink wants to know."),
+        typer.Option("--options", parser=document, metavar="JSON", help="Options of the sink."),
     ] = None,
     secret: Annotated[
         list[str] | None,
         typer.Option(
             "--secret",
-            help="What to sign with: whsec_… or env:HOLDFAST_SINK_NAME. Else a new one is made for http.",
+            help="Signing secret: whsec_… or env:HOLDFAST_SINK_NAME. Default: a new secret for http.",
         ),
     ] = None,
     max_attempts: Annotated[
-        int | None, typer.Option(help="How often an event is sent before it is dead; else 20.")
+        int | None, typer.Option(help="Maximum number of attempts before an event is dead. Default: 20.")
     ] = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Send events of these types to a receiver from now on."""
+    """Create a subscription: send matching events to a receiver from now on."""
     made = new_secret() if sink == "http" and not secret else None
     secrets = [made] if made else list(secret or ())
     with connected(database_url) as engine:
@@ -101,19 +111,19 @@ def subscribe(
     if as_json:
         print_json({"name": name, "created": not known, "secret": made})
         return
-    typer.echo(f"Subscription {visible(name)} {'is there already' if known else 'is there'}.")
+    typer.echo(f"Subscription {visible(name)} {'already exists' if known else 'created'}.")
     if made:
-        typer.echo(f"Its deliveries are signed with this secret, which is not shown again:\n{made}")
+        typer.echo(f"Deliveries are signed with this secret. Save it now; it cannot be shown again:\n{made}")
 
 
 def list_subscriptions(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Show who asks for what, what each has still to get, and whether its receiver answers."""
+    """List subscriptions, their pending events and the state of their receivers."""
     with connected(database_url) as engine:
         found = engine.run(outbox_status())
     if as_json:
         print_json({"subscriptions": found})
     elif not found:
-        typer.echo("Nobody has subscribed to anything.", err=True)
+        typer.echo("No subscriptions found. Create one: holdfast events subscribe NAME --to URL", err=True)
     else:
         columns = [
             "name",
@@ -133,20 +143,20 @@ def list_subscriptions(database_url: DatabaseUrl = None, as_json: Json = False) 
 def pause(
     name: NameArgument, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
 ) -> None:
-    """Keep the events of a subscription back until it is resumed. They gather meanwhile."""
+    """Pause a subscription. Its events are kept until it is resumed."""
     with connected(database_url) as engine:
         changed = engine.run(pause_subscription(name, reason))
-    _tell(name, "paused", changed=changed, as_json=as_json)
+    _report(name, "paused", changed=changed, as_json=as_json)
 
 
 def resume(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Let a subscription have its events again, and try its receiver at once."""
+    """Resume a subscription and send its events immediately."""
     with connected(database_url) as engine:
         changed = engine.run(resume_subscription(name))
-    _tell(name, "running", changed=changed, as_json=as_json)
+    _report(name, "running", changed=changed, as_json=as_json)
 
 
-def try_out(
+def send_test_event(
     name: NameArgument,
     wait: Annotated[
         float, typer.Option(min=0, metavar="SECONDS", help="How long to wait for the result.")
@@ -154,15 +164,15 @@ def try_out(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Send a test event to one subscription, in the ordinary way, and say what became of it."""
+    """Send a test event to a subscription and report the result."""
     with connected(database_url) as engine:
         event_id = engine.run(test_subscription(name))
         found = _wait_for(engine, name, event_id, wait)
-        why = None if found.status in SETTLED else _why_not(engine, name)
+        why = None if found.status in SETTLED else _reason_pending(engine, name)
     if as_json:
         print_json({"event_id": event_id, "delivery": found, "reason": why})
     else:
-        typer.echo(_verdict(event_id, found, why))
+        typer.echo(_result_text(event_id, found, why))
     if found.status != "delivered":
         raise typer.Exit(HoldfastError.exit_code)
 
@@ -170,48 +180,50 @@ def try_out(
 def rotate(
     name: NameArgument,
     secret: Annotated[
-        str | None, typer.Option(help="whsec_… or env:HOLDFAST_SINK_NAME; else a new one is made.")
+        str | None, typer.Option(help="New secret: whsec_… or env:HOLDFAST_SINK_NAME. Default: generate one.")
     ] = None,
-    keep: Annotated[int, typer.Option(min=0, max=4, help="How many of the older ones sign as well.")] = 1,
+    keep: Annotated[
+        int, typer.Option(min=0, max=4, help="How many previous secrets to keep signing with.")
+    ] = 1,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Sign with a new secret, beside the old one until receivers know it. Then rotate with --keep 0."""
+    """Add a new signing secret. When all receivers use it, rotate again with --keep 0."""
     made = None if secret else new_secret()
     with connected(database_url) as engine:
         count = engine.run(rotate_secret(name, secret or made or "", keep))
     if as_json:
         print_json({"name": name, "secrets": count, "secret": made})
         return
-    typer.echo(f"Subscription {visible(name)} is signed with {count} secret{'s' if count > 1 else ''}.")
+    typer.echo(f"Subscription {visible(name)} is signed with {count_of(count, 'secret')}.")
     if made:
-        typer.echo(f"The new one, which is not shown again:\n{made}")
+        typer.echo(f"The new secret. Save it now; it cannot be shown again:\n{made}")
 
 
 def redrive(
     name: NameArgument,
     event: Annotated[UUID | None, typer.Option(metavar="ID", help="Only this event.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of events.")] = 1000,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Give dead events of a subscription another chance."""
+    """Send dead events of a subscription again."""
     with connected(database_url) as engine:
         count = engine.run(redrive_events(name, event, limit))
     if as_json:
         print_json({"name": name, "redriven": count})
     else:
-        typer.echo(f"{count} dead event{'' if count == 1 else 's'} will be sent again.")
+        typer.echo(f"{count_of(count, 'dead event')} will be sent again.")
 
 
 def remove(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """End a subscription. What it has not got yet it does not get any more."""
+    """Remove a subscription. Its pending events are not sent."""
     with connected(database_url) as engine:
         engine.run(unsubscribe(name))
     if as_json:
         print_json({"name": name, "removed": True})
     else:
-        typer.echo(f"Subscription {visible(name)} is removed.")
+        typer.echo(f"Subscription {visible(name)} removed.")
 
 
 def _row(one: OutboxStatus) -> list[Any]:
@@ -224,7 +236,7 @@ def _row(one: OutboxStatus) -> list[Any]:
     ]
 
 
-def _tell(name: str, state: str, *, changed: bool, as_json: bool) -> None:
+def _report(name: str, state: str, *, changed: bool, as_json: bool) -> None:
     if as_json:
         print_json({"name": name, "paused": state == "paused", "changed": changed})
     else:
@@ -232,21 +244,21 @@ def _tell(name: str, state: str, *, changed: bool, as_json: bool) -> None:
 
 
 def _wait_for(engine: Engine, name: str, event_id: UUID, seconds: float) -> DeliveryStatus:
-    """Until it was delivered, or failed once, or it is known that no dispatcher can send it."""
+    """Wait until the event was delivered or failed once, or no dispatcher can send it."""
     ends_at = time.monotonic() + seconds
     while True:
         (found,) = engine.run(event_deliveries(event_id))
         settled = found.status in SETTLED or found.last_error is not None
         if settled or time.monotonic() > ends_at or _status_of(engine, name).problem:
             return found
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
 def _status_of(engine: Engine, name: str) -> OutboxStatus:
     return next(one for one in engine.run(outbox_status()) if one.name == name)
 
 
-def _why_not(engine: Engine, name: str) -> str:
+def _reason_pending(engine: Engine, name: str) -> str:
     one = _status_of(engine, name)
     if one.problem:
         return one.problem
@@ -255,11 +267,11 @@ def _why_not(engine: Engine, name: str) -> str:
     if not any(dispatcher.live for dispatcher in engine.run(dispatcher_status())):
         return "no dispatcher is running. Start one: holdfast dispatch"
     if one.breaker != "closed":
-        return f"its receiver fails and is left alone for a while: {one.last_error}"
-    return "a dispatcher is running and has not sent it yet"
+        return f"sending is suspended because the receiver fails: {one.last_error}"
+    return "a dispatcher is running but has not sent it yet"
 
 
-def _verdict(event_id: UUID, found: DeliveryStatus, why: str | None) -> str:
+def _result_text(event_id: UUID, found: DeliveryStatus, why: str | None) -> str:
     if found.status == "delivered":
         return f"Event {event_id} was delivered."
     if found.last_error is not None:

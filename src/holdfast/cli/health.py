@@ -1,4 +1,4 @@
-"""holdfast health: how the whole does, for people at night and for monitors."""
+"""holdfast health: check queues, workers, schedules, the outbox and the server."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ def register(app: typer.Typer) -> None:
 
 def health(
     *,
-    show_all: Annotated[bool, typer.Option("--all", help="Show what is green, too.")] = False,
+    show_all: Annotated[bool, typer.Option("--all", help="Also show green checks.")] = False,
     as_metrics: Annotated[
-        bool, typer.Option("--metrics", help="Print it for Prometheus; exit code 0 whatever it says.")
+        bool, typer.Option("--metrics", help="Print Prometheus metrics. The exit code is always 0.")
     ] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Say how queues, workers, schedules, outbox and server do: exit code 0 green, 1 amber, 2 red."""
+    """Check queues, workers, schedules, outbox and server. Exit code: 0 green, 1 amber, 2 red."""
     if as_json and as_metrics:
-        raise typer.BadParameter("give --json or --metrics, not both")
+        raise typer.BadParameter("--json and --metrics cannot be combined")
     with connected(database_url) as engine:
         lines = engine.run(engine_health.health())
     if as_metrics:
-        typer.echo(written_metrics(lines), nl=False)
+        typer.echo(metrics_text(lines), nl=False)
         return
-    level = worst(lines)
+    level = worst_level(lines)
     if as_json:
         print_json({"level": level, "lines": lines})
     else:
@@ -47,7 +47,7 @@ def health(
     raise typer.Exit(LEVELS.index(level))
 
 
-def worst(lines: Sequence[HealthLine]) -> Level:
+def worst_level(lines: Sequence[HealthLine]) -> Level:
     return max((line.level for line in lines), key=LEVELS.index, default="green")
 
 
@@ -55,13 +55,13 @@ def level_text(level: Level) -> Text:
     return Text(level.upper(), style=_COLOURS[level])
 
 
-def written_metrics(lines: Sequence[HealthLine]) -> str:
-    """Two gauges per line: its level as 0, 1 or 2, and its value."""
+def metrics_text(lines: Sequence[HealthLine]) -> str:
+    """Two gauges per check: its level (0, 1 or 2) and its value."""
     try:
         from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError(
-            "--metrics needs prometheus-client", hint="pip install 'holdfast[metrics]'"
+            "--metrics needs prometheus-client", hint="Run pip install 'holdfast[metrics]'."
         ) from None
     registry = CollectorRegistry()
     labels = ["check_name", "subject"]
@@ -78,13 +78,13 @@ def _print(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> None
     console = Console(markup=False, emoji=False, highlight=False)
     for line in lines:
         if show_all or line.level != "green":
-            console.print(_shown(line), soft_wrap=True)
+            console.print(_line_text(line), soft_wrap=True)
     counts = Counter(line.level for line in lines)
-    told = ", ".join(f"{counts[one]} {one}" for one in reversed(LEVELS) if counts[one])
-    console.print(level_text(level).append(f": {told}", style="default"))
+    summary = ", ".join(f"{counts[one]} {one}" for one in reversed(LEVELS) if counts[one])
+    console.print(level_text(level).append(f": {summary}", style="default"))
 
 
-def _shown(line: HealthLine) -> Text:
+def _line_text(line: HealthLine) -> Text:
     text = Text(f"{line.level:<5}", style=_COLOURS[line.level])
     text.append(f"  {line.check_name:<18}  {visible(line.message)}", style="default")
     if line.advice:

@@ -1,4 +1,4 @@
-"""holdfast limits: how much of a queue, a type or a key runs at once, and how fast it starts."""
+"""holdfast limits: limit the concurrency and rate of queues and types."""
 
 import re
 from datetime import timedelta
@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from holdfast.cli.arguments import Reason
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
-from holdfast.cli.task_actions import Reason
 from holdfast.engine import limits as engine_limits
 from holdfast.engine.limits import Subject, drop_limit, limit_status
 from holdfast.serialization.text import visible
@@ -39,12 +39,10 @@ _COLUMNS = (
     "reason",
 )
 
-SubjectArgument = Annotated[
-    Subject, typer.Argument(metavar="SUBJECT", help="What the limit is about: queue or type.")
-]
-NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Which queue or type.")]
+SubjectArgument = Annotated[Subject, typer.Argument(metavar="SUBJECT", help="What to limit: queue or type.")]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue or type.")]
 
-limits = typer.Typer(help="Limit how much runs at once, and how fast it starts.", no_args_is_help=True)
+limits = typer.Typer(help="Limit how many tasks run at once and how fast they start.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -52,26 +50,26 @@ def register(app: typer.Typer) -> None:
 
 
 def rate(given: str) -> tuple[int, timedelta]:
-    """100/min, 5/s, 20/30s: so many in each such period."""
+    """Parse a count per period: 100/min, 5/s, 20/30s."""
     match = _RATE.fullmatch(given.strip())
     try:
         if match is None:
-            raise ValueError(given)  # noqa: TRY301 - as a period that cannot be read
+            raise ValueError(given)  # noqa: TRY301 - handled like an invalid period
         seconds = _UNITS.get(match[2].lower())
         return int(match[1]), timedelta(seconds=seconds) if seconds else parse_duration(match[2])
     except ValueError:
-        raise typer.BadParameter(f"{given!r} is not a rate: write 100/min, 5/s or 20/30s") from None
+        raise typer.BadParameter(f"{given!r} is not a valid rate; expected 100/min, 5/s or 20/30s") from None
 
 
 @limits.command("list")
 def list_limits(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Show every limit and how far it is used."""
+    """List limits and how far they are used."""
     with connected(database_url) as engine:
         found = engine.run(limit_status())
     if as_json:
         print_json({"limits": found})
     elif not found:
-        typer.echo("Nothing is limited.", err=True)
+        typer.echo("No limits found.", err=True)
     else:
         print_table(list(_COLUMNS), [[getattr(limit, name) for name in _COLUMNS] for limit in found])
 
@@ -82,19 +80,26 @@ def set_limit(
     subject: SubjectArgument,
     name: NameArgument,
     max_running: Annotated[
-        int | None, typer.Option("--running", min=1, help="How many may run at once, over all workers.")
+        int | None,
+        typer.Option("--running", min=1, help="Maximum number of running tasks, across all workers."),
     ] = None,
     per_key: Annotated[
-        int | None, typer.Option(min=1, help="How many of one concurrency key may run at once.")
+        int | None, typer.Option(min=1, help="Maximum number of running tasks with the same concurrency key.")
     ] = None,
     at_rate: Annotated[
-        Any, typer.Option("--rate", parser=rate, metavar="N/PERIOD", help="How many may start: 100/min, 5/s.")
+        Any,
+        typer.Option(
+            "--rate",
+            parser=rate,
+            metavar="N/PERIOD",
+            help="Maximum number of tasks that may start per period: 100/min, 5/s.",
+        ),
     ] = None,
     reason: Reason = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Set the limit of a queue or a type. What is not given is not limited any more."""
+    """Set the limit of a queue or a type. It replaces the previous limit."""
     count, per = at_rate or (None, None)
     with connected(database_url) as engine:
         engine.run(
@@ -114,19 +119,19 @@ def set_limit(
             }
         )
     else:
-        typer.echo(f"The {subject} {visible(name)} is limited.")
+        typer.echo(f"Limit of {subject} {visible(name)} set.")
 
 
 @limits.command("remove")
 def remove_limit(
     *, subject: SubjectArgument, name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False
 ) -> None:
-    """Take a limit away."""
+    """Remove the limit of a queue or a type."""
     with connected(database_url) as engine:
         changed = engine.run(drop_limit(subject, name))
     if as_json:
         print_json({"subject": subject, "name": name, "changed": changed})
     elif changed:
-        typer.echo(f"The {subject} {visible(name)} is not limited any more.")
+        typer.echo(f"Limit of {subject} {visible(name)} removed.")
     else:
-        typer.echo(f"The {subject} {visible(name)} was not limited.")
+        typer.echo(f"The {subject} {visible(name)} has no limit.")

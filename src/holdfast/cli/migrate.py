@@ -1,4 +1,4 @@
-"""holdfast migrate: bring the database to this release."""
+"""holdfast migrate: install or upgrade the database schema."""
 
 import json
 from dataclasses import asdict
@@ -6,23 +6,23 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.output import Json
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import Migration, migrate, plan, script
 from holdfast.settings import Settings
 
-SOMETHING_TO_DO = 1
+PENDING = 1
 
-Sql = Annotated[bool, typer.Option("--sql", help="Print a script for psql, and change nothing.")]
-Check = Annotated[bool, typer.Option("--check", help="Say what is to do, and change nothing.")]
+Sql = Annotated[bool, typer.Option("--sql", help="Print a script for psql and change nothing.")]
+Check = Annotated[bool, typer.Option("--check", help="Report what would be done and change nothing.")]
 Force = Annotated[
-    bool, typer.Option("--force", help="Replay functions and views even if they seem unchanged.")
+    bool, typer.Option("--force", help="Replace functions and views even if they are unchanged.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
-_TO_DO = {
-    "install": "to do: install version {to_version} of the schema",
-    "upgrade": "to do: upgrade the schema from version {from_version} to {to_version}",
-    "replay": "to do: replay the functions and views of version {to_version}",
+_PENDING = {
+    "install": "pending: install version {to_version} of the schema",
+    "upgrade": "pending: upgrade the schema from version {from_version} to {to_version}",
+    "replay": "pending: replace the functions and views of version {to_version}",
 }
 
 
@@ -33,16 +33,16 @@ def register(app: typer.Typer) -> None:
 def migrate_database(
     sql: Sql = False, check: Check = False, force: Force = False, as_json: Json = False
 ) -> None:
-    """Install the schema, or upgrade it to this release. It may be run at any time, by any number at once.
+    """Install the schema or upgrade it to this release. Safe to run at any time, also concurrently.
 
-    Exit code 0: done, or nothing to do. 1: with --check, something is to do. 3: refused, nothing was changed.
+    Exit code: 0 if done or nothing to do, 1 if --check finds a pending migration, 3 if refused.
     """
     if sql:
         typer.echo(script(), nl=False)
     elif check:
         found = plan(resolve_database_url(Settings.load()), force=force)
-        _show(found, _TO_DO.get(found.action, str(found)).format_map(asdict(found)), as_json)
-        raise typer.Exit(0 if found.action == "nothing" else SOMETHING_TO_DO)
+        _show(found, _PENDING.get(found.action, str(found)).format_map(asdict(found)), as_json)
+        raise typer.Exit(0 if found.action == "nothing" else PENDING)
     else:
         done = migrate(resolve_database_url(Settings.load()), echo=_say, force=force)
         _show(done, str(done), as_json)

@@ -1,4 +1,4 @@
-"""holdfast namespaces: which logins share their tasks, idempotency keys, inbox events and schedules."""
+"""holdfast namespaces: logins that share tasks, idempotency keys, inbox events and schedules."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.arguments import Reason
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
-from holdfast.cli.task_actions import Reason
 from holdfast.engine import access
 from holdfast.engine.access import NamespaceMember
 from holdfast.errors import NotAllowed
 from holdfast.serialization.text import visible
 
-LoginArgument = Annotated[str, typer.Argument(metavar="LOGIN", help="A role that connects to the database.")]
+LoginArgument = Annotated[str, typer.Argument(metavar="LOGIN", help="Name of a database role.")]
 
-commands = typer.Typer(help="Let logins share their tasks, keys and schedules.", no_args_is_help=True)
+commands = typer.Typer(help="Let logins share tasks, keys and schedules.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -26,14 +26,14 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_namespaces(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """List the namespaces that logins share or tokens use. Every other login has its own."""
+    """List the namespaces that are shared by logins or used by tokens. Every other login has its own."""
     with connected(database_url) as engine:
         found = engine.run(access.namespace_members())
     grouped = {name: list(members) for name, members in groupby(found, key=lambda one: one.namespace)}
     if as_json:
         print_json({"namespaces": [_described(name, members) for name, members in grouped.items()]})
     elif not grouped:
-        typer.echo("No logins share a namespace, and there is no token.", err=True)
+        typer.echo("No shared namespaces and no tokens found.", err=True)
     else:
         print_table(
             ["namespace", "logins", "tokens"],
@@ -47,12 +47,12 @@ def list_namespaces(database_url: DatabaseUrl = None, as_json: Json = False) -> 
 @commands.command()
 def show(
     namespace: Annotated[
-        str | None, typer.Argument(metavar="NAMESPACE", help="Else that of your own login.")
+        str | None, typer.Argument(metavar="NAMESPACE", help="Default: the namespace of your login.")
     ] = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show which logins and tokens use a namespace."""
+    """Show the logins and tokens that use a namespace."""
     with connected(database_url) as engine:
         namespace = namespace or engine.run(access.namespace())
         found = [one for one in engine.run(access.namespace_members()) if one.namespace == namespace]
@@ -64,27 +64,27 @@ def show(
     if found:
         print_table(columns, [[getattr(one, column) for column in columns] for one in found])
     else:
-        typer.echo("Only a login of this name uses it.", err=True)
+        typer.echo("Only the login of the same name uses it.", err=True)
 
 
 @commands.command()
 def add(
     login: LoginArgument,
     namespace: Annotated[
-        str, typer.Argument(metavar="NAMESPACE", help="Another login's name, or a new one.")
+        str, typer.Argument(metavar="NAMESPACE", help="Name of another login, or a new name.")
     ],
     *,
     reason: Reason = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Let a login use a namespace from now on. What it enqueued before stays where it is."""
-    with _administering(), connected(database_url) as engine:
+    """Let a login use a namespace from now on. Tasks that it already enqueued keep their namespace."""
+    with _owner_hint(), connected(database_url) as engine:
         changed = engine.run(access.add_to_namespace(login, namespace, reason))
     if as_json:
         print_json({"login": login, "namespace": namespace, "changed": changed})
     else:
-        verb = "uses" if changed else "already uses"
+        verb = "now uses" if changed else "already uses"
         typer.echo(f"Login {visible(login)} {verb} namespace {visible(namespace)}.")
 
 
@@ -92,23 +92,23 @@ def add(
 def remove(
     login: LoginArgument, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
 ) -> None:
-    """Give a login its own namespace back. What it enqueued stays where it is."""
-    with _administering(), connected(database_url) as engine:
+    """Give a login its own namespace back. Tasks that it already enqueued keep their namespace."""
+    with _owner_hint(), connected(database_url) as engine:
         changed = engine.run(access.remove_from_namespace(login, reason))
     if as_json:
         print_json({"login": login, "changed": changed})
     else:
-        typer.echo(f"Login {visible(login)} {'has' if changed else 'already had'} its own namespace.")
+        typer.echo(f"Login {visible(login)} {'now' if changed else 'already'} uses its own namespace.")
 
 
 @contextmanager
-def _administering() -> Iterator[None]:
+def _owner_hint() -> Iterator[None]:
     try:
         yield
     except NotAllowed as error:
         raise NotAllowed(
             error.message,
-            hint="Use the login that migrates, or another member of holdfast_owner.",
+            hint="Use the login that runs migrations, or another member of holdfast_owner.",
             sqlstate=error.sqlstate,
         ) from None
 

@@ -1,4 +1,4 @@
-"""How answers are shown: tables for people, one JSON document for programs."""
+"""Prints results: tables for people, one JSON document for programs."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ from rich.text import Text
 from holdfast.errors import HoldfastError
 from holdfast.serialization.text import visible
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _COLOURS = {
     "scheduled": "cyan",
@@ -30,11 +30,11 @@ _COLOURS = {
 
 
 def print_json(value: Any) -> None:
-    # ASCII only: what a program reads shall depend neither on a locale nor on a terminal.
-    typer.echo(json.dumps(value, default=plain, indent=2))
+    # ASCII only, so that the output does not depend on the locale or the terminal.
+    typer.echo(json.dumps(value, default=json_value, indent=2))
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     match value:
         case datetime():
             return value.astimezone().isoformat()
@@ -51,12 +51,12 @@ def describe_error(error: HoldfastError) -> dict[str, str | None]:
     return {"kind": type(error).__name__, "sqlstate": error.sqlstate, "message": str(error)}
 
 
-def complain(error: HoldfastError) -> None:
+def print_error(error: HoldfastError) -> None:
     typer.echo(f"holdfast: {visible(str(error))}", err=True)
 
 
-def shown(value: Any) -> str:
-    """One value in a cell."""
+def cell_text(value: Any) -> str:
+    """The text of a value in a table."""
     match value:
         case None:
             return ""
@@ -81,12 +81,12 @@ def status_text(status: str, deleted: object = None) -> Text:
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
-    """One line per row, however long, to be searched, cut and copied. Empty columns are left out."""
+    """Print one line per row, never wrapped, so that it can be searched and copied. Omit empty columns."""
     _print_lines(table_lines(columns, rows), title)
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Text]:
-    """The lines that `print_table` prints, the header first."""
+    """The lines that `print_table` prints, starting with the header."""
     lines = [[_cell(value) for value in row] for row in rows]
     filled = [n for n in range(len(columns)) if any(line[n].plain for line in lines)]
     header = [Text(columns[n], style="bold") for n in filled]
@@ -94,12 +94,14 @@ def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[T
 
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
-    """A name and its value per line."""
+    """Print one name and value per line."""
     _print_lines(_aligned([[Text(name, style="bold"), _cell(value)] for name, value in pairs]))
 
 
 def _cell(value: Any) -> Text:
-    return value if isinstance(value, Text) else Text(shown(value).replace("\n", "\\n").replace("\t", "\\t"))
+    return (
+        value if isinstance(value, Text) else Text(cell_text(value).replace("\n", "\\n").replace("\t", "\\t"))
+    )
 
 
 def _print_lines(lines: Sequence[Text], title: str = "") -> None:
@@ -123,3 +125,8 @@ def _aligned(lines: Sequence[Sequence[Text]]) -> list[Text]:
 
 def _padded(cell: Text, width: int) -> Text:
     return cell + " " * (width - cell.cell_len)
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""holdfast postgres: the embedded server."""
+"""holdfast postgres: manage the embedded PostgreSQL."""
 
 import json
 from dataclasses import asdict
@@ -7,18 +7,18 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.output import Json
 from holdfast.postgres import EmbeddedServer, ServerStatus
 from holdfast.settings import Settings
 
-NOT_RUNNING = 3  # as pg_ctl and systemctl have it
+NOT_RUNNING = 3  # as with pg_ctl and systemctl
 
 Home = Annotated[
     Path | None,
-    typer.Option("--home", readable=False, help="Where the data is; else HOLDFAST_HOME or .holdfast."),
+    typer.Option("--home", readable=False, help="Data directory. Default: HOLDFAST_HOME, or .holdfast."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 
-commands = typer.Typer(help="The embedded PostgreSQL.", no_args_is_help=True)
+commands = typer.Typer(help="Manage the embedded PostgreSQL.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.command()
 def start(home: Home = None, as_json: Json = False) -> None:
-    """Start it if it is not running. It keeps running until it is stopped."""
+    """Start the server if it is not running. It runs until it is stopped."""
     server = _server(home)
     server.start()
     _show(server.status(), as_json)
@@ -35,18 +35,18 @@ def start(home: Home = None, as_json: Json = False) -> None:
 
 @commands.command()
 def stop(home: Home = None, as_json: Json = False) -> None:
-    """Stop it and wait until it is gone. Open transactions are rolled back."""
+    """Stop the server. Open transactions are rolled back."""
     server = _server(home)
     stopped = server.stop()
     if as_json:
         typer.echo(json.dumps({"stopped": stopped}))
     else:
-        typer.echo("PostgreSQL has stopped" if stopped else "PostgreSQL was not running")
+        typer.echo("PostgreSQL stopped" if stopped else "PostgreSQL was not running")
 
 
 @commands.command()
 def status(home: Home = None, as_json: Json = False) -> None:
-    """Say whether it is running: exit code 0 if so, 3 if not."""
+    """Show whether the server is running. Exit code: 0 if it is, 3 if not."""
     found = _server(home).status()
     _show(found, as_json)
     if not found.running:
@@ -55,7 +55,7 @@ def status(home: Home = None, as_json: Json = False) -> None:
 
 @commands.command()
 def url(home: Home = None) -> None:
-    """Print its address and nothing else, starting it first if it is not running."""
+    """Print the URL of the server, and start it if it is not running."""
     typer.echo(_server(home).start())
 
 

@@ -1,4 +1,4 @@
-"""Commands about business processes."""
+"""holdfast process: scaffold, check, apply and inspect business processes."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,7 +7,7 @@ import psycopg
 import typer
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_fields, print_json, print_table
+from holdfast.cli.output import Json, count_of, print_fields, print_json, print_table
 from holdfast.errors import ConfigurationError
 from holdfast.processes.apply import apply_files, compare_files, read_files
 from holdfast.processes.check import check_process, find_processes
@@ -18,38 +18,41 @@ from holdfast.processes.scaffold import scaffold
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the process: shipping, or comms.send_email.")
 ]
-Id = Annotated[int, typer.Argument(metavar="ID", help="Which one: the id that its kickoff returned.")]
+Id = Annotated[int, typer.Argument(metavar="ID", help="Id that the kickoff returned.")]
 
 
 def register(app: typer.Typer) -> None:
-    commands = typer.Typer(help="Write a business process, prove it, look at it.", no_args_is_help=True)
+    commands = typer.Typer(help="Create, check, apply and inspect business processes.", no_args_is_help=True)
     commands.command("new")(new)
     commands.command("apply")(apply)
     commands.command("check")(check)
     commands.command("show")(show)
-    commands.command("plan")(plan_one)
-    commands.command("cancel")(cancel_one)
+    commands.command("plan")(plan_instance)
+    commands.command("cancel")(cancel_instance)
     app.add_typer(commands, name="process")
 
 
 def new(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="A word such as shipping: schema, queue and module.")
+        str, typer.Argument(metavar="NAME", help="Name of the schema, queue and module: shipping.")
     ],
     *,
     directory: Annotated[
-        Path | None, typer.Option(help="Where the files go; else a directory of that name.")
+        Path | None, typer.Option(help="Directory for the files. Default: the name of the process.")
     ] = None,
     files_only: Annotated[
-        bool, typer.Option("--files-only", help="Write the files and leave the database alone.")
+        bool, typer.Option("--files-only", help="Write the files and do not change the database.")
     ] = False,
     decision: Annotated[
-        bool, typer.Option("--decision", help="One that waits for a person to decide, until a deadline.")
+        bool,
+        typer.Option(
+            "--decision", help="Create a process that waits for a person to decide, until a deadline."
+        ),
     ] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Write a new business process: tables, facts, handlers, supervisor, kickoff, grants and a test."""
+    """Create a business process: tables, facts, handlers, supervisor, kickoff, grants and a test."""
     made = scaffold(name, directory, "decision" if decision else "attempts")
     if files_only:
         written = made.create(None)
@@ -61,19 +64,19 @@ def new(
         return
     for path in written:
         typer.echo(path)
-    typer.echo(f"read {made.directory / 'README.md'}, then: holdfast process check {name}")
+    typer.echo(f"Next: read {made.directory / 'README.md'}, then run holdfast process check {name}")
 
 
 def apply(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the process: shipping.")],
     directory: Annotated[
-        Path | None, typer.Option(help="Where the files are; else a directory of that name.")
+        Path | None, typer.Option(help="Directory of the files. Default: the name of the process.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Apply them even if none has changed.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Apply the files even if none has changed.")] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Apply the files of a business process again, all in one transaction, and say what has changed."""
+    """Apply the files of a business process in one transaction and show what has changed."""
     files = read_files(name, directory)
     with connected(database_url) as engine:
         changes = compare_files(engine.connection, name, files)
@@ -83,71 +86,75 @@ def apply(
     if as_json:
         print_json({"name": name, "applied": applied, "files": changes})
         return
-    print_table(["file", "since it was applied last"], [(one.file, one.change) for one in changes])
+    print_table(["file", "change"], [(one.file, one.change) for one in changes])
     if not applied:
-        typer.echo("nothing to do")
+        typer.echo("Nothing to do.")
         return
-    typer.echo(f"applied {len(files)} files; now: holdfast process check {name}")
+    typer.echo(f"Applied {count_of(len(files), 'file')}. Next: holdfast process check {name}")
     if any(one.file.startswith("1_") and one.change == "changed" for one in changes):
-        typer.echo("tables that were there keep their columns: write changes of them as alter table")
+        typer.echo("Existing tables keep their columns: use alter table to change them.")
 
 
 def check(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Name of the process; else all that there are.")
+        str | None, typer.Argument(metavar="NAME", help="Name of the process. Default: all processes.")
     ] = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Prove the rules of business processes against the database, and say what breaks them."""
+    """Check that business processes follow the rules, and show violations."""
     with connected(database_url) as engine:
         processes = find_processes(engine.connection, name)
         found = [finding for one in processes for finding in check_process(engine.connection, one)]
-    # Two processes of a schema share what is wrong with it.
+    # Processes in the same schema share its violations.
     found = list({(one.object, one.rule, one.fix): one for one in found}.values())
     if as_json:
         print_json({"processes": [str(one) for one in processes], "findings": found})
     elif found:
         print_table(
-            ["process", "object", "rule", "what to do"],
+            ["process", "object", "rule", "fix"],
             [(one.process, one.object, one.rule, one.fix) for one in found],
         )
     else:
-        typer.echo(f"{', '.join(str(one) for one in processes) or 'no process'}: all checks passed")
+        typer.echo(f"{', '.join(str(one) for one in processes) or 'no processes'}: all checks passed")
     if found:
         raise typer.Exit(1)
 
 
 def show(name: Name, process_id: Id, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Draw one process: what happened when, what its supervisor decided and why, and what comes next."""
+    """Show an instance: what happened, what its supervisor decided and why, and what comes next."""
     with connected(database_url) as engine:
-        steps = history(engine.connection, _the_one(engine.connection, name), process_id)
+        steps = history(engine.connection, _find_one(engine.connection, name), process_id)
     if as_json:
         print_json(steps)
         return
     print_table(["at", "what", "reason", "task"], [(s.at, s.what, s.reason, s.task_id) for s in steps])
 
 
-def plan_one(name: Name, process_id: Id, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Say what the supervisor would do now. It runs in a transaction that is rolled back."""
+def plan_instance(
+    name: Name, process_id: Id, database_url: DatabaseUrl = None, as_json: Json = False
+) -> None:
+    """Show what the supervisor would do now. It runs in a transaction that is rolled back."""
     with connected(database_url) as engine:
-        planned = plan(engine.connection, _the_one(engine.connection, name), process_id)
+        planned = plan(engine.connection, _find_one(engine.connection, name), process_id)
     if as_json:
         print_json(planned)
     else:
         print_fields(planned.items())
 
 
-def cancel_one(
+def cancel_instance(
     name: Name,
     process_id: Id,
-    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="Why, for those who look later.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Reason, recorded in the history.")
+    ] = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """End one process, and say how it ended. Cancelling a task of it does not: that is repaired."""
+    """Cancel an instance and print its decision. Cancelling only its task has no effect: it is repaired."""
     with connected(database_url) as engine:
-        process = _the_one(engine.connection, name)
+        process = _find_one(engine.connection, name)
         ended = cancel(engine.connection, process, process_id, reason)
     if as_json:
         print_json({"process": str(process), "process_id": process_id, "decision": ended})
@@ -155,10 +162,10 @@ def cancel_one(
         typer.echo(ended)
 
 
-def _the_one(connection: psycopg.Connection[Any], name: str) -> ProcessDefinition:
+def _find_one(connection: psycopg.Connection[Any], name: str) -> ProcessDefinition:
     found = find_processes(connection, name)
     if len(found) > 1:
         raise ConfigurationError(
-            f"{name} has several processes", hint=f"Give one of {', '.join(str(one) for one in found)}."
+            f"{name} has several processes", hint=f"Choose one of {', '.join(str(one) for one in found)}."
         )
     return found[0]

@@ -1,17 +1,17 @@
-"""holdfast queues, pause and resume."""
+"""holdfast queues, pause and resume: show, pause and resume queues."""
 
 from typing import Annotated
 
 import typer
 
+from holdfast.cli.arguments import Reason
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
-from holdfast.cli.task_actions import Reason
 from holdfast.engine import queues as engine_queues
 from holdfast.engine.queues import queue_status
 from holdfast.serialization.text import visible
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE")]
+QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -21,13 +21,13 @@ def register(app: typer.Typer) -> None:
 
 
 def queues(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Show what waits and what runs, per queue."""
+    """Show how many tasks wait and run in each queue."""
     with connected(database_url) as engine:
         found = engine.run(queue_status())
     if as_json:
         print_json({"queues": found})
     elif not found:
-        typer.echo("There is no queue yet.", err=True)
+        typer.echo("No queues found.", err=True)
     else:
         columns = [
             "queue",
@@ -46,22 +46,22 @@ def queues(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
 def pause(
     queue: QueueArgument, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
 ) -> None:
-    """Let nothing be claimed from a queue until it is resumed. What runs goes on."""
+    """Pause a queue: workers claim nothing from it until it is resumed. Running tasks continue."""
     with connected(database_url) as engine:
         changed = engine.run(engine_queues.pause(queue, reason))
-    _tell(queue, paused=True, changed=changed, as_json=as_json)
+    _report(queue, paused=True, changed=changed, as_json=as_json)
 
 
 def resume(
     queue: QueueArgument, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
 ) -> None:
-    """Let a paused queue go on."""
+    """Resume a paused queue."""
     with connected(database_url) as engine:
         changed = engine.run(engine_queues.resume(queue, reason))
-    _tell(queue, paused=False, changed=changed, as_json=as_json)
+    _report(queue, paused=False, changed=changed, as_json=as_json)
 
 
-def _tell(queue: str, *, paused: bool, changed: bool, as_json: bool) -> None:
+def _report(queue: str, *, paused: bool, changed: bool, as_json: bool) -> None:
     if as_json:
         print_json({"queue": queue, "paused": paused, "changed": changed})
         return

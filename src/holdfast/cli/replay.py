@@ -1,4 +1,4 @@
-"""holdfast replay: run again what was run before, and see whether it comes to the same."""
+"""holdfast replay: run tasks again and compare the results."""
 
 import time
 from dataclasses import asdict, dataclass
@@ -11,25 +11,23 @@ from psycopg import IsolationLevel
 from rich.console import Console
 from rich.progress import Progress
 
-from holdfast.cli.arguments import duration, resolve_past
+from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, duration, resolve_past
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table
-from holdfast.cli.retry import find_all
-from holdfast.cli.show import find
-from holdfast.cli.task_actions import Reason
-from holdfast.cli.tasks import QueueOption, SinceOption, TypeOption
+from holdfast.cli.output import Json, count_of, pretty, print_fields, print_json, print_table
+from holdfast.cli.task_actions import find_task_ids
+from holdfast.cli.tasks import find_task
 from holdfast.engine import Engine, health, leases, tasks
 from holdfast.engine.documents import load_json
 from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskSnapshot, TaskStatus
-from holdfast.errors import IllegalMove, InvalidArgument
+from holdfast.errors import IllegalMove, InvalidArgument, did_you_mean
 from holdfast.serialization.text import visible
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Replayed:
-    """One task, its replay, and what came of it; without a verdict, nobody has waited for it."""
+class ReplayResult:
+    """A task, its replay and the result of the comparison. `verdict` is None without --verify."""
 
     task_id: UUID
     replay_id: UUID | None
@@ -37,7 +35,7 @@ class Replayed:
     difference: str | None = None
 
     @property
-    def holds(self) -> bool:
+    def matches(self) -> bool:
         return self.verdict in (None, "same")
 
 
@@ -47,60 +45,66 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     *,
-    task_id: Annotated[UUID | None, typer.Argument(metavar="ID")] = None,
+    task_id: Annotated[UUID | None, typer.Argument(metavar="ID", help="Id of the task.")] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Wait for the end, and compare the results byte for byte.")
+        bool, typer.Option("--verify", help="Wait for the result and compare it byte by byte.")
     ] = False,
     here: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:APP", help="Run its handler in this terminal, under the debugger."),
+        typer.Option(
+            metavar="MODULE:APP", help="Run the handler of the task in this terminal, under the debugger."
+        ),
     ] = None,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="Of a db_function: run it, show what it did, and roll back."),
+        typer.Option("--dry-run", help="For a db_function: run it, show what it did, and roll back."),
     ] = False,
-    many: Annotated[bool, typer.Option("--many", help="All that match the filters.")] = False,
-    status: Annotated[Status | None, typer.Option(help="With --many: only this status.")] = None,
+    many: Annotated[bool, typer.Option("--many", help="Replay all tasks that match the filters.")] = False,
+    status: Annotated[Status | None, typer.Option(help="With --many: only tasks with this status.")] = None,
     queue: QueueOption = None,
     type_prefix: TypeOption = None,
     since: SinceOption = None,
     timeout: Annotated[
         Any,
-        typer.Option(parser=duration, metavar="DURATION", help="How long to wait for each; 60s by default."),
+        typer.Option(
+            parser=duration, metavar="DURATION", help="With --verify: how long to wait for each task."
+        ),
     ] = "60s",
     reason: Reason = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Enqueue the same spec again, as a new task that names the original; --verify compares their results."""
+    """Run a task again as a new task that refers to the original. --verify compares the results."""
     filtered = any(option is not None for option in (status, queue, type_prefix, since))
     if many == (task_id is not None) or (filtered and not many) or (many and (here or dry_run)):
-        raise typer.BadParameter("name a task; or give --many and filters, with --verify if you like")
+        raise typer.BadParameter(
+            "give the id of a task, or --many and filters; --here and --dry-run need an id"
+        )
     with connected(database_url) as engine:
         if task_id is not None and here is not None:
-            _run_here(here, find(engine, task_id))
+            _run_here(here, find_task(engine, task_id))
             return
         if task_id is not None and dry_run:
-            _dry_run(engine, find(engine, task_id), as_json)
+            _dry_run(engine, find_task(engine, task_id), as_json)
             return
         if task_id is not None:
             chosen = [task_id]
         else:
             matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since))
-            chosen = list(find_all(engine, matching))
+            chosen = list(find_task_ids(engine, matching))
             if chosen and not yes:
-                typer.confirm(f"{len(chosen)} tasks match. Replay?", abort=True, err=True)
+                typer.confirm(f"Replay {count_of(len(chosen), 'task')}?", abort=True, err=True)
         replayed = _replay_all(engine, chosen, reason, timeout if verify else None, quiet=as_json or not many)
     _report(replayed, as_json, many=many)
 
 
 def _replay_all(
     engine: Engine, chosen: list[UUID], reason: str | None, timeout: timedelta | None, *, quiet: bool
-) -> list[Replayed]:
-    """All are enqueued before the first is waited for, so that workers have them at once."""
+) -> list[ReplayResult]:
+    """Enqueue all replays before waiting for the first one, so that workers can run them in parallel."""
     originals = {task_id: _original(engine, task_id) if timeout else None for task_id in chosen}
-    begun = [Replayed(task_id, engine.run(tasks.replay(task_id, reason))) for task_id in chosen]
+    begun = [ReplayResult(task_id, engine.run(tasks.replay(task_id, reason))) for task_id in chosen]
     if timeout is None:
         return begun
     console = Console(stderr=True)
@@ -114,28 +118,30 @@ def _replay_all(
 
 
 def _original(engine: Engine, task_id: UUID) -> TaskSnapshot:
-    find(engine, task_id)
+    find_task(engine, task_id)
     end = engine.run(tasks.task_snapshot(task_id))
     if end is None or end.status != "succeeded":
-        word = "gone" if end is None else end.status
+        state = "gone" if end is None else end.status
         raise IllegalMove(
-            f"task {task_id} is {word}: it has no result to compare with", hint="Replay it without --verify."
+            f"task {task_id} is {state} and has no result to compare with", hint="Replay it without --verify."
         )
     return end
 
 
-def _compared(engine: Engine, original: TaskSnapshot | None, one: Replayed, timeout: timedelta) -> Replayed:
-    assert original is not None  # noqa: S101 - it was looked for
-    assert one.replay_id is not None  # noqa: S101 - it was enqueued
+def _compared(
+    engine: Engine, original: TaskSnapshot | None, one: ReplayResult, timeout: timedelta
+) -> ReplayResult:
+    assert original is not None  # noqa: S101 - found by _original
+    assert one.replay_id is not None  # noqa: S101 - enqueued by the caller
     end = _wait(engine, one.replay_id, timeout)
     if end is None:
-        return Replayed(one.task_id, one.replay_id, "not ended", f"within {timeout.total_seconds():g} s")
+        return ReplayResult(one.task_id, one.replay_id, "not ended", f"within {timeout.total_seconds():g} s")
     if end.status != "succeeded":
-        return Replayed(one.task_id, one.replay_id, end.status, end.reason)
+        return ReplayResult(one.task_id, one.replay_id, end.status, end.reason)
     if end.result_json == original.result_json:
-        return Replayed(one.task_id, one.replay_id, "same")
+        return ReplayResult(one.task_id, one.replay_id, "same")
     difference = first_difference(load_json(original.result_json), load_json(end.result_json))
-    return Replayed(one.task_id, one.replay_id, "different", difference)
+    return ReplayResult(one.task_id, one.replay_id, "different", difference)
 
 
 def _wait(engine: Engine, task_id: UUID, timeout: timedelta) -> TaskSnapshot | None:
@@ -144,12 +150,12 @@ def _wait(engine: Engine, task_id: UUID, timeout: timedelta) -> TaskSnapshot | N
         end = engine.run(tasks.task_snapshot(task_id))
         if end is not None and end.status in ENDED:
             return end
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)
     return None
 
 
 def first_difference(old: Any, new: Any, path: str = "$") -> str:
-    """Where two documents begin to differ, and in what."""
+    """Describe the first difference between two JSON documents."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in sorted({*old, *new}):
             if key not in old or key not in new:
@@ -162,15 +168,15 @@ def first_difference(old: Any, new: Any, path: str = "$") -> str:
                 return first_difference(one, other, f"{path}[{n}]")
         if len(old) != len(new):
             return f"{path} has {len(old)} elements in the original, {len(new)} in the replay"
-    return f"{path}: {_short(old)} in the original, {_short(new)} in the replay"
+    return f"{path}: {_abbreviated(old)} in the original, {_abbreviated(new)} in the replay"
 
 
-def _short(value: Any) -> str:
+def _abbreviated(value: Any) -> str:
     text = pretty(value)
-    return text if len(text) <= 200 else f"{text[:200]}…"  # noqa: PLR2004 - enough to see it
+    return text if len(text) <= 200 else f"{text[:200]}…"  # noqa: PLR2004 - the maximum length of a shown value
 
 
-def _report(replayed: list[Replayed], as_json: bool, *, many: bool) -> None:
+def _report(replayed: list[ReplayResult], as_json: bool, *, many: bool) -> None:
     if as_json:
         print_json([asdict(one) for one in replayed] if many else asdict(replayed[0]))
     elif many:
@@ -178,20 +184,22 @@ def _report(replayed: list[Replayed], as_json: bool, *, many: bool) -> None:
             ["task_id", "replay_id", "verdict", "difference"],
             [(one.task_id, one.replay_id, one.verdict, one.difference) for one in replayed],
         )
-        same = sum(one.holds for one in replayed)
-        typer.echo(f"Replayed {len(replayed)}, of which {len(replayed) - same} came to something else.")
+        same = sum(one.matches for one in replayed)
+        typer.echo(
+            f"Replayed {count_of(len(replayed), 'task')}; {len(replayed) - same} with a different result."
+        )
     else:
         print_fields((name, value) for name, value in asdict(replayed[0]).items() if value is not None)
-    if not all(one.holds for one in replayed):
+    if not all(one.matches for one in replayed):
         raise typer.Exit(1)
 
 
 def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
-    """In a transaction that is rolled back, and that sees of others only what was there before."""
+    """Run in a transaction that is rolled back and does not see concurrent changes."""
     function = task.payload.get("db_function") if isinstance(task.payload, dict) else None
     if task.executor != "db_function" or not isinstance(function, str):
         raise InvalidArgument(
-            f"task {task.task_id} is of executor {task.executor}: only a db_function can be rolled back"
+            f"task {task.task_id} has the executor {task.executor}: --dry-run supports only db_function"
         )
     connection = engine.connection
     connection.isolation_level = IsolationLevel.REPEATABLE_READ
@@ -203,7 +211,7 @@ def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
     if as_json:
         print_json({"envelope": envelope, "enqueued": enqueued, "recorded": changed})
         return
-    typer.echo(f"{visible(function)} would answer\n{pretty(envelope)}")
+    typer.echo(f"{visible(function)} would return\n{pretty(envelope)}")
     columns = ["type", "queue", "executor", "run_at", "payload"]
     print_table(columns, [tuple(getattr(one, name) for name in columns) for one in enqueued], "enqueued")
     print_table(
@@ -211,19 +219,22 @@ def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
         [(one.table_name, one.inserted, one.updated, one.deleted) for one in changed],
         "recorded",
     )
-    typer.echo("\nNothing of it was kept.", err=True)
+    typer.echo("\nAll changes were rolled back.", err=True)
 
 
 def _run_here(application: str, task: TaskStatus) -> None:
     from holdfast.cli.app_loader import load_app  # noqa: PLC0415 - only this needs an application
     from holdfast.cli.debugger import run_under_debugger  # noqa: PLC0415 - as above
 
-    handler = load_app(application).handlers.get(task.type)
+    handlers = load_app(application).handlers
+    handler = handlers.get(task.type)
     if handler is None:
-        raise InvalidArgument(f"{application} has no handler for {task.type}")
+        raise InvalidArgument(
+            f"{application} has no handler for {task.type!r}{did_you_mean(task.type, handlers)}"
+        )
     written = run_under_debugger(handler, task)
     print_fields([("result", written), ("original", task.status)])
     if task.status == "succeeded":
         result = load_json(written)
-        compared = "the same" if result == task.result else first_difference(task.result, result)
-        typer.echo(f"compared with the original: {visible(compared)}")
+        comparison = "same" if result == task.result else first_difference(task.result, result)
+        typer.echo(f"compared with the original: {visible(comparison)}")

@@ -1,4 +1,4 @@
-"""holdfast retention and prune: how long what is kept, and removing what is not."""
+"""holdfast retention and prune: how long data is kept, and removing expired data."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,8 +20,8 @@ BATCH = 1000
 FOREVER = "forever"
 
 
-class Kept(StrEnum):
-    """What there are policies for."""
+class RetainedData(StrEnum):
+    """What a policy can apply to."""
 
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -37,13 +37,17 @@ def keep(given: str) -> timedelta | str:
 
 
 StatusArgument = Annotated[
-    Kept, typer.Argument(metavar="STATUS", help="How tasks ended, or deleted; or history, or messages.")
+    RetainedData,
+    typer.Argument(
+        metavar="STATUS",
+        help="What to keep: tasks by their final status, deleted tasks, history, or messages.",
+    ),
 ]
 PrefixOption = Annotated[
-    str, typer.Option("--type", metavar="PREFIX", help="Only types that begin so: billing.")
+    str, typer.Option("--type", metavar="PREFIX", help="Only types that begin with this prefix: billing.")
 ]
 
-commands = typer.Typer(help="How long what is kept.", no_args_is_help=True)
+commands = typer.Typer(help="Set how long data is kept.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -53,18 +57,21 @@ def register(app: typer.Typer) -> None:
 
 @commands.command("list")
 def list_policies(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Show the policies. Of several prefixes that fit a type, the longest decides."""
+    """List the policies. The longest matching prefix applies."""
     with connected(database_url) as engine:
         found = engine.run(retention.retention_policies())
     if as_json:
         print_json({"policies": found})
     elif not found:
-        typer.echo("There is no policy: everything is kept for ever.", err=True)
+        typer.echo("No policies found: all data is kept forever.", err=True)
     else:
         columns = ["status", "type_prefix", "keep", "changed_at", "changed_by"]
         print_table(
             columns,
-            [[one.status, one.type_prefix, _told(one.keep), one.changed_at, one.changed_by] for one in found],
+            [
+                [one.status, one.type_prefix, _duration_text(one.keep), one.changed_at, one.changed_by]
+                for one in found
+            ],
         )
 
 
@@ -73,20 +80,22 @@ def set_policy(
     status: StatusArgument,
     keep_for: Annotated[
         Any,
-        typer.Argument(metavar="DURATION", parser=keep, help="From the end on: 12h, 7d, forever."),
+        typer.Argument(
+            metavar="DURATION", parser=keep, help="How long to keep it after it ended: 12h, 7d, forever."
+        ),
     ],
     type_prefix: PrefixOption = "",
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Say how long tasks are kept that ended so. The leader of the fleet removes the rest."""
+    """Set how long data is kept. The leader removes expired data every minute."""
     kept = None if keep_for == FOREVER else keep_for
     with connected(database_url) as engine:
         engine.run(retention.set_retention(_prunable(status), kept, type_prefix))
     if as_json:
         print_json({"status": status, "type_prefix": type_prefix, "keep": kept})
         return
-    typer.echo(f"{_subject(status, type_prefix)} is kept {_told(kept)}.")
+    typer.echo(f"Policy for {_subject(status, type_prefix)} set: {_duration_text(kept)}.")
 
 
 @commands.command("remove")
@@ -96,38 +105,41 @@ def remove_policy(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a policy. The one of the next shorter prefix decides then; without one, all is kept for ever."""
+    """Remove a policy. The policy of the next shorter prefix applies then, or data is kept forever."""
     with connected(database_url) as engine:
         removed = engine.run(retention.drop_retention(_prunable(status), type_prefix))
     if as_json:
         print_json({"status": status, "type_prefix": type_prefix, "removed": removed})
     else:
-        typer.echo(f"{'Removed' if removed else 'There was no policy'} for {_subject(status, type_prefix)}.")
+        subject = _subject(status, type_prefix)
+        typer.echo(f"Policy for {subject} removed." if removed else f"There is no policy for {subject}.")
 
 
 def prune(
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Count what would go, and remove nothing.")
+        bool, typer.Option("--dry-run", help="Count what would be removed, and remove nothing.")
     ] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Remove now what the policies no longer keep. The leader of the fleet does it anyway, every minute."""
-    removed: dict[str, int] = dict.fromkeys(Kept, 0)
+    """Remove expired data now. The leader does this every minute anyway."""
+    removed: dict[str, int] = dict.fromkeys(RetainedData, 0)
     console = Console(stderr=True)
     with (
         connected(database_url) as engine,
-        Progress(SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True) as shown,
+        Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), console=console, transient=True
+        ) as progress,
     ):
-        under_way = shown.add_task("")
-        for status in Kept:
+        step = progress.add_task("")
+        for status in RetainedData:
             for pruned in _steps(engine, _prunable(status), dry_run=dry_run):
                 removed[status] += pruned
-                shown.update(under_way, description=f"{status}: {removed[status]}")
+                progress.update(step, description=f"{status}: {removed[status]}")
     if as_json:
         print_json({"pruned": removed, "dry_run": dry_run})
         return
-    print_table(["status", "would go" if dry_run else "removed"], removed.items())
+    print_table(["status", "would be removed" if dry_run else "removed"], removed.items())
 
 
 def _steps(engine: Engine, status: Prunable, *, dry_run: bool) -> Iterator[int]:
@@ -140,15 +152,15 @@ def _steps(engine: Engine, status: Prunable, *, dry_run: bool) -> Iterator[int]:
             return
 
 
-def _prunable(status: Kept) -> Prunable:
+def _prunable(status: RetainedData) -> Prunable:
     return status.value
 
 
-def _subject(status: Kept, type_prefix: str) -> str:
+def _subject(status: RetainedData, type_prefix: str) -> str:
     return f"{status}{f' of {visible(type_prefix)}…' if type_prefix else ''}"
 
 
-def _told(kept: timedelta | None) -> str:
+def _duration_text(kept: timedelta | None) -> str:
     if kept is None:
         return FOREVER
     days, rest = divmod(kept.total_seconds(), 86400)

@@ -1,4 +1,4 @@
-"""holdfast schedules: what is enqueued by the clock."""
+"""holdfast schedules: manage recurring schedules."""
 
 from datetime import datetime, timedelta
 from typing import Annotated, Any
@@ -7,10 +7,9 @@ import typer
 from rich.text import Text
 
 from holdfast.cli.app_loader import Application, load_app
-from holdfast.cli.arguments import document, duration, instant
-from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_fields, print_json, print_table, shown
-from holdfast.cli.task_actions import Reason
+from holdfast.cli.arguments import Reason, document, duration, instant
+from holdfast.cli.database import DatabaseUrl, connected, run_statement
+from holdfast.cli.output import Json, cell_text, print_fields, print_json, print_table
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import (
     CatchUp,
@@ -26,20 +25,20 @@ from holdfast.engine.schedules import (
     schedule_events,
     schedule_status,
 )
-from holdfast.errors import InvalidArgument, TaskNotFound
+from holdfast.errors import InvalidArgument, TaskNotFound, did_you_mean
 from holdfast.options import Executor
 from holdfast.schedule import check_times
 from holdfast.serialization.text import visible
 
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 Namespace = Annotated[
     str | None,
-    typer.Option(metavar="NAMESPACE", help="Whose schedule, where several namespaces use the name."),
+    typer.Option(metavar="NAMESPACE", help="Namespace of the schedule, if several have one of this name."),
 ]
 
 _COLOURS = {"active": "green", "paused": "yellow", "orphaned": "magenta", "broken": "red"}
 
-schedules = typer.Typer(help="What is enqueued by the clock.", no_args_is_help=True)
+schedules = typer.Typer(help="Manage recurring schedules.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
@@ -48,13 +47,12 @@ def register(app: typer.Typer) -> None:
 
 @schedules.command("list")
 def list_schedules(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """List schedules, and when they fire next."""
-    with connected(database_url) as engine:
-        found = engine.run(schedule_status())
+    """List schedules and their next times."""
+    found = run_statement(database_url, schedule_status())
     if as_json:
         print_json({"schedules": found})
     elif not found:
-        typer.echo("There is no schedule yet.", err=True)
+        typer.echo("No schedules found.", err=True)
     else:
         print_table(
             [
@@ -77,13 +75,13 @@ def list_schedules(database_url: DatabaseUrl = None, as_json: Json = False) -> N
 def show(
     name: Name,
     namespace: Namespace = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many events at most.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of events.")] = 20,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show a schedule, what became of its last times, and what was done to it."""
+    """Show a schedule and its events."""
     with connected(database_url) as engine:
-        found = _only(engine.run(schedule_status()), name, namespace)
+        found = _find(engine.run(schedule_status()), name, namespace)
         events = engine.run(schedule_events(name, found.namespace, limit))
     if as_json:
         print_json({"schedule": found, "events": events})
@@ -97,50 +95,67 @@ def show(
 @schedules.command()
 def add(
     name: Name,
-    type_: Annotated[str, typer.Argument(metavar="TYPE", help="What kind of work: billing.close_month")],
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="Type of the task: billing.close_month")],
     payload: Annotated[
         Any,
-        typer.Argument(parser=document, metavar="PAYLOAD", help="JSON, @file, or - for standard input."),
+        typer.Argument(
+            parser=document,
+            metavar="PAYLOAD",
+            help="Payload of the task: JSON, @file, or - for standard input.",
+        ),
     ] = "{}",
     *,
-    cron: Annotated[str | None, typer.Option(metavar="FIELDS", help="When: '0 9 * * mon-fri'")] = None,
+    cron: Annotated[
+        str | None,
+        typer.Option(metavar="FIELDS", help="When to run, as a cron expression: '0 9 * * mon-fri'"),
+    ] = None,
     tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Of --cron: Europe/Berlin; else UTC.")
+        str | None, typer.Option(metavar="ZONE", help="Time zone of --cron: Europe/Berlin. Default: UTC.")
     ] = None,
     every: Annotated[
-        timedelta | None, typer.Option(parser=duration, metavar="DURATION", help="How often: 30s, 5m, 12h")
+        timedelta | None,
+        typer.Option(parser=duration, metavar="DURATION", help="Interval between runs: 30s, 5m, 12h"),
     ] = None,
     anchor: Annotated[
         datetime | None,
-        typer.Option(parser=instant, metavar="TIME", help="Of --every: a time to count from; else a Monday."),
+        typer.Option(
+            parser=instant, metavar="TIME", help="Time from which --every counts. Default: a Monday."
+        ),
     ] = None,
     catch_up: Annotated[
-        CatchUp, typer.Option(help="Of times that passed while no worker ran, fire none, the last, or all.")
+        CatchUp, typer.Option(help="Which missed runs to make up: none, the latest, or all.")
     ] = "latest",
-    catch_up_limit: Annotated[int, typer.Option(metavar="NUMBER", help="How many all is at most.")] = 10,
+    catch_up_limit: Annotated[
+        int, typer.Option(metavar="NUMBER", help="Maximum number of runs that `--catch-up all` makes up.")
+    ] = 10,
     jitter: Annotated[
         timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="Put each task off by chance, up to this."),
+        typer.Option(
+            parser=duration, metavar="DURATION", help="Delay each run randomly, up to this duration."
+        ),
     ] = None,
     overlap: Annotated[
-        Overlap, typer.Option(help="Whether to skip a time while the last task is unfinished.")
+        Overlap, typer.Option(help="Whether to skip a run while the previous task is unfinished.")
     ] = "allow",
     queue: Annotated[
-        str | None, typer.Option(help="Else as declared, or the first segment of the type.")
+        str | None,
+        typer.Option(help="Queue of the task. Default: as declared, or the first segment of the type."),
     ] = None,
-    priority: Annotated[int | None, typer.Option(help="Higher goes first; else as declared, or 0.")] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Higher runs first. Default: as declared, or 0.")
+    ] = None,
     max_attempts: Annotated[
-        int | None, typer.Option(help="How often to try; else as declared, or 3.")
+        int | None, typer.Option(help="Maximum number of attempts. Default: as declared, or 3.")
     ] = None,
     timeout: Annotated[
         timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="How long an attempt may run."),
+        typer.Option(parser=duration, metavar="DURATION", help="Maximum duration of an attempt."),
     ] = None,
-    executor: Annotated[Executor | None, typer.Option(help="What runs it.")] = None,
+    executor: Annotated[Executor | None, typer.Option(help="Executor that runs the task.")] = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Add a schedule that no application declares."""
+    """Add a schedule that is not declared by an application."""
     schedule = NewSchedule(
         name=name,
         task=NewTask(
@@ -165,14 +180,13 @@ def add(
         check_times(schedule, tz)
     except InvalidArgument as error:
         raise typer.BadParameter(str(error)) from None
-    with connected(database_url) as engine:
-        verdict = engine.run(add_schedule(schedule))
-    _tell(name, as_json, f"{'is added' if verdict == 'added' else 'was there already'}", verdict=verdict)
+    verdict = run_statement(database_url, add_schedule(schedule))
+    _report(name, as_json, "added" if verdict == "added" else "already exists", verdict=verdict)
 
 
 @schedules.command()
 def apply(application: Application, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Declare the schedules of an application's code. For a login with holdfast_client."""
+    """Declare the schedules of an application. Requires the role holdfast_client."""
     app = load_app(application)
     with connected(database_url) as engine:
         declared = engine.run(declare_schedules(app.name, app.schedules.values()))
@@ -181,7 +195,7 @@ def apply(application: Application, database_url: DatabaseUrl = None, as_json: J
     else:
         print_table(["schedule", "verdict"], [[one.name, one.verdict] for one in declared])
     if any(one.verdict == "taken" for one in declared):
-        typer.echo("The name of a taken schedule belongs to something else: give it another name.", err=True)
+        typer.echo("A schedule marked taken has a name that is already in use: rename it.", err=True)
         raise typer.Exit(1)
 
 
@@ -193,10 +207,9 @@ def pause(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Let a schedule not fire until it is resumed."""
-    with connected(database_url) as engine:
-        changed = engine.run(pause_schedule(name, reason, namespace))
-    _tell(name, as_json, f"{'is' if changed else 'was already'} paused", paused=True, changed=changed)
+    """Pause a schedule until it is resumed."""
+    changed = run_statement(database_url, pause_schedule(name, reason, namespace))
+    _report(name, as_json, "paused" if changed else "was already paused", paused=True, changed=changed)
 
 
 @schedules.command()
@@ -207,10 +220,9 @@ def resume(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Let a paused schedule fire again. What passed during the pause is not caught up."""
-    with connected(database_url) as engine:
-        changed = engine.run(resume_schedule(name, reason, namespace))
-    _tell(name, as_json, f"{'is' if changed else 'was already'} active", paused=False, changed=changed)
+    """Resume a paused schedule. Runs missed during the pause are not made up."""
+    changed = run_statement(database_url, resume_schedule(name, reason, namespace))
+    _report(name, as_json, "resumed" if changed else "was already active", paused=False, changed=changed)
 
 
 @schedules.command()
@@ -221,10 +233,9 @@ def remove(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Remove a schedule. Its tasks stay; one that an application declares returns when it declares again."""
-    with connected(database_url) as engine:
-        engine.run(remove_schedule(name, reason, namespace))
-    _tell(name, as_json, "is removed", removed=True)
+    """Remove a schedule. Its tasks remain. A declared schedule returns when it is declared again."""
+    run_statement(database_url, remove_schedule(name, reason, namespace))
+    _report(name, as_json, "removed", removed=True)
 
 
 @schedules.command()
@@ -235,26 +246,24 @@ def run(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Enqueue a schedule's task now, besides its times, and print its id."""
-    with connected(database_url) as engine:
-        task_id = engine.run(run_schedule(name, reason, namespace))
+    """Enqueue the task of a schedule now and print its id."""
+    task_id = run_statement(database_url, run_schedule(name, reason, namespace))
     if as_json:
         print_json({"schedule": name, "task_id": task_id})
     else:
         typer.echo(task_id)
 
 
-def _only(schedules: list[ScheduleStatus], name: str, namespace: str | None) -> ScheduleStatus:
+def _find(schedules: list[ScheduleStatus], name: str, namespace: str | None) -> ScheduleStatus:
     found = [one for one in schedules if one.name == name and namespace in (None, one.namespace)]
     if not found:
-        raise TaskNotFound(
-            f"there is no schedule {name}", hint="holdfast schedules list shows those there are."
-        )
+        known = sorted({one.name for one in schedules})
+        raise TaskNotFound(f"there is no schedule {name!r}{did_you_mean(name, known)}")
     if len(found) > 1:
         namespaces = ", ".join(one.namespace for one in found)
         raise InvalidArgument(
-            f"schedule {name} exists in {len(found)} namespaces: {namespaces}",
-            hint="Say which one is meant: --namespace.",
+            f"schedule {name!r} exists in {len(found)} namespaces: {namespaces}",
+            hint="Choose one with --namespace.",
         )
     return found[0]
 
@@ -280,15 +289,15 @@ def _next(schedule: ScheduleStatus) -> str:
         return ""
     if schedule.never:
         return "never"
-    return shown(schedule.next_at) or "to be planned"
+    return cell_text(schedule.next_at) or "not planned yet"
 
 
 def _state(schedule: ScheduleStatus) -> Text:
     return Text(schedule.state, style=_COLOURS[schedule.state])
 
 
-def _tell(name: str, as_json: bool, words: str, **fields: Any) -> None:
+def _report(name: str, as_json: bool, result: str, **fields: Any) -> None:
     if as_json:
         print_json({"schedule": name, **fields})
     else:
-        typer.echo(f"Schedule {visible(name)} {words}.")
+        typer.echo(f"Schedule {visible(name)} {result}.")

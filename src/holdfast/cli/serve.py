@@ -1,4 +1,4 @@
-"""holdfast serve: the API, waiting and the dashboard over HTTP."""
+"""holdfast serve: run the HTTP server with the API, waiting and the dashboard."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,7 +10,7 @@ from holdfast.cli.app_loader import load_app
 from holdfast.cli.database import DatabaseUrl
 from holdfast.settings import Settings
 
-# Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
+# Plain text: the settings validate the values and name the variable in errors.
 Text = str | None
 
 
@@ -21,33 +21,39 @@ def register(app: typer.Typer) -> None:
 def serve(
     application: Annotated[
         str | None,
-        typer.Argument(metavar="[MODULE:APP]", help="An application whose tasks are checked when enqueued."),
+        typer.Argument(metavar="[MODULE:APP]", help="Application whose task types are validated on enqueue."),
     ] = None,
     *,
     host: Annotated[
-        Text, typer.Option(metavar="ADDRESS", help="Where to listen; else this machine only.")
+        Text, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: only this machine.")
     ] = None,
-    port: Annotated[Text, typer.Option(metavar="PORT", help="On which port; 0 takes a free one.")] = None,
+    port: Annotated[
+        Text, typer.Option(metavar="PORT", help="Port to listen on; 0 chooses a free one.")
+    ] = None,
     host_name: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="A name it may be asked for by; may be repeated.")
+        list[str] | None, typer.Option(metavar="NAME", help="Host name that clients may use; repeatable.")
     ] = None,
-    url: Annotated[Text, typer.Option(metavar="URL", help="Where others find it.")] = None,
-    tls_cert: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Certificate chain, to serve TLS.")
+    url: Annotated[Text, typer.Option(metavar="URL", help="Public URL of the server.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain for TLS.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate.")
     ] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
     behind_proxy: Annotated[
         list[str] | None,
-        typer.Option(metavar="ADDRESS", help="A proxy or its network that does TLS; may be repeated."),
+        typer.Option(
+            metavar="ADDRESS", help="Address or network of a proxy that terminates TLS; repeatable."
+        ),
     ] = None,
     no_login: Annotated[
-        bool, typer.Option("--no-login", help="WaitRequest nobody who they are. On this machine only.")
+        bool, typer.Option("--no-login", help="Do not require a login. Only for this machine.")
     ] = False,
-    log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="console or json.")] = None,
-    log_level: Annotated[Text, typer.Option(metavar="LEVEL", help="debug, info, warning or error.")] = None,
+    log_format: Annotated[Text, typer.Option(metavar="FORMAT", help="Log format: console or json.")] = None,
+    log_level: Annotated[
+        Text, typer.Option(metavar="LEVEL", help="Log level: debug, info, warning or error.")
+    ] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Serve the API, waiting for results and the dashboard until it is asked to stop (SIGTERM, Ctrl-C)."""
+    """Serve the HTTP API, waiting for results and the dashboard until SIGTERM or Ctrl-C."""
     from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
     from holdfast.http.connection_limit import raise_file_limit  # noqa: PLC0415 - as above
     from holdfast.http.security import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above

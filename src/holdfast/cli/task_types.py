@@ -1,4 +1,4 @@
-"""holdfast tasks: what an application can do."""
+"""holdfast tasks: the task types of an application."""
 
 import inspect
 import re
@@ -16,14 +16,14 @@ def register(app: typer.Typer) -> None:
 
 
 def tasks(application: Application, *, as_json: Json = False) -> None:
-    """List the task types of an application. As JSON, with the schema of their arguments and results."""
+    """List the task types of an application. --json adds the schemas of their arguments and results."""
     app = load_app(application)
     if as_json:
         print_json(app.schema())
         return
     handlers = sorted(app.handlers.values(), key=lambda handler: handler.type)
     if not handlers:
-        typer.echo("The application has no task.", err=True)
+        typer.echo("The application has no tasks.", err=True)
         return
     print_table(
         ["type", "queue", "signature", "max_attempts", "retry", "timeout", "executor"],
@@ -47,7 +47,7 @@ def _first_segment(task_type: str) -> str:
 
 
 def _signature(handler: Handler) -> str:
-    """As it is called by enqueue: without the context, which the worker adds."""
+    """The signature as enqueue sees it: without the context, which the worker adds."""
     signature = inspect.signature(handler.function)
     parameters = list(signature.parameters.values())[1 if handler.wants_context else 0 :]
     shown = ", ".join(_parameter(parameter) for parameter in parameters)

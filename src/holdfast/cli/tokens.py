@@ -1,32 +1,35 @@
-"""holdfast tokens: who may use the HTTP side."""
+"""holdfast tokens: access tokens for the HTTP API and the dashboard."""
 
 from typing import Annotated
 
 import typer
 
-from holdfast.cli.arguments import duration
+from holdfast.cli.arguments import Reason, duration
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
-from holdfast.cli.task_actions import Reason
 from holdfast.engine import access
 from holdfast.engine.access import SCOPES
 from holdfast.http.access import hash_of, new_token
 from holdfast.serialization.text import visible
 
-commands = typer.Typer(help="Access tokens for the HTTP side.", no_args_is_help=True)
+commands = typer.Typer(help="Manage access tokens for the HTTP API and the dashboard.", no_args_is_help=True)
 
 Scopes = Annotated[
     list[str] | None,
-    typer.Option("--scope", metavar="SCOPE", help=f"What it may do: {', '.join(SCOPES)}; may be repeated."),
+    typer.Option(
+        "--scope",
+        metavar="SCOPE",
+        help=f"What the token permits: {', '.join(SCOPES)}; repeatable. Default: read.",
+    ),
 ]
-Ttl = Annotated[str, typer.Option(metavar="DURATION", help="When it ends by itself: 12h, 90d.")]
+Ttl = Annotated[str, typer.Option(metavar="DURATION", help="How long the token is valid: 12h, 90d.")]
 
 
 Namespace = Annotated[
     str | None,
     typer.Option(
         metavar="NAMESPACE",
-        help="Whose tasks those enqueued with it are; else a namespace of its own, token:NAME.",
+        help="Namespace of the tasks enqueued with the token. Default: its own, token:NAME.",
     ),
 ]
 
@@ -37,7 +40,7 @@ def register(app: typer.Typer) -> None:
 
 @commands.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Owner or purpose of the token.")],
     *,
     scope: Scopes = None,
     ttl: Ttl = "90d",
@@ -45,7 +48,7 @@ def create(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Make a token and print it, this once. Without a scope it may read."""
+    """Create a token and print it. It cannot be shown again."""
     token, span = new_token(), duration(ttl)
     with connected(database_url) as engine:
         token_id = engine.run(access.create_token(name, scope or ["read"], hash_of(token), span, namespace))
@@ -54,19 +57,19 @@ def create(
     else:
         typer.echo(token)
         typer.echo(
-            f"Token {token_id} for {visible(name)}: it is kept nowhere, so keep it yourself.", err=True
+            f"Created token {token_id} for {visible(name)}. Save it now; it cannot be shown again.", err=True
         )
 
 
 @commands.command("list")
 def list_tokens(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """List tokens, newest first, with when they were last used."""
+    """List tokens, newest first."""
     with connected(database_url) as engine:
         found = engine.run(access.access_tokens())
     if as_json:
         print_json({"tokens": found})
     elif not found:
-        typer.echo("There is no token yet. Make one: holdfast tokens create NAME --scope read", err=True)
+        typer.echo("No tokens found. Create one: holdfast tokens create NAME --scope read", err=True)
     else:
         columns = [
             "token_id",
@@ -88,12 +91,12 @@ def list_tokens(database_url: DatabaseUrl = None, as_json: Json = False) -> None
 
 @commands.command()
 def revoke(
-    token_id: Annotated[int, typer.Argument(metavar="ID")],
+    token_id: Annotated[int, typer.Argument(metavar="ID", help="Id of the token.")],
     reason: Reason = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """End a token, and the sessions that were opened with it, at once."""
+    """Revoke a token and its sessions immediately."""
     with connected(database_url) as engine:
         changed = engine.run(access.revoke_token(token_id, reason))
     if as_json:

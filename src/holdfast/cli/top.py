@@ -1,4 +1,4 @@
-"""holdfast top: queues, rates, workers and troubles, live."""
+"""holdfast top: a live view of queues, rates, workers and problems."""
 
 import contextlib
 import os
@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli.database import DatabaseUrl, connected
-from holdfast.cli.health import level_text, worst
+from holdfast.cli.health import level_text, worst_level
 from holdfast.cli.output import Json, print_json, table_lines
 from holdfast.cli.workers import running_text, state_text
 from holdfast.engine import Engine, health, queues, workers
@@ -28,14 +28,16 @@ from holdfast.engine.workers import WorkerStatus
 from holdfast.serialization.text import visible
 
 INTERVAL_SECONDS = 1.0
-GENTLE = 10  # times as long as a look took is waited at least: a huge backlog takes long to count
+MIN_PAUSE_FACTOR = (
+    10  # pause at least this many times as long as a query took: counting a huge backlog is slow
+)
 ROWS = 15
 QUIT = "qQ\x03"
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """The whole house at one moment."""
+class Snapshot:
+    """The state of the system at one moment."""
 
     counted: ActivityCount
     queues: list[QueueStatus]
@@ -45,7 +47,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Per second, between two looks; None where the server's statistics began anew in between."""
+    """Per second, between two snapshots. None if the statistics were reset in between."""
 
     enqueued: float | None
     finished: float | None
@@ -58,14 +60,14 @@ def register(app: typer.Typer) -> None:
 
 def top(
     *,
-    once: Annotated[bool, typer.Option("--once", help="Print one frame, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame and exit.")] = False,
     interval: Annotated[
-        float, typer.Option(min=0.2, max=60, metavar="SECONDS", help="How often to look.")
+        float, typer.Option(min=0.2, max=60, metavar="SECONDS", help="Refresh interval.")
     ] = INTERVAL_SECONDS,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """Show queues, rates, workers and troubles, live. Press q to quit."""
+    """Show a live view of queues, rates, workers and problems. Press q to quit."""
     with connected(database_url) as engine:
         if as_json or once or not sys.stdout.isatty():
             _once(engine, interval, as_json=as_json)
@@ -86,8 +88,8 @@ def rates_between(before: ActivityCount, after: ActivityCount) -> Rates:
     )
 
 
-def _look(engine: Engine) -> Look:
-    return Look(
+def _take_snapshot(engine: Engine) -> Snapshot:
+    return Snapshot(
         engine.run(health.count_activity()),
         engine.run(queues.queue_status()),
         engine.run(workers.worker_status()),
@@ -98,18 +100,18 @@ def _look(engine: Engine) -> Look:
 def _once(engine: Engine, interval: float, *, as_json: bool) -> None:
     before = engine.run(health.count_activity())
     time.sleep(interval)
-    look = _look(engine)
-    rates = rates_between(before, look.counted)
+    snapshot = _take_snapshot(engine)
+    rates = rates_between(before, snapshot.counted)
     if as_json:
-        document = {"queues": look.queues, "workers": look.workers, "health": look.health}
-        print_json({"counted_at": look.counted.counted_at, "rates": rates, **document})
+        document = {"queues": snapshot.queues, "workers": snapshot.workers, "health": snapshot.health}
+        print_json({"counted_at": snapshot.counted.counted_at, "rates": rates, **document})
     else:
-        Console(markup=False, emoji=False, highlight=False).print(_frame(look, rates), soft_wrap=True)
+        Console(markup=False, emoji=False, highlight=False).print(_frame(snapshot, rates), soft_wrap=True)
 
 
 def _live(engine: Engine, interval: float) -> None:
     console = Console(markup=False, emoji=False, highlight=False)
-    before = _look(engine)
+    before = _take_snapshot(engine)
     frame = _frame(before, Rates(None, None, None))
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -120,15 +122,15 @@ def _live(engine: Engine, interval: float) -> None:
         pause = interval
         while not pressed(pause):
             began = time.monotonic()
-            look = _look(engine)
-            pause = max(interval, GENTLE * (time.monotonic() - began))
-            live.update(_frame(look, rates_between(before.counted, look.counted)), refresh=True)
-            before = look
+            snapshot = _take_snapshot(engine)
+            pause = max(interval, MIN_PAUSE_FACTOR * (time.monotonic() - began))
+            live.update(_frame(snapshot, rates_between(before.counted, snapshot.counted)), refresh=True)
+            before = snapshot
 
 
 @contextlib.contextmanager
 def _keys() -> Iterator[Any]:
-    """A wait that a key ends. Without a terminal to read from, time ends it and nothing else."""
+    """Yield a function that waits until a key is pressed. Without a terminal, it only sleeps."""
     if not sys.stdin.isatty():
         yield _wait
         return
@@ -147,7 +149,7 @@ def _wait(seconds: float) -> bool:
 
 
 def _pressed(stdin: int, seconds: float) -> bool:
-    """Whether it is to end: by a key that means so, or because there is nobody any more to press one."""
+    """Return True if a quit key was pressed or the terminal is gone."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if select.select([stdin], [], [], left)[0]:
@@ -157,21 +159,25 @@ def _pressed(stdin: int, seconds: float) -> bool:
     return False
 
 
-def _frame(look: Look, rates: Rates) -> Text:
-    head = Text("holdfast top", style="bold").append(f"  {look.counted.counted_at.astimezone():%H:%M:%S}  ")
-    head.append_text(level_text(worst(look.health)))
-    pace = f"enqueued {_rate(rates.enqueued)}  finished {_rate(rates.finished)}  errors {_rate(rates.errors)}"
-    parts = [head, Text(pace), Text(), *_queues(look), Text(), *_workers(look)]
-    troubles = [line for line in look.health if line.level != "green"]
-    if troubles:
-        parts += [Text(), *(_trouble(line) for line in troubles[:ROWS])]
+def _frame(snapshot: Snapshot, rates: Rates) -> Text:
+    head = Text("holdfast top", style="bold").append(
+        f"  {snapshot.counted.counted_at.astimezone():%H:%M:%S}  "
+    )
+    head.append_text(level_text(worst_level(snapshot.health)))
+    rate_line = (
+        f"enqueued {_rate(rates.enqueued)}  finished {_rate(rates.finished)}  errors {_rate(rates.errors)}"
+    )
+    parts = [head, Text(rate_line), Text(), *_queues(snapshot), Text(), *_workers(snapshot)]
+    problems = [line for line in snapshot.health if line.level != "green"]
+    if problems:
+        parts += [Text(), *(_problem_line(line) for line in problems[:ROWS])]
     return Text("\n").join(parts)
 
 
-def _queues(look: Look) -> list[Text]:
-    if not look.queues:
-        return [Text("There is no queue yet.", style="dim")]
-    found = sorted(look.queues, key=lambda queue: (-queue.due, -queue.running, queue.queue))
+def _queues(snapshot: Snapshot) -> list[Text]:
+    if not snapshot.queues:
+        return [Text("No queues found.", style="dim")]
+    found = sorted(snapshot.queues, key=lambda queue: (-queue.due, -queue.running, queue.queue))
     columns = ["queue", "due", "scheduled", "running", "oldest_due", "workers", "state"]
     rows = [
         [
@@ -179,7 +185,7 @@ def _queues(look: Look) -> list[Text]:
             queue.due,
             queue.scheduled,
             queue.running,
-            _ago(queue.oldest_due, look.counted.counted_at),
+            _ago(queue.oldest_due, snapshot.counted.counted_at),
             queue.live_workers,
             Text("paused", style="yellow") if queue.paused_at else "",
         ]
@@ -188,17 +194,17 @@ def _queues(look: Look) -> list[Text]:
     return [*table_lines(columns, rows), *_more(len(found))]
 
 
-def _workers(look: Look) -> list[Text]:
-    if not look.workers:
-        return [Text("No worker is registered. Start one with holdfast worker.", style="dim")]
-    found = sorted(look.workers, key=lambda worker: (worker.live, -worker.in_flight, worker.worker_id))
+def _workers(snapshot: Snapshot) -> list[Text]:
+    if not snapshot.workers:
+        return [Text("No workers found. Start one: holdfast worker MODULE:APP", style="dim")]
+    found = sorted(snapshot.workers, key=lambda worker: (worker.live, -worker.in_flight, worker.worker_id))
     columns = ["worker", "running", "serves", "heard", "state"]
     rows = [
         [
             worker.worker_id,
             running_text(worker),
             ", ".join([*worker.queues, *(f"{prefix}…" for prefix in worker.type_prefixes)]),
-            _ago(worker.last_heartbeat, look.counted.counted_at),
+            _ago(worker.last_heartbeat, snapshot.counted.counted_at),
             _state(worker),
         ]
         for worker in found[:ROWS]
@@ -215,7 +221,7 @@ def _more(found: int) -> list[Text]:
     return [Text(f"and {found - ROWS} more", style="dim")] if found > ROWS else []
 
 
-def _trouble(line: HealthLine) -> Text:
+def _problem_line(line: HealthLine) -> Text:
     return level_text(line.level).append(f"  {visible(line.message)}", style="default")
 
 

@@ -1,4 +1,4 @@
-"""holdfast up: everything on this machine, with an example application to watch."""
+"""holdfast up: run everything on this machine, with an example application."""
 
 import contextlib
 import importlib.metadata
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Text, whatever they mean: the settings themselves say what is allowed, with the name of the variable.
+# Plain text: the settings validate the values and name the variable in errors.
 Text = str | None
 
 TOKEN_LIFE = timedelta(minutes=5)
 RENEW_SECONDS = 60.0
-LEAVE_SECONDS = 15.0
+STOP_SECONDS = 15.0
 _COMMAND = [sys.executable, "-c", "from holdfast.cli import main; main()"]
 _ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class _AskedToStop(BaseException):
-    """Before the server took the signals over."""
+    """A signal arrived before the HTTP server handled signals itself."""
 
 
 def register(app: typer.Typer) -> None:
@@ -56,29 +56,32 @@ def register(app: typer.Typer) -> None:
 def up(
     *,
     port: Annotated[
-        Text, typer.Option(metavar="PORT", help="On which port of this machine; 0 takes a free one.")
+        Text, typer.Option(metavar="PORT", help="Port on this machine; 0 chooses a free one.")
     ] = None,
     tls: Annotated[
-        bool, typer.Option("--tls/--no-tls", help="Serve TLS, with a certificate made here if none is given.")
+        bool,
+        typer.Option("--tls/--no-tls", help="Serve TLS. Without --tls-cert, a certificate is generated."),
     ] = True,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="A certificate chain to use.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="The key of the certificate.")] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain to use.")] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Private key of the certificate.")
+    ] = None,
     database_url: DatabaseUrl = None,
 ) -> None:
-    """Start PostgreSQL, a worker, a dispatcher, the dashboard and an example application, until Ctrl-C."""
+    """Run PostgreSQL, a worker, a dispatcher, the dashboard and an example application until Ctrl-C."""
     settings = Settings.load(web_port=port, database_url=database_url)
     given = (tls_cert, tls_key)
     if not tls and given != (None, None):
-        raise ConfigurationError("--no-tls and a certificate exclude each other")
+        raise ConfigurationError("--no-tls cannot be combined with a certificate")
     try:
         with _signals():
-            _bring_up(settings, given, own=tls and given == (None, None))
+            _run_all(settings, given, own=tls and given == (None, None))
     except _AskedToStop:
         pass
     _say("Everything has stopped.")
 
 
-def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own: bool) -> None:
+def _run_all(settings: Settings, given: tuple[Path | None, Path | None], *, own: bool) -> None:
     _check_extras("web", "events", *(() if settings.database_url else ("embedded",)))
     from holdfast.http.server import ListenAddress, bind, check_exposure  # noqa: PLC0415 - an extra
 
@@ -90,14 +93,14 @@ def _bring_up(settings: Settings, given: tuple[Path | None, Path | None], *, own
         given = (with_key, with_key)
     listen = ListenAddress("127.0.0.1", settings.web_port, *given)
     check_exposure(listen, asks_for_login=True, hosts=())
-    # First of all: a port that is taken is the most common trouble, and nothing has been started yet.
+    # Bind first: a port in use is the most common problem, and nothing has been started yet.
     with bind(listen) as bound, _database(settings) as url:
         migrate(url)
         _serve(settings, url, listen, bound, certificate)
 
 
 def _check_extras(*extras: str) -> None:
-    """Refuse to begin where a part would fail later because its packages are not installed."""
+    """Fail early if the packages of a part are not installed."""
     missing = sorted(extra for extra in extras if not all(map(_is_installed, _packages_of(extra))))
     if missing:
         raise ConfigurationError(
@@ -126,7 +129,7 @@ def _serve(
     from holdfast.http.server import address_of, make_server  # noqa: PLC0415 - an extra
 
     address = address_of(listen, bound)
-    # For this process and those that it starts: the example application reads its settings from here.
+    # For this process and its child processes: the example application reads its settings from here.
     os.environ |= {
         "DATABASE_URL": url,
         "HOLDFAST_HOME": str(settings.home),
@@ -144,69 +147,69 @@ def _serve(
     web = create_app(tasks)
     web.mount("/demo", pages)
     server = make_server(web, listen)
-    crew = Crew(server)
+    children = ChildProcesses(server)
     events = settings.home / "events"
     events.mkdir(parents=True, exist_ok=True)
     with (
         _token(url) as token,
-        crew.running(
+        children.running(
             "worker",
             *("holdfast.demo:tasks", "--queues", "demo,comms", "--heartbeat", "2s", "--grace", "5s"),
         ),
-        crew.running("dispatch", "--directory", str(events)),
+        children.running("dispatch", "--directory", str(events)),
     ):
         begin()
         tasks.close()
-        _say(_greeting(address, token, certificate, settings), err=False)
+        _say(_welcome_text(address, token, certificate, settings), err=False)
         server.run(sockets=[bound])
         _ignore_signals()
         _say("Stopping …")
-    if crew.lost:
-        raise HoldfastError(f"{crew.lost[0]} ended, so everything was stopped")
+    if children.lost:
+        raise HoldfastError(f"{children.lost[0]} exited, so everything was stopped")
 
 
-def _greeting(address: str, token: str, certificate: Path | None, settings: Settings) -> str:
-    where = "the one of DATABASE_URL" if settings.database_url else f"in {_short(settings.home)}"
+def _welcome_text(address: str, token: str, certificate: Path | None, settings: Settings) -> str:
+    where = "DATABASE_URL" if settings.database_url else f"in {_short(settings.home)}"
     lines = [
         "",
         f"  Example application  {address}/demo/",
         f"  Dashboard            {address}/login#{token}",
-        "                       (this link logs you in, until it is stopped)",
+        "                       (this link logs you in)",
         f"  PostgreSQL           {where}",
         "",
     ]
     if certificate is not None:
         lines += [
-            "  Your browser will warn of the certificate, because it was made on this machine:",
+            "  Your browser will show a warning because the certificate was generated on this machine:",
             f"  {_short(certificate)}",
             "",
         ]
-    return "\n".join([*lines, "  Ctrl-C ends everything.", ""])
+    return "\n".join([*lines, "  Press Ctrl-C to stop everything.", ""])
 
 
 @dataclass
-class Crew:
-    """The commands of ours that run beside this one. If one of them ends by itself, all end."""
+class ChildProcesses:
+    """The worker and the dispatcher. If one of them exits, everything is stopped."""
 
     server: "Server"
-    leaving: threading.Event = field(default_factory=threading.Event)
+    stopping: threading.Event = field(default_factory=threading.Event)
     lost: list[str] = field(default_factory=list)
 
     @contextlib.contextmanager
     def running(self, *command: str) -> Iterator[None]:
-        """It has a group of its own, so that Ctrl-C comes through us."""
+        """Run a command in its own process group, so that Ctrl-C reaches only this process."""
         with subprocess.Popen([*_COMMAND, *command], process_group=0) as process:
             watch = threading.Thread(target=self._watch, args=(process, command[0]), daemon=True)
             watch.start()
             try:
                 yield
             finally:
-                self.leaving.set()
+                self.stopping.set()
                 _end(process)
 
     def _watch(self, process: "subprocess.Popen[bytes]", name: str) -> None:
         code = process.wait()
-        if not self.leaving.is_set():
+        if not self.stopping.is_set():
             self.lost.append(f"holdfast {name} (exit code {code})")
             self.server.handle_exit(signal.SIGTERM, None)
 
@@ -214,14 +217,14 @@ class Crew:
 def _end(process: "subprocess.Popen[bytes]") -> None:
     process.terminate()
     try:
-        process.wait(LEAVE_SECONDS)
+        process.wait(STOP_SECONDS)
     except subprocess.TimeoutExpired:
         process.kill()
 
 
 @contextlib.contextmanager
 def _database(settings: Settings) -> Iterator[str]:
-    """The one that was given, or the embedded one, which is stopped again if it was started here."""
+    """The configured database, or the embedded server, which is stopped if it was started here."""
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -237,7 +240,7 @@ def _database(settings: Settings) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _token(url: str) -> Iterator[str]:
-    """Good while everything runs, and for a few minutes if this process is killed."""
+    """An access token that is renewed while everything runs, and expires soon after."""
     token, renewing = new_token(), threading.Event()
     _with_engine(url, _revoke_left_behind)
     token_id = _with_engine(
@@ -249,7 +252,7 @@ def _token(url: str) -> Iterator[str]:
 
     def renew() -> None:
         while not renewing.wait(RENEW_SECONDS):
-            with contextlib.suppress(HoldfastError):  # the next time comes before it ends
+            with contextlib.suppress(HoldfastError):  # it is renewed again before it expires
                 _with_engine(url, lambda it: it.run(access.renew_token(token_id, TOKEN_LIFE)))
 
     thread = threading.Thread(target=renew, name="renew", daemon=True)
@@ -259,7 +262,7 @@ def _token(url: str) -> Iterator[str]:
     finally:
         renewing.set()
         thread.join()
-        with contextlib.suppress(HoldfastError):  # it expires by itself
+        with contextlib.suppress(HoldfastError):  # it expires anyway
             _with_engine(url, lambda it: it.run(access.revoke_token(token_id, "holdfast up has ended")))
 
 
@@ -268,7 +271,7 @@ def _token_name(pid: int) -> str:
 
 
 def _revoke_left_behind(engine: Engine) -> None:
-    """Tokens of processes of this machine that were killed."""
+    """Revoke tokens of processes on this machine that were killed."""
     for token in engine.run(access.access_tokens()):
         found = re.fullmatch(r"holdfast up on .*, process (\d+)", token.name)
         if found and token.good and token.name == _token_name(int(found[1])) and not _is_alive(int(found[1])):
@@ -276,7 +279,7 @@ def _revoke_left_behind(engine: Engine) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    if pid == os.getpid():  # the number came round again
+    if pid == os.getpid():  # the process id was reused
         return False
     try:
         os.kill(pid, 0)
@@ -297,14 +300,14 @@ def _with_engine(url: str, work: Callable[[Engine], T]) -> T:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[None]:
-    """Ctrl-C, SIGTERM and, unless under nohup, a terminal that is closed end everything in order."""
+    """Stop everything in order on Ctrl-C, SIGTERM and, except under nohup, when the terminal closes."""
 
     def stop(_: int, __: FrameType | None) -> None:
         _ignore_signals()
         raise _AskedToStop
 
     def hang_up(_: int, __: FrameType | None) -> None:
-        signal.raise_signal(signal.SIGTERM)  # to us, or to the server while it runs
+        signal.raise_signal(signal.SIGTERM)  # handled by us, or by the server while it runs
 
     before = {number: signal.signal(number, stop) for number in _ENDING}
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
@@ -317,7 +320,7 @@ def _signals() -> Iterator[None]:
 
 
 def _ignore_signals() -> None:
-    """What is already ending is not disturbed. Every step of it has its time."""
+    """Do not interrupt the shutdown. Each of its steps has a timeout."""
     for number in (*_ENDING, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
@@ -328,5 +331,5 @@ def _say(text: str, *, err: bool = True) -> None:
 
 
 def _short(path: Path) -> str:
-    """From here, where it is below."""
+    """Relative to the working directory, if it is inside."""
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -1,13 +1,12 @@
 """Checks business processes against their rules in a live database."""
 
 import json
-from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
+from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 
-from holdfast.errors import TaskNotFound, translate
+from holdfast.errors import TaskNotFound, did_you_mean, translate
 from holdfast.processes.catalog import query_catalog
 from holdfast.processes.rules import Finding, ProcessDefinition, ProcessRules
 
@@ -31,7 +30,7 @@ def find_processes(connection: psycopg.Connection[Any], name: str | None) -> lis
         return found
     wanted = [one for one in found if name in (one.schema, f"{one.schema}.{one.stem}", str(one))]
     if not wanted:
-        raise TaskNotFound(f"there is no process {name!r}", hint=_suggest(name, [str(one) for one in found]))
+        raise TaskNotFound(f"there is no process {name!r}{did_you_mean(name, map(str, found))}")
     return wanted
 
 
@@ -70,8 +69,3 @@ def _check_envelope(
     if not valid:
         fix = f"return a validation failure for an empty payload; it returned {json.dumps(envelope)[:200]}"
         yield Finding(str(process), full, "handlers return an envelope", fix)
-
-
-def _suggest(name: str, known: Sequence[str]) -> str:
-    close = get_close_matches(name, known, n=1)
-    return f"Did you mean {close[0]}?" if close else f"Known processes: {', '.join(known) or 'none'}."

@@ -33,7 +33,7 @@ def test_a_task_that_has_ended_cannot_be_cancelled(engine: Engine, holdfast: Hol
     [task_id] = fail(engine)
     refused = holdfast("cancel", str(task_id))
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "cannot be cancelled: it had already ended, failed" in refused.stderr
+    assert "cannot be cancelled: it has already ended (failed)" in refused.stderr
 
 
 def test_one_refusal_does_not_stop_the_others(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
@@ -93,7 +93,7 @@ def test_a_filter_asks_first_and_says_how_many(engine: Engine, holdfast: Holdfas
     ids = fail(engine, count=3)
     declined = holdfast("retry", "--queue", "billing", stdin="n\n")
     assert declined.exit_code == 1
-    assert "3 tasks match. Retry?" in declined.stderr
+    assert "Retry 3 tasks?" in declined.stderr
     assert {status_of(engine, task_id) for task_id in ids} == {"failed"}
 
     agreed = holdfast("retry", "--queue", "billing", stdin="y\n")
@@ -134,8 +134,8 @@ def test_no_match_is_no_error_and_asks_nothing(holdfast: Holdfast) -> None:
 def test_more_than_a_batch_and_more_than_a_page_are_retried(
     engine: Engine, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.retry.PAGE", 7)
-    monkeypatch.setattr("holdfast.cli.retry.BATCH", 4)
+    monkeypatch.setattr("holdfast.cli.task_actions.PAGE", 7)
+    monkeypatch.setattr("holdfast.cli.task_actions.BATCH", 4)
     fail(engine, count=25)
     assert holdfast("retry", "--status", "failed", "--yes").stdout == "Retried 25 of 25 tasks.\n"
 

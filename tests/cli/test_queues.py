@@ -17,7 +17,7 @@ def test_queues_show_what_waits_and_what_is_paused(engine: Engine, holdfast: Hol
 
 def test_no_queue_is_no_error(holdfast: Holdfast) -> None:
     assert answer(holdfast("queues", "--json")) == {"queues": []}
-    assert holdfast("queues").stderr == "There is no queue yet.\n"
+    assert holdfast("queues").stderr == "No queues found.\n"
 
 
 def test_a_queue_is_paused_and_resumed(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:

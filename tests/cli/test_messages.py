@@ -46,7 +46,7 @@ def test_the_list_can_be_narrowed(holdfast: Holdfast, messages: list[int]) -> No
 
 def test_an_empty_mailbox_is_no_error(holdfast: Holdfast) -> None:
     shown = holdfast("mailbox", "list")
-    assert (shown.exit_code, shown.stderr) == (0, "The mailbox has no such message.\n")
+    assert (shown.exit_code, shown.stderr) == (0, "No messages found.\n")
 
 
 def test_a_message_is_shown_and_cannot_control_the_terminal(holdfast: Holdfast, messages: list[int]) -> None:
@@ -72,7 +72,7 @@ def test_what_is_not_there_is_not_found(holdfast: Holdfast, messages: list[int])
 
 
 def test_the_mailbox_is_cleared(holdfast: Holdfast, messages: list[int]) -> None:
-    assert holdfast("mailbox", "clear").stdout == "Removed 2 messages\n"
+    assert holdfast("mailbox", "clear").stdout == "Removed 2 messages.\n"
     assert answer(holdfast("mailbox", "clear", "--json")) == {"removed": 0}
 
 
@@ -87,7 +87,7 @@ def test_what_was_written_to_a_recipient_is_erased_with_a_reason(
 ) -> None:
     assert holdfast("messages", "erase", "ada@example.com").exit_code == 2
     erased = holdfast("messages", "erase", "ADA@example.com", "--reason", "asked for")
-    assert erased.stdout == "Erased 1 message\n"
+    assert erased.stdout == "Erased 1 message.\n"
     assert [one.mailbox_message_id for one in engine.run(list_mailbox())] == messages[1:]
     again = answer(holdfast("messages", "erase", "ada@example.com", "--reason", "asked for", "--json"))
     assert again == {"erased": 0}
