@@ -10,7 +10,6 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
@@ -28,6 +27,7 @@ from holdfast.executors.database_function import (
 from holdfast.executors.envelope import Envelope
 from holdfast.executors.executor import ExecutorTask
 from holdfast.executors.job_transaction import CommitUnknown
+from holdfast.executors.message_plan import SendPlan, idempotency_key, read_plan
 from holdfast.executors.send_outcome import SendOutcome, may_repeat, without
 from holdfast.handler import Handler
 from holdfast.logs import Log
@@ -49,16 +49,6 @@ class AdmittingProvider(Protocol):
 
 Compose = Callable[[dict[str, Any], str], Any]
 """Builds a message from its content and idempotency key; raises SendFailed if that is impossible."""
-
-
-@dataclass(frozen=True, slots=True)
-class SendPlan:
-    """The payload of such a task, and the functions that it names."""
-
-    payload: dict[str, Any]
-    before: str | None
-    success: str | None
-    error: str | None
 
 
 class MessageExecutor:
@@ -135,7 +125,7 @@ class MessageExecutor:
                 f" {provider.name} does not know its idempotency key",
                 permanent=True,
             )
-        message = self._compose(content, _key(job, content))
+        message = self._compose(content, idempotency_key(job.task_id, content))
         async with asyncio.timeout(job.timeout):
             return await provider.admit(message)
 
@@ -249,29 +239,9 @@ class MessageExecutor:
         return outcome.recorded_end()
 
 
-def read_plan(payload: str) -> SendPlan | None:
-    """Returns None if the payload is not that of a send."""
-    try:
-        found = json.loads(payload)
-    except (ValueError, RecursionError):  # JSON that PostgreSQL stores and Python cannot read
-        return None
-    if not isinstance(found, dict):
-        return None
-    names = [found.get(f"{when}_handler") for when in ("before", "success", "error")]
-    if not all(isinstance(name, str | None) for name in names):
-        return None
-    return SendPlan(found, *names)
-
-
 def _record_later(job: ExecutorTask, kind: str, message: str, outcome: SendOutcome) -> AttemptEnd:
     """The next attempt records the outcome and sends nothing."""
     return AttemptEnd.retry(job.attempt, kind, message, delay=0, known=outcome.as_json())
-
-
-def _key(job: ExecutorTask, content: dict[str, Any]) -> str:
-    """The idempotency key of the before-handler for all attempts of a send, or else one of this task."""
-    given = content.get("idempotency_key")
-    return given if isinstance(given, str) and given else f"holdfast-{job.task_id}"
 
 
 def _cause(error: Exception) -> tuple[str, str]:

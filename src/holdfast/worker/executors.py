@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
 
-from holdfast.comms.provider import Email, SendFailed, Sms
 from holdfast.comms.providers import email_provider, sms_provider
 from holdfast.executors.child_executor import ChildExecutor
 from holdfast.executors.command import CommandExecutor
 from holdfast.executors.database_function import DatabaseFunctions, DbFunctionExecutor, Settled
 from holdfast.executors.executor import Executor
 from holdfast.executors.message import MessageExecutor
+from holdfast.executors.message_plan import compose_email, compose_sms
 from holdfast.executors.origin import find_origin
 from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.logs import Log
@@ -69,52 +68,9 @@ def database_executors(
             settled=settled,
             log=log,
         )
-        for open_provider, compose in ((email_provider, _email), (sms_provider, _sms))
+        for open_provider, compose in ((email_provider, compose_email), (sms_provider, compose_sms))
     )
     if serves_messages(settings):
         for executor in (email, sms):
             executor.connected()
     return {"db_function": DbFunctionExecutor(functions, settled, log), "email": email, "sms": sms}
-
-
-def _email(content: dict[str, Any], key: str) -> Email:
-    return Email(
-        to=_text(content, "to"),
-        subject=_text(content, "subject"),
-        text=_perhaps(content, "text"),
-        html=_perhaps(content, "html"),
-        sender=_perhaps(content, "sender"),
-        reply_to=_perhaps(content, "reply_to"),
-        headers=_headers(content),
-        idempotency_key=key,
-    )
-
-
-def _sms(content: dict[str, Any], key: str) -> Sms:
-    return Sms(
-        to=_text(content, "to"),
-        text=_text(content, "text"),
-        sender=_perhaps(content, "sender"),
-        idempotency_key=key,
-    )
-
-
-def _text(content: dict[str, Any], name: str) -> str:
-    found = _perhaps(content, name)
-    if found is None:
-        raise SendFailed("malformed", f"the message has no {name}", permanent=True)
-    return found
-
-
-def _perhaps(content: dict[str, Any], name: str) -> str | None:
-    found = content.get(name)
-    if found is not None and not isinstance(found, str):
-        raise SendFailed("malformed", f"the message's {name} is not text", permanent=True)
-    return found
-
-
-def _headers(content: dict[str, Any]) -> dict[str, str]:
-    found = content.get("headers") or {}
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise SendFailed("malformed", "the message's headers are not an object of texts", permanent=True)
-    return found
