@@ -1,4 +1,4 @@
-"""Each method once against the real functions; what the functions promise is tested where they live."""
+"""Statements against the real functions, on every driver. tests/sql tests the functions themselves."""
 
 import json
 from datetime import timedelta

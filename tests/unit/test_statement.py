@@ -205,6 +205,26 @@ def test_brackets_in_strings_are_not_depth() -> None:
     assert json.loads(report_json(["[" * 1000])) == ["[" * 1000]
 
 
+def test_a_result_carries_its_documents_unread() -> None:
+    digits = "9" * 5000
+    written = leases.result_json(
+        TASK_ID, 7, "retry", result=digits, error='{"kind":"x"}', run_at="infinity", started_at="today"
+    )
+    assert written == (
+        f'{{"task_id":"{TASK_ID}","token":7,"status":"retry","started_at":"today",'
+        f'"result":{digits},"error":{{"kind":"x"}},"run_at":"infinity"}}'
+    )
+
+
+def test_members_that_are_not_given_are_left_out() -> None:
+    assert leases.held_json("a", 1) == '{"task_id":"a","token":1}'
+    assert leases.result_json("a", 1, "succeeded") == '{"task_id":"a","token":1,"status":"succeeded"}'
+
+
+def test_verdicts_come_in_the_order_of_the_batch() -> None:
+    assert leases.finish("w", []).decode([("accepted",), ("lost",)]) == ["accepted", "lost"]
+
+
 def test_one_bad_result_does_not_keep_the_others_from_being_sent() -> None:
     results = [ended(TASK_ID, 1, "succeeded", {"ok": 1}), ended(TASK_ID, 2, "failed", error=object())]
     good, bad = json.loads(leases.finish("w", results).params[1])

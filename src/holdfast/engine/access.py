@@ -12,11 +12,11 @@ from holdfast.engine.statement import (
     bigint,
     call,
     first,
+    interval,
     many,
     nothing,
     scalar,
     select,
-    span,
     text,
     texts,
     uuid,
@@ -92,7 +92,7 @@ def create_token(
         "name": text(name),
         "scopes": texts(scopes),
         "token_hash": Bound("bytea", token_hash),
-        "ttl": span(ttl),
+        "ttl": interval(ttl),
         "namespace": text(namespace),
     }
     return call("queues.create_token", scalar, arguments)
@@ -100,7 +100,7 @@ def create_token(
 
 def renew_token(token_id: int, ttl: timedelta) -> Statement[bool]:
     """Returns true if the token is still valid."""
-    return call("queues.renew_token", scalar, {"token_id": bigint(token_id), "ttl": span(ttl)})
+    return call("queues.renew_token", scalar, {"token_id": bigint(token_id), "ttl": interval(ttl)})
 
 
 def revoke_token(token_id: int, reason: str | None = None) -> Statement[bool]:
@@ -118,7 +118,7 @@ def open_session(
     arguments = {
         "token_hash": Bound("bytea", token_hash),
         "session_hash": Bound("bytea", session_hash),
-        "ttl": span(ttl),
+        "ttl": interval(ttl),
         "address": text(address),
     }
     return call("queues.open_session", first(Access), arguments)

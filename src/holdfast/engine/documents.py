@@ -61,12 +61,12 @@ def report_json(value: Any) -> str:
     return storable_json(written)
 
 
-def array_of(objects: Iterable[str]) -> RawJson:
+def json_array(objects: Iterable[str]) -> RawJson:
     """A JSON array of elements that are JSON text."""
     return RawJson(f"[{','.join(objects)}]")
 
 
-def object_of(**members: str | None) -> str:
+def json_object(**members: str | None) -> str:
     """A JSON object of members that are JSON text; members that are None are left out."""
     written = (f'"{name}":{value}' for name, value in members.items() if value is not None)
     return f"{{{','.join(written)}}}"
@@ -76,11 +76,11 @@ def text_json(field: str, value: str | None) -> str | None:
     return None if value is None else dump_json(field, require_storable(field, value))
 
 
-def written_instant(field: str, value: datetime | None) -> str | None:
+def time_json(field: str, value: datetime | None) -> str | None:
     return None if value is None else f'"{with_zone(field, value).isoformat()}"'
 
 
-def written_seconds(value: timedelta | None) -> str | None:
+def seconds_json(value: timedelta | None) -> str | None:
     return None if value is None else f'"{value.total_seconds():.6f}"'
 
 

@@ -7,31 +7,30 @@ from uuid import UUID
 
 from holdfast.engine.documents import (
     RawJson,
-    array_of,
     dump_json,
-    object_of,
-    written_instant,
-    written_seconds,
+    json_array,
+    json_object,
+    seconds_json,
+    text_json,
+    time_json,
 )
 from holdfast.engine.statement import (
     Argument,
     Bound,
     Statement,
     call,
-    columns_of,
     document,
     due,
-    instant,
     integer,
+    interval,
     many,
     only,
     scalar,
-    span,
     text,
+    timestamptz,
 )
 from holdfast.errors import InvalidArgument, did_you_mean
 from holdfast.options import parameters
-from holdfast.serialization.text import require_storable
 
 # succeeded: a run of the same spec that has succeeded; active: also one that has not ended
 Reuse = Literal["succeeded", "active"]
@@ -88,8 +87,7 @@ class Enqueued:
     created: bool
 
 
-_COLUMNS = columns_of(Enqueued)
-_ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}, _COLUMNS).sql
+_ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}).sql
 # A delay becomes a time on the database's clock.
 _DELAYED = """(
   select jsonb_agg(case when element -> 'delay' is not null
@@ -101,16 +99,16 @@ _BIND: dict[str, Callable[[Any], Argument]] = {
     "text": text,
     "name": text,
     "integer": integer,
-    "time": instant,
-    "duration": span,
+    "time": timestamptz,
+    "duration": interval,
     "document": document,
 }
 _WRITE: dict[str, Callable[[str, Any], str | None]] = {
-    "text": lambda name, value: dump_json(name, require_storable(name, value)),
-    "name": lambda name, value: dump_json(name, require_storable(name, value)),
+    "text": text_json,
+    "name": text_json,
     "integer": dump_json,
-    "time": written_instant,
-    "duration": lambda _, value: written_seconds(value),
+    "time": time_json,
+    "duration": lambda _, value: seconds_json(value),
     "document": dump_json,
 }
 
@@ -129,13 +127,13 @@ def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
             written.append(_element(task, heads))  # noqa: PERF401 - its length tells which one was refused
     except InvalidArgument as error:
         raise type(error)(f"tasks[{len(written)}].{error.message}", hint=error.hint) from None
-    batch = array_of(written)
+    batch = json_array(written)
     if any("delay" in task.options for task in asked):
-        return enqueue_written(batch, delayed=True)
+        return enqueue_json(batch, delayed=True)
     return Statement(_ENQUEUE_MANY, (batch,), many(Enqueued))
 
 
-def enqueue_written(
+def enqueue_json(
     tasks: str, token_hash: bytes | None = None, *, delayed: bool = False
 ) -> Statement[list[Enqueued]]:
     """A batch that is JSON already: it is sent as it is, so that no digit is lost.
@@ -145,10 +143,10 @@ def enqueue_written(
     """
     batch = Bound("text::jsonb", RawJson(tasks))
     if token_hash is None:
-        built = call("queues.enqueue_many", many(Enqueued), {"tasks": batch}, _COLUMNS)
+        built = call("queues.enqueue_many", many(Enqueued), {"tasks": batch})
     else:
         arguments = {"token_hash": Bound("bytea", token_hash), "tasks": batch}
-        built = call("queues.enqueue_for_token", many(Enqueued), arguments, _COLUMNS)
+        built = call("queues.enqueue_for_token", many(Enqueued), arguments)
     if not delayed:
         return built
     placeholder = f"${len(built.params)}::text::jsonb"
@@ -159,7 +157,7 @@ def enqueue_written(
 def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:
     """The task, or a run of the same spec that can be reused for it."""
     arguments = {**arguments_of(task), "reuse": text(task.reuse)}
-    return call("queues.enqueue_reusing", only(Enqueued), arguments, _COLUMNS)
+    return call("queues.enqueue_reusing", only(Enqueued), arguments)
 
 
 def enqueue_one(task: NewTask) -> Statement[Enqueued]:
@@ -185,7 +183,7 @@ def arguments_of(task: NewTask) -> dict[str, Argument]:
     return arguments
 
 
-def written_task(task: NewTask) -> str:
+def task_json(task: NewTask) -> str:
     """One task as JSON, as batches and schedules have it."""
     return _element(task, {})
 
@@ -203,5 +201,5 @@ def _head(task_type: str, options: Mapping[str, Any]) -> str:
     """The object without its closing brace, so that the payload can be added."""
     known = parameters()
     members = {name: _WRITE[known[name].kind](name, value) for name, value in options.items()}
-    written = object_of(type=dump_json("type", require_storable("type", task_type)), **members)
+    written = json_object(type=text_json("type", task_type), **members)
     return f"{written[:-1]},"

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from holdfast.engine.documents import Json, array_of, object_of, report_json
+from holdfast.engine.documents import Json, json_array, json_object, report_json
 from holdfast.engine.statement import (
     Bound,
     Statement,
@@ -14,11 +14,11 @@ from holdfast.engine.statement import (
     call,
     document,
     integer,
+    interval,
     many,
     nothing,
     scalar,
     select,
-    span,
     text,
     texts,
     uuid,
@@ -259,7 +259,7 @@ def claim_events(
         "dispatcher_id": text(dispatcher_id),
         "subscription_id": integer(subscription_id),
         "max_events": integer(max_events),
-        "lease": span(lease),
+        "lease": interval(lease),
         "after_aggregate": text(after_aggregate),
     }
     return call("queues.claim_events", many(ClaimedEvent), arguments)
@@ -267,7 +267,10 @@ def claim_events(
 
 def settle_events(dispatcher_id: str, results: Iterable[Settlement]) -> Statement[list[str]]:
     """Record the outcomes of claimed events. Returns a verdict for each, in their order."""
-    arguments = {"dispatcher_id": text(dispatcher_id), "results": document(array_of(map(_written, results)))}
+    arguments = {
+        "dispatcher_id": text(dispatcher_id),
+        "results": document(json_array(map(_settlement_json, results))),
+    }
     return call("queues.settle_events", lambda rows: [row[0] for row in rows], arguments, "answer.verdict")
 
 
@@ -283,8 +286,8 @@ def prune_events(
 ) -> Statement[int]:
     """Returns how many events were removed."""
     arguments = {
-        "older_than": span(older_than),
-        "dead_older_than": span(dead_older_than),
+        "older_than": interval(older_than),
+        "dead_older_than": interval(dead_older_than),
         "max_events": integer(max_events),
     }
     return call("queues.prune_events", scalar, arguments)
@@ -292,7 +295,7 @@ def prune_events(
 
 def prune_inbox(older_than: timedelta | None = None, max_events: int | None = None) -> Statement[int]:
     """Returns how many received events were removed."""
-    arguments = {"older_than": span(older_than), "max_events": integer(max_events)}
+    arguments = {"older_than": interval(older_than), "max_events": integer(max_events)}
     return call("queues.prune_inbox", scalar, arguments)
 
 
@@ -331,8 +334,8 @@ def _deliveries(column: str, value: UUID) -> Statement[list[DeliveryStatus]]:
     return select(many(DeliveryStatus), "queues.delivery_status", rest, (value,))
 
 
-def _written(result: Settlement) -> str:
-    return object_of(
+def _settlement_json(result: Settlement) -> str:
+    return json_object(
         subscription_id=str(result.subscription_id),
         event_id=f'"{result.event_id}"',
         token=str(result.token),

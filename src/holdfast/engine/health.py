@@ -7,11 +7,11 @@ from typing import Literal, get_args
 from holdfast.engine.statement import (
     Statement,
     call,
+    interval,
     many,
     only,
     scalar,
     select,
-    span,
 )
 
 Level = Literal["green", "amber", "red"]
@@ -89,7 +89,7 @@ def take_sample() -> Statement[bool]:
 
 
 def list_activity(since: timedelta, step: timedelta) -> Statement[list[Activity]]:
-    arguments = {"since": span(since), "step": span(step)}
+    arguments = {"since": interval(since), "step": interval(step)}
     return call("queues.list_activity", many(Activity), arguments)
 
 

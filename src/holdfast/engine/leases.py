@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from holdfast.engine.documents import Json, RawJson, array_of, load_json
+from holdfast.engine.documents import Json, RawJson, json_array, load_json
 from holdfast.engine.statement import (
     Statement,
     bigint,
@@ -18,8 +18,8 @@ from holdfast.engine.statement import (
     document,
     first,
     integer,
+    interval,
     only,
-    span,
     text,
     texts,
     uuid,
@@ -99,7 +99,7 @@ def claim(
         "max_tasks": integer(max_tasks),
         "queues": texts(queues),
         "type_prefixes": texts(type_prefixes),
-        "lease": span(lease),
+        "lease": interval(lease),
         "after": None if after is None else document(RawJson(after)),
     }
     return call("queues.claim", _claimed, arguments, _CLAIMED)
@@ -153,22 +153,22 @@ def killed_json(task_id: UUID | str, token: int, error: str) -> str:
 
 def heartbeat(worker_id: str, held: Iterable[str]) -> Statement[list[Verdict]]:
     """Extend the leases of these tasks (`held_json`). Returns a verdict for each, in their order."""
-    return _settle("queues.heartbeat", worker_id, held=array_of(held))
+    return _settle("queues.heartbeat", worker_id, held=json_array(held))
 
 
 def finish(worker_id: str, results: Iterable[str]) -> Statement[list[Verdict]]:
     """Record how attempts ended (`result_json`). Returns a verdict for each, in their order."""
-    return _settle("queues.finish", worker_id, results=array_of(results))
+    return _settle("queues.finish", worker_id, results=json_array(results))
 
 
 def release(worker_id: str, held: Iterable[str]) -> Statement[list[Verdict]]:
     """Return tasks to their queue (`held_json`). Returns a verdict for each, in their order."""
-    return _settle("queues.release", worker_id, held=array_of(held))
+    return _settle("queues.release", worker_id, held=json_array(held))
 
 
 def record_killed(worker_id: str, killed: Iterable[str]) -> Statement[list[Verdict]]:
     """Record the errors of killed runs (`killed_json`). Returns a verdict for each, in their order."""
-    return _settle("queues.record_killed", worker_id, killed=array_of(killed))
+    return _settle("queues.record_killed", worker_id, killed=json_array(killed))
 
 
 def sweep(max_tasks: int | None = None) -> Statement[Swept]:

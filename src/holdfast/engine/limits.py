@@ -8,11 +8,11 @@ from holdfast.engine.statement import (
     Statement,
     call,
     integer,
+    interval,
     many,
     nothing,
     scalar,
     select,
-    span,
     text,
 )
 
@@ -53,7 +53,7 @@ def set_limit(
         "max_running": integer(max_running),
         "per_key": integer(per_key),
         "rate": integer(rate),
-        "per": span(per),
+        "per": interval(per),
         "reason": text(reason),
     }
     return call("queues.set_limit", nothing, arguments)

@@ -13,14 +13,14 @@ from holdfast.engine.statement import (
     call,
     document,
     first,
-    instant,
     integer,
+    interval,
     many,
     only,
     scalar,
     select,
-    span,
     text,
+    timestamptz,
 )
 
 _PLACEHOLDER = re.compile(r"\$(\d+)")
@@ -263,9 +263,9 @@ def _kickoff(message: Statement[int], function: str, policy: SendPolicy) -> Stat
         function,
         scalar,
         {
-            "scheduled_at": instant(policy.get("scheduled_at")),
+            "scheduled_at": timestamptz(policy.get("scheduled_at")),
             "max_attempts": integer(policy.get("max_attempts")),
-            "retry_for": span(policy.get("retry_for")),
+            "retry_for": interval(policy.get("retry_for")),
             "when_unknown": text(policy.get("when_unknown")),
         },
     )

@@ -15,12 +15,12 @@ from holdfast.engine.statement import (
     call,
     first,
     integer,
+    interval,
     many,
     nothing,
     only,
     scalar,
     select,
-    span,
     text,
 )
 from holdfast.errors import InvalidArgument
@@ -118,7 +118,7 @@ def process_statuses(wait_keys: Sequence[UUID]) -> Statement[list[ProcessStatus]
 
 def watch_processes(wait_keys: Sequence[UUID], ttl: timedelta | None = None) -> Statement[None]:
     """Request a notification when one of them ends."""
-    arguments = {"wait_keys": Bound("uuid[]", list(wait_keys)), "ttl": span(ttl)}
+    arguments = {"wait_keys": Bound("uuid[]", list(wait_keys)), "ttl": interval(ttl)}
     return call("queues.watch_processes", nothing, arguments, "answer.status")
 
 

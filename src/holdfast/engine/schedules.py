@@ -8,13 +8,13 @@ from uuid import UUID
 
 from holdfast.engine.documents import (
     Json,
-    array_of,
-    dump_json,
-    object_of,
-    written_instant,
-    written_seconds,
+    json_array,
+    json_object,
+    seconds_json,
+    text_json,
+    time_json,
 )
-from holdfast.engine.enqueue import NewTask, arguments_of, written_task
+from holdfast.engine.enqueue import NewTask, arguments_of, task_json
 from holdfast.engine.statement import (
     Argument,
     Bound,
@@ -22,14 +22,14 @@ from holdfast.engine.statement import (
     bigint,
     call,
     document,
-    instant,
     integer,
+    interval,
     many,
     nothing,
     scalar,
     select,
-    span,
     text,
+    timestamptz,
 )
 from holdfast.serialization.text import require_storable
 
@@ -142,12 +142,12 @@ def add_schedule(schedule: NewSchedule) -> Statement[str]:
         **arguments_of(schedule.task),
         "name": text(schedule.name),
         "cron": text(schedule.cron),
-        "every": span(schedule.every),
+        "every": interval(schedule.every),
         "tz": text(schedule.tz),
-        "anchor": instant(schedule.anchor),
+        "anchor": timestamptz(schedule.anchor),
         "catch_up": text(schedule.catch_up),
         "catch_up_limit": integer(schedule.catch_up_limit),
-        "jitter": span(schedule.jitter),
+        "jitter": interval(schedule.jitter),
         "overlap": text(schedule.overlap),
     }
     return call("queues.add_schedule", scalar, arguments)
@@ -155,28 +155,28 @@ def add_schedule(schedule: NewSchedule) -> Statement[str]:
 
 def declare_schedules(application: str, schedules: Iterable[NewSchedule]) -> Statement[list[Declared]]:
     """Declare all schedules of an application. Those that it no longer declares become orphaned."""
-    batch = array_of(_written(schedule) for schedule in schedules)
+    batch = json_array(_schedule_json(schedule) for schedule in schedules)
     arguments = {"application": text(application), "schedules": document(batch)}
     return call("queues.declare_schedules", many(Declared), arguments)
 
 
 def pause_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
     """Returns true if it was running until now."""
-    return call("queues.pause_schedule", scalar, _act(name, reason, namespace))
+    return call("queues.pause_schedule", scalar, _names(name, reason, namespace))
 
 
 def resume_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
     """Returns true if it was paused until now."""
-    return call("queues.resume_schedule", scalar, _act(name, reason, namespace))
+    return call("queues.resume_schedule", scalar, _names(name, reason, namespace))
 
 
 def remove_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[None]:
-    return call("queues.remove_schedule", nothing, _act(name, reason, namespace))
+    return call("queues.remove_schedule", nothing, _names(name, reason, namespace))
 
 
 def run_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[UUID]:
     """Enqueue its task now. Returns the id of the task."""
-    return call("queues.run_schedule", scalar, _act(name, reason, namespace))
+    return call("queues.run_schedule", scalar, _names(name, reason, namespace))
 
 
 def due_schedules(max_schedules: int | None = None) -> Statement[list[DueSchedule]]:
@@ -232,29 +232,25 @@ def schedule_events(name: str, namespace: str, max_events: int = 20) -> Statemen
     return select(many(ScheduleEvent), "queues.schedule_event", rest, params)
 
 
-def _act(name: str, reason: str | None, namespace: str | None) -> dict[str, Argument]:
+def _names(name: str, reason: str | None, namespace: str | None) -> dict[str, Argument]:
     """The namespace may be left out where only one schedule has the name."""
     return {"name": text(name), "reason": text(reason), "namespace": text(namespace)}
 
 
 def _or_never(next_at: datetime | None) -> Argument:
-    return Bound("text::timestamptz", "infinity") if next_at is None else instant(next_at)
+    return Bound("text::timestamptz", "infinity") if next_at is None else timestamptz(next_at)
 
 
-def _written(schedule: NewSchedule) -> str:
-    return object_of(
-        name=_json_text("name", schedule.name),
-        task=written_task(schedule.task),
-        cron=_json_text("cron", schedule.cron),
-        every=written_seconds(schedule.every),
-        anchor=written_instant("anchor", schedule.anchor),
-        tz=_json_text("tz", schedule.tz),
-        catch_up=_json_text("catch_up", schedule.catch_up),
+def _schedule_json(schedule: NewSchedule) -> str:
+    return json_object(
+        name=text_json("name", schedule.name),
+        task=task_json(schedule.task),
+        cron=text_json("cron", schedule.cron),
+        every=seconds_json(schedule.every),
+        anchor=time_json("anchor", schedule.anchor),
+        tz=text_json("tz", schedule.tz),
+        catch_up=text_json("catch_up", schedule.catch_up),
         catch_up_limit=str(schedule.catch_up_limit),
-        jitter=written_seconds(schedule.jitter),
-        overlap=_json_text("overlap", schedule.overlap),
+        jitter=seconds_json(schedule.jitter),
+        overlap=text_json("overlap", schedule.overlap),
     )
-
-
-def _json_text(field: str, value: str | None) -> str | None:
-    return None if value is None else dump_json(field, require_storable(field, value))

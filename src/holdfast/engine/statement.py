@@ -73,17 +73,17 @@ def uuid(value: UUID | None) -> Argument:
     return None if value is None else Bound("uuid", value)
 
 
-def instant(value: datetime | None) -> Argument:
+def timestamptz(value: datetime | None) -> Argument:
     return None if value is None else Bound("timestamptz", value)
 
 
-def span(value: timedelta | None) -> Argument:
+def interval(value: timedelta | None) -> Argument:
     return None if value is None else Bound("interval", value)
 
 
 def due(run_at: datetime | None, delay: timedelta | None) -> Argument:
     """When a task runs. A delay counts from the time of the engine's clock, not of the caller's."""
-    return instant(run_at) if delay is None else Bound("interval + queues.clock()", delay)
+    return timestamptz(run_at) if delay is None else Bound("interval + queues.clock()", delay)
 
 
 def document(value: Any) -> Bound:

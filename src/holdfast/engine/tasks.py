@@ -16,13 +16,13 @@ from holdfast.engine.statement import (
     call,
     due,
     first,
-    instant,
     integer,
+    interval,
     many,
     scalar,
     select,
-    span,
     text,
+    timestamptz,
     uuid,
 )
 
@@ -195,12 +195,12 @@ def reschedule(
 
 def watch(task_id: UUID, ttl: timedelta | None = None) -> Statement[Status]:
     """Request a notification when the task ends. Returns its current status."""
-    return call("queues.watch", scalar, {"task_id": uuid(task_id), "ttl": span(ttl)})
+    return call("queues.watch", scalar, {"task_id": uuid(task_id), "ttl": interval(ttl)})
 
 
 def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statement[dict[UUID, Status]]:
     """Request a notification when any of them ends. Returns the status of each task that may be read."""
-    arguments = {"task_ids": Bound("uuid[]", list(task_ids)), "ttl": span(ttl)}
+    arguments = {"task_ids": Bound("uuid[]", list(task_ids)), "ttl": interval(ttl)}
     return call("queues.watch_many", _statuses, arguments, "answer.task_id, answer.status")
 
 
@@ -279,7 +279,7 @@ def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -
         "status": text(matching.status),
         "queue": text(matching.queue),
         "type_prefix": text(matching.type_prefix),
-        "since": instant(matching.since),
+        "since": timestamptz(matching.since),
         "before": uuid(before),
         "max_tasks": integer(max_tasks),
         "spec_hash": text(matching.spec_hash),

@@ -12,11 +12,11 @@ from holdfast.engine.statement import (
     call,
     document,
     integer,
+    interval,
     many,
     nothing,
     scalar,
     select,
-    span,
     text,
     texts,
 )
@@ -90,8 +90,8 @@ def register_worker(
         "queues": texts(queues),
         "type_prefixes": texts(type_prefixes),
         "concurrency": integer(concurrency),
-        "timeout": span(timeout),
-        "heartbeat": span(heartbeat),
+        "timeout": interval(timeout),
+        "heartbeat": interval(heartbeat),
     }
     return call("queues.register_worker", nothing, arguments)
 
@@ -138,7 +138,7 @@ def notify_idle(queues: Sequence[str]) -> Statement[bool]:
 
 def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
     """Become or stay the leader for a term. Returns true if the worker leads now."""
-    return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": span(term)})
+    return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": interval(term)})
 
 
 def term_left() -> Statement[timedelta | None]:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.comms.provider import SendFailed, Sent
-from holdfast.engine.documents import object_of, report_json
+from holdfast.engine.documents import json_object, report_json
 from holdfast.engine.leases import LastError
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.serialization.failure import error_of
@@ -94,8 +94,8 @@ class SendOutcome:
     def body(self, payload: str) -> str:
         """What the success-handler or the error-handler is called with."""
         if self.error is None:
-            return object_of(original_payload=payload, worker_payload=json.dumps(self.sent))
-        return object_of(original_payload=payload, error=json.dumps(self.error.as_json()))
+            return json_object(original_payload=payload, worker_payload=json.dumps(self.sent))
+        return json_object(original_payload=payload, error=json.dumps(self.error.as_json()))
 
     def recorded_end(self) -> AttemptEnd:
         """The end of an attempt whose outcome a handler has recorded: that handler decides about another."""

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from holdfast.client.wait_ticket import WAIT_TTL, issue
 from holdfast.engine import Statement
-from holdfast.engine.enqueue import Enqueued, enqueue_written
+from holdfast.engine.enqueue import Enqueued, enqueue_json
 from holdfast.errors import HoldfastError
 from holdfast.http import request_body, schemas
 from holdfast.http.access import Caller
@@ -59,7 +59,7 @@ class _Batch:
     """Whether a task has a delay, which the engine turns into a time."""
 
     def statement(self, caller: Caller) -> Statement[list[Enqueued]]:
-        return enqueue_written(f"[{','.join(self.written)}]", caller.token_hash, delayed=self.delayed)
+        return enqueue_json(f"[{','.join(self.written)}]", caller.token_hash, delayed=self.delayed)
 
 
 @router.post(
