@@ -1,4 +1,4 @@
-"""A real Chromium, one for all tests of a module, and a house with everything in it."""
+"""Chromium, one per module, and a database with something on every page."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ def web(server: EmbeddedServer, template: str) -> Iterator[Web]:
 
 @pytest.fixture(scope="module")
 def task_id(web: Web) -> UUID:
-    """A house in which something of everything has happened; answers a task that runs."""
+    """Fills every page of the dashboard; returns a running task."""
     return furnish(web.engine, web.database)
 
 
@@ -94,7 +94,7 @@ def furnish(engine: Engine, database: Database) -> UUID:
 
 
 def _mail(engine: Engine, database: Database) -> None:
-    """A mail that failed once and then went, and a text message that waits."""
+    """An e-mail that failed once and then succeeded, and a text message that waits."""
     connection = database.connect()
     email, sms = CHANNELS
     send = email.kick_off(connection, scheduled_at=engine.run(health.clock()))
@@ -117,7 +117,7 @@ def _mail(engine: Engine, database: Database) -> None:
 
 
 def _tell_others(engine: Engine) -> None:
-    """An event that a receiver took, and one that it never will."""
+    """A delivered event and an undeliverable one."""
     subscription_id = engine.run(events.subscribe("shop", "console", "-", ["order.*"]))
     for number, status in ((1, "delivered"), (2, "rejected")):
         engine.run(events.emit("order.created", {"order": number}, f"order-{number}"))
@@ -148,7 +148,7 @@ def scheme(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def sessions(browser: Browser, web: Web) -> Callable[..., Any]:
-    """Who has logged in: the cookies, by scopes."""
+    """The cookies of logged-in sessions, by scopes."""
     known: dict[tuple[str, ...], Any] = {}
 
     def session(*scopes: str) -> Any:
@@ -168,7 +168,7 @@ def sessions(browser: Browser, web: Web) -> Callable[..., Any]:
 
 @pytest.fixture
 def open_page(browser: Browser, web: Web, sessions: Callable[..., Any]) -> Iterator[Callable[..., Page]]:
-    """A page of somebody who is logged in. What its console complains of fails the test; so does a dialog."""
+    """A page with a logged-in session. Console errors and dialogs fail the test."""
     contexts: list[BrowserContext] = []
     complaints: list[str] = []
 

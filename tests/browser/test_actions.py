@@ -1,4 +1,4 @@
-"""Every act of the dashboard in a real browser, in light and dark: with a reason, and undone if possible."""
+"""Every action of the dashboard in a browser, in light and dark: with a reason, and undone if possible."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -18,7 +18,7 @@ from support.web import Web
 
 OpenPage = Callable[..., Page]
 
-at_length = pytest.mark.long  # tests/http tries it without a browser every day
+at_length = pytest.mark.long  # tests/http covers it without a browser
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_task_is_deleted_and_restored(page: Page, web: Web, scheme: str, pictu
     assert reasons(web, task)[-1] == "it was of use"
 
 
-def test_values_are_shown_when_asked_for_and_that_is_recorded(
+def test_values_are_revealed_and_that_is_recorded(
     open_page: OpenPage, web: Web, scheme: str, pictures: Path
 ) -> None:
     task = web.engine.run(enqueue.enqueue(NewTask("secret.one", {"card": "4111-1111"})))
@@ -115,7 +115,7 @@ def test_values_are_shown_when_asked_for_and_that_is_recorded(
 
 
 @at_length
-def test_who_may_only_look_is_offered_no_act(open_page: OpenPage, web: Web, scheme: str) -> None:
+def test_a_reader_is_offered_no_actions(open_page: OpenPage, web: Web, scheme: str) -> None:
     task = web.engine.run(enqueue.enqueue(NewTask("watched.one")))
     page = open_page(scheme, scopes=("read",))
     for path in (f"/tasks/{task}", "/queues", "/schedules", "/outbox"):
@@ -159,7 +159,7 @@ def test_a_schedule_is_paused_and_resumed(page: Page, web: Web, scheme: str) -> 
 
 
 @at_length
-def test_a_subscription_is_paused_resumed_and_gets_what_was_given_up(
+def test_a_subscription_is_paused_resumed_and_redriven(
     page: Page, web: Web, scheme: str, pictures: Path
 ) -> None:
     name = f"shop-{scheme}"

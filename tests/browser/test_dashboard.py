@@ -1,4 +1,4 @@
-"""Every page in a real browser: how it looks, that it lives, and that everybody can use it."""
+"""Every page in a browser: appearance, live updates and accessibility."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
 PATHS = [path for path, _ in NAVIGATION]
 
 
-# What sticks out of the window, unless it can be scrolled by itself.
+# Elements wider than the window, unless they scroll by themselves.
 SIDEWAYS = """() => {
   const root = document.documentElement;
   if (root.scrollWidth <= root.clientWidth) return [];
@@ -39,11 +39,11 @@ def picture(path: str, scheme: str) -> str:
 
 
 def unfold(page: Page) -> None:
-    """Forms and details as well: they are part of the page."""
+    """Including closed forms and details."""
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
 
 
-def test_every_page_looks_well_and_is_open_to_all(
+def test_every_page_looks_right_and_is_accessible(
     open_page: OpenPage, task_id: UUID, axe: str, pictures: Path, scheme: str
 ) -> None:
     page = open_page(scheme)
@@ -65,11 +65,10 @@ def fresh(server: EmbeddedServer, template: str) -> Iterator[Database]:
         yield database
 
 
-@pytest.mark.long  # tests/http looks at it without a browser every day
-def test_a_house_with_nothing_in_it_is_open_to_all(
+@pytest.mark.long  # tests/http covers it without a browser
+def test_every_empty_page_is_accessible(
     browser: Browser, fresh: Database, axe: str, pictures: Path, scheme: str
 ) -> None:
-    """And says what to do."""
     found = []
     with serving(fresh, asks_for_login=False) as empty:
         wanted: Any = scheme
@@ -94,7 +93,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(
     assert serious(page, axe) == []
 
 
-def test_the_login_page_is_open_to_all(
+def test_the_login_page_is_accessible(
     browser: Browser, web: Web, axe: str, pictures: Path, scheme: str
 ) -> None:
     wanted: Any = scheme
@@ -122,7 +121,7 @@ def test_a_link_with_a_token_logs_in_and_leaves_no_trace(browser: Browser, web: 
     page.close()
 
 
-def test_a_page_lives(open_page: OpenPage, web: Web, task_id: UUID) -> None:
+def test_a_page_updates_itself(open_page: OpenPage, web: Web, task_id: UUID) -> None:
     page = open_page()
     page.goto("/queues")
     expect(page.get_by_role("link", name="newcomers")).to_have_count(0)
@@ -130,14 +129,14 @@ def test_a_page_lives(open_page: OpenPage, web: Web, task_id: UUID) -> None:
     expect(page.get_by_role("link", name="newcomers")).to_be_visible(timeout=20_000)
 
 
-def test_a_page_can_be_held_still(open_page: OpenPage, task_id: UUID) -> None:
+def test_the_updates_of_a_page_can_be_paused(open_page: OpenPage, task_id: UUID) -> None:
     page = open_page()
     page.goto("/")
     page.get_by_role("button", name="Live").click()
     expect(page.get_by_role("button", name="Paused")).to_have_attribute("aria-pressed", "false")
 
 
-def test_who_is_about_to_say_why_is_not_disturbed(open_page: OpenPage, web: Web, task_id: UUID) -> None:
+def test_updates_wait_while_a_form_is_open(open_page: OpenPage, web: Web, task_id: UUID) -> None:
     task = web.engine.run(enqueue.enqueue(NewTask("patient.one")))
     page = open_page()
     page.goto(f"/tasks/{task}")
@@ -159,7 +158,7 @@ def test_a_task_is_found_by_pressing_a_slash(open_page: OpenPage, task_id: UUID)
     expect(page.get_by_role("progressbar")).to_be_visible()
 
 
-def test_the_first_stop_of_the_keyboard_leads_past_the_sections(open_page: OpenPage, task_id: UUID) -> None:
+def test_the_first_tab_stop_skips_the_navigation(open_page: OpenPage, task_id: UUID) -> None:
     page = open_page()
     page.goto("/workers")
     page.keyboard.press("Tab")
@@ -168,7 +167,7 @@ def test_the_first_stop_of_the_keyboard_leads_past_the_sections(open_page: OpenP
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_workers_show_who_leads_and_what_each_holds(open_page: OpenPage, task_id: UUID) -> None:
+def test_workers_show_the_leader_and_the_tasks_each_holds(open_page: OpenPage, task_id: UUID) -> None:
     page = open_page()
     page.goto("/workers")
     worker = page.get_by_role("region", name="Worker worker-1")

@@ -1,4 +1,4 @@
-"""A hundred texts that want to be more than text, in a real browser, everywhere that it shows them."""
+"""A hundred hostile strings, on every page that shows them, in a browser."""
 
 import os
 from collections.abc import Callable
@@ -20,7 +20,7 @@ STAGED = STRINGS if FULL else STRINGS[::5]
 SOME = slice(None) if FULL else slice(0, 1)
 PATHS = [path for path, _ in NAVIGATION]
 
-# What of the page has come alive that we did not write: elements, handlers, addresses that run.
+# Elements, event handlers and script URLs in the page that the templates do not contain.
 ALIVE = """() => {
   const strange = "iframe,object,embed,math,video,base,style,marquee,template,noscript,[style],[srcdoc]";
   const found = [...document.querySelectorAll(strange)].map((one) => one.outerHTML.slice(0, 200));
@@ -32,7 +32,7 @@ ALIVE = """() => {
     }
   }
   if (document.scripts.length !== 1) found.push(`${document.scripts.length} scripts`);
-  if (document.querySelectorAll("#living, #main").length !== 2) found.push("an id of ours twice");
+  if (document.querySelectorAll("#live-part, #main").length !== 2) found.push("an id of ours twice");
   if (window.hacked !== undefined) found.push("a script ran");
   return found;
 }"""
@@ -44,7 +44,7 @@ def staged(web: Web) -> list[Staged]:
 
 
 def visit(page: Page, path: str) -> list[Any]:
-    """Also after the page was made anew from the stream, which goes another way into it."""
+    """Also after an update from the stream, which enters the page in another way."""
     page.goto(path)
     page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
     page.wait_for_function("() => Number(document.documentElement.dataset.live ?? 0) > 0")
@@ -52,7 +52,7 @@ def visit(page: Page, path: str) -> list[Any]:
 
 
 @pytest.mark.timeout(900)
-def test_nothing_that_anybody_has_written_comes_alive(
+def test_no_hostile_text_becomes_markup_or_script(
     open_page: OpenPage, staged: list[Staged], pictures: Path
 ) -> None:
     page = open_page()
@@ -67,7 +67,9 @@ def test_nothing_that_anybody_has_written_comes_alive(
 
 
 @pytest.mark.timeout(600)
-def test_nothing_comes_alive_when_values_are_shown(open_page: OpenPage, staged: list[Staged]) -> None:
+def test_no_hostile_value_becomes_markup_or_script_when_revealed(
+    open_page: OpenPage, staged: list[Staged]
+) -> None:
     page = open_page(scopes=("operate",))
     found = []
     for one in staged[SOME]:

@@ -1,4 +1,4 @@
-"""holdfast up, as a newcomer runs it: everything moves, over TLS, and nothing is left."""
+"""holdfast up, as a newcomer runs it: everything works, over TLS, and nothing is left behind."""
 
 import os
 import re
@@ -35,7 +35,7 @@ FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
 
 @dataclass
 class House:
-    """Everything that holdfast up has started, and how to get in."""
+    """What holdfast up has started, and how to log in."""
 
     process: "subprocess.Popen[str]"
     home: Path
@@ -48,7 +48,7 @@ class House:
 
     @property
     def trust(self) -> ssl.SSLContext:
-        """Only the certificate that it made for itself."""
+        """Trusts only the certificate that it created."""
         return ssl.create_default_context(cafile=self.home / "tls" / "localhost.crt")
 
     def client(self) -> httpx.Client:
@@ -58,7 +58,7 @@ class House:
 
 @contextmanager
 def begun(home: Path) -> Iterator["subprocess.Popen[str]"]:
-    """Whatever a test does to it, it is gone in the end."""
+    """Stopped at the end, whatever a test does to it."""
     inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
     with subprocess.Popen(
         [*IGNORING_INTERRUPTS, HOLDFAST, "up", "--port", "0"],
@@ -83,7 +83,7 @@ def until(what: str, look: Callable[[], Any]) -> Any:
 
 
 def processes() -> Iterator[tuple[int, int, str]]:
-    """Number, parent and command line of each that is no zombie. Small systems have no ps."""
+    """Process id, parent and command line of every process that is not a zombie. Some systems have no ps."""
     for place in Path("/proc").glob("[0-9]*"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
             state, parent = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
@@ -112,12 +112,12 @@ def assert_nothing_is_left(home: Path, started: set[int]) -> None:
     left = [line for pid, _, line in processes() if pid in started or str(home) in line]
     assert [
         line for line in left if "testing/home_cleanup.py" not in line
-    ] == []  # which removes the home itself
+    ] == []  # the fixture removes the directory itself
 
 
 @pytest.fixture
 def house() -> Iterator[House]:
-    """At the end comes Ctrl-C."""
+    """Ends with Ctrl-C."""
     with disposable_home() as home, begun(home) as process:
         assert process.stdout
         printed = ""
@@ -152,7 +152,7 @@ def watch_everything_move(house: House) -> None:
 
 
 def wait_on_one_connection(house: House, browser: Browser, pictures: Path, axe: str) -> None:
-    """It opens before the task is done, and closes when it is, as seen from outside."""
+    """Opened before the task ends and closed when it has ended, seen from the network."""
     with watched(house.port) as watch, house.client() as client:
         context = browser.new_context(
             base_url=f"https://127.0.0.1:{watch.port}", ignore_https_errors=True, color_scheme="dark"
@@ -172,9 +172,9 @@ def wait_on_one_connection(house: House, browser: Browser, pictures: Path, axe: 
         [waited] = until("it closes", lambda: watch.closed_over(_seconds(report["finished_at"])))
         assert waited in waiting
 
-        page.get_by_label("Your e-mail address").fill("anna@example.com")
-        page.get_by_role("button", name="Send me a code").click()
-        expect(page.get_by_text("The code is on its way")).to_be_visible(timeout=SLOW)
+        page.get_by_label("E-mail address").fill("anna@example.com")
+        page.get_by_role("button", name="Send a code").click()
+        expect(page.get_by_text("The code was sent")).to_be_visible(timeout=SLOW)
         [sent] = [
             one["finished_at"]
             for one in client.get("/v1/tasks?type=comms.send_email_supervisor&limit=1").json()["tasks"]
@@ -189,7 +189,7 @@ def wait_on_one_connection(house: House, browser: Browser, pictures: Path, axe: 
         mail.get_by_role("button", name="Show message").click()
         heading = mailbox.get_by_role("heading", name=re.compile(r"\d{6}"))
         code = re.findall(r"\d{6}", heading.inner_text())[0]
-        page.get_by_label("The code from the mail").fill(code)
+        page.get_by_label("Code from the e-mail").fill(code)
         page.get_by_role("button", name="Log in").click()
         expect(page.get_by_text("Welcome, anna@example.com!")).to_be_visible()
         page.screenshot(path=pictures / "example-login.png")
@@ -203,21 +203,21 @@ def wait_on_one_connection(house: House, browser: Browser, pictures: Path, axe: 
 
 
 @pytest.mark.timeout(300)
-def test_everything_moves_and_nothing_is_left(house: House) -> None:
+def test_everything_runs_and_nothing_is_left_behind(house: House) -> None:
     watch_everything_move(house)
 
 
 @pytest.mark.timeout(300)
-def test_a_newcomer_sees_everything_move_and_nothing_is_left(
+def test_a_newcomer_sees_everything_run_and_nothing_is_left_behind(
     house: House, browser: Browser, pictures: Path, axe: str
 ) -> None:
     wait_on_one_connection(house, browser, pictures, axe)
     watch_everything_move(house)
 
 
-@pytest.mark.long  # another server has to be made for it
+@pytest.mark.long  # starts another PostgreSQL server
 @pytest.mark.timeout(100)
-def test_whoever_stops_it_while_it_starts_leaves_nothing_either() -> None:
+def test_stopping_it_while_it_starts_leaves_nothing_behind() -> None:
     with disposable_home() as home, begun(home) as process:
         until("PostgreSQL is launched", lambda: list(home.glob("postgres-18/data/postmaster.pid")))
         started = descendants(process.pid)
@@ -226,7 +226,7 @@ def test_whoever_stops_it_while_it_starts_leaves_nothing_either() -> None:
         assert_nothing_is_left(home, started)
 
 
-@pytest.mark.long  # another server has to be made for it
+@pytest.mark.long  # starts another PostgreSQL server
 @pytest.mark.timeout(200)
 def test_if_a_part_ends_by_itself_everything_does() -> None:
     with disposable_home() as home, begun(home) as process:
@@ -239,14 +239,14 @@ def test_if_a_part_ends_by_itself_everything_does() -> None:
         assert_nothing_is_left(home, started)
 
 
-def test_a_certificate_and_none_exclude_each_other(tmp_path: Path) -> None:
+def test_no_tls_and_a_certificate_exclude_each_other(tmp_path: Path) -> None:
     files = ("--tls-cert", str(tmp_path / "a.pem"), "--tls-key", str(tmp_path / "a.pem"))
     refused = run("up", "--port", "0", "--no-tls", *files, url="")
     assert refused.exit_code != 0
     assert "exclude each other" in refused.output
 
 
-def test_a_port_that_is_taken_is_explained_before_anything_is_started(
+def test_a_used_port_is_reported_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOLDFAST_HOME", str(tmp_path / "home"))
@@ -258,7 +258,7 @@ def test_a_port_that_is_taken_is_explained_before_anything_is_started(
     assert not (tmp_path / "home").exists()
 
 
-def test_under_nohup_a_terminal_that_is_closed_ends_nothing() -> None:
+def test_under_nohup_closing_the_terminal_ends_nothing() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with up._signals():
@@ -269,7 +269,7 @@ def test_under_nohup_a_terminal_that_is_closed_ends_nothing() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
-def test_extras_that_are_missing_are_named_before_anything_is_started(
+def test_missing_extras_are_reported_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed = metadata.version

@@ -1,4 +1,4 @@
-"""The certificate that a machine makes for itself: kept, renewed in time, and good for this machine only."""
+"""The self-signed certificate: reused, renewed in time, and valid for this machine only."""
 
 import socket
 import ssl
@@ -16,7 +16,7 @@ from holdfast.http.certificate import own_certificate
 
 
 def shake_hands(with_key: Path, trusted: Path, name: str) -> str | None:
-    """Which version of TLS a client that trusts this one certificate agrees on with the server."""
+    """The TLS version that the server and a client that trusts only this certificate negotiate."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(with_key)
     client = ssl.create_default_context(cafile=trusted)
@@ -41,12 +41,12 @@ def shake_hands(with_key: Path, trusted: Path, name: str) -> str | None:
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "::1"])
-def test_whoever_trusts_it_reaches_this_machine_by_its_names(tmp_path: Path, name: str) -> None:
+def test_a_client_that_trusts_it_connects_under_the_names_of_this_machine(tmp_path: Path, name: str) -> None:
     own = own_certificate(tmp_path / "tls")
     assert shake_hands(own.with_key, own.certificate, name) == "TLSv1.3"
 
 
-def test_it_is_good_for_no_other_name_and_signs_nothing(tmp_path: Path) -> None:
+def test_it_is_valid_for_no_other_name_and_signs_nothing(tmp_path: Path) -> None:
     own = own_certificate(tmp_path / "tls")
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shake_hands(own.with_key, own.certificate, "example.com")
@@ -62,18 +62,18 @@ def test_only_its_owner_may_read_the_key(tmp_path: Path) -> None:
     assert b"PRIVATE KEY" not in own.certificate.read_bytes()
 
 
-def test_it_is_kept(tmp_path: Path) -> None:
+def test_it_is_reused(tmp_path: Path) -> None:
     before = own_certificate(tmp_path).with_key.read_bytes()
     assert own_certificate(tmp_path).with_key.read_bytes() == before
     assert sorted(one.name for one in tmp_path.iterdir()) == ["localhost.crt", "localhost.pem"]
 
 
 @pytest.mark.parametrize("left", ["soon over", "broken"])
-def test_it_is_made_anew_when_it_is_soon_over_or_broken(
+def test_it_is_replaced_if_it_expires_soon_or_is_broken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
 ) -> None:
     with monkeypatch.context() as then:
-        then.setattr(certificate, "LIFE", timedelta(days=29))
+        then.setattr(certificate, "LIFETIME", timedelta(days=29))
         before = own_certificate(tmp_path).with_key.read_bytes()
     if left == "broken":
         (tmp_path / "localhost.pem").write_text("-----BEGIN CERTIFICATE-----\nhalf")
@@ -82,7 +82,7 @@ def test_it_is_made_anew_when_it_is_soon_over_or_broken(
     assert shake_hands(own.with_key, own.certificate, "localhost") == "TLSv1.3"
 
 
-def test_a_place_that_cannot_be_used_is_explained(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_explained(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match="cannot write a certificate"):
         own_certificate(tmp_path / "file" / "tls")

@@ -1,4 +1,4 @@
-"""Connections: those who send nothing, or little by little, keep nobody else out."""
+"""Connections: clients that send nothing, or send slowly, do not keep others out."""
 
 import contextlib
 import os
@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 60.0
 
 @pytest.fixture
 def narrow(server: EmbeddedServer, template: str, tmp_path: Path) -> Iterator[Callable[..., "Narrow"]]:
-    """Servers in processes of their own, each with 1,024 open files."""
+    """Servers in their own processes, each limited to 1,024 open files."""
     with cloned_database(server, template) as database, contextlib.ExitStack() as started:
 
         def start(*options: str) -> Narrow:
@@ -80,7 +80,7 @@ def answer_to(raw: socket.socket, path: str) -> bytes:
 
 @contextlib.contextmanager
 def many(server: Narrow, first_bytes: bytes) -> Iterator[None]:
-    """More than the server has files for; some may be sent away while others still come."""
+    """More connections than the server has files; it may drop some while others arrive."""
     held = []
     try:
         for _ in range(HALF_SENT):
@@ -108,7 +108,9 @@ def test_probes_are_answered_while_more_requests_are_half_sent_than_there_are_fi
 
 @pytest.mark.full
 @pytest.mark.timeout(200)
-def test_and_while_as_many_do_not_even_begin_their_tls(narrow: Callable[..., Narrow], tmp_path: Path) -> None:
+def test_probes_are_answered_while_as_many_do_not_begin_their_tls_handshake(
+    narrow: Callable[..., Narrow], tmp_path: Path
+) -> None:
     own = own_certificate(tmp_path / "tls")
     server = narrow("--tls-cert", str(own.with_key), "--tls-key", str(own.with_key))
     trust = ssl.create_default_context(cafile=own.certificate)
@@ -121,7 +123,7 @@ def test_and_while_as_many_do_not_even_begin_their_tls(narrow: Callable[..., Nar
 
 @pytest.fixture
 def hasty(module_db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    """A server with little patience."""
+    """A server with short timeouts."""
     for name in ("HEAD_SECONDS", "BODY_SECONDS", "UNREAD_SECONDS"):
         monkeypatch.setattr(protocol, name, 0.2)
     monkeypatch.setattr(protocol, "BODY_BYTES_PER_SECOND", 1_000_000)
@@ -137,7 +139,7 @@ def raw_connection(web: Web) -> Iterator[socket.socket]:
 
 
 def drip(raw: socket.socket) -> bytes:
-    """Sends a byte now and then for as long as the server takes it; returns what it answered."""
+    """Sends byte by byte until the server closes the connection; returns the response."""
     over = threading.Event()
 
     def send() -> None:
@@ -158,13 +160,13 @@ def drip(raw: socket.socket) -> bytes:
     return answered
 
 
-def test_a_head_that_comes_byte_by_byte_is_given_up(hasty: Web) -> None:
+def test_a_head_that_comes_byte_by_byte_times_out(hasty: Web) -> None:
     with raw_connection(hasty) as raw:
         raw.sendall(HEAD)
         assert drip(raw).startswith(b"HTTP/1.1 408 ")
 
 
-def test_so_is_the_head_of_a_second_request(hasty: Web) -> None:
+def test_the_head_of_a_second_request_times_out_too(hasty: Web) -> None:
     with raw_connection(hasty) as raw:
         raw.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
         first = raw.recv(65536)
@@ -173,27 +175,27 @@ def test_so_is_the_head_of_a_second_request(hasty: Web) -> None:
         assert b"HTTP/1.1 408 " in drip(raw)
 
 
-def test_a_body_that_comes_byte_by_byte_is_given_up(hasty: Web) -> None:
+def test_a_body_that_comes_byte_by_byte_times_out(hasty: Web) -> None:
     head = FORM.replace(b"LENGTH", b"60000")
     with raw_connection(hasty) as raw:
         raw.sendall(head)
         assert drip(raw) == b""
 
 
-def test_a_body_that_nobody_wants_to_read_is_given_up(hasty: Web) -> None:
+def test_a_body_that_the_server_does_not_read_times_out(hasty: Web) -> None:
     head = b"POST /v1/tasks HTTP/1.1\r\nHost: localhost\r\nContent-Length: 60000\r\n\r\n"
     with raw_connection(hasty) as raw:
         raw.sendall(head)
         assert drip(raw).startswith(b"HTTP/1.1 401 ")
 
 
-def test_a_connection_that_says_nothing_is_given_up(hasty: Web) -> None:
+def test_a_connection_without_a_request_times_out(hasty: Web) -> None:
     with raw_connection(hasty) as raw:
         assert raw.recv(1) == b""
 
 
-def test_a_large_body_that_comes_steadily_is_taken(hasty: Web) -> None:
-    """It is not late for as long as it is fast enough."""
+def test_a_large_body_that_comes_steadily_is_accepted(hasty: Web) -> None:
+    """The time allowed grows with the bytes received."""
     text = b'{"type": "steady.one", "payload": "' + b"x" * 200_000 + b'"}'
     bearer = hasty.token("enqueue").encode()
     with raw_connection(hasty) as raw:
@@ -225,7 +227,7 @@ def enter(
     return place
 
 
-def test_who_is_silent_longest_makes_room_for_others_of_the_same_address() -> None:
+def test_the_longest_idle_connection_is_dropped_for_another_of_its_address() -> None:
     ended, limiter = Ended(), ConnectionLimiter(10, 2)
     for name in ("first", "second", "third"):
         enter(limiter, "a", ended, name)
@@ -234,7 +236,7 @@ def test_who_is_silent_longest_makes_room_for_others_of_the_same_address() -> No
     assert ended == ["first"]
 
 
-def test_when_all_is_full_the_address_with_most_silent_ones_makes_room() -> None:
+def test_at_the_limit_an_idle_connection_of_the_busiest_address_is_dropped() -> None:
     ended, limiter = Ended(), ConnectionLimiter(4, 4)
     for source, name in [("a", "a1"), ("b", "b1"), ("b", "b2"), ("b", "b3")]:
         enter(limiter, source, ended, name)
@@ -242,7 +244,7 @@ def test_when_all_is_full_the_address_with_most_silent_ones_makes_room() -> None
     assert (ended, len(limiter)) == (["b1"], 4)
 
 
-def test_when_everybody_asks_only_probes_get_in_and_at_last_nobody() -> None:
+def test_without_idle_connections_only_probes_are_admitted_up_to_a_limit() -> None:
     ended, limiter = Ended(), ConnectionLimiter(2, 2)
     places = [enter(limiter, "a", ended, str(number), asks=True) for number in range(2 + FOR_PROBES)]
     assert [place.probes_only for place in places if place] == [False] * 2 + [True] * FOR_PROBES
@@ -258,7 +260,7 @@ def test_when_everybody_asks_only_probes_get_in_and_at_last_nobody() -> None:
     assert found.probes_only is False
 
 
-def test_a_proxy_may_have_as_many_as_there_are() -> None:
+def test_a_proxy_may_use_all_connections() -> None:
     ended, limiter = Ended(), ConnectionLimiter(10, 2, lambda source: source == "proxy")
     for number in range(10):
         enter(limiter, "proxy", ended, str(number), asks=True)
@@ -275,13 +277,13 @@ def test_a_proxy_may_have_as_many_as_there_are() -> None:
         ("testclient", "testclient"),
     ],
 )
-def test_a_network_of_one_customer_counts_as_one(address: str, source: str) -> None:
+def test_an_ipv6_network_of_one_customer_counts_as_one_address(address: str, source: str) -> None:
     assert source_of(address) == source
 
 
 def test_a_server_that_is_full_says_so_and_still_answers_probes(module_db: Database) -> None:
     with serving(module_db, web_max_connections=4) as web, contextlib.ExitStack() as open_now:
-        for _ in range(2):  # half of all: they have asked for something, and the server waits for the rest
+        for _ in range(2):  # half of all connections, each with a request whose body is incomplete
             raw = open_now.enter_context(raw_connection(web))
             raw.sendall(FORM.replace(b"LENGTH", b"1"))
         until(lambda: len(web.server.server_state.tasks) == 2)

@@ -1,4 +1,4 @@
-"""POST /v1/deliveries/{provider}: signed reports of providers, and nothing else."""
+"""POST /v1/deliveries/{provider}: only signed reports of providers are accepted."""
 
 import base64
 import hashlib
@@ -97,7 +97,7 @@ def test_a_report_of_resend_is_recorded(
     assert _delivery(web, EMAIL, send) == delivery
 
 
-def test_the_words_of_a_bounce_are_not_kept(web: Web, client: httpx.Client) -> None:
+def test_the_text_of_a_bounce_is_not_stored(web: Web, client: httpx.Client) -> None:
     send = _sent(web, EMAIL, "resend", "id-words")
     _resend(client, _event("email.bounced", "id-words"))
 
@@ -122,12 +122,12 @@ def test_a_report_of_twilio_is_recorded(
     assert _delivery(web, SMS, send) == delivery
 
 
-def test_an_id_that_is_not_known_is_accepted_and_ignored(client: httpx.Client) -> None:
+def test_a_report_about_an_unknown_message_is_accepted_and_ignored(client: httpx.Client) -> None:
     assert _resend(client, _event("email.delivered", "of-another-application")) == 204
     assert _twilio(client, {"MessageSid": "SMother", "MessageStatus": "delivered"}) == 204
 
 
-def test_what_the_provider_did_not_sign_changes_nothing(web: Web, client: httpx.Client) -> None:
+def test_a_report_without_a_valid_signature_changes_nothing(web: Web, client: httpx.Client) -> None:
     mail, text = _sent(web, EMAIL, "resend", "id-forged"), _sent(web, SMS, "twilio", "SMforged")
     event, fields = (
         _event("email.bounced", "id-forged"),
@@ -144,13 +144,13 @@ def test_what_the_provider_did_not_sign_changes_nothing(web: Web, client: httpx.
 
 
 @pytest.mark.parametrize("timestamp", ["9" * 309, "9" * 5000, "-1", "x", ""])
-def test_a_timestamp_that_is_none_is_refused(client: httpx.Client, timestamp: str) -> None:
+def test_a_malformed_timestamp_is_rejected(client: httpx.Client, timestamp: str) -> None:
     headers = {"svix-id": "m", "svix-timestamp": timestamp, "svix-signature": "v1,x"}
     assert client.post("/v1/deliveries/resend", content=b"{}", headers=headers).status_code == 403
 
 
 @pytest.mark.parametrize("event", [[], "x", {}, {"type": "email.delivered"}, {"type": 7, "data": 7}])
-def test_a_signed_body_of_another_shape_is_ignored(client: httpx.Client, event: Any) -> None:
+def test_a_signed_body_of_another_kind_is_ignored(client: httpx.Client, event: Any) -> None:
     assert _resend(client, event) == 204
 
 
@@ -158,15 +158,15 @@ def test_a_secret_is_replaced_without_a_gap(client: httpx.Client) -> None:
     assert _resend(client, _event("email.delivered", "x"), secret=OLD_SECRET) == 204
 
 
-def test_a_large_body_is_refused_before_it_is_read_whole(client: httpx.Client) -> None:
+def test_a_large_body_is_rejected_before_it_is_read_completely(client: httpx.Client) -> None:
     assert client.post("/v1/deliveries/resend", content=b"x" * 70_000).status_code == 413
 
 
-def test_a_provider_that_is_not_set_up_is_not_found(client: httpx.Client) -> None:
+def test_a_provider_that_is_not_configured_is_not_found(client: httpx.Client) -> None:
     assert client.post("/v1/deliveries/pigeon", content=b"{}").status_code == 404
 
 
-def test_a_secret_that_is_none_is_refused_at_the_start() -> None:
+def test_a_malformed_secret_is_rejected_at_startup() -> None:
     with pytest.raises(ConfigurationError, match="HOLDFAST_RESEND_WEBHOOK_SECRET is invalid") as refusal:
         report_readers(Settings.load(resend_webhook_secret="hush-hush!"))  # noqa: S106 - guards nothing
     assert "hush-hush" not in str(refusal.value)

@@ -49,14 +49,14 @@ def test_a_delay_is_counted_by_the_engines_clock(web: Web, shop: httpx.Client, p
     assert timedelta(minutes=59) < task.run_at - task.created_at <= timedelta(hours=1)
 
 
-def test_a_delay_and_a_time_are_refused_together(shop: httpx.Client) -> None:
+def test_a_delay_and_a_time_are_rejected_together(shop: httpx.Client) -> None:
     body = {"type": "billing.later", "delay": 60, "run_at": "2030-01-31T08:00:00Z"}
     one, many = shop.post("/v1/tasks", json=body), shop.post("/v1/tasks/batch", json=[body])
     assert (one.status_code, one.json()["detail"]) == (400, "give run_at or delay, not both")
     assert (many.status_code, many.json()["detail"]) == (400, "[0]: give run_at or delay, not both")
 
 
-def test_a_key_makes_one_task_and_may_not_mean_two_things(shop: httpx.Client) -> None:
+def test_a_key_creates_one_task_and_conflicts_with_another(shop: httpx.Client) -> None:
     def ask(amount: int) -> httpx.Response:
         body = {"type": "billing.keyed", "payload": {"amount": amount}}
         return shop.post("/v1/tasks", json=body, headers={"Idempotency-Key": "invoice-7"})
@@ -116,7 +116,7 @@ def test_a_token_may_be_bound_to_the_namespace_of_a_login(web: Web, engine: Engi
     )
 
 
-def test_a_token_made_over_http_says_its_namespace(admin: httpx.Client) -> None:
+def test_a_token_created_over_http_has_its_namespace(admin: httpx.Client) -> None:
     def make(**more: str) -> httpx.Response:
         return admin.post("/v1/tokens", json={"name": "made", "scopes": ["enqueue"], **more})
 
@@ -126,7 +126,7 @@ def test_a_token_made_over_http_says_its_namespace(admin: httpx.Client) -> None:
     assert make(namespace="somebody_elses").status_code == 403
 
 
-def test_a_concurrency_key_is_kept(shop: httpx.Client, engine: Engine) -> None:
+def test_a_concurrency_key_is_stored(shop: httpx.Client, engine: Engine) -> None:
     asked = {"type": "billing.in_turn", "concurrency_key": "customer-7"}
     one = shop.post("/v1/tasks", json=asked).json()
     [other] = shop.post("/v1/tasks/batch", json=[asked]).json()["tasks"]
@@ -136,7 +136,7 @@ def test_a_concurrency_key_is_kept(shop: httpx.Client, engine: Engine) -> None:
     assert refused.status_code == 400
 
 
-def test_a_number_keeps_every_digit_on_its_way(shop: httpx.Client, web: Web) -> None:
+def test_a_number_keeps_every_digit(shop: httpx.Client, web: Web) -> None:
     digits = "0.1000000000000000055511151231257827021181583404541015625"
     written = f'{{"type": "digits.kept", "payload": [{digits}, 1.0, 1e2]}}'
     answer = shop.post("/v1/tasks", content=written, headers={"Content-Type": "application/json"})
@@ -146,7 +146,7 @@ def test_a_number_keeps_every_digit_on_its_way(shop: httpx.Client, web: Web) -> 
     assert stored.fetchone() == (f"[{digits}, 1.0, 100]",)
 
 
-def test_a_batch_is_answered_in_order(shop: httpx.Client, engine: Engine) -> None:
+def test_the_response_to_a_batch_has_its_order(shop: httpx.Client, engine: Engine) -> None:
     body = [{"type": "batch.one", "payload": n, "idempotency_key": f"k{n}"} for n in range(5)]
     answer = shop.post("/v1/tasks/batch", json=body)
     assert answer.status_code == 201
@@ -155,7 +155,7 @@ def test_a_batch_is_answered_in_order(shop: httpx.Client, engine: Engine) -> Non
     assert [one["created"] for one in shop.post("/v1/tasks/batch", json=body).json()["tasks"]] == [False] * 5
 
 
-def test_a_batch_is_all_or_nothing_and_says_which_was_refused(
+def test_a_batch_is_all_or_nothing_and_names_the_rejected_task(
     shop: httpx.Client, reader: httpx.Client
 ) -> None:
     answer = shop.post("/v1/tasks/batch", json=[{"type": "whole.good"}, {"type": "whole..bad"}])
@@ -190,7 +190,7 @@ def test_a_batch_is_all_or_nothing_and_says_which_was_refused(
         (b"\xff", 400, "QF400", "UTF-8"),
     ],
 )
-def test_what_cannot_be_enqueued_is_refused_with_a_problem(
+def test_an_invalid_task_is_rejected_with_a_problem(
     shop: httpx.Client, body: str | bytes, status: int, code: str, part: str
 ) -> None:
     answer = shop.post("/v1/tasks", content=body, headers={"Content-Type": "application/json"})
@@ -200,15 +200,13 @@ def test_what_cannot_be_enqueued_is_refused_with_a_problem(
 
 
 @pytest.mark.parametrize("media_type", [None, "text/plain", "application/x-www-form-urlencoded"])
-def test_a_body_that_does_not_say_that_it_is_json_is_refused(
-    shop: httpx.Client, media_type: str | None
-) -> None:
+def test_a_body_without_the_json_content_type_is_rejected(shop: httpx.Client, media_type: str | None) -> None:
     headers = {"Content-Type": media_type} if media_type else {}
     assert shop.post("/v1/tasks", content=b'{"type": "a"}', headers=headers).status_code == 415
 
 
 @pytest.mark.parametrize("body", [[], [{"type": "a"}] * 1001])
-def test_a_batch_has_its_bounds(shop: httpx.Client, body: list[Any]) -> None:
+def test_a_batch_has_1_to_1000_tasks(shop: httpx.Client, body: list[Any]) -> None:
     answer = shop.post("/v1/tasks/batch", json=body)
     assert answer.status_code == 400
     assert "1 to 1000" in answer.json()["detail"]
@@ -257,7 +255,7 @@ JSON = {"Content-Type": "application/json"}
         ("/v1/tasks/batch", "_read_batch", '[{"type": "large.one", "payload": "%s"}]'),
     ],
 )
-def test_others_are_answered_while_a_large_body_is_worked_on(
+def test_other_requests_are_served_while_a_large_body_is_parsed(
     web: Web, monkeypatch: pytest.MonkeyPatch, path: str, reader: str, text: str
 ) -> None:
     shop = web.client("enqueue")
@@ -281,7 +279,7 @@ def test_others_are_answered_while_a_large_body_is_worked_on(
         assert large.result(30).status_code == 201
 
 
-def test_a_batch_is_read_task_by_task_so_that_a_bad_one_ends_it() -> None:
+def test_a_batch_is_parsed_task_by_task_up_to_the_first_invalid_one() -> None:
     read = http_body.elements(' [ {"type": "a.b", "payload": "]"} , [1], nonsense')
     assert next(read) == ({"type": "a.b", "payload": "]"}, '{"type": "a.b", "payload": "]"}')
     assert next(read) == ([1], "[1]")
@@ -305,7 +303,7 @@ def test_a_batch_is_read_task_by_task_so_that_a_bad_one_ends_it() -> None:
         ("[]", 400, "this one has none"),
     ],
 )
-def test_a_hostile_batch_is_refused_and_nothing_of_it_is_enqueued(
+def test_a_hostile_batch_is_rejected_and_nothing_is_enqueued(
     shop: httpx.Client, text: str, status: int, words: str
 ) -> None:
     answer = shop.post("/v1/tasks/batch", content=text, headers=JSON)

@@ -1,4 +1,4 @@
-"""Waiting over TLS, as seen from outside: one connection, open from the question until the answer."""
+"""Waiting over TLS, seen from the network: one connection, open from the request to the response."""
 
 import ssl
 import threading

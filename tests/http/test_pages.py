@@ -1,4 +1,4 @@
-"""The dashboard without a browser: who gets in, what may be done, and that nothing becomes markup."""
+"""The dashboard without a browser: logins, actions, and that no value becomes markup."""
 
 import os
 import re
@@ -31,7 +31,7 @@ PAGES = [path for path, _ in NAVIGATION]
 
 
 class Tags(HTMLParser):
-    """What a page is made of, read as a browser reads it: texts of others may look like anything."""
+    """The elements of a page, parsed as a browser parses them."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Tags(HTMLParser):
 
 
 class Visitor:
-    """A browser without its eyes: keeps cookies, says where forms come from."""
+    """A minimal browser: keeps cookies, and sends Origin with forms."""
 
     def __init__(self, web: Web) -> None:
         self.web = web
@@ -86,14 +86,14 @@ def failed_task(engine: Engine, **more: Any) -> UUID:
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_sends_strangers_to_the_login(stranger: Visitor, path: str) -> None:
+def test_every_page_redirects_to_the_login(stranger: Visitor, path: str) -> None:
     answer = stranger.get(path)
     assert answer.status_code == 303
     assert answer.headers["Location"].startswith("/login")
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_is_shown_when_there_is_nothing_and_says_what_to_do(anna: Visitor, path: str) -> None:
+def test_every_page_of_an_empty_database_says_what_to_do(anna: Visitor, path: str) -> None:
     answer = anna.get(path)
     assert answer.status_code == 200
     assert "<h1>" in answer.text
@@ -116,12 +116,12 @@ def test_a_login_sets_a_cookie_that_scripts_and_other_sites_cannot_use(stranger:
 @pytest.mark.parametrize(
     "wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:x", "/\r\nX: y"]
 )
-def test_a_login_leads_nowhere_else(stranger: Visitor, wanted: str) -> None:
+def test_a_login_never_redirects_to_another_site(stranger: Visitor, wanted: str) -> None:
     assert stranger.log_in("read", next=wanted).headers["Location"] == "/"
 
 
 @pytest.mark.parametrize("token", ["", "x", "hf_" + "A" * 43])
-def test_a_wrong_token_does_not_get_in(stranger: Visitor, token: str) -> None:
+def test_a_wrong_token_is_rejected(stranger: Visitor, token: str) -> None:
     answer = stranger.post("/login", token=token, csrf="")
     assert answer.status_code == 403
     assert "unknown, expired or revoked" in answer.text
@@ -163,14 +163,12 @@ def test_a_form_of_another_site_does_nothing(anna: Visitor, engine: Engine, orig
 
 
 @pytest.mark.parametrize("csrf", ["", "wrong"])
-def test_a_form_without_the_word_of_the_session_does_nothing(
-    anna: Visitor, engine: Engine, csrf: str
-) -> None:
+def test_a_form_without_the_csrf_token_does_nothing(anna: Visitor, engine: Engine, csrf: str) -> None:
     assert anna.post("/queues/pause", queue="forged", reason="x", csrf=csrf).status_code == 403
     assert "forged" not in [queue.queue for queue in engine.run(queues.queue_status())]
 
 
-def test_who_may_only_read_is_offered_no_act_and_can_do_none(stranger: Visitor, engine: Engine) -> None:
+def test_a_reader_is_offered_no_actions_and_cannot_do_any(stranger: Visitor, engine: Engine) -> None:
     stranger.log_in("read")
     task_id = failed_task(engine, queue="watched")
     assert 'class="action"' not in stranger.get(f"/tasks/{task_id}").text
@@ -188,7 +186,7 @@ def test_a_token_that_may_only_enqueue_sees_nothing(stranger: Visitor) -> None:
     assert stranger.get("/queues").status_code == 403
 
 
-def test_acts_are_done_with_a_reason_and_can_be_undone(anna: Visitor, engine: Engine) -> None:
+def test_actions_need_a_reason_and_can_be_undone(anna: Visitor, engine: Engine) -> None:
     task_id = engine.run(enqueue.enqueue(NewTask("acted.on")))
     for act, undo, status in [("cancel", "retry", "cancelled"), ("delete", "restore", "pending")]:
         answer = anna.post(f"/tasks/{task_id}/{act}", reason="a good one")
@@ -208,7 +206,7 @@ def test_acts_are_done_with_a_reason_and_can_be_undone(anna: Visitor, engine: En
 
 
 @pytest.mark.parametrize("form", ["queue=a%00b&reason=x", "queue=a", "queue", "%ff%fe=%ff"])
-def test_a_form_that_makes_no_sense_is_refused(anna: Visitor, form: str) -> None:
+def test_a_malformed_form_is_rejected(anna: Visitor, form: str) -> None:
     answer = anna.client.post(
         "/queues/pause",
         content=f"csrf={anna.csrf()}&{form}",
@@ -217,7 +215,7 @@ def test_a_form_that_makes_no_sense_is_refused(anna: Visitor, form: str) -> None
     assert answer.status_code == 400
 
 
-def test_an_act_without_a_reason_is_refused(anna: Visitor, engine: Engine) -> None:
+def test_an_action_without_a_reason_is_rejected(anna: Visitor, engine: Engine) -> None:
     task_id = engine.run(enqueue.enqueue(NewTask("acted.on")))
     assert anna.post(f"/tasks/{task_id}/cancel", reason=" ").status_code == 400
     task = engine.run(tasks.task_status(task_id))
@@ -264,13 +262,13 @@ def test_schedules_of_one_name_are_told_apart_by_their_namespace(
 
 
 def _row(anna: Visitor, name: str) -> str:
-    """Of the page about the outbox, where other tests leave events, too."""
+    """One row of the page Outbox, where other tests leave events, too."""
     _, found, rest = anna.get("/outbox").text.partition(f'<tr id="{name}">')
     assert found
     return rest.partition("</tr>")[0]
 
 
-def test_subscriptions_are_paused_resumed_and_get_what_was_given_up(anna: Visitor, engine: Engine) -> None:
+def test_subscriptions_are_paused_resumed_and_redriven(anna: Visitor, engine: Engine) -> None:
     subscription_id = engine.run(events.subscribe("shop", "console", "-", ["order.*"]))
     engine.run(events.emit("order.created", {"order": 7}, "order-7"))
     [event] = engine.run(events.claim_events("d1", subscription_id))
@@ -302,7 +300,7 @@ def test_a_token_is_revoked(anna: Visitor, engine: Engine) -> None:
     assert anna.post("/access/revoke", **odd).status_code == 400
 
 
-def test_values_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: Engine) -> None:
+def test_values_are_hidden_until_revealed(anna: Visitor, engine: Engine) -> None:
     task_id = engine.run(enqueue.enqueue(NewTask("hidden.one", {"card": "4111-1111"})))
     assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
     assert "4111-1111" in anna.post(f"/tasks/{task_id}/reveal", reason="support").text
@@ -310,7 +308,7 @@ def test_values_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: En
     assert "4111-1111" not in anna.get(f"/tasks/{task_id}").text
 
 
-def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(anna: Visitor, engine: Engine) -> None:
+def test_error_messages_are_hidden_until_revealed(anna: Visitor, engine: Engine) -> None:
     [task_id] = fail(engine, queue="leaky")
     for path in (f"/tasks/{task_id}", "/tasks?queue=leaky", "/", "/health"):
         shown = anna.get(path).text
@@ -319,7 +317,7 @@ def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(anna: Visito
     assert "it broke" in anna.post(f"/tasks/{task_id}/reveal", reason="support").text
 
 
-def test_a_message_of_the_mailbox_is_shown_when_that_is_recorded(
+def test_a_message_of_the_mailbox_is_shown_after_that_is_recorded(
     anna: Visitor, web: Web, engine: Engine
 ) -> None:
     engine.run(
@@ -387,7 +385,7 @@ def test_tasks_are_searched(anna: Visitor, engine: Engine) -> None:
     assert "No tasks found" in anna.get("/tasks?search=nothing-like-it").text
 
 
-def test_what_is_not_there_is_a_page_for_people(anna: Visitor) -> None:
+def test_a_missing_page_is_an_html_page_in_a_browser(anna: Visitor) -> None:
     for path in (
         f"/tasks/{uuid4()}",
         "/tasks/odd",
@@ -400,7 +398,7 @@ def test_what_is_not_there_is_a_page_for_people(anna: Visitor) -> None:
         assert answer.headers["Content-Type"].startswith("text/html")
 
 
-def test_the_living_part_of_a_page_is_a_stream(anna: Visitor, engine: Engine) -> None:
+def test_the_live_part_of_a_page_is_a_stream(anna: Visitor, engine: Engine) -> None:
     engine.run(enqueue.enqueue(NewTask("alive.one")))
     with anna.client.stream("GET", "/queues", headers={"Accept": "text/event-stream"}) as answer:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -409,7 +407,9 @@ def test_the_living_part_of_a_page_is_a_stream(anna: Visitor, engine: Engine) ->
         assert any("alive" in line for line in lines)
 
 
-def test_pages_load_nothing_from_elsewhere_and_hold_no_script_or_style(anna: Visitor, engine: Engine) -> None:
+def test_pages_load_nothing_from_other_hosts_and_have_no_inline_script_or_style(
+    anna: Visitor, engine: Engine
+) -> None:
     task_id = failed_task(engine, queue="plain")
     for path in [*PAGES, f"/tasks/{task_id}"]:
         for tag, attributes in Tags(anna.get(path).text).found:
@@ -428,7 +428,7 @@ def test_static_files_are_served_and_nothing_beside_them(web: Web) -> None:
 
 
 def _skeleton(html: str) -> list[tuple[str, tuple[str, ...]]]:
-    """The elements of a page and their attributes' names, without any text."""
+    """The elements of a page and the names of their attributes, without any text."""
     return [(tag, tuple(attributes)) for tag, attributes in Tags(html).found]
 
 
@@ -445,7 +445,7 @@ def test_a_hundred_hostile_strings_stay_text_on_every_page(module_db: Any) -> No
         csrf = visitor.csrf()
 
         def seen(text: str, number: int) -> list[list[tuple[str, tuple[str, ...]]]]:
-            """Every page that tells of this text only; everyday, one of them in turn."""
+            """Every page that shows only this text; by default, one of them in turn."""
             staged = stage(own.engine, text)
             reason = text.strip()[:100] or "x"
             shown = visitor.post(f"/tasks/{staged.task_id}/reveal", reason=reason, csrf=csrf).text
@@ -480,5 +480,5 @@ def test_lists_of_one_hostile_thing_look_like_lists_of_a_harmless_one(
         return found
 
     plain = lists("harmless")
-    for text in ('"/><div id="living">', "</textarea><script>window.hacked=1</script>"):
+    for text in ('"/><div id="live-part">', "</textarea><script>window.hacked=1</script>"):
         assert lists(text) == plain, text

@@ -1,4 +1,4 @@
-"""schemathesis over the description of the API, with all of its checks."""
+"""schemathesis on the OpenAPI document, with all of its checks."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
 EXAMPLES = 100 if FULL else 6
 MODES = [GenerationMode.POSITIVE, GenerationMode.NEGATIVE] if FULL else [GenerationMode.POSITIVE]
 
-# A schema cannot say that no text may hold NUL, however deep in a payload: that is refused with 422.
+# A schema cannot express that no string of a payload may contain NUL: that is rejected with 422.
 CONFIG = schemathesis.Config.from_dict(
     {
         "checks": {
@@ -45,7 +45,7 @@ for found in DESCRIBED.get_all_operations():
 )
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.value)
 @pytest.mark.parametrize("label", sorted(OPERATIONS))
-def test_every_answer_is_one_that_is_described(web: Web, label: str, mode: GenerationMode) -> None:
+def test_every_response_is_documented(web: Web, label: str, mode: GenerationMode) -> None:
     headers = {"Authorization": f"Bearer {web.token('admin')}"}
 
     @given(case=OPERATIONS[label].as_strategy(generation_mode=mode))
@@ -70,13 +70,13 @@ def test_every_answer_is_one_that_is_described(web: Web, label: str, mode: Gener
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_its_command_finds_nothing_either(web: Web, tmp_path: Path) -> None:
-    """As anybody would run it, with methods that nobody described and series of calls as well."""
+def test_the_schemathesis_command_finds_nothing(web: Web, tmp_path: Path) -> None:
+    """The command line, which also tries undocumented methods and sequences of calls."""
     command = [
         str(Path(sys.executable).with_name("schemathesis")),
         *("run", f"{web.url}/openapi.json", "--checks", "all", "--max-examples", "30", "--no-color"),
         *("--header", f"Authorization: Bearer {web.token('admin')}"),
-        *("--exclude-path-regex", "(wait|stream)$"),  # which would hold it up
+        *("--exclude-path-regex", "(wait|stream)$"),  # which would block
     ]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout[-5000:]

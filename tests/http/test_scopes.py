@@ -13,7 +13,7 @@ from holdfast.engine.enqueue import NewTask
 from support.documents import REFERENCE, rows, sections
 from support.web import SECRET, Web
 
-COLUMNS = ("anybody", "ticket", "enqueue", "read", "operate", "admin")
+COLUMNS = ("anyone", "ticket", "enqueue", "read", "operate", "admin")
 TABLE = {
     cells[0]: dict(zip(COLUMNS, cells[1:], strict=True))
     for cells in rows(sections(REFERENCE / "http.md")["Endpoints"])
@@ -48,8 +48,10 @@ def _ask(client: httpx.Client, endpoint: str, task_id: UUID, ticket: str | None 
 
 @pytest.mark.parametrize("column", COLUMNS)
 @pytest.mark.parametrize("endpoint", TABLE)
-def test_an_endpoint_lets_in_whom_the_table_says(web: Web, task_id: UUID, endpoint: str, column: str) -> None:
-    scopes = () if column in ("anybody", "ticket") else (column,)
+def test_an_endpoint_accepts_the_credentials_of_the_table(
+    web: Web, task_id: UUID, endpoint: str, column: str
+) -> None:
+    scopes = () if column in ("anyone", "ticket") else (column,)
     subject = SEND if "/processes/" in endpoint else task_id
     ticket = str(issue([SECRET], subject, _HOUR, time.time())) if column == "ticket" else None
     answer = _ask(web.client(*scopes), endpoint, task_id, ticket)
@@ -60,20 +62,20 @@ def test_an_endpoint_lets_in_whom_the_table_says(web: Web, task_id: UUID, endpoi
         assert answer.status_code == (403 if scopes else 401), answer.text
 
 
-def test_the_table_has_every_endpoint_of_the_description(web: Web) -> None:
+def test_the_table_has_every_endpoint_of_the_openapi_document(web: Web) -> None:
     described = web.client().get("/openapi.json").json()["paths"]
     real = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
     assert {endpoint.partition("?")[0] for endpoint in TABLE} == real | {"GET /openapi.json"}
 
 
 @pytest.mark.parametrize("token", ["x", "hf_" + "A" * 43, "hf_é", "Basic", "hf_" + "A" * 5000])
-def test_a_token_that_nobody_made_is_refused(web: Web, token: str) -> None:
+def test_an_unknown_token_is_rejected(web: Web, token: str) -> None:
     answer = web.client().get("/v1/queues", headers={b"Authorization": f"Bearer {token}".encode()})
     assert answer.status_code == 401
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
 
 
-def test_a_token_in_the_address_is_not_looked_at(web: Web) -> None:
+def test_a_token_in_the_url_is_ignored(web: Web) -> None:
     assert web.client().get("/v1/queues", params={"token": web.token("admin")}).status_code == 401
 
 
@@ -87,7 +89,7 @@ def test_a_revoked_token_ends_at_the_next_request(web: Web, admin: httpx.Client)
     assert admin.post(f"/v1/tokens/{made['token_id']}/revoke").json()["changed"] is False
 
 
-def test_the_list_of_tokens_holds_no_secret(web: Web, admin: httpx.Client) -> None:
+def test_the_list_of_tokens_contains_no_secret(web: Web, admin: httpx.Client) -> None:
     token = web.token("read")
     listed = admin.get("/v1/tokens").text
     assert token not in listed

@@ -1,4 +1,4 @@
-"""What holds for every request, whoever asks and for what."""
+"""The checks on every request: host, origin, proxy, and the security headers."""
 
 import logging
 import socket
@@ -29,7 +29,7 @@ PATHS = ["/healthz", "/v1/tasks", "/nothing/here", "/openapi.json", "/v1/queues"
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_tells_the_browser_to_be_careful(web: Web, path: str) -> None:
+def test_every_response_has_the_security_headers(web: Web, path: str) -> None:
     headers = web.client().get(path).headers
     policy = headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'")
@@ -44,29 +44,29 @@ def test_every_answer_tells_the_browser_to_be_careful(web: Web, path: str) -> No
 @pytest.mark.parametrize(
     "host", ["evil.example", "127.0.0.1.evil.example", "localhost.", "", "127.0.0.1@evil", "[::2]"]
 )
-def test_a_name_that_is_not_ours_is_refused(web: Web, host: str) -> None:
+def test_an_unknown_host_name_is_rejected(web: Web, host: str) -> None:
     answer = web.client("admin").get("/v1/queues", headers={"Host": host})
     assert answer.status_code in (400, 421)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:8420", "[::1]:8420"])
-def test_this_machine_goes_by_its_usual_names(web: Web, host: str) -> None:
+def test_the_host_names_of_this_machine_are_accepted(web: Web, host: str) -> None:
     assert web.client("admin").get("/v1/queues", headers={"Host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(("host", "promised"), [("tasks.example.com", True), ("localhost:8420", False)])
-async def test_tls_is_promised_for_names_that_are_ours_alone(host: str, promised: bool) -> None:
+async def test_hsts_is_not_sent_for_the_names_of_this_machine(host: str, promised: bool) -> None:
     web = SecurityMiddleware(JSONResponse({}), hosts=None)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(web), base_url=f"https://{host}") as client:
         assert ("Strict-Transport-Security" in (await client.get("/")).headers) is promised
 
 
-def test_probes_are_answered_under_any_name(web: Web) -> None:
+def test_probes_are_served_under_any_host_name(web: Web) -> None:
     for path in ("/healthz", "/readyz"):
         assert web.client().get(path, headers={"Host": "10.0.0.7"}).status_code == 200
 
 
-def test_what_is_not_there_is_a_problem_too(web: Web) -> None:
+def test_a_missing_path_is_a_problem_too(web: Web) -> None:
     missing = web.client().get("/v1/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "QF404")
     wrong = web.client("admin").delete("/v1/tasks")
@@ -77,7 +77,7 @@ def test_what_is_not_there_is_a_problem_too(web: Web) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])  # noqa: S104 - what is to be refused
-def test_it_listens_publicly_with_logins_names_and_tls_only(host: str) -> None:
+def test_it_listens_publicly_only_with_logins_host_names_and_tls(host: str) -> None:
     names, own = ("a.example",), ListenAddress(host, 0, Path("a.pem"), Path("a.pem"))
     with pytest.raises(ConfigurationError, match="without a login"):
         check_exposure(own, asks_for_login=False, hosts=())
@@ -89,7 +89,7 @@ def test_it_listens_publicly_with_logins_names_and_tls_only(host: str) -> None:
     check_exposure(ListenAddress(host, 0), asks_for_login=True, hosts=names, proxies=("10.0.0.0/8",))
 
 
-def test_the_command_refuses_a_public_address_without_tls() -> None:
+def test_the_command_rejects_a_public_address_without_tls() -> None:
     refused = run("serve", "--host", "0.0.0.0", "--host-name", "a.example", url="postgresql:///x")  # noqa: S104 - as above
     assert refused.exit_code == 2
     assert "--behind-proxy" in refused.output
@@ -98,7 +98,7 @@ def test_the_command_refuses_a_public_address_without_tls() -> None:
     assert "10.0.0.0/8" in wrong.output
 
 
-def test_without_a_login_it_has_the_names_of_this_machine_only() -> None:
+def test_without_a_login_only_the_names_of_this_machine_are_accepted() -> None:
     local = ListenAddress("127.0.0.1", 0)
     for more in ({"hosts": ("a.example",)}, {"hosts": (), "proxies": ("127.0.0.1",)}):
         with pytest.raises(ConfigurationError, match="--no-login is for this machine only"):
@@ -112,7 +112,7 @@ def test_without_a_login_it_has_the_names_of_this_machine_only() -> None:
 
 @pytest.fixture(scope="module")
 def unlocked(module_db: Database) -> Iterator[Web]:
-    """A server that asks for no login."""
+    """A server without logins."""
     with serving(module_db, asks_for_login=False) as running:
         yield running
 
@@ -140,7 +140,9 @@ def test_a_page_of_another_origin_changes_nothing(
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Type": "text/plain"}])
-def test_without_a_login_every_act_says_that_it_is_json(unlocked: Web, headers: dict[str, str]) -> None:
+def test_without_a_login_every_action_needs_the_json_content_type(
+    unlocked: Web, headers: dict[str, str]
+) -> None:
     refused = unlocked.client().post("/v1/queues/forged/pause", headers=headers)
     assert refused.status_code == 415
     assert "forged" not in [queue.queue for queue in unlocked.engine.run(queues.queue_status())]
@@ -153,12 +155,12 @@ def test_without_a_login_programs_and_own_pages_may_act(unlocked: Web) -> None:
         assert answer.status_code == 200
 
 
-def test_without_a_login_a_name_that_was_made_to_point_here_is_refused(unlocked: Web) -> None:
+def test_without_a_login_dns_rebinding_is_rejected(unlocked: Web) -> None:
     for path in ("/", "/v1/queues", "/mailbox"):
         assert unlocked.client().get(path, headers={"Host": "evil.example"}).status_code == 421
 
 
-def test_a_page_of_another_origin_cannot_feign_that_somebody_looked(unlocked: Web) -> None:
+def test_a_page_of_another_origin_cannot_reveal_values(unlocked: Web) -> None:
     task_id = unlocked.engine.run(enqueue.enqueue(NewTask("feigned.one", {"card": 1})))
     for path in (f"/v1/tasks/{task_id}", f"/v1/tasks/{task_id}/errors"):
         foreign = {"Sec-Fetch-Site": "cross-site"}
@@ -172,7 +174,7 @@ NAME = "tasks.example.com"
 
 @pytest.fixture(scope="module")
 def proxied(module_db: Database) -> Iterator[Web]:
-    """A server whose proxy is this machine, and another one in front of that."""
+    """A server behind two proxies, of which one is this machine."""
     with serving(module_db, hosts=(NAME,), web_proxies="127.0.0.1,10.0.0.0/8") as running:
         yield running
 
@@ -183,7 +185,7 @@ def log_in(web: Web, token: str, **headers: str) -> httpx.Response:
     return web.client().post("/login", data={"token": token}, headers=headers)
 
 
-def test_behind_a_proxy_cookies_are_for_tls_only_and_tls_is_promised(proxied: Web) -> None:
+def test_behind_a_proxy_cookies_are_secure_and_hsts_is_sent(proxied: Web) -> None:
     answer = log_in(proxied, proxied.token("read"))
     cookie = answer.headers["Set-Cookie"]
     assert cookie.startswith("__Host-")
@@ -191,9 +193,11 @@ def test_behind_a_proxy_cookies_are_for_tls_only_and_tls_is_promised(proxied: We
     assert "Strict-Transport-Security" in answer.headers
 
 
-def test_logins_that_fail_close_the_way_to_their_own_address_only(proxied: Web) -> None:
+def test_failed_logins_block_their_own_address_only(proxied: Web) -> None:
     for number in range(12):
-        hostile = f"203.0.113.{number}, 198.51.100.7, 10.1.2.3"  # only the last two are from proxies of ours
+        hostile = (
+            f"203.0.113.{number}, 198.51.100.7, 10.1.2.3"  # only the last two were added by trusted proxies
+        )
         refused = log_in(proxied, "hf_wrong", X_Forwarded_For=hostile)
         assert refused.status_code == (403 if number < 10 else 429)
     good = proxied.token("read")
@@ -202,7 +206,7 @@ def test_logins_that_fail_close_the_way_to_their_own_address_only(proxied: Web) 
     assert proxied.engine.run(access.access_events(1))[0].address == "198.51.100.8"
 
 
-def test_however_many_addresses_fail_a_good_token_gets_in(proxied: Web) -> None:
+def test_a_valid_token_logs_in_however_many_addresses_fail(proxied: Web) -> None:
     for number in range(MAX_RECORDED + 5):
         log_in(proxied, "hf_" + "A" * 43, X_Forwarded_For=f"203.0.113.{number}")
     recorded = [event.act for event in proxied.engine.run(access.access_events(500))].count("login_refused")
@@ -222,7 +226,7 @@ def test_however_many_addresses_fail_a_good_token_gets_in(proxied: Web) -> None:
         ("192.0.2.1", ["198.51.100.7"], "192.0.2.1"),
     ],
 )
-def test_only_proxies_are_believed_who_asks(peer: str, given: list[str], client: str) -> None:
+def test_x_forwarded_for_counts_only_from_proxies(peer: str, given: list[str], client: str) -> None:
     headers = [(b"x-forwarded-for", value.encode()) for value in given]
     scope = {"type": "http", "client": (peer, 1), "scheme": "http", "headers": headers}
     found = TrustedProxies(["10.0.0.0/8"]).resolve(scope)
@@ -230,7 +234,7 @@ def test_only_proxies_are_believed_who_asks(peer: str, given: list[str], client:
     assert found["scheme"] == ("http" if peer == "192.0.2.1" else "https")
 
 
-async def test_behind_a_proxy_nobody_comes_past_it() -> None:
+async def test_requests_that_bypass_the_proxy_are_rejected() -> None:
     web = SecurityMiddleware(JSONResponse({}), hosts=None, proxies=["10.0.0.0/8"])
     for peer, path, status in [
         ("192.0.2.1", "/v1/queues", 421),
@@ -243,7 +247,7 @@ async def test_behind_a_proxy_nobody_comes_past_it() -> None:
             assert (await client.get(path)).status_code == status, (peer, path)
 
 
-def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(web: Web) -> None:
+def test_a_request_with_two_lengths_is_rejected_and_its_connection_closed(web: Web) -> None:
     smuggled = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(("127.0.0.1", urlsplit(web.url).port or 0), timeout=30) as raw:
         raw.sendall(
@@ -255,7 +259,7 @@ def test_a_request_with_two_lengths_is_refused_and_its_connection_closed(web: We
     assert answered.count(b"HTTP/1.1") == 1
 
 
-def test_who_leaves_in_the_middle_of_a_login_leaves_no_traceback(
+def test_a_client_that_disconnects_during_a_login_causes_no_traceback(
     web: Web, caplog: pytest.LogCaptureFixture
 ) -> None:
     with capture_logs() as logs, caplog.at_level(logging.DEBUG):
@@ -275,7 +279,7 @@ def test_who_leaves_in_the_middle_of_a_login_leaves_no_traceback(
 
 
 def until_none_is_left(web: Web) -> None:
-    """Until the server has noticed that they went, and has done with their requests."""
+    """Waits until the server has noticed the disconnects and finished the requests."""
     deadline = time.monotonic() + 30
     server = web.server.server_state
     while server.tasks:
@@ -283,12 +287,12 @@ def until_none_is_left(web: Web) -> None:
         threading.Event().wait(0.01)
 
 
-def test_on_this_machine_it_may_do_without() -> None:
+def test_a_local_address_needs_neither_login_nor_tls() -> None:
     for host in ("127.0.0.1", "::1", "localhost", "127.9.9.9"):
         check_exposure(ListenAddress(host, 0), asks_for_login=False, hosts=())
 
 
-def test_an_address_that_is_none_or_taken_is_explained() -> None:
+def test_an_invalid_or_used_address_is_explained() -> None:
     with pytest.raises(ConfigurationError, match="cannot listen on"):
         check_exposure(ListenAddress("no such host", 0), asks_for_login=True, hosts=())
     with (
@@ -298,7 +302,7 @@ def test_an_address_that_is_none_or_taken_is_explained() -> None:
         bind(ListenAddress("127.0.0.1", taken.getsockname()[1]))
 
 
-def test_a_reader_of_the_description_finds_only_what_is_here(web: Web) -> None:
+def test_the_openapi_document_refers_to_no_other_host(web: Web) -> None:
     described = web.client().get("/openapi.json").text
     assert "://" not in described.replace("https://tasks.example.com", "")
     assert httpx.Response(200, text=described).json()["openapi"].startswith("3.")

@@ -1,4 +1,4 @@
-"""Looking at tasks over HTTP, and acting on them."""
+"""Reading tasks over HTTP, and actions on them."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -53,7 +53,7 @@ def test_no_listing_or_wait_of_a_reader_shows_a_value(
         assert CANARY not in answer.text, path
 
 
-def test_values_are_shown_to_who_may_and_that_is_recorded(web: Web, task_id: UUID) -> None:
+def test_values_are_revealed_to_operators_and_that_is_recorded(web: Web, task_id: UUID) -> None:
     operator = web.client("operate")
     shown = operator.get(f"/v1/tasks/{task_id}", params={"reveal": "true", "reason": "ticket 12"}).json()
     assert (shown["values_hidden"], shown["payload"]["card"]) == (False, CANARY)
@@ -66,7 +66,7 @@ def test_values_are_shown_to_who_may_and_that_is_recorded(web: Web, task_id: UUI
     assert seen.address == "127.0.0.1"
 
 
-def test_pages_are_cut_by_task(reader: httpx.Client, engine: Engine) -> None:
+def test_pages_are_delimited_by_task_id(reader: httpx.Client, engine: Engine) -> None:
     ids = [str(engine.run(enqueue.enqueue(NewTask("pages.one")))) for _ in range(5)]
     address: str | None = "/v1/tasks?queue=pages&limit=2"
     seen: list[list[str]] = []
@@ -93,7 +93,7 @@ def test_pages_are_cut_by_task(reader: httpx.Client, engine: Engine) -> None:
         "queue=%00",
     ],
 )
-def test_a_filter_that_cannot_be_meant_is_refused(reader: httpx.Client, query: str) -> None:
+def test_an_invalid_filter_is_rejected(reader: httpx.Client, query: str) -> None:
     answer = reader.get(f"/v1/tasks?{query}")
     assert 400 <= answer.status_code < 500
     assert answer.headers["Content-Type"] == "application/problem+json"
@@ -119,7 +119,7 @@ def test_events_and_errors_of_a_task(reader: httpx.Client, engine: Engine) -> No
 
 
 @pytest.mark.parametrize("status", ["failed", "dead_letter", "retry"])
-def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(
+def test_error_messages_are_hidden_until_revealed(
     web: Web, reader: httpx.Client, engine: Engine, status: str
 ) -> None:
     queue = f"leaky_{status}"
@@ -144,7 +144,7 @@ def test_the_texts_of_errors_are_hidden_until_somebody_who_may_asks(
     assert [seen.reason for seen in engine.run(access.reveals_of(task_id))] == ["support", "support"]
 
 
-def test_why_a_person_acted_is_not_hidden(reader: httpx.Client, engine: Engine) -> None:
+def test_the_reason_of_an_action_is_not_hidden(reader: httpx.Client, engine: Engine) -> None:
     task_id = engine.run(enqueue.enqueue(NewTask("acted.on")))
     engine.run(tasks.cancel(task_id, "the customer asked for it"))
     for path in ("", "/events"):
@@ -152,12 +152,12 @@ def test_why_a_person_acted_is_not_hidden(reader: httpx.Client, engine: Engine) 
 
 
 @pytest.mark.parametrize("path", ["", "/events", "/errors", "/wait", "/stream"])
-def test_a_task_that_is_not_there_is_not_found(reader: httpx.Client, path: str) -> None:
+def test_a_missing_task_is_not_found(reader: httpx.Client, path: str) -> None:
     answer = reader.get(f"/v1/tasks/{uuid4()}{path}")
     assert (answer.status_code, answer.json()["code"]) == (404, "QF404")
 
 
-def test_an_act_is_recorded_for_whom_it_was_done(web: Web, engine: Engine, task_id: UUID) -> None:
+def test_an_action_is_recorded_with_the_name_of_the_token(web: Web, engine: Engine, task_id: UUID) -> None:
     operator = web.client("operate")
     answer = operator.post(f"/v1/tasks/{task_id}/cancel", json={"reason": "not wanted"})
     assert answer.json() == {"task_id": str(task_id), "status": "cancelled"}
@@ -167,7 +167,7 @@ def test_an_act_is_recorded_for_whom_it_was_done(web: Web, engine: Engine, task_
     assert (cancelled.actor, cancelled.reason) == ("holdfast_web_login for test operate", "not wanted")
 
 
-def test_a_task_goes_round_through_all_acts(web: Web, task_id: UUID) -> None:
+def test_a_task_goes_through_all_actions(web: Web, task_id: UUID) -> None:
     operator = web.client("operate")
     for act, status in [
         ("cancel", "cancelled"),
@@ -179,7 +179,7 @@ def test_a_task_goes_round_through_all_acts(web: Web, task_id: UUID) -> None:
         assert (answer.status_code, answer.json()["status"]) == (200, status)
 
 
-def test_an_act_that_is_not_possible_is_refused(web: Web, engine: Engine, task_id: UUID) -> None:
+def test_an_impossible_action_is_rejected(web: Web, engine: Engine, task_id: UUID) -> None:
     operator = web.client("operate")
     answer = operator.post(f"/v1/tasks/{task_id}/retry")
     assert (answer.status_code, answer.json()["code"]) == (412, "QF412")
@@ -211,7 +211,7 @@ def test_workers_are_listed(reader: httpx.Client, engine: Engine) -> None:
     assert (shown["live"], shown["concurrency"], shown["queues"]) == (True, 4, ["listed"])
 
 
-def test_metrics_are_in_the_format_of_prometheus(reader: httpx.Client, engine: Engine) -> None:
+def test_metrics_are_in_the_prometheus_format(reader: httpx.Client, engine: Engine) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     engine.run(enqueue.enqueue(NewTask("metered.one", queue='odd"queue\\')))

@@ -20,7 +20,7 @@ from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Engine, enqueue, leases, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import ConfigurationError, InvalidArgument
-from holdfast.http.database import Database as HttpDatabase
+from holdfast.http.role_pool import RolePool
 from holdfast.http.waiting import WaitRegistry, WatchedSubject
 from holdfast.settings import Settings
 from support.database import Database
@@ -32,7 +32,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def queue() -> str:
-    """Nobody else's: the tests of this module share a database."""
+    """One per test: the tests of this module share a database."""
     return f"q{uuid4().hex}"
 
 
@@ -52,14 +52,14 @@ def finish(engine: Engine, queue: str, result: Any = None, status: Any = "succee
 
 
 def when_waiting(web: Web, count: int) -> None:
-    """Until so many wait."""
+    """Blocks until `count` requests wait."""
     deadline = time.monotonic() + 30
     while web.site.waiting != count:
         assert time.monotonic() < deadline
         threading.Event().wait(0.005)
 
 
-def test_the_answer_comes_when_the_task_ends(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+def test_the_response_comes_when_the_task_ends(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
     with ThreadPoolExecutor() as pool:
         waiting = pool.submit(
             web.client().get, f"/v1/tasks/{task_id}/wait", params={"ticket": ticket(task_id), "timeout": "60"}
@@ -73,7 +73,7 @@ def test_the_answer_comes_when_the_task_ends(web: Web, engine: Engine, task_id: 
     when_waiting(web, 0)
 
 
-def test_a_task_that_has_ended_is_answered_at_once(
+def test_a_wait_for_an_ended_task_returns_at_once(
     web: Web, engine: Engine, task_id: UUID, queue: str
 ) -> None:
     finish(engine, queue, result=7)
@@ -81,7 +81,7 @@ def test_a_task_that_has_ended_is_answered_at_once(
     assert (answer.status_code, answer.json()["result"]) == (200, 7)
 
 
-def test_after_the_time_given_it_says_how_to_go_on(
+def test_after_the_timeout_the_response_has_the_next_url(
     web: Web, engine: Engine, task_id: UUID, queue: str
 ) -> None:
     client = web.client()
@@ -92,7 +92,7 @@ def test_after_the_time_given_it_says_how_to_go_on(
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
-def test_a_task_that_did_not_succeed_has_its_status_and_no_reasons(
+def test_a_ticket_shows_no_reason_of_a_failure(
     web: Web, engine: Engine, task_id: UUID, status: str, queue: str
 ) -> None:
     [task] = engine.run(leases.claim("w1", queues=[queue]))
@@ -103,7 +103,7 @@ def test_a_task_that_did_not_succeed_has_its_status_and_no_reasons(
     assert "secret internals" not in answer.text
 
 
-def test_a_ticket_opens_its_own_task_only(web: Web, engine: Engine, task_id: UUID) -> None:
+def test_a_ticket_is_valid_for_its_own_task_only(web: Web, engine: Engine, task_id: UUID) -> None:
     other = engine.run(enqueue.enqueue(NewTask("others.one")))
     for path in (f"/v1/tasks/{other}/wait", f"/v1/tasks/{other}/stream", f"/v1/tasks/{task_id}", "/v1/tasks"):
         answer = web.client().get(path, params={"ticket": ticket(task_id), "timeout": 0})
@@ -111,12 +111,12 @@ def test_a_ticket_opens_its_own_task_only(web: Web, engine: Engine, task_id: UUI
 
 
 @pytest.mark.parametrize("wrong", ["", "x", "1.x", "99999999999." + "A" * 43, "0" * 500])
-def test_a_ticket_that_nobody_signed_is_refused(web: Web, task_id: UUID, wrong: str) -> None:
+def test_a_forged_ticket_is_rejected(web: Web, task_id: UUID, wrong: str) -> None:
     answer = web.client().get(f"/v1/tasks/{task_id}/wait", params={"ticket": wrong, "timeout": 0})
     assert answer.status_code in (400, 401)
 
 
-def test_a_ticket_ends_and_another_secret_signs_nothing(task_id: UUID) -> None:
+def test_a_ticket_expires_and_needs_the_right_secret(task_id: UUID) -> None:
     now = time.time()
     short = issue([SECRET], task_id, timedelta(seconds=5), now)
     assert expiry([SECRET], task_id, short, now + 4) is not None
@@ -126,7 +126,7 @@ def test_a_ticket_ends_and_another_secret_signs_nothing(task_id: UUID) -> None:
     assert expiry([], task_id, short, now) is None
 
 
-def test_an_application_hands_out_the_address(web: Web, engine: Engine, queue: str) -> None:
+def test_an_application_creates_the_wait_url(web: Web, engine: Engine, queue: str) -> None:
     settings = Settings.load(database_url=web.database.dsn, web_secret=SECRET, web_url=web.url)
     app = App(settings=settings)
 
@@ -151,7 +151,7 @@ def test_an_application_without_secret_or_address_is_told_what_to_set(web: Web, 
         signing.handle(task_id).wait_url(ttl=timedelta(days=30))
 
 
-def test_an_enqueue_answers_with_the_address_too(shop: httpx.Client, engine: Engine, queue: str) -> None:
+def test_the_response_to_an_enqueue_has_the_wait_url(shop: httpx.Client, engine: Engine, queue: str) -> None:
     url = shop.post("/v1/tasks", json={"type": f"{queue}.over_http"}).json()["wait_url"]
     finish(engine, queue, result="done")
     assert httpx.get(url, timeout=30).json()["result"] == "done"
@@ -187,7 +187,7 @@ def test_waits_are_bounded(web: Web, engine: Engine, queue: str) -> None:
         assert {one.result(30).status_code for one in waiting} == {200}
 
 
-def test_a_server_that_is_full_or_ends_says_so(module_db: Any) -> None:
+def test_a_full_server_responds_503_and_a_stopping_one_202(module_db: Any) -> None:
     with ThreadPoolExecutor() as pool:
         with serving(module_db, web_max_waits=1) as small:
             task_id = small.engine.run(enqueue.enqueue(NewTask("full.one")))
@@ -200,7 +200,7 @@ def test_a_server_that_is_full_or_ends_says_so(module_db: Any) -> None:
 
 
 def wait_in(pool: ThreadPoolExecutor, web: Web, task_id: UUID, address: str) -> "Future[httpx.Response]":
-    """By ticket, from an address, as a proxy tells it."""
+    """With a ticket, from this address according to the proxy."""
     params = {"ticket": ticket(task_id), "timeout": "60"}
     headers = {"X-Forwarded-For": address}
     url = f"{web.url}/v1/tasks/{task_id}/wait"
@@ -208,7 +208,7 @@ def wait_in(pool: ThreadPoolExecutor, web: Web, task_id: UUID, address: str) -> 
 
 
 def test_no_client_takes_all_waits_and_readers_keep_some(module_db: Any) -> None:
-    """Of 20, an address has a quarter, and tickets leave a fifth to those who may read."""
+    """Of 20 waits, one address gets a quarter, and a fifth is reserved for access tokens."""
     with (
         ThreadPoolExecutor(20) as pool,
         serving(module_db, web_max_waits=20, web_proxies="127.0.0.1") as small,
@@ -245,7 +245,7 @@ def test_one_access_token_does_not_take_all_waits(module_db: Any) -> None:
 async def test_a_failed_refresh_is_logged_once_with_the_missing_grant(module_db: Database) -> None:
     dsn = dsn_of(module_db, "holdfast_poor_login", "holdfast_client")
     address = DatabaseAddress(lambda: dsn)
-    database = HttpDatabase(address)
+    database = RolePool(address)
     waits = WaitRegistry(address, database, 10)
     with capture_logs() as logs:
         async with waits.register(uuid4(), ()):
@@ -290,7 +290,7 @@ def _told(answer: httpx.Response) -> list[Any]:
     return [data.get("event", kind) if isinstance(data, dict) else kind for _, kind, data in _events(answer)]
 
 
-def test_a_stream_tells_the_life_of_a_task(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+def test_a_stream_has_every_step_of_a_task(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
     address = f"/v1/tasks/{task_id}/stream"
     with web.client().stream("GET", address, params={"ticket": ticket(task_id)}) as answer:
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -305,7 +305,7 @@ def test_a_stream_tells_the_life_of_a_task(web: Web, engine: Engine, task_id: UU
     assert rest == [("status", "started"), ("status", "succeeded"), ("end", {"n": 7})]
 
 
-def test_a_stream_goes_on_where_it_broke_off(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
+def test_a_stream_resumes_where_it_broke_off(web: Web, engine: Engine, task_id: UUID, queue: str) -> None:
     client, address = web.client(), f"/v1/tasks/{task_id}/stream?ticket={ticket(task_id)}"
     with client.stream("GET", address) as answer:
         first, _, _ = next(_events(answer))
@@ -321,7 +321,7 @@ def test_a_stream_goes_on_where_it_broke_off(web: Web, engine: Engine, task_id: 
     assert client.get(address, headers={"Last-Event-ID": last}).status_code == 204
 
 
-def test_a_step_that_became_known_late_is_not_left_out(
+def test_a_step_that_was_recorded_late_is_not_left_out(
     web: Web, engine: Engine, task_id: UUID, queue: str
 ) -> None:
     client, address = web.client(), f"/v1/tasks/{task_id}/stream?ticket={ticket(task_id)}"
@@ -330,14 +330,14 @@ def test_a_step_that_became_known_late_is_not_left_out(
     *steps, (_, kind, _) = _events(client.get(address))
     assert [data["event"] for _, _, data in steps] == ["created", "claimed", "cancelled"]
     assert kind == "end"
-    # As if the start had been reported only now.
+    # As if the start had been reported late.
     late = "update queues.outcome set started_at = claimed_at where task_id = %s"
     web.database.connect().execute(late, [task_id])
     again = _told(client.get(address, headers={"Last-Event-ID": steps[-1][0]}))
     assert again == ["created", "claimed", "started", "cancelled", "end"]
 
 
-def test_many_readers_of_one_task_are_all_told(web: Web, engine: Engine, queue: str) -> None:
+def test_all_readers_of_one_task_receive_its_end(web: Web, engine: Engine, queue: str) -> None:
     task_id = engine.run(enqueue.enqueue(NewTask(f"{queue}.one")))
     params = {"ticket": ticket(task_id)}
     with ThreadPoolExecutor(12) as pool:
@@ -362,8 +362,8 @@ def test_a_lost_listener_loses_no_end(web: Web, engine: Engine, task_id: UUID, q
         assert waiting.result(30).json()["result"] == 3
 
 
-class Delayed(HttpDatabase):
-    """Whose first answer comes late."""
+class Delayed(RolePool):
+    """A database whose first result comes late."""
 
     def __init__(self, address: DatabaseAddress) -> None:
         super().__init__(address)

@@ -1,4 +1,4 @@
-"""Waiting for the end of a process: a send, or any other, on one connection and without a worker's slot."""
+"""Waiting for the end of a process, on one connection and without a slot of a worker."""
 
 import json
 import threading
@@ -53,7 +53,7 @@ def end(web: Web, send: int) -> None:
     EMAIL.supervise(conn, send)
 
 
-def test_the_answer_comes_when_the_process_ends(web: Web, app: App, send: int) -> None:
+def test_the_response_comes_when_the_process_ends(web: Web, app: App, send: int) -> None:
     url = comms.find_email(send, app=app).wait_url()
     assert urlsplit(url).path == f"/v1/processes/comms.send_email/{send}/wait"
     with ThreadPoolExecutor() as pool:
@@ -74,7 +74,7 @@ def test_the_answer_comes_when_the_process_ends(web: Web, app: App, send: int) -
     when_waiting(web, 0)
 
 
-def test_after_the_time_given_it_says_how_to_go_on(web: Web, app: App, send: int) -> None:
+def test_after_the_timeout_the_response_has_the_next_url(web: Web, app: App, send: int) -> None:
     answer = web.client().get(f"{comms.find_email(send, app=app).wait_url()}&timeout=0.01")
     assert (answer.status_code, answer.json()["status"]) == (202, "scheduled")
     end(web, send)
@@ -101,7 +101,7 @@ def test_a_stream_ends_with_the_process(web: Web, send: int) -> None:
 
 
 @pytest.mark.parametrize("channel", CHANNELS, ids=lambda channel: channel.name)
-def test_a_ticket_is_good_for_one_process_only(web: Web, send: int, channel: Channel) -> None:
+def test_a_ticket_is_valid_for_one_process_only(web: Web, send: int, channel: Channel) -> None:
     good = ticket("comms.send_email", send)
     for process, process_id in ((f"comms.send_{channel.name}", send + 1), ("comms.send_sms", send)):
         refused = web.client().get(f"/v1/processes/{process}/{process_id}/wait", params={"ticket": good})
@@ -115,7 +115,7 @@ def test_who_may_read_needs_no_ticket_and_others_do(web: Web, send: int, reader:
     assert web.client("enqueue").get(path).status_code == 403
 
 
-def test_what_is_not_there_is_told(web: Web, app: App, reader: httpx.Client) -> None:
+def test_a_missing_process_is_not_found(web: Web, app: App, reader: httpx.Client) -> None:
     assert reader.get("/v1/processes/comms.send_email/999999/wait").json()["detail"] == (
         "there is no comms.send_email 999999"
     )
@@ -132,12 +132,12 @@ def test_an_application_waits_for_a_process_and_cancels_it(web: Web, app: App, s
         assert mail.cancel("never mind") == "cancelled"
         assert waiting.result(timeout=30).status == "cancelled"
     assert app.process("comms.send_email", send).wait(1).reason == "cancelled by postgres: never mind"
-    with pytest.raises(TaskNotFound, match=r"there is no process comms\.letters"):
+    with pytest.raises(TaskNotFound, match=r"there is no process 'comms\.letters'"):
         app.process("comms.letters", 1).cancel()
 
 
-def test_every_one_of_many_pages_hears_of_its_mail_and_none_holds_a_slot(web: Web, app: App) -> None:
-    """More pages than a worker has slots: nothing runs in a worker but the sends themselves."""
+def test_many_pages_wait_for_their_mail_and_none_uses_a_slot(web: Web, app: App) -> None:
+    """More pages than a worker has slots: only the sends themselves run in the worker."""
     conn = web.database.connect()
     with ThreadPoolExecutor(LOGINS) as pool, httpx.Client(timeout=90, limits=httpx.Limits()) as client:
         mails = [

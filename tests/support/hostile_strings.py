@@ -39,7 +39,7 @@ _ATTRIBUTES = [
     "'><script>window.hacked=1</script>",
     "` onmouseover=window.hacked=1 x=`",
     '" style="display:none',
-    '"/><div id="living">',
+    '"/><div id="live-part">',
     'x" id="main',
     "&#34;&#62;<script>window.hacked=1</script>",
     "&quot; onfocus=window.hacked=1",

@@ -19,7 +19,7 @@ from holdfast.engine import Engine, access
 from holdfast.http import create_app
 from holdfast.http.access import hash_of, new_token
 from holdfast.http.security import LOCAL_HOSTS
-from holdfast.http.server import ListenAddress, Server, address_of, bind, make_server
+from holdfast.http.server import HttpServer, ListenAddress, address_of, bind, make_server
 from holdfast.http.site import Site
 from holdfast.settings import Settings
 from support.database import Database
@@ -61,7 +61,7 @@ class Web:
     url: str
     site: Site
     engine: Engine
-    server: Server
+    server: HttpServer
     tokens: dict[tuple[str, ...], str] = field(default_factory=dict)
     clients: dict[tuple[str, ...], httpx.Client] = field(default_factory=dict)
 

@@ -31,7 +31,7 @@ from holdfast.settings import Settings
 if TYPE_CHECKING:
     import socket
 
-    from holdfast.http.server import ListenAddress, Server
+    from holdfast.http.server import HttpServer, ListenAddress
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ def _serve(
         "HOLDFAST_SMS_PROVIDER": "mailbox",
         "HOLDFAST_LOG_LEVEL": os.environ.get("HOLDFAST_LOG_LEVEL") or "error",
     }
-    from holdfast.demo import begin, tasks  # noqa: PLC0415 - reads the settings
+    from holdfast.demo import start_examples, tasks  # noqa: PLC0415 - reads the settings
     from holdfast.demo.web import pages  # noqa: PLC0415 - as above
     from holdfast.http import create_app  # noqa: PLC0415 - an extra
 
@@ -158,7 +158,7 @@ def _serve(
         ),
         children.running("dispatch", "--directory", str(events)),
     ):
-        begin()
+        start_examples()
         tasks.close()
         _say(_welcome_text(address, token, certificate, settings), err=False)
         server.run(sockets=[bound])
@@ -191,7 +191,7 @@ def _welcome_text(address: str, token: str, certificate: Path | None, settings: 
 class ChildProcesses:
     """The worker and the dispatcher. If one of them exits, everything is stopped."""
 
-    server: "Server"
+    server: "HttpServer"
     stopping: threading.Event = field(default_factory=threading.Event)
     lost: list[str] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Its pages: a login with a mailed code, and buttons for the other tasks."""
+"""Pages of the example application: login with a code sent by e-mail, and buttons that run the tasks."""
 
 import secrets
 import time
@@ -34,7 +34,7 @@ async def page() -> Response:
 
 @pages.post("/logins")
 async def begin_login(request: Request) -> Response:
-    """Mails a code, and answers where to wait until it is on its way."""
+    """Sends a code by e-mail, and returns the URL at which the page waits until it is sent."""
     email = (await read_form(request)).get("email", "")
     code, login_id = f"{secrets.randbelow(1_000_000):06}", secrets.token_urlsafe(16)
     try:
@@ -51,19 +51,19 @@ async def begin_login(request: Request) -> Response:
     }
     while len(_logins) > MAX_LOGINS:
         _logins.popitem(last=False)
-    return JSONResponse({"login": login_id, "wait": _place(mail)})
+    return JSONResponse({"login": login_id, "wait": _wait_path(mail)})
 
 
 @pages.post("/logins/{login_id}")
 async def finish_login(request: Request, login_id: str) -> Response:
-    """A code is good once, for some minutes, and for a few guesses."""
+    """A code is valid once, for ten minutes, and for five guesses."""
     code = (await read_form(request)).get("code", "").strip()
     login = _logins.get(login_id)
     if login is None or login["guesses"] >= MAX_GUESSES or login["until"] < time.monotonic():
-        return JSONResponse({"detail": "ask for a new code"}, 403)
+        return JSONResponse({"detail": "request a new code"}, 403)
     login["guesses"] += 1
     if not secrets.compare_digest(login["code"].encode(), code.encode()):
-        return JSONResponse({"detail": "that is not the code"}, 403)
+        return JSONResponse({"detail": "wrong code"}, 403)
     del _logins[login_id]
     await demo.tasks.aemit("demo.logged_in", {"email": login["email"]}, login["email"])
     return JSONResponse({"email": login["email"]})
@@ -79,11 +79,11 @@ async def run(request: Request, name: str) -> Response:
     elif name == "poison":
         handle = await demo.poison.aenqueue()
     else:
-        return JSONResponse({"detail": "there is no such task"}, 404)
-    return JSONResponse({"task_id": str(handle.task_id), "wait": _place(handle)})
+        return JSONResponse({"detail": f"there is no task {name}"}, 404)
+    return JSONResponse({"task_id": str(handle.task_id), "wait": _wait_path(handle)})
 
 
-def _place(begun: Handle[Any] | comms.Sending) -> str:
-    """Where to wait for it. The page and the place are on one server, by whichever name it was reached."""
+def _wait_path(begun: Handle[Any] | comms.Sending) -> str:
+    """The wait URL without its host: it is this server, under whichever name the browser used."""
     address = urlsplit(begun.wait_url(ttl=VALID_SECONDS))
     return f"{address.path}?{address.query}"

@@ -1,10 +1,13 @@
 """/healthz, /readyz and /metrics: for orchestrators and monitoring."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from holdfast.engine import AsyncEngine
 from holdfast.engine.queues import QueueStatus, queue_status
@@ -20,11 +23,12 @@ _TEXT: dict[int | str, dict[str, Any]] = {
     200: {"description": "Text", "content": {"text/plain": {"schema": {"type": "string"}}}}
 }
 
-_QUEUE_GAUGES = (
-    ("holdfast_queue_due", "Tasks that are due.", "due"),
-    ("holdfast_queue_scheduled", "Tasks that are not due yet.", "scheduled"),
-    ("holdfast_queue_running", "Tasks that a worker holds.", "running"),
-    ("holdfast_queue_live_workers", "Live workers that serve the queue.", "live_workers"),
+_QUEUE_GAUGES: tuple[tuple[str, str, Callable[[QueueStatus], int]], ...] = (
+    ("holdfast_queue_due", "Tasks that are due.", lambda queue: queue.due),
+    ("holdfast_queue_scheduled", "Tasks that are not due yet.", lambda queue: queue.scheduled),
+    ("holdfast_queue_running", "Tasks that a worker holds.", lambda queue: queue.running),
+    ("holdfast_queue_live_workers", "Live workers that serve the queue.", lambda queue: queue.live_workers),
+    ("holdfast_queue_paused", "1 if the queue is paused, else 0.", lambda queue: queue.paused_at is not None),
 )
 
 
@@ -60,37 +64,36 @@ async def metrics(request: Request, caller: MayRead) -> Response:
         return await engine.run(queue_status()), await engine.run(worker_status())
 
     queues, workers = await site.read(read)
-    lines = [*_queue_lines(queues), *_worker_lines(workers)]
-    lines += _family(
-        "holdfast_http_waits", "Requests that wait on this server process.", [("", site.waiting)]
+    waits = GaugeMetricFamily(
+        "holdfast_http_waits", "Requests that wait on this server process.", site.waiting
     )
-    return Response("\n".join([*lines, ""]), media_type=METRICS_TYPE)
+    registry = CollectorRegistry()
+    registry.register(GaugeCollector([*_queue_gauges(queues), *_worker_gauges(workers), waits]))
+    return Response(generate_latest(registry), media_type=METRICS_TYPE)
 
 
-def _queue_lines(queues: list[QueueStatus]) -> Iterator[str]:
-    for name, text, attribute in _QUEUE_GAUGES:
-        yield from _family(name, text, [(_label("queue", q.queue), getattr(q, attribute)) for q in queues])
-    paused = [(_label("queue", q.queue), int(q.paused_at is not None)) for q in queues]
-    yield from _family("holdfast_queue_paused", "1 if the queue is paused, else 0.", paused)
+class GaugeCollector(Collector):
+    """Gauges whose values are known already."""
+
+    def __init__(self, gauges: list[GaugeMetricFamily]) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterable[Metric]:
+        return self._gauges
 
 
-def _worker_lines(workers: list[WorkerStatus]) -> Iterator[str]:
+def _queue_gauges(queues: list[QueueStatus]) -> Iterator[GaugeMetricFamily]:
+    for name, text, value in _QUEUE_GAUGES:
+        gauge = GaugeMetricFamily(name, text, labels=["queue"])
+        for queue in queues:
+            gauge.add_metric([queue.queue], value(queue))
+        yield gauge
+
+
+def _worker_gauges(workers: list[WorkerStatus]) -> Iterator[GaugeMetricFamily]:
     live = [worker for worker in workers if worker.live]
-    yield from _family("holdfast_workers_live", "Workers with a recent heartbeat.", [("", len(live))])
     silent = len(workers) - len(live)
-    yield from _family("holdfast_workers_silent", "Workers without a recent heartbeat.", [("", silent)])
     in_flight = sum(worker.in_flight for worker in live)
-    yield from _family("holdfast_tasks_in_flight", "Tasks that live workers hold.", [("", in_flight)])
-
-
-def _family(name: str, text: str, values: list[tuple[str, int]]) -> list[str]:
-    return [
-        f"# HELP {name} {text}",
-        f"# TYPE {name} gauge",
-        *(f"{name}{label} {value}" for label, value in values),
-    ]
-
-
-def _label(name: str, value: str) -> str:
-    escaped = value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
-    return f'{{{name}="{escaped}"}}'
+    yield GaugeMetricFamily("holdfast_workers_live", "Workers with a recent heartbeat.", len(live))
+    yield GaugeMetricFamily("holdfast_workers_silent", "Workers without a recent heartbeat.", silent)
+    yield GaugeMetricFamily("holdfast_tasks_in_flight", "Tasks that live workers hold.", in_flight)

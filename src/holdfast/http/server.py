@@ -38,7 +38,7 @@ class ListenAddress:
         return not all(ipaddress.ip_address(found).is_loopback for found in _addresses(self.host))
 
 
-class Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Ends waiting requests when it shuts down, instead of waiting for them."""
 
     def __init__(self, config: uvicorn.Config, stop_waits: Callable[[], None]) -> None:
@@ -107,7 +107,7 @@ def bind(listen: ListenAddress) -> socket.socket:
     return bound
 
 
-def make_server(web: FastAPI, listen: ListenAddress) -> Server:
+def make_server(web: FastAPI, listen: ListenAddress) -> HttpServer:
     site: Site = web.state.site
     config = uvicorn.Config(
         web,
@@ -129,7 +129,7 @@ def make_server(web: FastAPI, listen: ListenAddress) -> Server:
         return ConnectionAcceptor(limiter, tls, lambda tracked: DeadlineProtocol(limiter, tracked, **given))
 
     config.http_protocol_class = accept  # type: ignore[assignment] # it is only called
-    return Server(config, site.stop_waits)
+    return HttpServer(config, site.stop_waits)
 
 
 def _tls(listen: ListenAddress) -> ssl.SSLContext | None:

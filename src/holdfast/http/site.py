@@ -15,8 +15,8 @@ from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Statement, health
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller, LoginThrottle
-from holdfast.http.database import Database
 from holdfast.http.problem import TroubleLog
+from holdfast.http.role_pool import RolePool
 from holdfast.http.waiting import WaitRegistry
 from holdfast.task import Task
 
@@ -69,11 +69,11 @@ class Site:
         return sum(len(resources.waits) for resources in self._resources.values())
 
     async def enqueue(self, caller: Caller, query: Statement[T], *, repeatable: bool) -> T:
-        run = self.resources.actions.run
+        run = self.resources.action_pool.run
         return await run("holdfast_client", _as_work(query), actor=caller.name, repeatable=repeatable)
 
     async def read(self, query: Query[T]) -> T:
-        return await self.resources.database.run("holdfast_reader", _as_work(query))
+        return await self.resources.pool.run("holdfast_reader", _as_work(query))
 
     async def operate(self, caller: Caller | None, query: Query[T]) -> T:
         """For actions of a caller; without a caller, for the server itself: checking tokens, taking samples.
@@ -81,8 +81,8 @@ class Site:
         Actions may wait for locks, as enqueueing may, so they do not use the connections of readers.
         """
         if caller is None:
-            return await self.resources.database.run("holdfast_operator", _as_work(query))
-        return await self.resources.actions.run("holdfast_operator", _as_work(query), actor=caller.name)
+            return await self.resources.pool.run("holdfast_operator", _as_work(query))
+        return await self.resources.action_pool.run("holdfast_operator", _as_work(query), actor=caller.name)
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -124,16 +124,16 @@ class LoopResources:
     """The connections and waiting requests of one event loop."""
 
     def __init__(self, site: Site) -> None:
-        self.database = Database(site.address)
-        self.actions = Database(site.address)
-        self.waits = WaitRegistry(site.address, self.database, site.options.max_waits)
-        self._probes = Database(site.address, size=1)
+        self.pool = RolePool(site.address)
+        self.action_pool = RolePool(site.address)
+        self.waits = WaitRegistry(site.address, self.pool, site.options.max_waits)
+        self._probe_pool = RolePool(site.address, size=1)
         self._probe: asyncio.Task[Any] | None = None
 
     async def probe(self) -> None:
         """Queries the database on a connection of its own. Concurrent probes share one query."""
         if self._probe is None or self._probe.done():
-            query = self._probes.run("holdfast_reader", _as_work(health.clock()))
+            query = self._probe_pool.run("holdfast_reader", _as_work(health.clock()))
             self._probe = asyncio.create_task(query)
             self._probe.add_done_callback(lambda probe: probe.cancelled() or probe.exception())
         await asyncio.shield(self._probe)
@@ -142,8 +142,8 @@ class LoopResources:
         await self.waits.close()
         if self._probe is not None:
             await asyncio.wait([self._probe])
-        for database in (self.database, self.actions, self._probes):
-            database.close()
+        for pool in (self.pool, self.action_pool, self._probe_pool):
+            pool.close()
 
 
 def _as_work(query: Query[T]) -> AsyncWork[T]:

@@ -19,14 +19,14 @@ from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessStatus
 from holdfast.engine.tasks import TaskEvent, TaskSnapshot
 from holdfast.errors import HoldfastError
-from holdfast.http.database import Database
 from holdfast.http.problem import Problem, TroubleLog
+from holdfast.http.role_pool import RolePool
 
 State = TaskSnapshot | ProcessStatus
 
 MAX_BATCH = 200
 REGISTERED_FOR = timedelta(minutes=2)
-FIRST_REFRESH_SECONDS = 1.0  # the task may end before the database knows that somebody waits
+FIRST_REFRESH_SECONDS = 1.0  # the task may end before the database knows about the wait
 REFRESH_SECONDS = 20.0
 REFRESH_SECONDS_WITHOUT_LISTENER = 2.0
 LIVE_REFRESH_SECONDS = 1.0
@@ -69,7 +69,7 @@ class Waiter:
 
 @dataclass(slots=True, eq=False)
 class WatchedSubject:
-    """A task, or a process by its wait_key, that somebody waits for, and its last known state."""
+    """A task, or a process by its wait_key, that at least one request waits for, and its last known state."""
 
     key: UUID
     waiters: set[Waiter] = field(default_factory=set)
@@ -97,9 +97,9 @@ class WatchedSubject:
 class WaitRegistry:
     """All waiting requests of one event loop."""
 
-    def __init__(self, address: DatabaseAddress, database: Database, max_waits: int) -> None:
+    def __init__(self, address: DatabaseAddress, pool: RolePool, max_waits: int) -> None:
         self.stopping = False
-        self._database = database
+        self._pool = pool
         self._max_waits = max_waits
         self._watched: dict[UUID, WatchedSubject] = {}
         self._waiters = 0
@@ -223,7 +223,7 @@ class WaitRegistry:
             moved = [w.key for w in batch if w.live and _has_moved(w.state, states.get(w.key))]
             return states, await engine.run(tasks.events_of(moved)) if moved else []
 
-        states, events = await self._database.run("holdfast_reader", read)
+        states, events = await self._pool.run("holdfast_reader", read)
         now = asyncio.get_running_loop().time()
         for watched in batch:
             if watched.query_number < number:  # else a query that began later has finished first

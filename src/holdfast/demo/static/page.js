@@ -1,46 +1,46 @@
 "use strict";
-const at = (selector) => document.querySelector(selector);
-const ask = at("#ask"), tell = at("#tell"), bar = at("#bar");
+const find = (selector) => document.querySelector(selector);
+const requestForm = find("#request-code"), codeForm = find("#enter-code"), bar = find("#bar");
 const post = async (path, form) => {
-  const answer = await fetch(path, { method: "POST", body: new URLSearchParams(form ? new FormData(form) : {}) });
-  return [answer.ok, await answer.json()];
+  const response = await fetch(path, { method: "POST", body: new URLSearchParams(form ? new FormData(form) : {}) });
+  return [response.ok, await response.json()];
 };
 let login;
 
-ask.addEventListener("submit", async (event) => {
+requestForm.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const [ok, answer] = await post("/demo/logins", ask);
-  if (!ok) { at("#news").textContent = answer.detail; return; }
-  login = answer.login;
-  ask.hidden = true;
-  tell.hidden = false;
-  at("#news").textContent = "Sending …";
-  const sent = await holdfast.wait(answer.wait).catch((error) => error);
-  at("#news").textContent = sent.status === "succeeded" ? "The code is on its way." : "The mail could not be sent.";
+  const [ok, body] = await post("/demo/logins", requestForm);
+  if (!ok) { find("#login-status").textContent = body.detail; return; }
+  login = body.login;
+  requestForm.hidden = true;
+  codeForm.hidden = false;
+  find("#login-status").textContent = "Sending …";
+  const sent = await holdfast.wait(body.wait).catch((error) => error);
+  find("#login-status").textContent = sent.status === "succeeded" ? "The code was sent." : "The e-mail could not be sent.";
 });
 
-tell.addEventListener("submit", async (event) => {
+codeForm.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const [ok, answer] = await post(`/demo/logins/${login}`, tell);
-  tell.hidden = ok;
-  at("#news").textContent = ok ? `Welcome, ${answer.email}!` : answer.detail;
+  const [ok, body] = await post(`/demo/logins/${login}`, codeForm);
+  codeForm.hidden = ok;
+  find("#login-status").textContent = ok ? `Welcome, ${body.email}!` : body.detail;
 });
 
 for (const button of document.querySelectorAll("[data-run]")) {
   button.addEventListener("click", async () => {
-    const [ok, answer] = await post(`/demo/run/${button.dataset.run}`);
-    if (!ok) { at("#told").textContent = answer.detail; return; }
-    at("#told").textContent = "Waiting …";
+    const [ok, body] = await post(`/demo/run/${button.dataset.run}`);
+    if (!ok) { find("#task-status").textContent = body.detail; return; }
+    find("#task-status").textContent = "Waiting …";
     const onProgress = ({ done, total, note }) => {
       bar.hidden = false;
       bar.max = total;
       bar.value = done;
-      at("#told").textContent = note;
+      find("#task-status").textContent = note;
     };
     try {
-      at("#told").textContent = `Done: ${await holdfast.wait(answer.wait, { onProgress })}`;
+      find("#task-status").textContent = `Done: ${await holdfast.wait(body.wait, { onProgress })}`;
     } catch (error) {
-      at("#told").textContent = `It ended: ${error.status}`;
+      find("#task-status").textContent = `The task ended: ${error.status}`;
     }
     bar.hidden = true;
   });

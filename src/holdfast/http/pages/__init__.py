@@ -13,7 +13,7 @@ from holdfast.http.pages import (
     overview,
     queues,
     schedules,
-    task,
+    task_detail,
     tasks,
     tokens,
     workers,
@@ -28,7 +28,7 @@ STATIC = Path(__file__).parent.parent / "static"
 
 
 def add_pages(web: FastAPI) -> None:
-    for module in (login, overview, tasks, task, queues, workers, schedules, messages, outbox, tokens):
+    for module in (login, overview, tasks, task_detail, queues, workers, schedules, messages, outbox, tokens):
         web.include_router(module.router)
     web.mount("/static", StaticFiles(directory=STATIC), name="static")
 

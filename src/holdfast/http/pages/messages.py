@@ -43,7 +43,7 @@ async def load_send(request: PageRequest) -> Mapping[str, Any]:
 
 
 async def load_mailbox(request: PageRequest) -> Mapping[str, Any]:
-    """Without bodies: messages may contain codes and links that log somebody in. See reveal_message."""
+    """The template hides subjects and bodies, which may contain login codes and links: see reveal_message."""
     messages = await request.site.read(list_mailbox(limit=100))
     return {"messages": messages, "shown": None}
 

@@ -29,28 +29,28 @@ function merge(parent, wanted) {
     if (key(node) && !staying.has(key(node))) node.remove();
   }
   const known = new Map([...parent.childNodes].filter(key).map((node) => [key(node), node]));
-  let place = parent.firstChild;
+  let current = parent.firstChild;
   for (const next of [...wanted.childNodes]) {
-    let node = key(next) ? known.get(key(next)) : place;
+    let node = key(next) ? known.get(key(next)) : current;
     // A node that is moved loses the focus: remove the nodes before it instead.
-    while (node && place && place !== node && !key(place)) {
-      const after = place.nextSibling;
-      place.remove();
-      place = after;
+    while (node && current && current !== node && !key(current)) {
+      const after = current.nextSibling;
+      current.remove();
+      current = after;
     }
     if (node && same(node, next)) {
-      if (node !== place) parent.insertBefore(node, place);
+      if (node !== current) parent.insertBefore(node, current);
       alter(node, next);
     } else {
       node = document.importNode(next, true);
-      parent.insertBefore(node, place);
+      parent.insertBefore(node, current);
     }
-    place = node.nextSibling;
+    current = node.nextSibling;
   }
-  while (place) {
-    const next = place.nextSibling;
-    place.remove();
-    place = next;
+  while (current) {
+    const next = current.nextSibling;
+    current.remove();
+    current = next;
   }
 }
 

@@ -1,4 +1,4 @@
-"""The connections of the server, when those who asked do not wait for the answer."""
+"""The database connections of the server: cancelled requests, locks and probes."""
 
 import asyncio
 import logging
@@ -11,19 +11,19 @@ import pytest
 
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import AsyncEngine, health
-from holdfast.http import database as http_database
+from holdfast.http.role_pool import POOL_SIZE, RolePool
 from holdfast.http.site import LoopResources, Site, SiteOptions
 from support.database import Database
 from support.web import serving, web_dsn
 
 
-async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
+async def test_a_cancelled_request_leaves_no_statement_running(
     db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
-    connections = http_database.Database(DatabaseAddress(lambda: web_dsn(db)), size=1)
+    connections = RolePool(DatabaseAddress(lambda: web_dsn(db)), size=1)
 
     async def leave(engine: AsyncEngine) -> None:
-        # As frameworks do it: cancelled again at each wait, until it is out.
+        # As frameworks do it: cancelled again at every await, until the task has ended.
         asyncio.get_running_loop().call_later(0.1, scope.cancel)
         await engine.connection.execute("select pg_sleep(60)")
 
@@ -37,8 +37,8 @@ async def test_who_leaves_in_the_middle_of_a_statement_leaves_nothing_behind(
 
 
 @pytest.mark.full
-def test_probes_and_readers_are_answered_while_enqueues_and_acts_wait_for_a_lock(db: Database) -> None:
-    more_than_all = 3 * http_database.POOL_SIZE
+def test_probes_and_reads_are_served_while_enqueues_and_actions_wait_for_a_lock(db: Database) -> None:
+    more_than_all = 3 * POOL_SIZE
     with serving(db) as web, ThreadPoolExecutor(more_than_all) as pool:
         shop, reader = web.client("enqueue"), web.client("read")
         assert shop.post("/v1/tasks", json={"type": "held.one"}).status_code == 201
@@ -48,10 +48,10 @@ def test_probes_and_readers_are_answered_while_enqueues_and_acts_wait_for_a_lock
         waiting = [
             pool.submit(shop.post, "/v1/tasks", json={"type": "held.one"}) for _ in range(more_than_all)
         ]
-        until_locked(db, http_database.POOL_SIZE)
+        until_locked(db, POOL_SIZE)
         assert web.client().get("/readyz").status_code == 200
         assert reader.get("/v1/queues").status_code == 200
-        assert not any(one.done() for one in waiting[: http_database.POOL_SIZE])
+        assert not any(one.done() for one in waiting[:POOL_SIZE])
         answers = [one.result(60) for one in waiting]
         holder.rollback()
         assert {answer.status_code for answer in answers} == {503}
@@ -69,10 +69,10 @@ def until_locked(db: Database, count: int) -> None:
         threading.Event().wait(0.01)
 
 
-async def test_probes_at_one_time_share_one_look(db: Database) -> None:
+async def test_concurrent_probes_share_one_query(db: Database) -> None:
     dsn = web_dsn(db)
-    room = LoopResources(Site(DatabaseAddress(lambda: dsn), SiteOptions(), {}))
-    await asyncio.gather(*(room.probe() for _ in range(20)))
+    resources = LoopResources(Site(DatabaseAddress(lambda: dsn), SiteOptions(), {}))
+    await asyncio.gather(*(resources.probe() for _ in range(20)))
     query = "select count(*) from pg_stat_activity where usename = 'holdfast_web_login' and datname = %s"
     assert db.connect().execute(query, [db.name]).fetchone() == (1,)
-    await room.close()
+    await resources.close()

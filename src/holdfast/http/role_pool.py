@@ -25,7 +25,7 @@ select set_config('role', %s, true), set_config('holdfast.acting_for', %s, true)
 """
 
 
-class Database:
+class RolePool:
     """The server's connections in one event loop. Each call is a transaction with the rights of a role."""
 
     def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE) -> None:
