@@ -223,3 +223,55 @@ def test_behind_a_pooler_nothing_is_prepared_and_nobody_listens(
     assert [engine.connection.prepare_threshold for engine in app.connect()._pool._idle._engines] == [None]
     admin = db.connect()
     assert count(admin, f"{OURS} and query like 'listen%'") == 0
+
+
+def test_the_connect_timeout_of_the_environment_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "connect_timeout=10" in session.with_defaults("host=db")
+    monkeypatch.setenv("PGCONNECT_TIMEOUT", "60")
+    assert "connect_timeout" not in session.with_defaults("host=db")
+
+
+def test_a_call_that_was_interrupted_leaves_no_connection_behind(db: Database) -> None:
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    interrupted = pool.Pool(session.DatabaseAddress(lambda: db.dsn))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            interrupted.run(interrupt, repeatable=True)
+    wait_until_gone(db.connect())
+
+
+def test_a_call_that_outlasts_its_app_closes_its_connection(
+    db: Database, app: App, charge: Task[..., None]
+) -> None:
+    admin = db.connect()
+    with db.connect(autocommit=False) as blocker:
+        blocker.execute("lock table queues.task")
+        with in_background(lambda: charge.enqueue(1)) as enqueued:
+            wait_until_blocked(admin)
+            app.close()
+            blocker.rollback()
+            enqueued.result(30)
+    wait_until_gone(admin)
+
+
+def test_an_event_loop_ends_although_the_server_never_answers() -> None:
+    script = """
+        import asyncio, socket
+        from holdfast import App
+        silent = socket.create_server(("127.0.0.1", 0))
+        app = App(f"host=127.0.0.1 port={silent.getsockname()[1]} connect_timeout=60")
+        @app.task("silent.run")
+        def run() -> None: ...
+        async def give_up() -> None:
+            try:
+                async with asyncio.timeout(0.2):
+                    await run.aenqueue()
+            except TimeoutError:
+                print("given up")
+        asyncio.run(give_up())
+        """
+    command = [sys.executable, "-c", dedent(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "given up\n", "")

@@ -322,7 +322,7 @@ def test_anything_else_gets_a_list_of_what_is_accepted(db: Database, charge: Tas
     refused: list[Any] = [object(), db.connect().cursor(), db.dsn.encode(), 3]
     for tx in refused:
         with pytest.raises(
-            InvalidArgument, match=r"tx cannot be .*It takes a psycopg Connection or Async.*Django"
+            InvalidArgument, match=r"tx cannot be .*Pass a psycopg Connection or Async.*Django"
         ):
             charge.using(tx=tx).enqueue(1)
 

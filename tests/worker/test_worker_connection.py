@@ -26,7 +26,7 @@ def echo(shop: Workshop) -> None:
         return "done"
 
 
-def link_to(url: str) -> WorkerConnection:
+def connection_to(url: str) -> WorkerConnection:
     return WorkerConnection(url, structlog.get_logger(), "test", lambda: None, asyncio.Event())
 
 
@@ -104,40 +104,40 @@ async def test_an_address_may_set_what_we_would_have_set() -> None:
 
 
 async def test_a_statement_without_an_answer_is_given_up(proxy: Proxy) -> None:
-    link = link_to(proxy.dsn)
-    await link.run(health.clock)
+    worker_connection = connection_to(proxy.dsn)
+    await worker_connection.run(health.clock)
     proxy.freeze()
     asked = time.monotonic()
     with pytest.raises(DatabaseUnavailable):
-        await link.run(health.clock, seconds=0.2)
+        await worker_connection.run(health.clock, seconds=0.2)
     assert time.monotonic() - asked < 4
     proxy.thaw()
-    await link.run(health.clock)
-    await link.close()
+    await worker_connection.run(health.clock)
+    await worker_connection.close()
 
 
 async def test_the_pause_grows_until_answers_come_and_is_never_the_same(
     logs: list[Line], db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    link = link_to(db.dsn)
+    worker_connection = connection_to(db.dsn)
     monkeypatch.setattr(asyncio, "timeout", lambda _: asyncio.timeout_at(0))
     for _ in range(12):
-        await link.pause(DatabaseUnavailable("gone"))
+        await worker_connection.pause(DatabaseUnavailable("gone"))
     pauses = [line["retry_in"] for line in logs if line["event"] == "database_unavailable"]
     assert pauses[0] <= 0.2
     assert all(2.5 <= pause <= 5 for pause in pauses[-4:])
     assert len(set(pauses[-6:])) > 1
     monkeypatch.undo()
-    await link.run(health.clock)
-    await link.close()
-    assert not link.failing
+    await worker_connection.run(health.clock)
+    await worker_connection.close()
+    assert not worker_connection.failing
 
 
 async def test_a_powerful_login_acts_as_a_worker_only(shop: Workshop) -> None:
-    link = link_to(shop.db.dsn)
-    cursor = await (await link.connection()).execute("select session_user, current_user")
+    worker_connection = connection_to(shop.db.dsn)
+    cursor = await (await worker_connection.connection()).execute("select session_user, current_user")
     assert await cursor.fetchone() == ("postgres", "holdfast_worker")
-    await link.close()
+    await worker_connection.close()
 
 
 async def test_a_login_with_the_rights_of_a_worker_is_enough(shop: Workshop) -> None:
@@ -150,9 +150,9 @@ async def test_behind_a_pooler_nothing_is_prepared_and_no_role_is_set(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(session, "is_pooled", lambda *_: True)
-    link = link_to(shop.db.dsn)
-    connection: Any = await link.connection()
+    worker_connection = connection_to(shop.db.dsn)
+    connection: Any = await worker_connection.connection()
     cursor = await connection.execute("select current_user")
     assert await cursor.fetchone() == ("postgres",)
     assert connection.prepare_threshold is None
-    await link.close()
+    await worker_connection.close()

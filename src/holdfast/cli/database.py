@@ -1,20 +1,15 @@
 """The database connection of a command."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, TypeVar
 
-import psycopg
 import typer
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from holdfast.connections.session import DatabaseAddress, open_connection
 from holdfast.engine import Engine, Statement
-from holdfast.errors import translate
 from holdfast.postgres import resolve_database_url
 from holdfast.settings import Settings
-
-CONNECT_SECONDS = 10
 
 T = TypeVar("T")
 
@@ -27,12 +22,8 @@ DatabaseUrl = Annotated[
 @contextmanager
 def connected(database_url: str | None) -> Iterator[Engine]:
     """Open a connection in autocommit mode: every statement commits by itself."""
-    url = resolve_database_url(Settings.load(database_url=database_url))
-    try:
-        connection = psycopg.connect(make_conninfo(url, **_defaults(url)), autocommit=True)
-    except psycopg.Error as error:
-        raise translate(error) from error
-    with connection:
+    address = DatabaseAddress(lambda: resolve_database_url(Settings.load(database_url=database_url)))
+    with open_connection(address) as connection:
         yield Engine(connection)
 
 
@@ -40,12 +31,3 @@ def run_statement(database_url: str | None, statement: Statement[T]) -> T:
     """Run a single statement on its own connection."""
     with connected(database_url) as engine:
         return engine.run(statement)
-
-
-def _defaults(url: str) -> dict[str, str]:
-    """Defaults for what the URL and the environment leave open. Without a timeout, an unreachable host would
-    block for minutes.
-    """
-    limited = "connect_timeout" in conninfo_to_dict(url) or "PGCONNECT_TIMEOUT" in os.environ
-    defaults = {"fallback_application_name": "holdfast"}
-    return defaults if limited else defaults | {"connect_timeout": str(CONNECT_SECONDS)}

@@ -7,7 +7,6 @@ server said, and a connect that is cancelled there keeps `asyncio.run` from endi
 """
 
 import asyncio
-import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
@@ -43,36 +42,36 @@ class IdleConnections(Generic[E]):
 
     def take(self) -> E | None:
         """Return a connection that still works, if there is one."""
-        with contextlib.suppress(IndexError):  # another thread may have taken the last
-            while True:
-                engine = self._engines.pop()
-                if not is_lost(engine.connection):
-                    return engine
+        try:
+            while is_lost((engine := self._engines.pop()).connection):
                 engine.connection.pgconn.finish()
-        return None
+        except IndexError:  # none is left; asking for the length first would race with other threads
+            return None
+        return engine
 
     def give_back(self, engine: E, error: BaseException | None = None) -> None:
-        """Keep the connection, unless the call left it in the middle of something or lost it."""
-        # After an interrupt or a cancellation, what we know about the connection may be incomplete.
-        interrupted = error is not None and not isinstance(error, Exception)
-        lost = interrupted or isinstance(error, DatabaseUnavailable)
-        idle = engine.connection.pgconn.transaction_status == TransactionStatus.IDLE
-        if idle and not lost and len(self._engines) < self._max_idle:
+        """Keep the connection, unless the call lost it, was interrupted or left a transaction open."""
+        status = engine.connection.pgconn.transaction_status
+        if status == TransactionStatus.IDLE and len(self._engines) < self._max_idle and _keeps(error):
             self._engines.append(engine)
         else:
             engine.connection.pgconn.finish()
 
     def clear(self) -> None:
         """Close all of them. Works from any thread, and after the event loop has ended."""
-        with contextlib.suppress(IndexError):
-            while True:
-                engine = self._engines.pop()
-                engine.connection.pgconn.finish()
+        while (engine := self.take()) is not None:
+            engine.connection.pgconn.finish()
 
     def close(self) -> None:
         """Close all of them, and those that calls are using when they are given back."""
         self._max_idle = 0
         self.clear()
+
+
+def _keeps(error: BaseException | None) -> bool:
+    """Return whether a connection can be used again after a call that raised this."""
+    # After an interrupt or a cancellation, what we know about the connection may be incomplete.
+    return error is None or (isinstance(error, Exception) and not isinstance(error, DatabaseUnavailable))
 
 
 class Pool:

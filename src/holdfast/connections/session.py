@@ -37,6 +37,7 @@ _DEFAULTS = {
     "tcp_user_timeout": "15000",
     "fallback_application_name": "holdfast",
 }
+_ENVIRONMENT = {"connect_timeout": "PGCONNECT_TIMEOUT", "target_session_attrs": "PGTARGETSESSIONATTRS"}
 _WORKER_DEFAULTS = {"connect_timeout": "5", "fallback_application_name": "holdfast worker"}
 
 
@@ -58,11 +59,12 @@ class DatabaseAddress:
 
 
 def with_defaults(url: str, *, worker: bool = False) -> str:
-    """Add our defaults for parameters that the URL does not set.
+    """Add our defaults for parameters that neither the URL nor the environment sets.
 
     Of several hosts, a worker needs one that accepts writes. An application may want to read from a standby.
     """
     given = conninfo_to_dict(url)
+    given |= {name: "" for name, variable in _ENVIRONMENT.items() if variable in os.environ}
     defaults = _DEFAULTS | _WORKER_DEFAULTS if worker else dict(_DEFAULTS)
     if worker and ("," in str(given.get("host", "")) or "," in str(given.get("hostaddr", ""))):
         defaults["target_session_attrs"] = "read-write"

@@ -1,6 +1,6 @@
-"""Statements inside a transaction that the caller already has, whichever library it belongs to.
+"""Running statements in a transaction of the caller: `tx=` of psycopg, asyncpg, SQLAlchemy or Django.
 
-Known by the names of their classes, so that nothing is imported that the application does not use itself.
+Connections are recognised by the names of their classes, so that no library is imported needlessly.
 """
 
 import sys
@@ -23,7 +23,7 @@ ACCEPTED = (
 
 
 def run_in(tx: Any, statement: Statement[T], method: str) -> T:
-    """In a transaction of a synchronous library. `method` is what the caller called, for the refusal."""
+    """Run it in a transaction of a synchronous library. `method` names the caller in error messages."""
     kind = _kind_of(tx)
     if kind in _ASYNC:
         raise InvalidArgument(
@@ -32,13 +32,13 @@ def run_in(tx: Any, statement: Statement[T], method: str) -> T:
     try:
         rows = _SYNC[kind](tx, statement)
     except Exception as error:
-        _raise_as_ours(error)
+        _raise_translated(error)
         raise
     return statement.decode(rows)
 
 
 async def arun_in(tx: Any, statement: Statement[T], method: str) -> T:
-    """In a transaction of an asynchronous library."""
+    """Run it in a transaction of an asynchronous library."""
     kind = _kind_of(tx)
     if kind in _SYNC:
         raise InvalidArgument(
@@ -47,7 +47,7 @@ async def arun_in(tx: Any, statement: Statement[T], method: str) -> T:
     try:
         rows = await _ASYNC[kind](tx, statement)
     except Exception as error:
-        _raise_as_ours(error)
+        _raise_translated(error)
         raise
     return statement.decode(rows)
 
@@ -59,7 +59,7 @@ def _kind_of(tx: Any) -> str:
         kind = f"{base.__module__.partition('.')[0]}.{base.__name__}"
         if kind in _SYNC or kind in _ASYNC:
             return kind
-    raise InvalidArgument(f"tx cannot be {_named(tx)}", hint=f"It takes {ACCEPTED}.")
+    raise InvalidArgument(f"tx cannot be a {_named(tx)}", hint=f"Pass {ACCEPTED}.")
 
 
 def _named(tx: Any) -> str:
@@ -84,7 +84,7 @@ async def _asyncpg(tx: Any, statement: Statement[Any]) -> Rows:
 
 
 def _sqlalchemy(tx: Any, statement: Statement[Any]) -> Rows:
-    # Past SQLAlchemy's own typing of parameters: it would cast an aware datetime to one without a zone.
+    # Not through SQLAlchemy's own types: they would cast an aware datetime to one without a time zone.
     rows: Rows = tx.exec_driver_sql(_sql_for(tx.dialect, statement), statement.params).all()
     return rows
 
@@ -118,7 +118,7 @@ def _django(tx: Any, statement: Statement[Any]) -> Rows:
 
 def _django_alias(tx: str, statement: Statement[Any]) -> Rows:
     if "django.db" not in sys.modules:
-        raise InvalidArgument(f"tx={tx!r} is the alias of a Django database, and Django is not in use")
+        raise InvalidArgument(f"tx={tx!r} would be the alias of a Django database, but Django is not loaded")
     connections = sys.modules["django.db"].connections
     if tx not in connections:
         raise InvalidArgument(f"Django has no database {tx!r}, only {', '.join(map(repr, connections))}")
@@ -127,7 +127,7 @@ def _django_alias(tx: str, statement: Statement[Any]) -> Rows:
 
 def _check_vendor(vendor: str) -> None:
     if vendor != "postgresql":
-        raise InvalidArgument(f"tx is a transaction of {vendor}: tasks live in PostgreSQL")
+        raise InvalidArgument(f"tx is a transaction of {vendor}, but tasks are stored in PostgreSQL")
 
 
 _SYNC: dict[str, Callable[[Any, Statement[Any]], Rows]] = {
@@ -149,8 +149,8 @@ _ASYNC: dict[str, Callable[[Any, Statement[Any]], Awaitable[Rows]]] = {
 }
 
 
-def _raise_as_ours(error: Exception) -> None:
-    """Our own class for what PostgreSQL said; anything else stays what the library raised."""
+def _raise_translated(error: Exception) -> None:
+    """Raise an error of PostgreSQL as one of our classes; leave other errors as they are."""
     if isinstance(error, HoldfastError):
         return
     for cause in _causes(error):
@@ -162,7 +162,7 @@ def _raise_as_ours(error: Exception) -> None:
 
 
 def _causes(error: BaseException) -> list[BaseException]:
-    """SQLAlchemy and Django wrap what the driver raised. The innermost knows most."""
+    """Return the chain of errors, innermost first: SQLAlchemy and Django wrap what the driver raised."""
     found: list[BaseException] = []
     next_one: BaseException | None = error
     while next_one is not None and next_one not in found:
@@ -172,7 +172,7 @@ def _causes(error: BaseException) -> list[BaseException]:
 
 
 def _from_foreign(error: BaseException, state: str) -> HoldfastError:
-    """An error of asyncpg, or of psycopg2, which has its fields in `diag`."""
+    """Translate an error of asyncpg, or of psycopg2, which has its fields in `diag`."""
     diag = getattr(error, "diag", None)
     message = getattr(diag, "message_primary", None) or getattr(error, "message", None) or str(error)
     return translate_state(
