@@ -1,1 +1,1 @@
-"""What runs a task outside the worker's own process. It knows nothing of the engine, only of runs."""
+"""Executors: run a task outside the worker itself, in a child process, a command or the database."""
