@@ -133,7 +133,7 @@ def _fields_of(expression: str) -> str:
     fields = ALIASES.get(expression.strip().lower(), expression)
     if len(fields.split()) != FIELDS:
         raise InvalidArgument(
-            f"cron {expression!r} has not five fields",
+            f"cron {expression!r} does not have five fields",
             hint="Write minute, hour, day of the month, month, day of the week: 0 9 * * mon-fri",
         )
     return fields

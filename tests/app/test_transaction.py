@@ -269,7 +269,7 @@ def test_a_refusal_is_the_same_whoever_brings_it(
     charge.using(key="k").enqueue(1)
     with (
         transaction(db, commit=False) as tx,
-        pytest.raises(KeyConflict, match="already stands for task") as caught,
+        pytest.raises(KeyConflict, match="already belongs to task") as caught,
     ):
         charge.using(key="k", tx=tx).enqueue(2)
     assert caught.value.sqlstate == "QF409"
@@ -282,7 +282,7 @@ async def test_a_refusal_is_the_same_in_an_event_loop(
 ) -> None:
     await charge.using(key="k").aenqueue(1)
     async with transaction(db, commit=False) as tx:
-        with pytest.raises(KeyConflict, match="already stands for task") as caught:
+        with pytest.raises(KeyConflict, match="already belongs to task") as caught:
             await charge.using(key="k", tx=tx).aenqueue(2)
     assert caught.value.sqlstate == "QF409"
 

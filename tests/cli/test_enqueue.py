@@ -89,7 +89,7 @@ def test_the_same_key_with_another_payload_is_refused_with_1(holdfast: Holdfast)
     holdfast("enqueue", "a.b", "1", "--key", "k")
     refused = holdfast("enqueue", "a.b", "2", "--key", "k")
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert refused.stderr.startswith('holdfast: idempotency_key "k" of type a.b already stands for task ')
+    assert refused.stderr.startswith('holdfast: idempotency_key "k" of type a.b already belongs to task ')
 
 
 HOSTILE = [
@@ -128,8 +128,8 @@ def nested(depth: int) -> str:
         (["a.b", '"\\ud800"'], "surrogate"),
         (["a.b", nested(66)], "payload is nested deeper than 64 levels"),
         (["a.b", nested(100_000)], "nested too deeply"),
-        (["a.b", '{"x": 1e400}'], "payload holds a number that Python or JavaScript cannot read"),
-        (["a.b", "9" * 5000], "payload holds a number that Python or JavaScript cannot read"),
+        (["a.b", '{"x": 1e400}'], "payload contains a number that Python or JavaScript cannot read"),
+        (["a.b", "9" * 5000], "payload contains a number that Python or JavaScript cannot read"),
         (["a.b", '"' + "x" * 262_144 + '"'], "payload is 262146 bytes"),
         (["a b"], "malformed"),
         ([""], "type must not be empty"),

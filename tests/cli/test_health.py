@@ -154,7 +154,7 @@ def test_an_unfinished_task_that_holds_its_schedule_up(
     )
     task_id = busy.run(schedules.run_schedule("nightly"))
 
-    assert "schedule nightly leaves out its times" in holdfast("why", str(task_id)).stdout
+    assert "schedule nightly skips its times" in holdfast("why", str(task_id)).stdout
 
 
 def test_the_same_as_metrics(busy: Engine, clock: Clock, health: Callable[..., Result]) -> None:

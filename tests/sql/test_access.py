@@ -88,7 +88,7 @@ def test_a_token_that_cannot_be_meant_is_refused(
 
 def test_a_hash_stands_for_one_token(tx: Connection) -> None:
     create(tx)
-    with refused(tx, "QF409", "exists already"):
+    with refused(tx, "QF409", "already exists"):
         create(tx, name="another")
 
 

@@ -117,8 +117,8 @@ def test_a_body_that_is_too_long_is_refused(tx: Connection) -> None:
     ("headers", "part"),
     [
         ({f"X-{n}": "v" for n in range(51)}, "50 fields"),
-        ({f"X-{n}": "v" * 900 for n in range(40)}, "32768 bytes in all"),
-        ({f"X-{n}": "v" * 900 for n in range(60_000)}, "32768 bytes in all"),
+        ({f"X-{n}": "v" * 900 for n in range(40)}, "32768 bytes in total"),
+        ({f"X-{n}": "v" * 900 for n in range(60_000)}, "32768 bytes in total"),
     ],
     ids=["many", "long", "both"],
 )

@@ -213,7 +213,7 @@ def test_a_message_says_what_to_do(tx: Connection) -> None:
         enqueue(tx, executor="cobol")
 
     assert caught.value.diag.message_primary == 'executor "cobol" is unknown'
-    assert caught.value.diag.message_hint == "Known are: command, db_function, email, process, python, sms."
+    assert caught.value.diag.message_hint == "Allowed: command, db_function, email, process, python, sms."
 
 
 ODD_SETTINGS = {

@@ -53,7 +53,7 @@ def test_waiting_for_its_next_attempt(tx: Connection, clock: Clock) -> None:
     end(tx, claim_one(tx), "retry", error="broke", run_at=clock.after(60))
 
     assert (
-        explain(tx, task_id) == "Attempt 1 of 3 failed (broke); it is tried again at 2030-01-31 12:01:00+00."
+        explain(tx, task_id) == "Attempt 1 of 3 failed (broke); it is retried at 2030-01-31 12:01:00+00."
     )
 
 
@@ -145,7 +145,7 @@ def test_a_lease_that_has_ended(tx: Connection, clock: Clock) -> None:
     clock.advance(31)
 
     assert explain(tx, task_id).endswith(
-        "(attempt 1 of 3); the lease has ended, so the next sweep puts it back."
+        "(attempt 1 of 3); the lease has ended, so the next sweep makes it ready again."
     )
 
 
@@ -161,8 +161,8 @@ def test_failed(tx: Connection) -> None:
     end(tx, claim_one(tx), "failed", error="no such invoice")
 
     assert explain(tx, task_id) == (
-        "It failed at 2030-01-31 12:00:00+00, on attempt 1 of 3, and was not worth trying again:"
-        " no such invoice. Retry it once the cause is mended."
+        "It failed at 2030-01-31 12:00:00+00, on attempt 1 of 3, and is not retried:"
+        " no such invoice. Retry it once the cause is fixed."
     )
 
 
@@ -181,7 +181,7 @@ def test_a_dead_letter(tx: Connection, clock: Clock) -> None:
 
     assert explain(tx, task_id) == (
         "Its attempts were used up at 2030-01-31 12:00:31+00 (1 of 1): worker w1 was silent past the end of"
-        " its lease at 2030-01-31 12:00:30+00. Retry it once the cause is mended."
+        " its lease at 2030-01-31 12:00:30+00. Retry it once the cause is fixed."
     )
 
 
@@ -201,7 +201,7 @@ def test_deleted(tx: Connection, reason: str | None, told: str) -> None:
     act(tx, "delete_task", task_id, reason=reason)
 
     assert explain(tx, task_id) == (
-        f"It was deleted at 2030-01-31 12:00:00+00 by {tx.info.user}{told}. Restore it to let it go on."
+        f"It was deleted at 2030-01-31 12:00:00+00 by {tx.info.user}{told}. Restore it to let it continue."
     )
 
 
@@ -218,7 +218,7 @@ def test_held_by_a_worker_that_has_fallen_silent(tx: Connection, clock: Clock) -
     claim_one(tx, lease="1 hour")
     clock.advance(61)
 
-    told = "that worker has been silent for 61 s, so the leader is about to give it to another."
+    told = "that worker has been silent for 61 s, so the leader will recover it."
     assert explain(tx, task_id).endswith(told)
 
 
@@ -231,7 +231,7 @@ def test_a_schedule_leaves_its_times_out_until_it_has_ended(tx: Connection, cloc
     clock.set(schedules.at(13))
     schedules.fire(tx, clock.now)
 
-    told = " Until it has ended, schedule nightly leaves out its times: 1 so far."
+    told = " Until it has ended, schedule nightly skips its times: 1 so far."
     assert explain(tx, task["task_id"]).endswith(told)
     running = claim_one(tx)
     assert explain(tx, task["task_id"]).endswith(told)
@@ -253,7 +253,7 @@ def test_an_ended_task_whose_events_are_not_delivered(tx: Connection, clock: Clo
     settle(tx, subscription_id, claimed, "failed", error="503 from crm")
     assert explain(tx, task_id).endswith(f"{waits}delivery failed, 503 from crm.")
     call(tx, "queues.pause_subscription", {"name": "crm"})
-    assert explain(tx, task_id).endswith(f"{waits}that is paused.")
+    assert explain(tx, task_id).endswith(f"{waits}it is paused.")
 
 
 def test_locked_by_a_transaction_that_stays_open(db: Database) -> None:

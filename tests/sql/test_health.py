@@ -369,7 +369,7 @@ def test_a_replication_slot_that_nobody_reads(db: Database) -> None:
 
 
 def test_growth_is_told_once_it_was_measured(tx: Connection, clock: Clock) -> None:
-    assert "is known once" in line(tx, "growth")["message"]
+    assert "is known after" in line(tx, "growth")["message"]
     answer(tx, "queues.measure", {})
     tx.execute("update queues.measurement set bytes = 0")
     clock.advance(2 * 3600)

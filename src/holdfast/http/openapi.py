@@ -23,7 +23,7 @@ _EXAMPLES = {
     409: (
         "Conflict",
         "QF409",
-        'idempotency_key "invoice-7" of type billing.charge already stands for another task',
+        'idempotency_key "invoice-7" of type billing.charge already belongs to another task',
     ),
     412: ("Precondition Failed", "QF412", f"task {TASK_ID} cannot be retried: it is running"),
     413: ("Content Too Large", "QF413", "payload is 300019 bytes long, and at most 262144 bytes are allowed"),

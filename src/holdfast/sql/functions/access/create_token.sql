@@ -16,16 +16,16 @@ begin
   if name is null or length(name) not between 1 and 100 or name ~ '[\u0001-\u001f\u007f-\u009f\u2028\u2029]' then
     raise exception using errcode = 'QF400', message = 'name must be 1 to 100 characters on one line';
   elsif scopes is null or scopes = '{}' or not scopes <@ array['enqueue', 'read', 'operate', 'admin'] then
-    raise exception using errcode = 'QF400', message = format('scopes %s are unknown or none', coalesce(to_json(scopes)::text, 'null')),
-      hint = 'Known are: enqueue, read, operate, admin.';
+    raise exception using errcode = 'QF400', message = format('scopes %s is empty or contains an unknown scope', coalesce(to_json(scopes)::text, 'null')),
+      hint = 'Allowed: enqueue, read, operate, admin.';
   elsif token_hash is null or length(token_hash) <> 32 then
     raise exception using errcode = 'QF400', message = 'token_hash must be a SHA-256 of 32 bytes';
   elsif ttl is null or ttl not between interval '1 minute' and interval '10 years' then
     raise exception using errcode = 'QF400', message = 'ttl must be between 1 minute and 10 years';
   elsif scopes && array['enqueue', 'admin'] and not pg_has_role(session_user, 'holdfast_client', 'member') then
     raise exception using errcode = 'QF403',
-      message = format('login %s may not enqueue, so it cannot make a token that may', session_user),
-      hint = 'Grant it holdfast_client, or leave the scope out.';
+      message = format('login %s may not enqueue, so it cannot create a token that may', session_user),
+      hint = 'Grant it holdfast_client, or omit the scope.';
   end if;
   -- Only its members and administrators may give away a namespace of logins: the holder of the token enqueues in it.
   namespace := coalesce(namespace, 'token:' || name);
@@ -34,15 +34,15 @@ begin
     and (not starts_with(namespace, 'token:') or exists (select from queues.namespace_login n where n.namespace = create_token.namespace))
   then
     raise exception using errcode = 'QF403',
-      message = format('login %s may not make a token for namespace %s, which it does not use itself', session_user, to_json(namespace)),
-      hint = 'Leave the namespace out, or have an administrator (a member of holdfast_owner) create the token.';
+      message = format('login %s may not create a token for namespace %s, because it does not use that namespace', session_user, to_json(namespace)),
+      hint = 'Omit the namespace, or ask an administrator (a member of holdfast_owner) to create the token.';
   end if;
   insert into queues.access_token (name, namespace, token_hash, scopes, created_at, created_by, expires_at)
   values (name, namespace, token_hash, array(select distinct s from unnest(scopes) s order by s), _now, queues.actor(), _now + ttl)
   on conflict do nothing
   returning token_id into _token_id;
   if not found then
-    raise exception using errcode = 'QF409', message = 'this token exists already';
+    raise exception using errcode = 'QF409', message = 'this token already exists';
   end if;
   insert into queues.access_act (act, occurred_at, actor, token_id)
   values ('token_created', _now, queues.actor(), _token_id);

@@ -14,7 +14,7 @@ declare
   _count comms.send_count;
 begin
   if channel is null or channel not in ('email', 'sms') then
-    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)), hint = 'Known are: email, sms.';
+    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)), hint = 'Allowed: email, sms.';
   elsif coalesce(recipient, '') = '' or coalesce(idempotency_key, '') = '' then
     raise exception using errcode = 'QF400', message = 'recipient and idempotency_key must not be empty';
   end if;

@@ -13,8 +13,8 @@ begin
     when worker_id is null or worker_id = '' or octet_length(worker_id) > 200
       then 'worker_id must be between 1 and 200 bytes long'
     when max_tasks is null or max_tasks not between 1 and 10000 then 'max_tasks must be between 1 and 10000'
-    when array_position(queues, null) is not null then 'queues must not hold nulls'
-    when array_position(type_prefixes, null) is not null then 'type_prefixes must not hold nulls'
+    when array_position(queues, null) is not null then 'queues must not contain nulls'
+    when array_position(type_prefixes, null) is not null then 'type_prefixes must not contain nulls'
     when lease < interval '1 second' or lease > interval '1 day' then 'lease must be between 1 second and 1 day'
     when jsonb_typeof(after) <> 'object' then 'after must be an object'
   end;

@@ -14,8 +14,8 @@ begin
   -- An older snapshot would not show what other sessions have claimed since.
   if current_setting('transaction_isolation') <> 'read committed' then
     raise exception using errcode = 'QF412',
-      message = format('limits can be kept only under read committed, and this transaction is %s', current_setting('transaction_isolation')),
-      hint = 'Claim in a transaction of its own, with the default isolation level.';
+      message = format('limits can be enforced only under read committed, but this transaction is %s', current_setting('transaction_isolation')),
+      hint = 'Claim in a separate transaction, with the default isolation level.';
   end if;
   for _try in 1..10 loop
     _held := array(select k.number from queues.limit_lock k where k.number = any (locks) for update skip locked);

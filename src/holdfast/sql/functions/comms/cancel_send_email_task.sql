@@ -20,7 +20,7 @@ begin
     or _send.namespace <> queues.namespace() and not pg_has_role(session_user, 'holdfast_operator', 'member')
   then
     raise exception using errcode = 'QF404', message = format('there is no send_email_task %s', coalesce(send_email_task_id::text, 'null')),
-      hint = 'A send of another namespace reads as if it did not exist.';
+      hint = 'It may belong to another namespace.';
   end if;
   select s.decision into _ended from comms.send_email_task_supervised s
   where s.send_email_task_id = _send.send_email_task_id and s.next_task_id is null;

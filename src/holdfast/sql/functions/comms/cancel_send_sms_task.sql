@@ -20,7 +20,7 @@ begin
     or _send.namespace <> queues.namespace() and not pg_has_role(session_user, 'holdfast_operator', 'member')
   then
     raise exception using errcode = 'QF404', message = format('there is no send_sms_task %s', coalesce(send_sms_task_id::text, 'null')),
-      hint = 'A send of another namespace reads as if it did not exist.';
+      hint = 'It may belong to another namespace.';
   end if;
   select s.decision into _ended from comms.send_sms_task_supervised s
   where s.send_sms_task_id = _send.send_sms_task_id and s.next_task_id is null;

@@ -32,7 +32,7 @@ begin
   end if;
   if not found then
     raise exception using errcode = 'QF404', message = format('there is no %s message %s', channel, coalesce(message_id::text, 'null')),
-      hint = format('Write one with comms.create_%s_message; a message of another namespace reads as if it did not exist.', channel);
+      hint = format('Create one with comms.create_%s_message. It may belong to another namespace.', channel);
   end if;
 end
 $$;

@@ -24,17 +24,17 @@ begin
   perform comms.check_line('sender', sender, 1000);
   perform comms.check_line('reply_to', reply_to, 1000);
   if char_length(subject) > 500 then
-    raise exception using errcode = 'QF413', message = format('subject has %s characters; it takes up to 500', char_length(subject));
+    raise exception using errcode = 'QF413', message = format('subject has %s characters; at most 500 are allowed', char_length(subject));
   elsif text_body is null and html_body is null then
     raise exception using errcode = 'QF400', message = 'an e-mail needs a text_body, an html_body or both';
   elsif coalesce(octet_length(text_body), 0) + coalesce(octet_length(html_body), 0) > _most_bytes then
-    raise exception using errcode = 'QF413', message = format('an e-mail takes up to %s bytes of text_body and html_body', _most_bytes);
+    raise exception using errcode = 'QF413', message = format('text_body and html_body may have at most %s bytes together', _most_bytes);
   elsif jsonb_typeof(headers) is distinct from 'object' then
     raise exception using errcode = 'QF400', message = 'headers must be an object';
   elsif octet_length(headers::text) > _most_header_bytes then
-    raise exception using errcode = 'QF413', message = format('headers takes up to %s bytes in all', _most_header_bytes);
+    raise exception using errcode = 'QF413', message = format('headers may have at most %s bytes in total', _most_header_bytes);
   elsif (select count(*) from jsonb_object_keys(headers)) > _most_headers then
-    raise exception using errcode = 'QF413', message = format('headers takes up to %s fields', _most_headers);
+    raise exception using errcode = 'QF413', message = format('headers may have at most %s fields', _most_headers);
   end if;
   perform comms.check_header(h.name, h.value) from jsonb_each(headers) h(name, value);
 

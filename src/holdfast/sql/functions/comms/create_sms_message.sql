@@ -15,7 +15,7 @@ begin
   elsif text_body is null or text_body = '' then
     raise exception using errcode = 'QF400', message = 'a text message needs a text_body';
   elsif char_length(text_body) > _most_characters then
-    raise exception using errcode = 'QF413', message = format('a text message takes up to %s characters', _most_characters);
+    raise exception using errcode = 'QF413', message = format('a text message may have at most %s characters', _most_characters);
   end if;
   perform comms.check_line('sender', sender, 100);
 

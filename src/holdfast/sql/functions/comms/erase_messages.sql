@@ -17,7 +17,7 @@ begin
   if coalesce(recipient, '') = '' then
     raise exception using errcode = 'QF400', message = 'recipient must not be empty', hint = 'Give an e-mail address, or a number such as +4915112345678.';
   elsif coalesce(btrim(reason), '') = '' then
-    raise exception using errcode = 'QF400', message = 'reason must not be empty', hint = 'It is recorded: say why, and do not repeat the address.';
+    raise exception using errcode = 'QF400', message = 'reason must not be empty', hint = 'It is recorded: give the reason, and do not repeat the address.';
   elsif max_messages is null or max_messages not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_messages must be between 1 and 10000';
   end if;

@@ -16,7 +16,7 @@ declare
 begin
   if report is null or report not in ('delivered', 'bounced', 'complained') then
     raise exception using errcode = 'QF400', message = format('report %s is unknown', coalesce(to_json(left(report, 100))::text, 'null')),
-      hint = 'Known are: delivered, bounced, complained.';
+      hint = 'Allowed: delivered, bounced, complained.';
   end if;
   _emails := array(
     select s.send_email_task_id from comms.send_email_task_succeeded s

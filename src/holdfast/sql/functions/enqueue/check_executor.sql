@@ -11,7 +11,7 @@ begin
   select e.needs_process into _needs_process from queues.executor e where e.executor = check_executor.executor;
   if not found then
     raise exception using errcode = 'QF400', message = format('%sexecutor %s is unknown', place, to_json(check_executor.executor)),
-      hint = (select 'Known are: ' || string_agg(e.executor, ', ' order by e.executor) || '.' from queues.executor e);
+      hint = (select 'Allowed: ' || string_agg(e.executor, ', ' order by e.executor) || '.' from queues.executor e);
   elsif _needs_process and not for_process then
     raise exception using errcode = 'QF403',
       message = format('%sexecutor %s may be used by members of holdfast_process only', place, check_executor.executor),

@@ -14,7 +14,7 @@ begin
   elsif name ~ '[\u0001-\u0020\u007f-\u00a0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]' or name !~ '^[^.:]+([.:][^.:]+)*$' then
     raise exception using errcode = 'QF400',
       message = format('%s%s %s is malformed', place, field, to_json(name)),
-      hint = 'Segments are separated by "." or ":", are not empty and hold no white space: billing.invoice_charge.v1';
+      hint = 'Segments are separated by "." or ":", are not empty and contain no white space: billing.invoice_charge.v1';
   end if;
 end
 $$;

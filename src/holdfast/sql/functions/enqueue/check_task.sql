@@ -19,7 +19,7 @@ begin
     'lease', 'executor', 'metadata', 'concurrency_key']) limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s is unknown', place, to_json(_odd)),
-      hint = 'Known are: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata, concurrency_key.';
+      hint = 'Allowed: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata, concurrency_key.';
   end if;
 
   if element -> 'payload' = 'null' then

@@ -18,7 +18,7 @@ declare
 begin
   if reuse is null or reuse not in ('succeeded', 'active') then
     raise exception using errcode = 'QF400', message = format('reuse %s is unknown', to_json(reuse)),
-      hint = 'Known are: succeeded, active.';
+      hint = 'Allowed: succeeded, active.';
   elsif type is null or payload is null or payload = 'null' or queues.problem_with_document(payload,
     (select s.value from queues.setting s where s.name = 'max_payload_bytes')) is not null
   then

@@ -38,10 +38,10 @@ begin
   end loop;
   -- A snapshot from before the key was freed shows the former holder beside the row just inserted.
   if _own < _inserted or cardinality(_holders) > cardinality(batch) then
-    raise exception using errcode = '40001', message = 'an idempotency key changed hands since this transaction began; try again';
+    raise exception using errcode = '40001', message = 'an idempotency key was reassigned since this transaction began; try again';
   end if;
   if _missing > 0 then
-    raise exception using errcode = 'QF503', message = 'an idempotency key changes hands too fast; try again';
+    raise exception using errcode = 'QF503', message = 'an idempotency key is reassigned too often; try again';
   end if;
 
   select b.n, b.type, b.idempotency_key, _holders[b.n] as holder into _conflict
@@ -53,9 +53,9 @@ begin
   order by b.n limit 1;
   if found then
     raise exception using errcode = 'QF409',
-      message = format('idempotency_key %s of type %s already stands for task %s, which was asked with another payload or executor',
+      message = format('idempotency_key %s of type %s already belongs to task %s, which has another payload or executor',
         to_json(_conflict.idempotency_key), _conflict.type, _conflict.holder),
-      hint = 'The same key may not mean two things: use another key, or send the same payload.';
+      hint = 'A key identifies one request: use another key, or send the same payload.';
   end if;
   return _holders;
 end

@@ -19,7 +19,7 @@ begin
          or abs(number::numeric) > 1.7976931348623157e308
          or (number::numeric <> 0 and abs(number::numeric) < 4.9e-324))
     then
-      return 'holds a number that Python or JavaScript cannot read';
+      return 'contains a number that Python or JavaScript cannot read';
     end if;
     _text := document::text;
   end if;

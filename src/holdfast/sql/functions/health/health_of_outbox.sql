@@ -22,12 +22,12 @@ begin
       else format('%s event%s wait%s for subscription %s, the oldest for %s%s', case waiting.pending when 10000 then '10000 or more'
         else waiting.pending::text end, case waiting.pending when 1 then '' else 's' end, case waiting.pending when 1 then 's' else '' end,
         s.name, queues.in_words(waiting.seconds), case when s.paused_at is not null then '; it is paused'
-          when b.open_until is not null then '; its receiver fails: ' || left(coalesce(b.last_error, 'no error was told'), 200)
+          when b.open_until is not null then '; its receiver fails: ' || left(coalesce(b.last_error, 'no error was reported'), 200)
           when _sent_by = 0 then '; no dispatcher is live' else '' end) end,
-    case when s.problem is not null then 'Mend what the dispatcher says and start it again, or remove the subscription and make it anew.'
-      when waiting.pending = 0 then null when s.paused_at is not null then format('If that is over: holdfast events resume %s', s.name)
-      when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch' when b.open_until is not null then 'Mend its receiver; it is tried again by itself.'
-      when waiting.seconds >= 60 then 'Run more dispatchers, or let the receiver answer faster.' end
+    case when s.problem is not null then 'Fix the problem and restart the dispatcher, or remove the subscription and add it again.'
+      when waiting.pending = 0 then null when s.paused_at is not null then format('To resume: holdfast events resume %s', s.name)
+      when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch' when b.open_until is not null then 'Fix its receiver; delivery is retried automatically.'
+      when waiting.seconds >= 60 then 'Run more dispatchers, or make the receiver faster.' end
   from (
     select s.*, (
       select format('dispatcher on %s: %s', d.hostname, d.unusable ->> s.subscription_id::text) from queues.dispatcher d
@@ -44,7 +44,7 @@ begin
   select 'dead_events', queues.level_of(dead.events, 1, 1000), s.name, dead.events::double precision,
     format('%s event%s for subscription %s %s given up', case dead.events when 1000 then '1000 or more' else dead.events::text end,
       case dead.events when 1 then '' else 's' end, s.name, case dead.events when 1 then 'was' else 'were' end),
-    format('Once its receiver is mended: holdfast events redrive %s', s.name)
+    format('Once its receiver works again: holdfast events redrive %s', s.name)
   from queues.subscription s
   cross join lateral (
     select count(*) as events from (

@@ -12,7 +12,7 @@ begin
   select t.check_name, queues.level_of(t.seconds, 0, t.red), t.process, t.seconds,
     format('%s of process %s %s, the first for %s: %s%s', case when t.instances = 1000 then '1000 or more' else t.instances::text end, t.process,
       t.problem, queues.in_words(t.seconds), t.process_id, coalesce(' (' || left(t.message, 200) || ')', '')),
-    format('%s holdfast process show %s %s says more. To end it: holdfast process cancel %s %s', t.advice, t.process, t.process_id, t.process, t.process_id)
+    format('%s holdfast process show %s %s shows more. To end it: holdfast process cancel %s %s', t.advice, t.process, t.process_id, t.process, t.process_id)
   from (
     select w.check_name, w.red, w.problem, w.advice, p.process, found.instances, found.process_id,
       extract(epoch from now - found.since)::double precision as seconds, (
@@ -20,7 +20,7 @@ begin
     from queues.process p
     cross join (values
       ('orphaned_process', 'orphaned', 60, 'without a supervisor task', 'The leader enqueues it again; if it stays, look for duty_failed in its log.'),
-      ('failing_supervisor', 'failing', 600, 'with a supervisor that fails', 'It is tried again; mend the function or its grants.'))
+      ('failing_supervisor', 'failing', 600, 'with a supervisor that fails', 'It is retried; fix the function or its grants.'))
       w(check_name, trouble, red, problem, advice)
     cross join lateral (
       select count(*) as instances, min(i.troubled_at) as since, (array_agg(i.process_id order by i.troubled_at))[1] as process_id,

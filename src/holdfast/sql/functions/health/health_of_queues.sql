@@ -30,9 +30,9 @@ begin
     format('the oldest due task of queue %s has waited for %s', w.queue, queues.in_words(w.seconds)),
     case when w.seconds >= 60 then coalesce(
       -- If nothing holds tasks back, more workers help.
-      (select format('Limits hold back all that is due: %s. If that is too little: holdfast limits', string_agg(h.words, '; ' order by h.oldest_due))
+      (select format('Limits hold back all due tasks: %s. To change them: holdfast limits', string_agg(h.words, '; ' order by h.oldest_due))
        from queues.explain_held(w.queue, now) h having bool_and(h.kind is not null)),
-      'Run more workers, or more tasks at once: holdfast workers shows who serves it.') end
+      'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.') end
   from waiting w
   union all
   select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds,
@@ -65,7 +65,7 @@ begin
   select 'paused_queue', 'amber', p.queue, extract(epoch from now - p.paused_at)::double precision,
     format('queue %s was paused %s ago by %s%s', p.queue, queues.in_words(extract(epoch from now - p.paused_at)::double precision),
       p.paused_by, coalesce(' because: ' || p.reason, '')),
-    format('If that is over: holdfast resume %s', p.queue)
+    format('To resume: holdfast resume %s', p.queue)
   from queues.paused_queue p order by p.paused_at limit 100;
 end
 $$;

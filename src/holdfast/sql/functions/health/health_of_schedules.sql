@@ -10,7 +10,7 @@ begin
   return query
   select 'late_schedule', queues.level_of(late.seconds, 30, 300), s.name, late.seconds,
     format('schedule %s of namespace %s should have fired %s ago', s.name, s.namespace, queues.in_words(late.seconds)),
-    'The leader fires it: look whether anybody leads (holdfast workers), and for duty_failed in its log.'
+    'The leader fires it: check whether there is a leader (holdfast workers), and look for duty_failed in its log.'
   from queues.schedule s
   cross join lateral (
     select extract(epoch from now - coalesce(s.next_at, s.plan_after))::double precision as seconds
@@ -27,8 +27,8 @@ begin
       when s.paused_at is not null then format('schedule %s of namespace %s was paused by %s%s', s.name, s.namespace, s.paused_by, coalesce(' because: ' || s.pause_reason, ''))
       else format('schedule %s of namespace %s does not fire: %s', s.name, s.namespace, left(s.problem, 200)) end,
     case when s.orphaned_at is not null then format('If it is not needed: holdfast schedules remove %s --namespace %L', s.name, s.namespace)
-      when s.paused_at is not null then format('If that is over: holdfast schedules resume %s --namespace %L', s.name, s.namespace)
-      else 'Mend it in the code, or remove it and add it again.' end
+      when s.paused_at is not null then format('To resume: holdfast schedules resume %s --namespace %L', s.name, s.namespace)
+      else 'Fix it in the code, or remove it and add it again.' end
   from queues.schedule s
   where s.orphaned_at is not null or s.paused_at is not null or s.problem is not null
   order by s.name, s.namespace limit 100;

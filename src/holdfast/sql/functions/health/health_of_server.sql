@@ -16,12 +16,12 @@ begin
   select 'oldest_snapshot', queues.level_of(s.seconds, 300, 3600), s.kind || ' ' || s.subject, s.seconds,
     format('%s %s%s has held a snapshot for %s: %s', s.kind, s.subject, coalesce(' of ' || s.login, ''), queues.in_words(s.seconds), s.description),
     case when s.seconds < 300 then null
-      when s.kind = 'session' then format('Rows that are gone cannot be cleaned up meanwhile. End it in its application, or: select pg_terminate_backend(%s)', s.subject)
-      when s.kind = 'prepared transaction' then format('Rows that are gone cannot be cleaned up meanwhile: commit prepared %L, or roll it back.', s.subject)
-      else 'Rows that are gone cannot be cleaned up meanwhile. Look after its standby, or drop the slot.' end
+      when s.kind = 'session' then format('Dead rows cannot be removed meanwhile. End it in its application, or: select pg_terminate_backend(%s)', s.subject)
+      when s.kind = 'prepared transaction' then format('Dead rows cannot be removed meanwhile: commit prepared %L, or roll it back.', s.subject)
+      else 'Dead rows cannot be removed meanwhile. Check its standby, or drop the slot.' end
   from queues.oldest_snapshots(now) s limit 3;
   if not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
-    return next row('hidden_sessions', 'green', null, null, 'what sessions of other logins do is hidden from health',
+    return next row('hidden_sessions', 'green', null, null, 'health cannot see what sessions of other logins do',
       'To see it: grant pg_read_all_stats to holdfast_owner')::queues.health_line;
   end if;
 
@@ -55,8 +55,8 @@ begin
   end if;
   return next row('size', 'green', null, _bytes, format('all tables and indexes take %s', pg_size_pretty(_bytes)), null)::queues.health_line;
   return next row('growth', case when _growth > 1e9 and _growth > _bytes / 2 then 'amber' else 'green' end, null, coalesce(_growth, 0),
-    case when _growth is null then 'growth is known once somebody has led for an hour'
-      else format('they grow by %s a day', pg_size_pretty(_growth::bigint)) end,
+    case when _growth is null then 'growth is known after a leader has run for an hour'
+      else format('they grow by %s per day', pg_size_pretty(_growth::bigint)) end,
     case when _growth > 1e9 and _growth > _bytes / 2 then 'Keep finished tasks for a shorter time: see retention.' end)::queues.health_line;
 end
 $$;

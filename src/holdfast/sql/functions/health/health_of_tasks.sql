@@ -67,7 +67,7 @@ begin
     format('%s of the last %s task%s of type %s failed for good, and %s attempt%s failed in the last 10 minutes. Latest error: %s',
       r.failed, r.total, case r.total when 1 then '' else 's' end, r.type, r.errors, case r.errors when 1 then '' else 's' end,
       left(r.last_message, 200)),
-    format('Look into them: holdfast list --type %s --status dead_letter (or failed). Once mended: holdfast retry --type %s', r.type, r.type)
+    format('To see them: holdfast list --type %s --status dead_letter (or failed). Once fixed: holdfast retry --type %s', r.type, r.type)
   from rated r order by r.failed desc, r.errors desc;
 end
 $$;

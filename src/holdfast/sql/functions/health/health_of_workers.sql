@@ -18,7 +18,7 @@ begin
   return next row('workers', 'green', null, _live, format('%s live worker%s', _live, case _live when 1 then '' else 's' end),
     case when _live = 0 then 'Start one: holdfast worker' end)::queues.health_line;
   if _live > 0 and not _led then
-    return next row('leader', 'amber', null, 0, 'nobody leads: schedules do not fire, and silent workers are not removed before their leases end',
+    return next row('leader', 'amber', null, 0, 'there is no leader: schedules do not fire, and silent workers are not removed before their leases end',
       'Look for lead_refused and duty_failed in the logs of the workers.')::queues.health_line;
   end if;
 
@@ -28,14 +28,14 @@ begin
     null, _expired, case when _expired = 0 then 'no lease has ended without a report'
       else format('%s%s lease%s ended without a report, the first %s ago', _expired, case when _expired = 1000 then ' or more' else '' end,
         case _expired when 1 then '' else 's' end, queues.in_words(extract(epoch from now - _first)::double precision)) end,
-    case when _expired > 0 then 'Any worker sweeps them up: start one, or call queues.sweep().' end)::queues.health_line;
+    case when _expired > 0 then 'Any worker sweeps them: start one, or call queues.sweep().' end)::queues.health_line;
 
   return query
   select 'silent_worker', 'red', w.worker_id, extract(epoch from now - w.last_heartbeat)::double precision,
-    format('worker %s on %s (pid %s) has been silent for %s, and held %s task%s when it was last heard', w.worker_id, w.hostname,
+    format('worker %s on %s (pid %s) has been silent for %s, and held %s task%s at its last heartbeat', w.worker_id, w.hostname,
       coalesce(w.pid::text, 'unknown'), queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight,
       case w.in_flight when 1 then '' else 's' end),
-    'The leader gives its tasks to others and removes it. If it stays, look whether anybody leads; see also its log.'
+    'The leader recovers its tasks and removes it. If it stays, check whether there is a leader, and see its log.'
   from queues.worker w where w.last_heartbeat <= now - w.timeout order by w.last_heartbeat limit 50;
 
   return query
@@ -43,7 +43,7 @@ begin
     format('worker %s on %s (pid %s) sends a heartbeat every %s, and the last one came %s ago; it held %s task%s then', w.worker_id, w.hostname,
       coalesce(w.pid::text, 'unknown'), queues.in_words(extract(epoch from w.heartbeat)::double precision),
       queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight, case w.in_flight when 1 then '' else 's' end),
-    format('Look whether it still runs. After %s of silence its tasks go to other workers.', queues.in_words(extract(epoch from w.timeout)::double precision))
+    format('Check whether it still runs. After %s of silence, other workers get its tasks.', queues.in_words(extract(epoch from w.timeout)::double precision))
   from queues.worker w
   where w.last_heartbeat <= now - 2 * w.heartbeat - interval '1 second' and w.last_heartbeat > now - w.timeout
   order by w.last_heartbeat limit 50;

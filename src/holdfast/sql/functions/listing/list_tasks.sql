@@ -29,7 +29,7 @@ begin
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
   elsif status not in ('scheduled', 'pending', 'retrying', 'claimed', 'running', 'succeeded', 'failed', 'dead_letter', 'cancelled') then
     raise exception using errcode = 'QF400', message = format('status %s is unknown', to_json(status)),
-      hint = 'Known are: scheduled, pending, retrying, claimed, running, succeeded, failed, dead_letter, cancelled.';
+      hint = 'Allowed: scheduled, pending, retrying, claimed, running, succeeded, failed, dead_letter, cancelled.';
   elsif spec_hash !~ '^[0-9a-fA-F]{64}$' then
     raise exception using errcode = 'QF400', message = format('spec_hash %s is not 64 hexadecimal digits', to_json(spec_hash));
   end if;

@@ -20,7 +20,7 @@ declare
   _id bigint;
 begin
   if channel is null or channel not in ('email', 'sms') then
-    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)), hint = 'Known are: email, sms.';
+    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)), hint = 'Allowed: email, sms.';
   elsif recipient is null or idempotency_key is null then
     raise exception using errcode = 'QF400', message = 'recipient and idempotency_key must not be null';
   end if;

@@ -26,7 +26,7 @@ begin
   if not found then
     if not exists (select from queues.dispatcher d where check_sink.sink = any (d.sinks)) then
       raise exception using errcode = 'QF400', message = format('no dispatcher has a sink %s', to_json(sink)),
-        hint = format('Known are %s. Of a package: start a dispatcher that has it installed, then subscribe.', (
+        hint = format('Allowed: %s. For a sink of a package, first start a dispatcher that has it installed.', (
           select string_agg(distinct named.sink, ', ') from (
             select k.sink from queues.sink_options() k union all select unnest(d.sinks) from queues.dispatcher d) named));
     end if;
@@ -34,15 +34,15 @@ begin
   end if;
 
   if target !~ _known.target and target not like 'env:%' then
-    raise exception using errcode = 'QF400', message = format('target is nothing that the sink %s can use', sink),
+    raise exception using errcode = 'QF400', message = format('target is not valid for the sink %s', sink),
       hint = format('Give one such as %s, or env:HOLDFAST_SINK_NAME.', _known.example);
   end if;
   select o.key into _odd from jsonb_each(options) o
   where o.value <> 'null' and (_known.options ->> o.key) is distinct from jsonb_typeof(o.value) limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('options.%s is %s', _odd, case when _known.options ? _odd
-        then format('not a %s', _known.options ->> _odd) else format('nothing that the sink %s has', sink) end),
-      hint = format('It has: %s.', coalesce((select string_agg(k, ', ' order by k) from jsonb_object_keys(_known.options) k), 'no options'));
+        then format('not a %s', _known.options ->> _odd) else format('not an option of the sink %s', sink) end),
+      hint = format('Its options: %s.', coalesce((select string_agg(k, ', ' order by k) from jsonb_object_keys(_known.options) k), 'none'));
   end if;
 end
 $$;

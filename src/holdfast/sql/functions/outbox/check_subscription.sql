@@ -23,7 +23,7 @@ begin
       select from unnest(queues.engine_event_types()) known(event_type)
       where queues.wants(queues.likes(array[_pattern]), '{}', known.event_type, null))
     then
-      raise exception using errcode = 'QF400', message = format('no event is of type %s', to_json(_pattern)),
+      raise exception using errcode = 'QF400', message = format('there are no events of type %s', to_json(_pattern)),
         hint = format('The engine emits %s.', array_to_string(queues.engine_event_types(), ', '));
     end if;
   end loop;

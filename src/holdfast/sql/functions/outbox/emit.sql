@@ -23,7 +23,7 @@ begin
   if split_part(event_type, '.', 1) in ('task', 'worker', 'subscription') then
     raise exception using errcode = 'QF403',
       message = format('event_type %s is reserved: only the engine emits task., worker. and subscription. events', to_json(event_type)),
-      hint = 'Begin it with a word of your own, such as order.created.';
+      hint = 'Use another prefix, such as order.created.';
   end if;
   perform queues.check_attribute('aggregate_id', aggregate_id);
   perform queues.check_attribute('subject', subject);

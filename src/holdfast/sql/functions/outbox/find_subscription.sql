@@ -11,7 +11,7 @@ begin
   where s.name = find_subscription.name and s.removed_at is null for update;
   if not found then
     raise exception using errcode = 'QF404', message = format('there is no subscription %s', coalesce(to_json(name)::text, 'null')),
-      hint = 'holdfast events list shows those that there are.';
+      hint = 'holdfast events list shows the existing ones.';
   end if;
   return _subscription_id;
 end

@@ -20,7 +20,7 @@ begin
   if _found is null then
     raise exception using errcode = 'QF400', message = format('there is no function %s(%s) that a process may register',
         coalesce(name, 'null'), (select string_agg(format_type(a, null), ', ') from unnest(arguments) a)),
-      hint = 'It must be the only one of its name, security definer, with search_path = pg_catalog, pg_temp, and not executable by PUBLIC.';
+      hint = 'It must be the only function of its name, security definer, with search_path = pg_catalog, pg_temp, and not executable by PUBLIC.';
   end if;
   return _found;
 end

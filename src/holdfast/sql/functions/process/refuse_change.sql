@@ -9,7 +9,7 @@ as $$
 begin
   raise exception using errcode = 'QF412',
     message = format('%I.%I is append-only: %s is refused', tg_table_schema, tg_table_name, lower(tg_op)),
-    hint = 'What has changed is another fact: insert it.';
+    hint = 'Insert a new fact instead.';
 end
 $$;
 

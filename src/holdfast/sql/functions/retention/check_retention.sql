@@ -7,7 +7,7 @@ as $$
 begin
   if status is null or status not in ('succeeded', 'failed', 'dead_letter', 'cancelled', 'deleted', 'history', 'messages') then
     raise exception using errcode = 'QF400', message = format('retention has no status %s', coalesce(to_json(status)::text, 'null')),
-      hint = 'It has: succeeded, failed, dead_letter, cancelled, deleted, history, messages.';
+      hint = 'Allowed: succeeded, failed, dead_letter, cancelled, deleted, history, messages.';
   end if;
 end
 $$;

@@ -15,7 +15,7 @@ begin
       else 'type_prefix must be text of at most 200 characters' end;
   elsif keep not between interval '1 minute' and interval '1000 years' then
     raise exception using errcode = 'QF400', message = 'keep must be at least 1 minute',
-      hint = 'Who repeats a report, or waits for a result, still finds it then. Null keeps for ever.';
+      hint = 'Repeated reports and waiting clients must still find the task. Null keeps it forever.';
   end if;
   insert into queues.retention as r (status, type_prefix, keep, changed_at, changed_by)
   values (status, type_prefix, keep, queues.clock(), session_user)

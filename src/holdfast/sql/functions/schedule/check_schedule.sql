@@ -14,7 +14,7 @@ begin
   where k <> all (array['name', 'task', 'cron', 'every', 'anchor', 'tz', 'catch_up', 'catch_up_limit', 'jitter', 'overlap']) limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s is unknown', place, to_json(_odd)),
-      hint = 'Known are: name, task, cron, every, anchor, tz, catch_up, catch_up_limit, jitter, overlap.';
+      hint = 'Allowed: name, task, cron, every, anchor, tz, catch_up, catch_up_limit, jitter, overlap.';
   end if;
   perform queues.check_name('name', schedule ->> 'name', place);
   if (schedule ->> 'cron' is null) = (schedule ->> 'every' is null) then
@@ -30,7 +30,7 @@ begin
   elsif octet_length(schedule ->> 'cron') > 200
     or schedule ->> 'cron' !~ '^(@[a-z]+|[A-Za-z0-9*,/#-]+( +[A-Za-z0-9*,/#-]+){4})$'
   then
-    raise exception using errcode = 'QF400', message = format('%scron %s has not five fields', place, to_json(schedule ->> 'cron')),
+    raise exception using errcode = 'QF400', message = format('%scron %s does not have five fields', place, to_json(schedule ->> 'cron')),
       hint = 'Write minute, hour, day of the month, month, day of the week: 0 9 * * mon-fri';
   elsif coalesce(schedule ->> 'tz', 'UTC') !~ '^[A-Za-z0-9_+/-]{1,100}$' then
     raise exception using errcode = 'QF400', message = format('%stz %s is not the name of a time zone', place, to_json(schedule ->> 'tz')),
@@ -54,7 +54,7 @@ begin
     raise exception using errcode = 'QF400', message = format('%stask must be an object', place);
   elsif schedule -> 'task' ?| array['run_at', 'idempotency_key'] then
     raise exception using errcode = 'QF400', message = format('%stask must have neither run_at nor idempotency_key', place),
-      hint = 'The schedule says when it runs, and makes one task for each of its times.';
+      hint = 'The schedule defines when it runs, and creates one task for each of its times.';
   end if;
   _task := schedule -> 'task';
   if coalesce(jsonb_typeof(_task -> 'metadata'), 'null') in ('object', 'null') then

@@ -34,7 +34,7 @@ begin
     or exists (select from unnest(_times || fire_schedule.next_at) t where not queues.is_time_of(_schedule, t))
   then
     raise exception using errcode = 'QF400',
-      message = 'nominal_times must be up to 1000 times of the schedule that grow, from its next_at on, and next_at come after them';
+      message = 'nominal_times must be at most 1000 ascending times of the schedule from its next_at on, and next_at must be later';
   elsif _times[cardinality(_times)] > _now then
     return;
   end if;

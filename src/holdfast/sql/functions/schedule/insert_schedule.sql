@@ -17,8 +17,8 @@ begin
   _verdict := queues.put_schedule(schedule, null, for_process, _now);
   if _verdict = 'taken' then
     raise exception using errcode = 'QF409',
-      message = format('there is a schedule %s already, and it says something else', to_json(schedule ->> 'name')),
-      hint = 'Take another name, or remove that one first.';
+      message = format('schedule %s already exists with another definition', to_json(schedule ->> 'name')),
+      hint = 'Use another name, or remove that one first.';
   end if;
   return _verdict;
 end

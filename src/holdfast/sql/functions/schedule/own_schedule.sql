@@ -19,7 +19,7 @@ begin
   if cardinality(_namespaces) > 1 then
     raise exception using errcode = 'QF400',
       message = format('schedule %s exists in %s namespaces: %s', to_json(name), cardinality(_namespaces), array_to_string(_namespaces, ', ')),
-      hint = 'Say which one is meant: namespace => ''…'', or --namespace.';
+      hint = 'Name the namespace: namespace => ''…'', or --namespace.';
   end if;
   select s.* into _found from queues.schedule s where s.name = own_schedule.name and s.namespace = _namespaces[1] for update;
   if not found then

@@ -28,7 +28,7 @@ begin
     when _schedule.next_at is null then _schedule.plan_after
     when plan_schedule.problem is not null and _schedule.next_at <= _now then _schedule.next_at end;
   if _after is null then
-    raise exception using errcode = 'QF412', message = format('schedule %s is planned already', to_json(name)),
+    raise exception using errcode = 'QF412', message = format('schedule %s is already planned', to_json(name)),
       hint = 'Plan only what queues.due_schedules lists.';
   elsif plan_schedule.next_at is null or plan_schedule.next_at <= _after or not queues.is_time_of(_schedule, plan_schedule.next_at) then
     raise exception using errcode = 'QF400',

@@ -43,7 +43,7 @@ begin
     end if;
   end loop;
   if _old.name is null then
-    raise exception using errcode = 'QF503', message = format('schedule %s comes and goes too fast; try again', _new.name);
+    raise exception using errcode = 'QF503', message = format('schedule %s is added and removed too fast; try again', _new.name);
   end if;
 
   _times_stay := (_old.cron, _old.every, _old.anchor, _old.tz) is not distinct from (_new.cron, _new.every, _new.anchor, _new.tz)

@@ -18,7 +18,7 @@ begin
   if not found then
     return format('There is no task %s: the id is wrong, retention has removed it, it belongs to another namespace, or the transaction that enqueues it is still open.', coalesce(task_id::text, 'null'));
   elsif _task.deleted_at is not null then
-    return format('It was deleted at %s by %s%s. Restore it to let it go on.',
+    return format('It was deleted at %s by %s%s. Restore it to let it continue.',
       _task.deleted_at, _task.deleted_by, coalesce(' because: ' || _task.delete_reason, ''));
   elsif _task.finished_at is not null then
     return queues.explain_end(_task.status, _task.finished_at, _task.attempt, _task.max_attempts, _task.reason, _task.last_error)

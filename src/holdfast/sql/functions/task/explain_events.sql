@@ -6,8 +6,8 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select string_agg(format('Its event %s waits for subscription %s since %s: %s.', e.event_type, s.name, d.emitted_at,
-    case when s.paused_at is not null then 'that is paused' when d.last_error is not null then 'delivery failed, ' || left(d.last_error, 200)
-      when b.open_until is not null then 'its receiver fails, ' || left(coalesce(b.last_error, 'no error was told'), 200)
+    case when s.paused_at is not null then 'it is paused' when d.last_error is not null then 'delivery failed, ' || left(d.last_error, 200)
+      when b.open_until is not null then 'its receiver fails, ' || left(coalesce(b.last_error, 'no error was reported'), 200)
       when not exists (select from queues.dispatcher p where p.last_seen > now - (
           select g.value * interval '1 second' from queues.setting g where g.name = 'worker_timeout_seconds')) then 'no dispatcher is live'
       when d.lease_until >= now then 'dispatcher ' || d.dispatcher_id || ' is sending it' else 'others come before it' end), ' '

@@ -9,9 +9,9 @@ as $$
   select format('%s leased by worker %s until %s (attempt %s of %s)%s.',
     case when status = 'running' then 'It is running,' else 'It is claimed and about to run,' end,
     explain_hold.worker_id, lease_until, attempt, max_attempts,
-    case when lease_until < now then '; the lease has ended, so the next sweep puts it back'
+    case when lease_until < now then '; the lease has ended, so the next sweep makes it ready again'
       else coalesce((
-        select format('; that worker has been silent for %s, so the leader is about to give it to another',
+        select format('; that worker has been silent for %s, so the leader will recover it',
           queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision))
         from queues.worker w where w.worker_id = explain_hold.worker_id and w.last_heartbeat <= now - w.timeout), '') end)
 $$;

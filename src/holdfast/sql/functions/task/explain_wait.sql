@@ -16,7 +16,7 @@ declare
 begin
   if explain_wait.run_at > now then
     return case when attempt > 0
-      then format('Attempt %s of %s failed (%s); it is tried again at %s.', attempt, max_attempts, coalesce(last_error, 'no error was reported'), explain_wait.run_at)
+      then format('Attempt %s of %s failed (%s); it is retried at %s.', attempt, max_attempts, coalesce(last_error, 'no error was reported'), explain_wait.run_at)
       else format('It is scheduled for %s.', explain_wait.run_at) end;
   end if;
 

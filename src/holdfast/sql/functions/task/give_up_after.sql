@@ -8,7 +8,7 @@ as $$
 begin
   perform queues.status_now(task_id);
   if tries >= 100 then
-    raise exception using errcode = 'QF503', message = format('task %s moves too fast to be caught; try again', task_id);
+    raise exception using errcode = 'QF503', message = format('task %s changes state too fast; try again', task_id);
   end if;
 end
 $$;

@@ -34,7 +34,7 @@ begin
       select k.task_id into _holder from queues.task_key k
       where k.type = _task.type and k.idempotency_key = _task.idempotency_key and k.namespace = _task.namespace;
       raise exception using errcode = 'QF409',
-        message = format('task %s cannot be restored: its idempotency_key %s now stands for task %s',
+        message = format('task %s cannot be restored: its idempotency_key %s now belongs to task %s',
           task_id, to_json(_task.idempotency_key), coalesce(_holder::text, 'another')),
         hint = 'Delete that task first, or leave this one deleted.';
     end if;

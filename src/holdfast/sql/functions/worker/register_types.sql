@@ -19,7 +19,7 @@ begin
   where k <> all (array['type', 'queue', 'priority', 'max_attempts', 'lease']) limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('types: %s is unknown', to_json(_odd)),
-      hint = 'Known are: type, queue, priority, max_attempts, lease.';
+      hint = 'Allowed: type, queue, priority, max_attempts, lease.';
   end if;
 
   -- The where clause refuses invalid elements before the select list casts their values.
@@ -43,7 +43,7 @@ begin
 
   if (select count(*) from queues.task_type) > _most then
     raise exception using errcode = 'QF400', message = format('more than %s types would be registered', _most),
-      hint = 'Types are kinds of work: put what differs from task to task into the payload.';
+      hint = 'Types are kinds of work: put data that differs from task to task into the payload.';
   end if;
   return _changed;
 end
