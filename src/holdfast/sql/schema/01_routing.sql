@@ -66,7 +66,7 @@ comment on table queues.executor is
   'The executors of tasks. Those that act with the rights of the database require holdfast_process to enqueue.';
 insert into queues.executor (executor, needs_process, description) values
   ('python', false, 'a registered Python handler, in the worker'),
-  ('process', false, 'a registered Python handler, in a process of its own'),
+  ('process', false, 'a registered Python handler, in a child process'),
   ('command', false, 'an external program from the worker''s configuration'),
   ('db_function', true, 'a database function, called through internal.run_function'),
   ('email', true, 'an e-mail, between its before, success and error handlers'),
@@ -82,9 +82,9 @@ create table queues.setting (
 );
 comment on table queues.setting is 'Limits that an installation may change.';
 insert into queues.setting (name, value, description) values
-  ('max_payload_bytes', 262144, 'largest payload, as text, that enqueue takes'),
-  ('max_result_bytes', 1048576, 'largest result, as text, that finish keeps'),
-  ('max_batch', 50000, 'most elements in one call of enqueue_many, heartbeat, finish or release'),
-  ('max_lanes', 2000, 'most combinations of queue, type and priority that one namespace may have tasks in at once'),
-  ('max_keyed_lanes', 100000, 'most combinations of queue, type, priority and concurrency key that one namespace may have tasks in at once'),
-  ('worker_timeout_seconds', 60, 'how long a worker that does not say so may be silent before it counts as dead');
+  ('max_payload_bytes', 262144, 'largest payload, as text, that enqueue accepts'),
+  ('max_result_bytes', 1048576, 'largest result, as text, that finish stores'),
+  ('max_batch', 50000, 'maximum number of elements in one call of enqueue_many, heartbeat, finish or release'),
+  ('max_lanes', 2000, 'maximum number of combinations of queue, type and priority in which tasks of one namespace wait'),
+  ('max_keyed_lanes', 100000, 'maximum number of combinations with a concurrency key in which tasks of one namespace wait'),
+  ('worker_timeout_seconds', 60, 'default timeout of workers, after which a silent worker counts as dead');

@@ -59,4 +59,4 @@ comment on table comms.mailbox_message is
   'The messages in the mailbox. The newest are kept, up to the setting mailbox_messages.';
 
 insert into queues.setting (name, value, description) values
-  ('mailbox_messages', 1000, 'how many messages the mailbox keeps');
+  ('mailbox_messages', 1000, 'number of messages that the mailbox keeps');

@@ -34,5 +34,6 @@ as $$
 $$;
 
 comment on function comms.decide_send(
-  boolean, integer, integer, integer, timestamptz, integer, integer, boolean, text, timestamptz, timestamptz, boolean, timestamptz, text, timestamptz) is
+  boolean, integer, integer, integer, timestamptz, integer, integer, boolean, text, timestamptz, timestamptz, boolean,
+  timestamptz, text, timestamptz) is
   'Returns the supervisor''s decision on a send, from the facts alone, and when an attempt is due.';

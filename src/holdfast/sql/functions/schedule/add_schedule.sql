@@ -48,6 +48,6 @@ end
 $$;
 
 comment on function queues.add_schedule(
-  text, text, jsonb, text, interval, text, timestamptz, text, integer, interval, text, text, integer, integer, interval, interval,
-  text, jsonb, text) is
+  text, text, jsonb, text, interval, text, timestamptz, text, integer, interval, text, text, integer, integer, interval,
+  interval, text, jsonb, text) is
   'Adds a schedule that no application declares; a task is enqueued at each of its times.';
