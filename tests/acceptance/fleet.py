@@ -110,7 +110,7 @@ class Fleet:
         return [worker for worker in self.running if worker.ready]
 
     def start(self, count: int, settings: Settings | None = None, processes: int = 1) -> list[WorkerProcess]:
-        """Start so many, with settings by the names of their variables, and wait until they claim."""
+        """Start this many workers, with settings by variable name, and wait until they claim."""
         started = [self.launch(settings, processes) for _ in range(count)]
         for worker in started:
             worker.wait_until_ready()

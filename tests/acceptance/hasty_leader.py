@@ -1,4 +1,4 @@
-"""A leader that nobody elected: sees to the schedules without a pause, until it is killed."""
+"""A leader without an election: fires schedules without a pause, until it is killed."""
 
 import logging
 import multiprocessing

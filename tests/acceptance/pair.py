@@ -55,7 +55,7 @@ class Pair:
         wait_for("the standby to catch up", lambda: _ask(primary, _CAUGHT_UP, [synchronous]))
 
     def address(self, role: str) -> str:
-        """Of both: whoever can be written to is meant."""
+        """The address of both servers; clients use the one that accepts writes."""
         both = [conninfo_to_dict(server.url("holdfast")) for server in (self.primary, self.standby)]
         return make_conninfo(
             self.primary.url("holdfast"),

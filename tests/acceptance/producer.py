@@ -56,7 +56,7 @@ class Producer:
         assert not self._failures, self._failures
 
     def burst(self, count: int) -> None:
-        """So many at once, by the test itself."""
+        """Enqueue this many at once, from the test itself."""
         client = _Client(self._url)
         self._enqueue_batch(client, next(self._numbers), count)
         client.close()

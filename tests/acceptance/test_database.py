@@ -45,7 +45,7 @@ def report(ground: Ground, producer: Producer, faults: str) -> None:
 @trial("P1", "P2", "P6", quick=True)
 @pytest.mark.timeout(600 if FULL else 120)
 def test_nothing_acknowledged_is_lost_when_the_server_is_stopped_at_once(ground: Ground) -> None:
-    """Without a checkpoint, as by a power cut. Nobody restarts a worker."""
+    """Without a checkpoint, as in a power failure. Workers are not restarted."""
     stops = 5 if FULL else 2
     pauses = chance("stops")
     producer = ground.producer(per_second=150, seconds=SECONDS)

@@ -1,4 +1,4 @@
-"""kill -9: whoever held a task is gone, and another worker runs it again."""
+"""kill -9: another worker runs the tasks of the killed worker again."""
 
 from time import monotonic, sleep
 

@@ -1,4 +1,4 @@
-"""Limits: whoever is killed, no more run at once than may, and no slot is lost."""
+"""Limits hold and no slot is lost, whichever worker is killed."""
 
 from collections import defaultdict
 from time import sleep

@@ -1,4 +1,4 @@
-"""The connection breaks between a commit and its answer: whoever asked does not know, and asks again."""
+"""The connection breaks between a commit and its response: the caller cannot know the outcome, and repeats."""
 
 from collections import Counter
 from time import sleep

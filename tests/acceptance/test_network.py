@@ -51,7 +51,7 @@ def test_work_goes_on_over_a_network_that_is_slow_and_torn_to_single_bytes(groun
 def test_a_worker_that_nobody_answers_stops_before_another_one_begins(
     ground: Ground, ways: list[Direction]
 ) -> None:
-    """Nothing passes any more, or only one way, and nobody is told. Nothing ever runs twice at once."""
+    """No data passes any more, or only one way, and no side is notified. Nothing ever runs twice at once."""
     with Wire(ground.database.dsn, chance("wire")).running() as wire:
         cut_off = ground.fleet.start_one(
             WORKERS | {"DATABASE_URL": ground.through(wire.port, "holdfast_worker")}
@@ -88,7 +88,7 @@ def test_a_worker_that_nobody_answers_stops_before_another_one_begins(
 @trial("P5", everyday=False)
 @pytest.mark.timeout(300)
 def test_a_worker_leaves_connections_on_which_no_answer_comes(ground: Ground) -> None:
-    """Half open: a firewall has forgotten them, and told nobody. New ones would work."""
+    """Half-open connections: a firewall has dropped them without notice. New connections would work."""
     with Wire(ground.database.dsn, chance("wire")).running() as wire:
         url = ground.through(wire.port, "holdfast_worker")
         ground.fleet.start_one(WORKERS | {"DATABASE_URL": url, "POLL_INTERVAL": POLL})

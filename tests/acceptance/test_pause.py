@@ -30,7 +30,7 @@ def stopped(worker: WorkerProcess) -> set[str]:
 
 
 def _told(worker: WorkerProcess) -> set[str]:
-    """Whoever hears that a task is lost while its handler comes to the end stops it before it reports."""
+    """A worker that learns that a task is lost while its handler ends does not report the result."""
     return late_reports(worker) | stopped(worker)
 
 

@@ -16,7 +16,7 @@ SEED = int(os.environ.get("HOLDFAST_SEED", "4711"))
 """Decides victims, pauses and delays. What the operating system decides is not in it."""
 
 TIMES = int(os.environ.get("HOLDFAST_TIMES", "1"))
-"""So many times as many messages and events, for who has the time."""
+"""Factor for the number of messages and events in long runs."""
 
 FIGURES, CASE = "figures", "case"
 
@@ -48,7 +48,7 @@ def record_with(recorder: Callable[[str, object], None]) -> None:
 
 
 def tell(figures: str) -> None:
-    """What the trial has measured, for whoever reads the run or the page."""
+    """Record what the trial has measured, for the output of the run and the page."""
     print(f"\n{figures}")  # noqa: T201 - shown by pytest -s
     if _recorder is not None:
         _recorder(FIGURES, figures)

@@ -1,4 +1,4 @@
-"""The trace of whoever enqueues goes with the task, where OpenTelemetry is in use."""
+"""The caller's trace is stored with the task if OpenTelemetry is in use."""
 
 import subprocess
 import sys

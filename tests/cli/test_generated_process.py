@@ -51,7 +51,7 @@ def instance(conn: Connection) -> Row:
 
 
 def fails(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
-    """Let so many attempts fail; how many there were."""
+    """Let this many attempts fail; returns how many there were."""
     made: list[int] = []
 
     async def work(given: Any) -> Any:

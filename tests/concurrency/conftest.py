@@ -4,7 +4,7 @@ from typing import Any
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Say how much was tried: a schedule that nobody played proves nothing."""
+    """Report how many schedules were run: one that was not run proves nothing."""
     reports = [report for found in terminalreporter.stats.values() for report in found]
     properties = [each for report in reports for each in getattr(report, "user_properties", [])]
     if played := sum(count for name, count in properties if name == "schedules"):

@@ -1,4 +1,4 @@
-"""Several real sessions in every order: nobody deadlocks, and what comes of it could have come one by one.
+"""Several real sessions in every order: no deadlocks, and every result has a serial equivalent.
 
 A transaction that only began has read nothing under READ COMMITTED. So of the twenty orders of twice (begin,
 call, end) those differ that order (call, end) differently: two are serial and tell what is allowed, four are
@@ -206,7 +206,7 @@ def test_three_calls_at_once(theatre: Theatre, names: str, state: str) -> None:
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
 @pytest.mark.parametrize("one", cases(races.ON_TASKS))
 def test_two_calls_that_may_fail_to_serialize(theatre: Theatre, one: Call, isolation: str) -> None:
-    """With snapshots from the beginning: one may be told to try again, and nobody anything worse."""
+    """With snapshots from the beginning: at worst, one session gets a serialization failure."""
     for other in races.ON_TASKS[races.ON_TASKS.index(one) :]:
         sides = Side("a", one), Side("b", other)
         for state in {"due", "expired", "failed", "parked"} & {*states_of(theatre, one, other)}:

@@ -20,7 +20,7 @@ MARK = "-- next block --"
 
 @pytest.fixture
 def environment() -> Iterator[dict[str, str]]:
-    """A machine on which nobody has used Holdfast yet: no DATABASE_URL, an empty home."""
+    """A machine without earlier use of Holdfast: no DATABASE_URL, an empty home."""
     with disposable_home() as home:
         path = f"{Path(sys.executable).parent}:{binaries()}:{os.environ['PATH']}"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("PG")}

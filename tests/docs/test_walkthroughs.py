@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 
 @pytest.fixture
 def machine() -> Iterator[dict[str, str]]:
-    """One on which Holdfast is installed, and nobody has used it yet."""
+    """A machine on which Holdfast is installed and has not been used yet."""
     with disposable_home() as home:
         environment = empty_machine(HOLDFAST_HOME=str(home))
         yield environment | {"PATH": f"{BIN}:{environment['PATH']}"}

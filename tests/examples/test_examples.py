@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.fixture
 def example(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """Import an example anew, for this test's database."""
+    """Import an example again, for this test's database."""
     monkeypatch.setenv("DATABASE_URL", db.dsn)
     monkeypatch.syspath_prepend(EXAMPLES)
     loaded: list[str] = []

@@ -24,7 +24,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "login"
 
 @pytest.fixture
 def login(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The example, imported anew for this test's database."""
+    """The example, imported again for this test's database."""
     monkeypatch.setenv("DATABASE_URL", db.dsn)
     monkeypatch.setenv("HOLDFAST_WEB_SECRET", "s" * 32)
     monkeypatch.setenv("HOLDFAST_WEB_URL", "http://127.0.0.1/holdfast")

@@ -16,7 +16,7 @@ ANSWER = AttemptEnd("succeeded")
 
 
 class Stub:
-    """A child without a process: it answers at once, and holds as much memory as it is told to."""
+    """A child without a process: it responds at once, and reports the memory that it is given."""
 
     def __init__(self, memory: int = 0) -> None:
         self.runs = 0

@@ -30,7 +30,7 @@ def snapshot(database: Database) -> dict[str, Any]:
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
-    """By object, because nobody can read the difference of two whole schemas."""
+    """By object, because the difference of two whole schemas is unreadable."""
     names = sorted(one.keys() | other.keys())
     return {name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)}
 

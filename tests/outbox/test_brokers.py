@@ -32,7 +32,7 @@ def admin(db: Database) -> Connection:
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name that only the guard can resolve: whoever looks it up again, to connect, finds nothing."""
+    """A name that only the guard can resolve: a second lookup, to connect, finds nothing."""
 
     async def look_up(self: DestinationResolver, host: str, port: int) -> list[str]:
         assert host == NAME
@@ -57,7 +57,7 @@ def rabbit(tmp_path: Path) -> Iterator[Broker]:
 async def _across_a_restart(
     admin: Connection, dispatching: Dispatching, broker: Broker, number: int
 ) -> list[str]:
-    """Emit, take the broker away in the middle, bring it back; answers the ids of what was emitted."""
+    """Emit, stop the broker in the middle, start it again; returns the ids of the emitted events."""
     emitted = [str(emit(admin, aggregate_id=f"a{n % 10}", payload={"n": n})) for n in range(EVENTS // 2)]
     async with dispatching(poll_interval="100ms"):
         await until(lambda: value(admin, HALF) > 0)

@@ -32,7 +32,7 @@ def to_http(admin: Connection, url: str, name: str = "all", *events: str, **more
 
 
 async def until(condition: Callable[[], Any], seconds: float = 30) -> None:
-    """Look again and again: what is waited for is in the database, which tells nobody."""
+    """Poll, because the awaited change is in the database, which sends no notification."""
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.01)

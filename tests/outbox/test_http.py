@@ -140,7 +140,7 @@ async def test_with_permission_the_same_address_is_reached() -> None:
 
 
 async def test_a_name_is_not_looked_up_a_second_time() -> None:
-    """Whoever answers the first time with a public address and then with an internal one gains nothing."""
+    """A name server that returns a public address first and an internal one later gains nothing."""
 
     async def resolve(host: str, port: int) -> list[str]:
         asked.append(host)

@@ -62,7 +62,7 @@ def expired(conn: Connection) -> Row:
 
 
 def old(conn: Connection) -> Row:
-    """A hundred tasks that ended and that nobody needs any more; the backlog beside them is kept."""
+    """A hundred ended tasks that retention removes; the backlog beside them stays."""
     given = tickets(conn)
     engine.finish(conn, json.loads(given["succeeded"]), "m")
     conn.execute("select queues.set_retention('succeeded', '1 hour', 'solo.')")

@@ -8,7 +8,7 @@ SOURCES = Path("src/holdfast")
 
 
 class DoesNotApply(Exception):
-    """The code has changed under a bug: it has to be written anew."""
+    """The code under a bug has changed: the bug must be rewritten."""
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,7 @@ def channel(request: pytest.FixtureRequest) -> Channel:
 
 @pytest.fixture(scope="session")
 def as_shipped(server: EmbeddedServer) -> str:
-    """The name of a migrated database whose clock nobody can set, to be cloned."""
+    """The name of a migrated database with the real clock, to be cloned."""
     name = "holdfast_as_shipped"
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
         admin.execute(f'create database "{name}"'.encode())

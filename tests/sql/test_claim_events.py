@@ -26,7 +26,7 @@ def _emit(tx: Connection, *aggregates: str | None) -> list[UUID]:
 
 
 def _failing(tx: Connection, subscription: int, times: int = 5) -> None:
-    """So many failures in a row, each of an event of its own."""
+    """This many consecutive failures, each of a separate event."""
     for _ in range(times):
         emit(tx)
     settle(tx, subscription, claim_events(tx, subscription, max_events=times), "failed", error="down")

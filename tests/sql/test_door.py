@@ -1,4 +1,4 @@
-"""The door of a queue: while somebody keeps it, those who enqueue wake nobody, and whoever keeps it rings."""
+"""The wake-up throttle: while a worker holds it, enqueueing wakes no worker; the holder sends the wake-ups."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""queues.enqueue_reusing: a deterministic task is run once, and whoever asks again gets that run."""
+"""queues.enqueue_reusing: a deterministic task runs once, and later callers get that run."""
 
 from typing import Any
 from uuid import UUID

@@ -52,9 +52,7 @@ def test_waiting_for_its_next_attempt(tx: Connection, clock: Clock) -> None:
     task_id = enqueue(tx)
     end(tx, claim_one(tx), "retry", error="broke", run_at=clock.after(60))
 
-    assert (
-        explain(tx, task_id) == "Attempt 1 of 3 failed (broke); it is retried at 2030-01-31 12:01:00+00."
-    )
+    assert explain(tx, task_id) == "Attempt 1 of 3 failed (broke); it is retried at 2030-01-31 12:01:00+00."
 
 
 def test_a_paused_queue(tx: Connection) -> None:

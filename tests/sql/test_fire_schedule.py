@@ -1,4 +1,4 @@
-"""What is decided on the times of a schedule: once each, by whoever comes first, by the engine's clock."""
+"""The decisions on the times of a schedule: once each, by the first caller, by the engine's clock."""
 
 from datetime import datetime, timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Idempotency keys: per type one task, whoever asks and however often."""
+"""Idempotency keys: one task per type and key, however often it is enqueued."""
 
 from typing import Any
 from uuid import UUID

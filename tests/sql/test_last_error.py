@@ -1,4 +1,4 @@
-"""queues.last_error: what whoever holds a task has to know of the attempt before."""
+"""queues.last_error: what the holder of a task must know about the previous attempt."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""queues.nudge: a waiting task becomes due now, for whoever may execute it."""
+"""queues.nudge: a waiting task becomes due now, for every caller that may execute it."""
 
 import pytest
 

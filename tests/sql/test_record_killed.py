@@ -1,4 +1,4 @@
-"""queues.record_killed: how a run ended is kept, whoever has the task by then."""
+"""queues.record_killed: records how a run ended, whichever worker has the task by then."""
 
 from typing import Any
 

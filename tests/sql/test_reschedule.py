@@ -84,7 +84,7 @@ def test_actor_reason_and_times_are_recorded(tx: Connection, clock: Clock) -> No
 
 
 def test_repeated_to_the_same_time_it_is_one_act(tx: Connection, clock: Clock) -> None:
-    """Whoever never heard the answer asks again."""
+    """A caller that got no response repeats the call."""
     task_id = enqueue(tx)
     answers = [act(tx, "reschedule", task_id, run_at=clock.after(60), reason="later") for _ in range(2)]
     assert answers == ["scheduled", "scheduled"]

@@ -1,4 +1,4 @@
-"""Backlogs that are written straight into the tables, because nobody wants to wait for a million enqueues."""
+"""Backlogs that are written directly into the tables, because a million enqueues would take too long."""
 
 from support.engine import Connection
 
@@ -103,7 +103,7 @@ def _load_other_queues(conn: Connection, size: int) -> None:
 
 
 def _load_scheduled(conn: Connection, size: int) -> None:
-    """Only the newest have a task, to save time: nobody should ever look at the others."""
+    """Only the newest have a task, to save time: no query should read the others."""
     ident = _ID.format(kind=4)
     _run(
         conn,

@@ -10,7 +10,7 @@ PINNED = "security definer set search_path = pg_catalog, pg_temp"
 
 
 def make_application(conn: Connection) -> None:
-    """A schema `app` that a role of its own owns, with a ledger that nobody else may touch."""
+    """A schema `app` with its own owner, and a ledger that no other role may access."""
     if not value(conn, "select exists (select from pg_roles where rolname = 'app_owner')"):
         conn.execute("create role app_owner in role holdfast_process")
     conn.execute("create schema app authorization app_owner")

@@ -18,7 +18,7 @@ WORKER = "drain"
 
 
 def drain(app: App, connection: psycopg.Connection[Any]) -> int:
-    """Run until nothing is due; answers how many attempts that took."""
+    """Run until nothing is due; returns how many attempts that took."""
     engine, done = Engine(connection), 0
     prefixes = list(app.handlers)
     while claimed := engine.run(leases.claim(WORKER, 100, type_prefixes=prefixes)):

@@ -56,7 +56,7 @@ class Proxy:
         return make_conninfo(self._dsn, host="127.0.0.1", port=self.port, sslmode="disable")
 
     def freeze(self, *ways: Direction) -> None:
-        """From now on nothing passes, and nobody is told: a half-open connection. Or only one way."""
+        """From now on no data passes, without notice: a half-open connection. Or only one way."""
         self._do(lambda: self._freeze({*(ways or BOTH)}))
 
     def thaw(self) -> None:
@@ -71,7 +71,7 @@ class Proxy:
         self._do(self._cut)
 
     def close(self) -> None:
-        """Close what is open, and let nobody in."""
+        """Close open connections and refuse new ones."""
         self._open = False
         self.cut()
 

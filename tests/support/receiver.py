@@ -26,7 +26,7 @@ class Request:
 
 @dataclass
 class Receiver:
-    """Answers as `answer` says, and keeps what it got."""
+    """Responds as `answer` says, and records the requests."""
 
     port: int = 0
     requests: list[Request] = field(default_factory=list)

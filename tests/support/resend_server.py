@@ -1,4 +1,4 @@
-"""A server that answers as Resend's API does: keys, domains, addresses, idempotency, errors."""
+"""A server that behaves like Resend's API: keys, domains, addresses, idempotency, errors."""
 
 import json
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A server that answers as Twilio's Messages API does: accounts, numbers, errors."""
+"""A server that behaves like Twilio's Messages API: accounts, numbers, errors."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A twin of the engine in plain Python: what each call answers and where it leaves every task."""
+"""A model of the engine in plain Python: what each call returns and the state of every task."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

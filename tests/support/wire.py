@@ -37,7 +37,7 @@ class Wire(Proxy):
         self._armed, self._only = moment, only
 
     def cut_some(self, share: float) -> None:
-        """Of all statements, so many lose their answer after they have been done."""
+        """This share of all statements loses its response after it was executed."""
         self._share = share
 
     def delay(self, shortest: float, longest: float) -> None:

@@ -1,4 +1,4 @@
-"""The clock of a sandbox rules the whole engine, whoever is connected."""
+"""The clock of a sandbox applies to the whole engine and every connection."""
 
 from datetime import UTC, datetime, timedelta
 

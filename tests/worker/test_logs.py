@@ -20,7 +20,7 @@ ABOUT_A_TASK = {"task_started", "task_ended", "attempt_failed", "no_handler_regi
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    """As in a process that nobody has set up."""
+    """As in a process without configured logs."""
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     structlog.reset_defaults()

@@ -371,7 +371,7 @@ async def test_the_address_is_in_no_error_and_no_result(shop: Workshop, post_off
 
 
 class TestWithoutHandlers:
-    """Nobody in the database waits for the outcome: the queue's own attempts have to do."""
+    """No function in the database waits for the outcome: the attempts of the task apply."""
 
     async def test_a_success_is_the_result(self, shop: Workshop) -> None:
         async with shop.working():

@@ -1,4 +1,4 @@
-"""Schedules in a worker: declared when it starts, fired by whoever leads, once for each time."""
+"""Schedules in a worker: declared when it starts, fired by the leader, once for each time."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,4 +1,4 @@
-"""While tasks come fast, one worker holds the wake-ups: it looks for all, and enqueueing wakes nobody."""
+"""While tasks come fast, one worker holds the wake-ups: it looks for all, and enqueueing wakes no worker."""
 
 import pytest
 
