@@ -1,4 +1,4 @@
-"""The connection breaks between a commit and its response: the caller cannot know the outcome, and repeats."""
+"""The connection breaks between a commit and its response: the caller repeats the call."""
 
 from collections import Counter
 from time import sleep

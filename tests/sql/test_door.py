@@ -1,4 +1,4 @@
-"""The wake-up throttle: while a worker holds it, enqueueing wakes no worker; the holder sends the wake-ups."""
+"""The wake-up throttle: while a worker holds it, enqueueing wakes no worker; its holder does."""
 
 import pytest
 
