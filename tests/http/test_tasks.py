@@ -1,13 +1,15 @@
 """Reading tasks over HTTP, and actions on them."""
 
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
-from holdfast.engine import Engine, access, enqueue, leases, tasks, workers
+from holdfast.engine import Engine, access, enqueue, leases, schedules, tasks, workers
 from holdfast.engine.enqueue import NewTask
+from holdfast.engine.schedules import NewSchedule
 from support.commands import fail
 from support.leases import ended
 from support.web import Web
@@ -209,6 +211,18 @@ def test_workers_are_listed(reader: httpx.Client, engine: Engine) -> None:
         worker for worker in reader.get("/v1/workers").json()["workers"] if worker["worker_id"] == "w-listed"
     ]
     assert (shown["live"], shown["concurrency"], shown["queues"]) == (True, 4, ["listed"])
+
+
+def test_schedules_are_listed_with_the_values_of_their_tasks_hidden(
+    reader: httpx.Client, engine: Engine
+) -> None:
+    task = NewTask("cards.nightly", {"card": CANARY}, metadata={"card": CANARY}, priority=7)
+    engine.run(schedules.add_schedule(NewSchedule(name="nightly", task=task, every=timedelta(days=1))))
+    answer = reader.get("/v1/schedules")
+    [shown] = [schedule for schedule in answer.json()["schedules"] if schedule["name"] == "nightly"]
+    assert (shown["every"], shown["task"]["type"], shown["task"]["priority"]) == (86400, "cards.nightly", 7)
+    assert shown["task"]["payload"] == {"card": f"(hidden: text of {len(CANARY)} characters)"}
+    assert CANARY not in answer.text
 
 
 def test_metrics_are_in_the_prometheus_format(reader: httpx.Client, engine: Engine) -> None:

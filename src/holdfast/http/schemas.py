@@ -12,6 +12,7 @@ from uuid import UUID
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, WithJsonSchema
 
 from holdfast.engine.access import SCOPES, AccessTokenStatus, Scope
+from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.queues import QueueStatus
 from holdfast.engine.schedules import ScheduleStatus
 from holdfast.engine.tasks import Status, TaskError, TaskEvent, TaskStatus
@@ -66,19 +67,17 @@ class ResponseModel(BaseModel):
     model_config = SECONDS
 
 
-class Enqueued(BaseModel):
-    task_id: Annotated[UUID, Field(examples=[TASK_ID])]
-    created: Annotated[bool, Field(description="False if the key already belonged to this task.")]
-    wait_url: Annotated[
-        str | None,
-        Field(
-            description="Where whoever has this address may wait for the result; null if no secret is set."
-        ),
-    ] = None
+@dataclass(slots=True)
+class EnqueuedTask(Enqueued):
+    """A task that was enqueued, or that the idempotency key already belonged to."""
+
+    wait_url: str | None = None
 
 
-class Batch(BaseModel):
-    tasks: list[Enqueued]
+class EnqueuedBatch(ResponseModel):
+    """In the order of the request."""
+
+    tasks: list[EnqueuedTask]
 
 
 class TaskSummary(ResponseModel):
@@ -236,6 +235,13 @@ _ANY_JSON = {"description": "Any JSON."}
 _TASK_ID = {"examples": [TASK_ID]}
 
 FIELDS: dict[type, dict[str, dict[str, Any]]] = {
+    EnqueuedTask: {
+        "task_id": _TASK_ID,
+        "created": {"description": "False if the key already belonged to this task."},
+        "wait_url": {
+            "description": "At this URL a front end can wait for the result; null if no secret is configured."
+        },
+    },
     TaskDetail: {
         "task_id": _TASK_ID,
         "type": {"examples": ["billing.invoice_charge.v1"]},

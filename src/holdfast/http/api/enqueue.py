@@ -14,12 +14,13 @@ from holdfast.client.wait_ticket import WAIT_TTL, issue
 from holdfast.engine import Statement
 from holdfast.engine.enqueue import Enqueued, enqueue_json
 from holdfast.errors import HoldfastError
-from holdfast.http import request_body, schemas
+from holdfast.http import request_body
 from holdfast.http.access import Caller
 from holdfast.http.api.enqueue_request import request_models, whole_numbers
 from holdfast.http.auth import MayEnqueue
 from holdfast.http.openapi import body_schema, json_body, problems
 from holdfast.http.problem import Problem
+from holdfast.http.schemas import EnqueuedBatch, EnqueuedTask
 from holdfast.http.site import Site, site_of
 from holdfast.options import parameters
 
@@ -49,7 +50,7 @@ IdempotencyKey = Annotated[
 
 
 @dataclass(slots=True)
-class _Batch:
+class _WrittenTasks:
     """Tasks as they go to the engine."""
 
     written: list[str] = field(default_factory=list)
@@ -65,18 +66,17 @@ class _Batch:
 @router.post(
     "/tasks",
     status_code=201,
-    response_model=schemas.Enqueued,
     summary="Enqueue a task",
     openapi_extra=json_body(_ONE_SCHEMA),
     responses={
         201: {"headers": {"Location": {"schema": {"type": "string"}, "description": "The URL of the task."}}},
-        200: {"model": schemas.Enqueued, "description": "The key already belonged to this task"},
+        200: {"model": EnqueuedTask, "description": "The key already belonged to this task"},
         **problems(409, 413, 415, 422),
     },
 )
 async def enqueue(
     request: Request, response: Response, caller: MayEnqueue, idempotency_key: IdempotencyKey = None
-) -> schemas.Enqueued:
+) -> EnqueuedTask:
     """Returns 201 for a new task, 200 for the task that the key belongs to, 409 if that task is another."""
     site = site_of(request)
     given = await request_body.read_text(request)
@@ -84,37 +84,36 @@ async def enqueue(
     [enqueued] = await site.enqueue(caller, batch.statement(caller), repeatable=batch.keyed)
     response.status_code = 201 if enqueued.created else 200
     response.headers["Location"] = str(request.app.url_path_for("show_task", task_id=str(enqueued.task_id)))
-    return _answer(site, enqueued)
+    return _with_wait_url(site, enqueued)
 
 
 @router.post(
     "/tasks/batch",
     status_code=201,
-    response_model=schemas.Batch,
     summary="Enqueue many tasks, all or none",
     openapi_extra=json_body(_MANY_SCHEMA),
     responses=problems(409, 413, 415, 422),
 )
-async def enqueue_batch(request: Request, caller: MayEnqueue) -> schemas.Batch:
+async def enqueue_batch(request: Request, caller: MayEnqueue) -> EnqueuedBatch:
     """Returns the tasks in their order. If one of them is refused, none is enqueued."""
     site = site_of(request)
     given = await request_body.read_text(request, request_body.MAX_BATCH_BYTES)
     batch = await request_body.work_on(given, lambda: _read_batch(site, given))
     enqueued = await site.enqueue(caller, batch.statement(caller), repeatable=batch.keyed)
-    return schemas.Batch(tasks=[_answer(site, one) for one in enqueued])
+    return EnqueuedBatch(tasks=[_with_wait_url(site, one) for one in enqueued])
 
 
-def _read_one(site: Site, text: str, idempotency_key: str | None) -> _Batch:
+def _read_one(site: Site, text: str, idempotency_key: str | None) -> _WrittenTasks:
     given = request_body.parse(text)
     request_body.validate(_ONE, given)
     _check_times(given, "")
     key = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
-    return _Batch([_with_defaults(site, given, text, key)], keyed=bool(key), delayed="delay" in given)
+    return _WrittenTasks([_with_defaults(site, given, text, key)], keyed=bool(key), delayed="delay" in given)
 
 
-def _read_batch(site: Site, text: str) -> _Batch:
+def _read_batch(site: Site, text: str) -> _WrittenTasks:
     """Only one task at a time is held parsed."""
-    batch = _Batch()
+    batch = _WrittenTasks()
     for number, (given, element) in enumerate(request_body.elements(text)):
         if number == MAX_TASKS:
             raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has more")
@@ -136,7 +135,7 @@ def _check_times(given: dict[str, Any], place: str) -> None:
 def _with_defaults(site: Site, given: dict[str, Any], text: str, key: dict[str, str]) -> str:
     """The object with members added before and after its own: of two members of a name, the last counts.
 
-    The text is not written anew from what was parsed, because numbers would lose digits.
+    The text is not serialized again, because numbers would lose digits.
     """
     whole = {name: int(given[name]) for name in whole_numbers() if isinstance(given.get(name), float)}
     before, after = _written(_declared(site, given)), _written(whole | key)
@@ -161,13 +160,13 @@ def _written(members: dict[str, Any]) -> str:
     return json.dumps(members, default=timedelta.total_seconds)[1:-1]
 
 
-def _answer(site: Site, enqueued: Enqueued) -> schemas.Enqueued:
-    return schemas.Enqueued(
-        task_id=enqueued.task_id, created=enqueued.created, wait_url=wait_address(site, enqueued.task_id)
+def _with_wait_url(site: Site, enqueued: Enqueued) -> EnqueuedTask:
+    return EnqueuedTask(
+        task_id=enqueued.task_id, created=enqueued.created, wait_url=_wait_url(site, enqueued.task_id)
     )
 
 
-def wait_address(site: Site, task_id: UUID) -> str | None:
+def _wait_url(site: Site, task_id: UUID) -> str | None:
     """The URL at which a front end can wait for the result of this task and no other."""
     secrets = site.options.secrets
     if not secrets:
