@@ -24,7 +24,7 @@ SHOP = """
         return f"shipped {order_id}"
 
     def place_order(order_id):
-        ship.enqueue(order_id=order_id, delay=timedelta(days=1))
+        ship.using(delay=timedelta(days=1)).enqueue(order_id=order_id)
 """
 TESTS = """
     import pytest
