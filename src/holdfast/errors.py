@@ -195,10 +195,15 @@ class UnexpectedDatabaseError(HoldfastError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the closest known one, or all of them."""
     names = list(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
+    close = close_to(name, names)
+    if close is not None:
+        return f"; did you mean {close!r}?"
     return f"; expected one of {', '.join(names)}" if names else ""
+
+
+def close_to(name: str, known: Iterable[str]) -> str | None:
+    """The known name that was probably meant."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1)), None)
 
 
 # Five characters name a state, two a whole class of them. The engine's own begin with QF.

@@ -1,9 +1,12 @@
 """A function that does the work of one type, with its limits and the way to and from JSON."""
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
+
+from pydantic.errors import PydanticUserError
 
 from holdfast.engine.enqueue import REUSES, Reuse
 from holdfast.errors import InvalidHandler
@@ -12,6 +15,9 @@ from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.serialization.codec import ArgumentsCodec, ResultCodec
 from holdfast.serialization.signature import name_of, read_signature
+
+MAX_SCHEMA_CHARACTERS = 30_000
+"""Of a JSON schema that is registered: the database takes 64 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +77,31 @@ class Handler:
         return self.arguments.takes_others or field in self.arguments.names
 
     def schema(self) -> dict[str, Any]:
-        """JSON schema of arguments and result."""
+        """JSON schemas of the arguments and the result."""
         return {"arguments": self.arguments.schema(), "result": self.result.schema()}
+
+    def declaration(self) -> dict[str, Any]:
+        """What a worker registers for the type: for clients without the application's code."""
+        declared = {
+            "type": self.type,
+            "queue": self.queue,
+            "priority": self.priority,
+            "max_attempts": self.max_attempts,
+            "timeout": self.timeout,
+            "lease": self.lease,
+            # Those that act with the rights of the database cannot be declared.
+            "executor": self.executor if self.executor in ("python", "process", "command") else None,
+            "schema": self._schema_to_register(),
+        }
+        return {name: value for name, value in declared.items() if value is not None}
+
+    def _schema_to_register(self) -> dict[str, Any] | None:
+        """None if it is too large, or if pydantic has no JSON schema for a type."""
+        try:
+            schema = self.schema()
+        except PydanticUserError:
+            return None
+        return schema if len(json.dumps(schema)) <= MAX_SCHEMA_CHARACTERS else None
 
 
 def build_handler(

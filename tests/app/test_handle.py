@@ -15,7 +15,14 @@ from holdfast.client import results
 from holdfast.connections.listener import Listener, NotificationsUnavailable
 from holdfast.engine import Engine, enqueue
 from holdfast.engine.enqueue import NewTask
-from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
+from holdfast.errors import (
+    EventLoopRunning,
+    IllegalMove,
+    InvalidArgument,
+    NotAllowed,
+    ResultError,
+    TaskNotFound,
+)
 from support.database import Database
 from support.drain import drain
 from support.sessions import in_background
@@ -75,6 +82,73 @@ def test_a_result_has_the_type_that_the_handler_announced(charge: Task[..., Rece
     assert work() == 1
     assert handle.result() == Receipt(7, datetime(2030, 1, 31, tzinfo=UTC))
     assert handle.status() == "succeeded"
+
+
+def test_the_info_of_a_task_has_its_attempts_errors_and_times(charge: Task[..., Receipt], work: Work) -> None:
+    handle = charge.using(key="k", metadata={"order": 1}, max_attempts=1).enqueue(-1)
+    before = handle.info()
+    assert (before.status, before.attempt, before.max_attempts, before.errors) == ("pending", 0, 1, ())
+    assert (before.type, before.queue, before.priority) == ("billing.charge", "billing", 0)
+    assert (before.key, before.metadata, before.progress) == ("k", {"order": 1}, None)
+    assert (before.started_at, before.finished_at) == (None, None)
+    work()
+    after = handle.info()
+    assert (after.status, after.attempt, after.task_id) == ("dead_letter", 1, handle.task_id)
+    [error] = after.errors
+    assert (error.attempt, error.kind) == (1, "handler_error")
+    assert "there is no invoice -1" in error.message
+    assert after.finished_at is not None
+    assert after.created_at == before.created_at <= after.finished_at
+
+
+async def test_an_event_loop_reads_retries_and_deletes(charge: Task[..., Receipt], work: Work) -> None:
+    handle = await charge.using(max_attempts=1).aenqueue(-1)
+    work()
+    assert (await handle.ainfo()).status == "dead_letter"
+    assert await handle.aretry("the invoice is there now") == "pending"
+    assert (await handle.ainfo()).attempt == 0
+    await handle.adelete("not needed")
+    assert work() == 0
+
+
+def test_a_failed_task_is_retried_and_deleted_by_an_operator_only(
+    db: Database, charge: Task[..., Receipt], work: Work
+) -> None:
+    handle = charge.using(max_attempts=1).enqueue(-1)
+    work()
+    client = App(db.dsn_as("holdfast_client"))
+    for act in (client.handle(handle.task_id).retry, client.handle(handle.task_id).delete):
+        with pytest.raises(NotAllowed):
+            act()
+    client.close()
+    assert handle.retry() == "pending"
+    with pytest.raises(IllegalMove, match="it is pending"):
+        handle.retry()
+    handle.delete("not needed")
+    assert work() == 0
+
+
+@pytest.mark.parametrize("method", ["status", "info", "result", "cancel", "retry", "delete", "reschedule"])
+async def test_a_synchronous_method_in_an_event_loop_names_its_twin(
+    charge: Task[..., Receipt], method: str
+) -> None:
+    handle = await charge.using(delay=60).aenqueue(7)
+    given = {"delay": 1} if method == "reschedule" else {}
+    with pytest.raises(EventLoopRunning, match=rf"{method}\(\) would block .* await a{method}\("):
+        getattr(handle, method)(**given)
+
+
+async def test_enqueueing_in_an_event_loop_names_its_twin(app: App, charge: Task[..., Receipt]) -> None:
+    for call, twin in (
+        (lambda: charge.enqueue(7), "aenqueue"),
+        (lambda: charge.enqueue_many([(7,)]), "aenqueue_many"),
+        (lambda: app.enqueue_many([charge.build(7)]), "aenqueue_many"),
+        (lambda: app.emit("order.created"), "aemit"),
+    ):
+        with pytest.raises(EventLoopRunning, match=rf"await {twin}\("):
+            call()
+    with in_background(lambda: charge.enqueue(7)) as enqueued:
+        assert enqueued.result(30).created
 
 
 @pytest.mark.usefixtures("only_by_notification")

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.engine import Engine, tasks
 from holdfast.engine.tasks import TaskStatus
+from holdfast.engine.workers import register_types
 from support.commands import Holdfast, answer, run
 from support.database import Database
 
@@ -19,6 +20,60 @@ def enqueued(
     )
     assert task is not None
     return task
+
+
+REGISTERED = {
+    "type": "billing.charge",
+    "queue": "money",
+    "priority": 7,
+    "max_attempts": 9,
+    "schema": {
+        "arguments": {
+            "type": "object",
+            "properties": {"invoice_id": {"type": "integer"}, "note": {"type": "string"}},
+            "required": ["invoice_id"],
+        }
+    },
+}
+
+
+def test_what_workers_registered_for_the_type_holds(engine: Engine, holdfast: Holdfast) -> None:
+    engine.run(register_types([REGISTERED]))
+    task = enqueued(engine, holdfast, "billing.charge", '{"invoice_id": 7}', "--max-attempts", "2")
+    assert (task.queue, task.priority, task.max_attempts) == ("money", 7, 2)
+
+
+@pytest.mark.parametrize(
+    ("payload", "message"),
+    [
+        ('{"invoiceid": 7}', "billing.charge: unknown argument 'invoiceid'; did you mean 'invoice_id'?"),
+        ('{"note": "x"}', "billing.charge: argument 'invoice_id' is missing"),
+    ],
+)
+def test_arguments_are_checked_against_the_registered_schema(
+    engine: Engine, holdfast: Holdfast, payload: str, message: str
+) -> None:
+    engine.run(register_types([REGISTERED]))
+    refused = holdfast("enqueue", "billing.charge", payload)
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert message in refused.stderr
+    assert engine.run(tasks.list_task_ids()) == []
+
+
+def test_a_type_that_is_almost_a_registered_one_is_pointed_out(engine: Engine, holdfast: Holdfast) -> None:
+    engine.run(register_types([REGISTERED]))
+    result = holdfast("enqueue", "biling.charge", "{}")
+    assert result.exit_code == 0
+    assert (
+        "No worker has registered the type 'biling.charge'; did you mean 'billing.charge'?" in result.stderr
+    )
+
+
+def test_a_client_that_cannot_read_declarations_enqueues_all_the_same(
+    db: Database, engine: Engine, holdfast: Holdfast
+) -> None:
+    engine.run(register_types([REGISTERED]))
+    assert holdfast("enqueue", "billing.charge", "{}", url=db.dsn_as("holdfast_client")).exit_code == 0
 
 
 def test_the_id_is_all_that_is_printed(engine: Engine, holdfast: Holdfast) -> None:

@@ -1,7 +1,7 @@
 """docs/reference/commands.md describes every key of a command, and the envelope that is read."""
 
 from holdfast.executors import envelope
-from holdfast.settings import Command
+from holdfast.settings.commands import Command
 from support.documents import REFERENCE, rows, sections
 
 PAGE = sections(REFERENCE / "commands.md")

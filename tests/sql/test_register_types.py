@@ -96,7 +96,11 @@ def test_the_newest_declaration_counts_and_no_task_that_exists_changes(tx: Conne
         ({"type": "a", "max_attempts": "x"}, "types[1].max_attempts"),
         ({"type": "a", "priority": 1e12}, "types[1].priority"),
         ({"type": "a", "lease": 0.5}, "types[1].lease"),
-        ({"type": "a", "executor": "db_function"}, '"executor" is unknown'),
+        ({"type": "a", "timeout": 0}, "types[1].timeout"),
+        ({"type": "a", "executor": "nonsense"}, "types[1].executor"),
+        ({"type": "a", "schema": "nonsense"}, "types[1].schema is not an object"),
+        ({"type": "a", "schema": {"x": "x" * 70_000}}, "of at most 65536 bytes"),
+        ({"type": "a", "colour": "red"}, '"colour" is unknown'),
         ({"queue": "a"}, "types[1].type"),
         ("a", "types[1] must be an object"),
     ],
@@ -105,6 +109,31 @@ def test_what_cannot_hold_for_a_task_is_refused(tx: Connection, declared: Any, p
     with refused(tx, "QF400", part):
         register(tx, CHARGE, declared)
     assert rows(tx, "select * from queues.registered_type") == []
+
+
+def test_the_timeout_the_executor_and_the_schema_are_shown(tx: Connection) -> None:
+    schema = {"arguments": {"type": "object"}, "result": {}}
+    register(tx, {**CHARGE, "timeout": 9, "executor": "process", "schema": schema}, {"type": "mail.send"})
+    charge, mail = rows(tx, "select * from queues.registered_type order by type")
+    assert (charge["timeout"], charge["executor"], charge["schema"]) == (
+        timedelta(seconds=9),
+        "process",
+        schema,
+    )
+    assert (mail["timeout"], mail["executor"], mail["schema"]) == (None, "python", None)
+    assert register(tx, {**CHARGE, "timeout": 9, "executor": "process", "schema": schema}) == 0
+    assert register(tx, {**CHARGE, "timeout": 9, "executor": "process"}) == 1
+
+
+@pytest.mark.parametrize("executor", ["db_function", "email", "sms"])
+def test_no_declaration_gives_a_task_the_rights_of_the_database(tx: Connection, executor: str) -> None:
+    with refused(tx, "QF403", f"types[0].executor {executor}"):
+        register(tx, {"type": "a.b", "executor": executor})
+
+
+def test_a_declaration_does_not_change_the_executor_that_a_task_asks_for(tx: Connection) -> None:
+    register(tx, {"type": "a.b", "executor": "process"})
+    assert status(tx, enqueue(tx, "a.b", executor="python"))["executor"] == "python"  # the worker decides
 
 
 def test_the_number_of_types_is_bounded(tx: Connection) -> None:

@@ -24,6 +24,25 @@ async def test_a_busy_worker_that_was_taken_for_dead_registers_again(shop: Works
         gate.set()
 
 
+async def test_a_worker_registers_what_its_decorators_declare(shop: Workshop) -> None:
+    @shop.task("work.pay", queue="work", priority=4, max_attempts=9, timeout=0.2, lease=90)
+    async def pay(invoice_id: int) -> str:
+        await asyncio.sleep(30)
+        return ""
+
+    async with shop.working():
+        row = await shop.until("select * from queues.registered_type where type = 'work.pay'")
+        shop.conn.execute("select queues.enqueue('work.pay', '{\"invoice_id\": 7}')")
+        error = await shop.until(
+            "select e.kind, t.max_attempts, t.priority from queues.task_error e "
+            "join queues.task t using (task_id)"
+        )
+    assert (row["queue"], row["priority"], row["max_attempts"]) == ("work", 4, 9)
+    assert (row["timeout"], row["lease"]) == (timedelta(milliseconds=200), timedelta(seconds=90))
+    assert (row["executor"], row["schema"]["arguments"]["required"]) == ("python", ["invoice_id"])
+    assert (error["kind"], error["max_attempts"], error["priority"]) == ("timeout", 9, 4)
+
+
 async def test_a_worker_registers_with_what_it_is_and_under_a_new_name_at_every_start(shop: Workshop) -> None:
     names = set()
     for _ in range(2):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Cancel, Context, Fail, Linear, NoRetry, Snooze
+from holdfast import Cancel, Context, Fail, Linear, NoRetry, Retry, Snooze
 from holdfast.errors import ResultError
 from support.outbox import subscribe
 from support.workshop import Workshop
@@ -135,6 +135,44 @@ async def test_a_snooze_for_ever_is_one_for_decades(shop: Workshop) -> None:
     async with shop.working():
         row = await shop.becomes(await snooze.aenqueue(), "scheduled")
     assert row["run_at"] - row["created_at"] > timedelta(days=80 * 365)
+
+
+@pytest.mark.parametrize("raised", [False, True])
+async def test_a_retry_counts_the_attempt_and_comes_after_the_time_it_names(
+    shop: Workshop, raised: bool
+) -> None:
+    async def retry_later(raised: bool) -> Retry:
+        outcome = Retry(after=timedelta(minutes=1), reason="the card service is busy")
+        if raised:
+            raise outcome
+        return outcome
+
+    registered = shop.task("work.retry", max_attempts=2, retry=NoRetry())(retry_later)
+    async with shop.working(worker_concurrency=1):
+        handle = await registered.aenqueue(raised=raised)
+        waiting = await shop.becomes(handle, "retrying")
+        assert (waiting["attempt"], waiting["last_error"]) == (1, "the card service is busy")
+        assert timedelta(seconds=50) < waiting["run_at"] - waiting["updated_at"] < timedelta(seconds=90)
+        await handle.areschedule(delay=0)
+        row = await shop.ended(handle)
+    assert (row["status"], row["attempt"], row["error"]["kind"]) == ("dead_letter", 2, "retried_by_handler")
+
+
+async def test_outcomes_can_be_raised_and_then_roll_back_the_transaction(shop: Workshop) -> None:
+    shop.conn.execute("create table note (text text)")
+
+    @shop.task("work.raise")
+    async def end(ctx: Context, how: str) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute("insert into note values (%s)", [how])
+        raise {"cancel": Cancel("not needed"), "fail": Fail("no such order")}[how]
+
+    async with shop.working():
+        cancelled = await shop.ended(await end.aenqueue(how="cancel"))
+        failed = await shop.ended(await end.aenqueue(how="fail"))
+    assert (cancelled["status"], cancelled["last_error"]) == ("cancelled", "not needed")
+    assert (failed["status"], failed["last_error"]) == ("failed", "no such order")
+    assert shop.conn.execute("select from note").fetchall() == []
 
 
 async def test_a_handler_may_say_that_its_task_is_cancelled_or_has_failed(shop: Workshop) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from holdfast.engine import Engine, health
 from holdfast.engine.documents import RawJson
-from holdfast.settings import parse_duration
+from holdfast.settings.values import parse_duration
 
 Moment = datetime | timedelta
 """A time, or a duration before the current time of the database."""

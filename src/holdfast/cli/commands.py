@@ -11,7 +11,8 @@ from holdfast.cli.arguments import document
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.errors import ConfigurationError, did_you_mean
 from holdfast.resources import size_text
-from holdfast.settings import Command, Settings
+from holdfast.settings import Settings
+from holdfast.settings.commands import Command
 
 command_app = typer.Typer(help="List and check the external programs that run tasks.", no_args_is_help=True)
 

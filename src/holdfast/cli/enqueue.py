@@ -11,7 +11,11 @@ import typer
 from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
+from holdfast.engine import Engine
+from holdfast.engine.documents import load_json
 from holdfast.engine.enqueue import NewTask, enqueue_many
+from holdfast.engine.workers import registered_types
+from holdfast.errors import InvalidArgument, NotAllowed, NotInstalled, close_to, did_you_mean
 from holdfast.options import ClientOptions, Option, Options, client_options
 
 _PARSERS: dict[str, tuple[type, Callable[[str], Any], str]] = {
@@ -67,6 +71,7 @@ def enqueue(
     known = client_options()
     task = NewTask(type_, payload, **{known[name].parameter or name: v for name, v in options.items()})
     with connected(database_url) as engine:
+        _check_against_registered(engine, type_, str(payload))
         # A batch of one, because it also says whether the task is new.
         [enqueued] = engine.run(enqueue_many([task]))
     if as_json:
@@ -75,6 +80,31 @@ def enqueue(
     typer.echo(enqueued.task_id)
     if not enqueued.created:
         typer.echo("The key already belongs to this task: nothing new was enqueued.", err=True)
+
+
+def _check_against_registered(engine: Engine, task_type: str, payload: str) -> None:
+    """Refuse arguments that the handler does not have, where the login may read the declarations."""
+    try:
+        types = {one.type: one for one in engine.run(registered_types())}
+    except (NotAllowed, NotInstalled):
+        return
+    if task_type not in types:
+        if close_to(task_type, types):
+            typer.echo(
+                f"No worker has registered the type {task_type!r}{did_you_mean(task_type, types)}", err=True
+            )
+        return
+    schema = (types[task_type].schema or {}).get("arguments", {})
+    given = load_json(payload)
+    if not isinstance(given, dict) or "properties" not in schema or schema.get("additionalProperties"):
+        return
+    for name in given:
+        if name not in schema["properties"]:
+            known = did_you_mean(name, schema["properties"])
+            raise InvalidArgument(f"{task_type}: unknown argument {name!r}{known}")
+    for name in schema.get("required", ()):
+        if name not in given:
+            raise InvalidArgument(f"{task_type}: argument {name!r} is missing")
 
 
 def _annotations() -> dict[str, Any]:

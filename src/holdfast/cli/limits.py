@@ -12,7 +12,7 @@ from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import limits as engine_limits
 from holdfast.engine.limits import Subject, drop_limit, limit_status
 from holdfast.serialization.text import visible
-from holdfast.settings import parse_duration
+from holdfast.settings.values import parse_duration
 
 _UNITS = {
     "s": 1,

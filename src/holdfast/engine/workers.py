@@ -70,6 +70,22 @@ class Provenance:
     environment: Json
 
 
+@dataclass(frozen=True, slots=True)
+class RegisteredType:
+    """What a worker registered for a type: the defaults of its tasks, and the schemas of its handler."""
+
+    type: str
+    queue: str | None
+    priority: int
+    max_attempts: int
+    timeout: timedelta | None
+    lease: timedelta | None
+    executor: str
+    schema: Json
+    registered_at: datetime
+    registered_by: str
+
+
 def register_worker(
     worker_id: str,
     hostname: str,
@@ -99,6 +115,11 @@ def register_worker(
 def register_types(types: Sequence[Mapping[str, Any]]) -> Statement[int]:
     """Declare the defaults of task types. Returns how many have changed."""
     return call("queues.register_types", scalar, {"types": document(list(types))})
+
+
+def registered_types() -> Statement[list[RegisteredType]]:
+    """For members of holdfast_reader."""
+    return select(many(RegisteredType), "queues.registered_type", "order by answer.type")
 
 
 def retire_worker(worker_id: str) -> Statement[bool]:

@@ -18,7 +18,8 @@ from holdfast.logs import Log
 from holdfast.resources import NO_RESOURCE_LIMITS
 from holdfast.retry import DEFAULT_RETRY
 from holdfast.serialization.failure import fitted
-from holdfast.settings import Command, Settings
+from holdfast.settings import Settings
+from holdfast.settings.commands import Command
 
 
 class CommandExecutor:

@@ -86,7 +86,9 @@ class Registration:
 
     async def _register_types(self) -> None:
         """For clients that enqueue without this code. A refusal does not stop the worker."""
-        registration = workers.register_types([_declared(handler) for handler in self._app.handlers.values()])
+        registration = workers.register_types(
+            [handler.declaration() for handler in self._app.handlers.values()]
+        )
         try:
             await self._connection.run(lambda: registration)
         except Refused as error:
@@ -189,14 +191,3 @@ def _head_of(git: Path) -> str | None:
     packed = shared / "packed-refs"
     lines = packed.read_text().splitlines() if packed.exists() else []
     return next((line.split()[0] for line in lines if line.endswith(f" {name}")), None)
-
-
-def _declared(handler: Handler) -> dict[str, Any]:
-    found = {
-        "type": handler.type,
-        "queue": handler.queue,
-        "priority": handler.priority,
-        "max_attempts": handler.max_attempts,
-        "lease": handler.lease,
-    }
-    return {name: value for name, value in found.items() if value is not None}

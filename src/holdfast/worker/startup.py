@@ -11,7 +11,8 @@ from holdfast.errors import ConfigurationError, HoldfastError
 from holdfast.executors.command import command_for
 from holdfast.executors.command_run import find_program
 from holdfast.executors.origin import find_origin
-from holdfast.settings import Command, Settings, variable_of
+from holdfast.settings import Settings, variable_of
+from holdfast.settings.commands import Command
 from holdfast.worker.subscription import MAILBOX, WorkerApp, serves, serves_messages, subscribed
 
 

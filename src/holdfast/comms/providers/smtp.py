@@ -15,7 +15,8 @@ import aiosmtplib
 from holdfast.comms.message_checks import NamedAddress, parse_address
 from holdfast.comms.provider import Email, SendFailed, Sent, required_sender, required_setting
 from holdfast.errors import ConfigurationError
-from holdfast.settings import Settings, is_loopback, variable_of
+from holdfast.settings import Settings, variable_of
+from holdfast.settings.values import is_loopback
 
 MAX_CONNECTIONS = 10
 QUIT_SECONDS = 2.0

@@ -50,11 +50,16 @@ create table queues.task_type (
   queue text collate "C",
   priority integer not null,
   max_attempts integer not null,
+  timeout interval,
   lease interval,
+  executor text collate "C" not null,
+  schema jsonb,
   registered_at timestamptz not null,
   registered_by text collate "C" not null
 );
 comment on table queues.task_type is 'Declared defaults of task types, used for options that a task does not set.';
+comment on column queues.task_type.executor is 'The executor that the handler is declared with. The worker enforces it: a task cannot ask for less isolation.';
+comment on column queues.task_type.schema is 'JSON schemas of the arguments and the result, for people and for clients that check payloads before they enqueue.';
 comment on column queues.task_type.registered_by is 'The login (session_user) of the worker that declared it last.';
 
 create table queues.executor (

@@ -1,32 +1,17 @@
-"""Settings, from three sources of growing weight.
+"""Settings: defaults, then `[tool.holdfast]` in pyproject.toml, then the environment, then arguments.
 
-The environment, then `[tool.holdfast]` in the pyproject.toml of the working directory, then arguments.
+Each source overrides the one before it. pyproject.toml is read from the working directory.
 """
 
-import json
-import math
 import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import ip_address, ip_network
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
 
-from psycopg import ProgrammingError
-from psycopg.conninfo import conninfo_to_dict
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 from pydantic_settings import (
@@ -36,137 +21,28 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from holdfast.errors import ConfigurationError
-from holdfast.resources import Resources, parse_size
+from holdfast.errors import ConfigurationError, did_you_mean
+from holdfast.settings.commands import Command, read_commands
+from holdfast.settings.values import (
+    AbsolutePath,
+    DatabaseUrl,
+    Duration,
+    Hosts,
+    HttpUrl,
+    Names,
+    Networks,
+    Prefixes,
+    Size,
+    between,
+    check_secrets,
+    check_web_url,
+)
 
-_DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?", re.ASCII)
-_HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", re.ASCII)
-_PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
-LEAST_SECRET = 32
 WITHHELD = "HOLDFAST_WITHHELD"
-"""Names the variables that a child process of a worker was not given, so that it can say so."""
+"""Lists the variables that a child process of a worker does not get, so that it can say so."""
 _USERINFO = re.compile(r"[^/\s]*@")
 
-
-def parse_duration(value: object) -> timedelta:
-    """Seconds as a number, or a number with a unit: 500ms, 30s, 5m, 2h, 7d."""
-    if isinstance(value, timedelta) and value >= timedelta(0):
-        return value
-    match = _DURATION.fullmatch(str(value).strip())
-    if match is None or isinstance(value, bool):
-        raise ValueError("give seconds (30, 0.5) or a number with a unit (500ms, 30s, 5m, 2h, 7d)")
-    seconds = float(match["number"]) * _SECONDS[match["unit"] or "s"]
-    if not math.isfinite(seconds) or seconds >= timedelta.max.total_seconds():
-        raise ValueError("give a duration that is shorter than a lifetime")
-    return timedelta(seconds=seconds)
-
-
-def _check_database_url(value: str) -> str:
-    try:
-        found = conninfo_to_dict(value)
-    except ProgrammingError:
-        raise ValueError("give a PostgreSQL address such as postgresql://user@host:5432/database") from None
-    # Misread pieces of a password would become a host or a port, and be shown when the connection fails.
-    before_query = value.partition("?")[0]
-    ports = str(found.get("port") or "").split(",")
-    if "://" in value and (before_query.count("@") > 1 or not all(re.fullmatch(r"\d*", p) for p in ports)):
-        raise ValueError("write @ in a user name or password as %40, : as %3A and / as %2F")
-    return value
-
-
-def _check_web_url(value: str) -> str:
-    if re.fullmatch(r"https?://[^\s/?#]+(/[^\s?#]*)?", value) is None:
-        raise ValueError("give an address such as https://tasks.example.com")
-    return value.rstrip("/")
-
-
-def _check_secrets(value: SecretStr | None) -> SecretStr | None:
-    if value and any(len(secret) < LEAST_SECRET for secret in value.get_secret_value().split(",")):
-        raise ValueError(
-            f"give {LEAST_SECRET} characters or more that nobody can guess: openssl rand -hex 32"
-        )
-    return value
-
-
-def split_names(value: object) -> object:
-    """Names separated by commas, as an environment variable has them."""
-    return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
-
-
-def between(least: str, most: str) -> AfterValidator:
-    """Bounds that are named in the refusal."""
-    low, high = parse_duration(least), parse_duration(most)
-
-    def check(value: timedelta) -> timedelta:
-        if not low <= value <= high:
-            raise ValueError(f"give a duration between {least} and {most}")
-        return value
-
-    return AfterValidator(check)
-
-
-def _check_http_url(value: str) -> str:
-    """Secrets go there: in the clear only to this machine itself."""
-    parts = urlsplit(value)
-    if not parts.hostname or parts.scheme not in ("https", "http"):
-        raise ValueError("give an address such as https://api.example.com")
-    if parts.scheme == "http" and not is_loopback(parts.hostname):
-        raise ValueError("give an address that begins with https://")
-    return value.rstrip("/")
-
-
-def is_loopback(host: str) -> bool:
-    """Whether this is the machine itself, so that nobody is on the way."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
-def _check_prefixes(values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if not _PREFIX.fullmatch(value):
-            raise ValueError("give beginnings of numbers such as +49 or +1212, separated by commas")
-    return values
-
-
-def _check_networks(values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if not _is_network(value):
-            raise ValueError("give addresses or networks such as 10.0.0.7 or 10.0.0.0/8")
-    return values
-
-
-def _check_hosts(values: tuple[str, ...]) -> tuple[str, ...]:
-    for value in values:
-        if not _is_network(value) and not _HOST.fullmatch(value):
-            raise ValueError(
-                "give hosts, addresses or networks such as nats.internal,10.0.0.0/8, separated by commas"
-            )
-    return values
-
-
-def _is_network(value: str) -> bool:
-    try:
-        ip_network(value, strict=False)
-    except ValueError:
-        return False
-    return True
-
-
-Duration = Annotated[timedelta, BeforeValidator(parse_duration)]
-Size = Annotated[int, BeforeValidator(parse_size)]
-Names = Annotated[tuple[str, ...], BeforeValidator(split_names)]
-Networks = Annotated[Names, AfterValidator(_check_networks)]
-Prefixes = Annotated[Names, AfterValidator(_check_prefixes)]
-Hosts = Annotated[Names, AfterValidator(_check_hosts)]
-HttpUrl = Annotated[str, AfterValidator(_check_http_url)]
-DatabaseUrl = Annotated[str, AfterValidator(_check_database_url)]
-AbsolutePath = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
-
-
-# Names that people already use for this. Every other variable begins with HOLDFAST_.
+# Common names. Every other variable begins with HOLDFAST_.
 _UNPREFIXED = {
     "database_url",
     "worker_id",
@@ -184,55 +60,8 @@ def variable_of(name: str) -> str:
     return name.upper() if name in _UNPREFIXED else f"HOLDFAST_{name.upper()}"
 
 
-class Command(BaseModel):
-    """An external program that runs tasks: an entry of `[tool.holdfast.commands]`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    argv: Annotated[tuple[str, ...], Field(min_length=1)]
-    types: Annotated[Names, Field(min_length=1)]
-    environment: Names = ()
-    directory: AbsolutePath | None = None
-    timeout: Annotated[Duration, between("1ms", "30d")] | None = None
-    cpu: Annotated[Duration, between("1s", "30d")] | None = None
-    memory: Size | None = None
-    files: Annotated[int, Field(ge=3)] | None = None
-    processes: Annotated[int, Field(ge=1)] | None = None
-    file_size: Size | None = None
-    user: Annotated[str, Field(min_length=1)] | None = None
-
-    @property
-    def resources(self) -> Resources:
-        return Resources(
-            cpu=None if self.cpu is None else self.cpu.total_seconds(),
-            memory=self.memory,
-            files=self.files,
-            processes=self.processes,
-            file_size=self.file_size,
-        )
-
-    def suits(self, task_type: str) -> int:
-        """How well it fits a type: the length of the entry that names it or its beginning, else 0."""
-        fitting = [
-            name
-            for name in self.types
-            if name == task_type or (name.endswith((".", ":")) and task_type.startswith(name))
-        ]
-        return max(map(len, fitting), default=0)
-
-
-def _read_commands(value: object) -> object:
-    """As a table of TOML, or as JSON, as an environment variable has it."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return json.loads(value)
-    except ValueError:
-        raise ValueError("give a JSON object of commands") from None
-
-
 class _Environment(PydanticBaseSettingsSource):
-    """Only the exact variable, unless empty: the stock source would also take `HOME` for `home`."""
+    """Only the exact variable, unless it is empty: the standard source would also read `HOME` for `home`."""
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[str | None, str, bool]:
         del field
@@ -244,7 +73,7 @@ class _Environment(PydanticBaseSettingsSource):
 
 
 class Settings(BaseSettings):
-    """Everything that can be set, declared once. Build it with `load`."""
+    """Every setting, declared once. Build it with `load`."""
 
     model_config = SettingsConfigDict(
         extra="forbid",
@@ -255,11 +84,11 @@ class Settings(BaseSettings):
 
     database_url: DatabaseUrl | None = Field(
         default=None,
-        description="Where the work is kept. Without it, an embedded PostgreSQL is started.",
+        description="Address of the database. Without it, an embedded PostgreSQL is started.",
     )
     home: AbsolutePath = Field(
         default=Path(".holdfast"),
-        description="Where the embedded PostgreSQL keeps its data.",
+        description="Directory of the embedded PostgreSQL.",
     )
     worker_id: Annotated[str, Field(min_length=1, max_length=150)] | None = Field(
         default=None,
@@ -287,7 +116,7 @@ class Settings(BaseSettings):
     )
     poll_interval: Annotated[Duration, between("10ms", "1h")] = Field(
         default=timedelta(seconds=2),
-        description="How long an idle worker waits for a wake-up before it looks by itself.",
+        description="How long an idle worker waits for a wake-up before it polls.",
     )
     lease: Annotated[Duration, between("1s", "1d")] = Field(
         default=timedelta(seconds=30),
@@ -295,15 +124,15 @@ class Settings(BaseSettings):
     )
     heartbeat: Annotated[Duration, between("100ms", "1h")] = Field(
         default=timedelta(seconds=10),
-        description="How often the worker prolongs its leases. At most half a lease.",
+        description="How often the worker renews its leases. At most half a lease.",
     )
     term: Annotated[Duration, between("1s", "1h")] = Field(
         default=timedelta(seconds=15),
-        description="For how long a worker that leads the fleet does so unless it goes on saying so.",
+        description="How long a worker is the leader unless it renews its term.",
     )
     grace: Annotated[Duration, between("0s", "1d")] = Field(
         default=timedelta(seconds=30),
-        description="How long running tasks may go on after the worker was asked to stop.",
+        description="How long running tasks may continue after the worker was asked to stop.",
     )
     outbox_directory: AbsolutePath | None = Field(
         default=None,
@@ -328,11 +157,11 @@ class Settings(BaseSettings):
 
     email_provider: Annotated[str, Field(min_length=1)] = Field(
         default="mailbox",
-        description="Who sends e-mail: mailbox (kept in the database), resend, smtp, or one of a package.",
+        description="Provider of e-mail: mailbox (in the database), resend, smtp, or one of a package.",
     )
     email_sender: str | None = Field(
         default=None,
-        description="From whom e-mail comes that names no sender: Shop <shop@example.com>.",
+        description="Default sender of e-mail: Shop <shop@example.com>.",
     )
     resend_api_key: SecretStr | None = Field(default=None, description="Key of the Resend account.")
     resend_webhook_secret: SecretStr | None = Field(
@@ -357,11 +186,11 @@ class Settings(BaseSettings):
     )
     sms_provider: Annotated[str, Field(min_length=1)] = Field(
         default="mailbox",
-        description="Who sends text messages: mailbox (kept in the database), twilio, or one of a package.",
+        description="Provider of text messages: mailbox (in the database), twilio, or one of a package.",
     )
     sms_sender: str | None = Field(
         default=None,
-        description="From whom text messages come that name no sender: a number, or a name where allowed.",
+        description="Default sender of text messages: a number, or a name where allowed.",
     )
     sms_countries: Prefixes = Field(
         default=(),
@@ -423,7 +252,7 @@ class Settings(BaseSettings):
         default=8420,
         description="Port on which `holdfast serve` listens; 0 takes a free one.",
     )
-    web_url: Annotated[str, AfterValidator(_check_web_url)] | None = Field(
+    web_url: Annotated[str, AfterValidator(check_web_url)] | None = Field(
         default=None,
         description="Where others find `holdfast serve`: how the addresses of `handle.wait_url` begin.",
     )
@@ -435,7 +264,7 @@ class Settings(BaseSettings):
         default=(),
         description="Addresses of the proxies that do TLS in front of `holdfast serve`, separated by commas.",
     )
-    web_secret: Annotated[SecretStr | None, AfterValidator(_check_secrets)] = Field(
+    web_secret: Annotated[SecretStr | None, AfterValidator(check_secrets)] = Field(
         default=None,
         description="Signs tickets to wait for a task; of several, the first signs and all are accepted.",
     )
@@ -457,14 +286,14 @@ class Settings(BaseSettings):
         """The first signs, all are accepted."""
         return () if self.web_secret is None else tuple(self.web_secret.get_secret_value().split(","))
 
-    commands: Annotated[dict[str, Command], BeforeValidator(_read_commands)] = Field(
+    commands: Annotated[dict[str, Command], BeforeValidator(read_commands)] = Field(
         default_factory=dict,
         description="External programs that run tasks of the executor command, by name.",
     )
 
     @model_validator(mode="after")
     def _heartbeat_fits(self) -> "Settings":
-        """Into the lease, and into the silence after which others take the worker for dead."""
+        """The heartbeat must fit into the lease, and into the silence after which a worker counts as dead."""
         seconds = {
             name: f"{getattr(self, name).total_seconds():g}s"
             for name in ("heartbeat", "lease", "worker_timeout")
@@ -487,7 +316,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls, **arguments: Any) -> "Settings":
-        """Read all sources; an argument that is None counts as not given."""
+        """Read all sources. An argument that is None counts as not given."""
         given = {name: value for name, value in arguments.items() if value is not None}
         try:
             return cls(**given)
@@ -506,11 +335,12 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         del env_settings, dotenv_settings, file_secret_settings
-        return init_settings, PyprojectTomlConfigSettingsSource(settings_cls), _Environment(settings_cls)
+        # The first source that has a value wins.
+        return init_settings, _Environment(settings_cls), PyprojectTomlConfigSettingsSource(settings_cls)
 
 
 class DispatcherSettings(Settings):
-    """The same for a dispatcher, which has no heartbeat that has to fit into its lease."""
+    """For a dispatcher, which has no heartbeat that must fit into its lease."""
 
     @model_validator(mode="after")
     def _heartbeat_fits(self) -> "DispatcherSettings":
@@ -526,7 +356,7 @@ def _explain(error: Mapping[str, Any]) -> str:
         given = "" if error["type"] in ("missing", "extra_forbidden") else f" {error['input']!r}"
         return f"{place}{given} cannot be used: {str(error['msg']).removeprefix('Value error, ')}"
     if error["type"] == "extra_forbidden":
-        return f"{name} is not a setting; the settings are {', '.join(sorted(Settings.model_fields))}"
+        return f"unknown setting {name!r}{did_you_mean(name, sorted(Settings.model_fields))}"
     allowed = str(error["msg"]).removeprefix("Value error, ")
     if name == "database_url" or SecretStr in get_args(Settings.model_fields[name].annotation):
         return f"{variable_of(name)} cannot be used: {allowed}. It is not shown, because it may hold a secret"
