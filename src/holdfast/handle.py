@@ -11,12 +11,12 @@ from holdfast.client import Client
 from holdfast.client.results import task_not_found
 from holdfast.client.wait_ticket import WAIT_TTL, issue, wait_url
 from holdfast.engine import Statement, tasks
-from holdfast.engine.documents import load_json
 from holdfast.engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed
 from holdfast.handler import Handler
 from holdfast.options import check_duration
 from holdfast.outcome import Outcome
+from holdfast.serialization.text import load_json
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings

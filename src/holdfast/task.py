@@ -8,12 +8,12 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from holdfast.client import Progress, with_trace
-from holdfast.engine.documents import RawJson
 from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle, Home
 from holdfast.handler import Handler
 from holdfast.options import Options, check_options
+from holdfast.serialization.text import RawJson
 
 P = ParamSpec("P")
 R = TypeVar("R")

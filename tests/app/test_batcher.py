@@ -10,9 +10,9 @@ from holdfast import App
 from holdfast.client import enqueue
 from holdfast.client.enqueue import EnqueueBatcher
 from holdfast.connections.pool import AsyncPool
-from holdfast.engine.documents import RawJson
 from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, KeyConflict
+from holdfast.serialization.text import RawJson
 from support.database import Database
 
 

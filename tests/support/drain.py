@@ -8,10 +8,10 @@ import psycopg
 
 from holdfast.app import App
 from holdfast.engine import Engine, leases
-from holdfast.engine.documents import RawJson
 from holdfast.engine.leases import Claimed
 from holdfast.handler import Handler
 from holdfast.outcome import Cancel, Fail, Snooze
+from holdfast.serialization.text import RawJson
 from support.leases import ended
 
 WORKER = "drain"

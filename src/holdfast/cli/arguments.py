@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from holdfast.engine import Engine, health
-from holdfast.engine.documents import RawJson
+from holdfast.serialization.text import RawJson
 from holdfast.settings.values import parse_duration
 
 Moment = datetime | timedelta

@@ -17,10 +17,9 @@ from holdfast.cli.output import Json, count_of, pretty, print_fields, print_json
 from holdfast.cli.task_actions import find_task_ids
 from holdfast.cli.tasks import find_task
 from holdfast.engine import Engine, health, leases, tasks
-from holdfast.engine.documents import load_json
 from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskSnapshot, TaskStatus
 from holdfast.errors import IllegalMove, InvalidArgument, did_you_mean
-from holdfast.serialization.text import visible
+from holdfast.serialization.text import load_json, visible
 
 POLL_SECONDS = 0.1
 

@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from importlib import import_module
 from typing import Any, Protocol
 
-from holdfast.engine.documents import RawJson
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
 from holdfast.engine.statement import Statement
 from holdfast.errors import DatabaseUnavailable, Refused
+from holdfast.serialization.text import RawJson
 
 MAX_TASKS = 10_000
 MAX_TASKS_AHEAD = 500

@@ -5,15 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 from uuid import UUID
 
-from holdfast.engine.documents import (
-    RawJson,
-    dump_json,
-    json_array,
-    json_object,
-    seconds_json,
-    text_json,
-    time_json,
-)
 from holdfast.engine.statement import (
     Argument,
     Bound,
@@ -31,6 +22,15 @@ from holdfast.engine.statement import (
 )
 from holdfast.errors import InvalidArgument, did_you_mean
 from holdfast.options import parameters
+from holdfast.serialization.text import (
+    RawJson,
+    dump_json,
+    json_array,
+    json_object,
+    seconds_json,
+    text_json,
+    time_json,
+)
 
 # succeeded: a run of the same spec that has succeeded; active: also one that has not ended
 Reuse = Literal["succeeded", "active"]

@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
-from holdfast.engine.documents import Json, json_array, json_object, report_json
 from holdfast.engine.statement import (
     Bound,
     Statement,
@@ -23,6 +22,7 @@ from holdfast.engine.statement import (
     texts,
     uuid,
 )
+from holdfast.serialization.text import Json, json_array, json_object, report_json
 
 
 @dataclass(frozen=True, slots=True)

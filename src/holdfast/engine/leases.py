@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
-from holdfast.engine.documents import Json, RawJson, json_array, load_json
 from holdfast.engine.statement import (
     Statement,
     bigint,
@@ -24,6 +23,7 @@ from holdfast.engine.statement import (
     texts,
     uuid,
 )
+from holdfast.serialization.text import Json, RawJson, json_array, load_json
 
 # held, deleted: a heartbeat · accepted: a finish · released: a release · recorded: a killed run
 # already_done: a repeated call · busy: another session has locked the task, so call again

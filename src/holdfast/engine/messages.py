@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict, Unpack
 from uuid import UUID
 
-from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Statement,
     call,
@@ -22,6 +21,7 @@ from holdfast.engine.statement import (
     text,
     timestamptz,
 )
+from holdfast.serialization.text import Json
 
 _PLACEHOLDER = re.compile(r"\$(\d+)")
 

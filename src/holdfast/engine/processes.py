@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Bound,
     Statement,
@@ -24,6 +23,7 @@ from holdfast.engine.statement import (
     text,
 )
 from holdfast.errors import InvalidArgument
+from holdfast.serialization.text import Json
 
 _FUNCTION = re.compile(r"[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}", re.ASCII)
 

@@ -6,14 +6,6 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 from uuid import UUID
 
-from holdfast.engine.documents import (
-    Json,
-    json_array,
-    json_object,
-    seconds_json,
-    text_json,
-    time_json,
-)
 from holdfast.engine.enqueue import NewTask, arguments_of, task_json
 from holdfast.engine.statement import (
     Argument,
@@ -31,7 +23,15 @@ from holdfast.engine.statement import (
     text,
     timestamptz,
 )
-from holdfast.serialization.text import require_storable
+from holdfast.serialization.text import (
+    Json,
+    json_array,
+    json_object,
+    require_storable,
+    seconds_json,
+    text_json,
+    time_json,
+)
 
 CatchUp = Literal["skip", "latest", "all"]
 CATCH_UPS: tuple[CatchUp, ...] = get_args(CatchUp)

@@ -1,19 +1,23 @@
-"""Statements as values, which any driver can execute.
+"""Statements as values, which any driver can execute, and the engine that runs them with psycopg.
 
 Placeholders are those of PostgreSQL ($1, $2 …), each used once and in order. Each is cast, so that no driver
 guesses a type. JSON is sent and received as text, so the codecs of the caller's connection do not matter.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from holdfast.engine.documents import Json, dump_json, load_json, with_zone
-from holdfast.serialization.text import require_storable
+import psycopg
+from psycopg.rows import tuple_row
+
+from holdfast.errors import translate
+from holdfast.serialization.text import Json, dump_json, load_json, require_storable, with_zone
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -186,3 +190,77 @@ def _checked(name: str, bound: Bound) -> Any:
         case "timestamptz":
             return with_zone(name, bound.value)
     return bound.value
+
+
+def _fetched(cursor: psycopg.RawCursor[Any], statement: Statement[T]) -> T:
+    with cursor:
+        return statement.decode(cursor.fetchall())
+
+
+async def _async_fetched(cursor: psycopg.AsyncRawCursor[Any], statement: Statement[T]) -> T:
+    async with cursor:
+        return statement.decode(await cursor.fetchall())
+
+
+class Engine:
+    """Runs statements on a psycopg connection."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.connection = connection
+
+    def run(self, statement: Statement[T]) -> T:
+        # A cursor of our own: the caller's connection may have another row or cursor factory.
+        try:
+            with psycopg.RawCursor(self.connection, row_factory=tuple_row) as cursor:
+                rows = cursor.execute(statement.sql.encode(), statement.params).fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error
+        return statement.decode(rows)
+
+    def run_pipelined(self, statements: Iterable[Statement[T]]) -> Iterator[T]:
+        """Run statements in order, each sent while the server still works on the previous one."""
+        waiting: deque[tuple[psycopg.RawCursor[Any], Statement[T]]] = deque()
+        try:
+            with self.connection.pipeline():
+                for statement in statements:
+                    cursor = psycopg.RawCursor(self.connection, row_factory=tuple_row)
+                    cursor.execute(statement.sql.encode(), statement.params)
+                    waiting.append((cursor, statement))
+                    if len(waiting) > 1:
+                        yield _fetched(*waiting.popleft())
+                while waiting:
+                    yield _fetched(*waiting.popleft())
+        except psycopg.Error as error:
+            raise translate(error) from error
+
+
+class AsyncEngine:
+    """Runs statements on an asynchronous psycopg connection."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        self.connection = connection
+
+    async def run(self, statement: Statement[T]) -> T:
+        try:
+            async with psycopg.AsyncRawCursor(self.connection, row_factory=tuple_row) as cursor:
+                await cursor.execute(statement.sql.encode(), statement.params)
+                rows = await cursor.fetchall()
+        except psycopg.Error as error:
+            raise translate(error) from error
+        return statement.decode(rows)
+
+    async def run_pipelined(self, statements: Iterable[Statement[T]]) -> AsyncIterator[T]:
+        """Run statements in order, each sent while the server still works on the previous one."""
+        waiting: deque[tuple[psycopg.AsyncRawCursor[Any], Statement[T]]] = deque()
+        try:
+            async with self.connection.pipeline():
+                for statement in statements:
+                    cursor = psycopg.AsyncRawCursor(self.connection, row_factory=tuple_row)
+                    await cursor.execute(statement.sql.encode(), statement.params)
+                    waiting.append((cursor, statement))
+                    if len(waiting) > 1:
+                        yield await _async_fetched(*waiting.popleft())
+                while waiting:
+                    yield await _async_fetched(*waiting.popleft())
+        except psycopg.Error as error:
+            raise translate(error) from error

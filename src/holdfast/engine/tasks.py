@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar, get_args
 from uuid import UUID
 
-from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Argument,
     Bound,
@@ -25,6 +24,7 @@ from holdfast.engine.statement import (
     timestamptz,
     uuid,
 )
+from holdfast.serialization.text import Json
 
 Status = Literal[
     "scheduled",

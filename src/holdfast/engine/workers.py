@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from holdfast.engine.documents import Json
 from holdfast.engine.statement import (
     Statement,
     boolean,
@@ -20,6 +19,7 @@ from holdfast.engine.statement import (
     text,
     texts,
 )
+from holdfast.serialization.text import Json
 
 WorkerState = Literal["working", "idle", "late", "silent"]
 """`late` has missed two heartbeats; `silent` counts as dead."""

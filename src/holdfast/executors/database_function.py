@@ -23,7 +23,6 @@ from holdfast.connections.session import (
     with_defaults,
 )
 from holdfast.engine import AsyncEngine, leases
-from holdfast.engine.documents import RawJson
 from holdfast.engine.leases import LastError
 from holdfast.errors import HoldfastError, TaskNotFound, translate
 from holdfast.executors.attempt import AttemptEnd
@@ -32,6 +31,7 @@ from holdfast.executors.executor import ExecutorTask
 from holdfast.executors.job_transaction import CommitUnknown, end_of_unknown_commit, finished, judged
 from holdfast.handler import Handler
 from holdfast.logs import Log
+from holdfast.serialization.text import RawJson
 
 T = TypeVar("T")
 AsyncConnection = psycopg.AsyncConnection[Any]

@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.comms.provider import SendFailed, Sent
-from holdfast.engine.documents import json_object, report_json
 from holdfast.engine.leases import LastError
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.serialization.failure import error_of
+from holdfast.serialization.text import json_object, report_json
 
 SAFE_SHARE = 0.95  # of the time for which a provider recognises a key; the rest covers delays
 

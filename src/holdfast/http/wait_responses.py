@@ -18,12 +18,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from holdfast.client.wait_ticket import Subject
-from holdfast.engine.documents import load_json
 from holdfast.engine.processes import ProcessStatus, wait_key
 from holdfast.engine.tasks import TaskEvent, TaskSnapshot
 from holdfast.http.hidden_values import hide
 from holdfast.http.problem import Problem, unavailable
 from holdfast.http.waiting import State, Waiter, WaitQuota, WaitRegistry, WatchedSubject
+from holdfast.serialization.text import load_json
 
 FIRST_READ_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 15.0

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from datetime import datetime, timedelta
 
 from holdfast.engine import Engine, health
-from holdfast.engine.documents import with_zone
+from holdfast.serialization.text import with_zone
 
 
 class Clock:

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from holdfast.app import App
 from holdfast.engine import Engine, leases, schedules, tasks
-from holdfast.engine.documents import report_json, with_zone
 from holdfast.engine.leases import Claimed
 from holdfast.engine.tasks import ENDED, TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.executors.job_transaction import JobTransaction
+from holdfast.serialization.text import report_json, with_zone
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import WORKER_ID, InlineRunner, RecordingReporter, silent_log

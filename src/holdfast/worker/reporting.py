@@ -3,10 +3,10 @@
 import json
 from typing import Any
 
-from holdfast.engine.documents import RawJson, report_json
 from holdfast.engine.leases import result_json
 from holdfast.executors.attempt import AttemptEnd, end_of_error, end_of_value
 from holdfast.handler import Handler
+from holdfast.serialization.text import RawJson, report_json
 from holdfast.worker.job import DatabaseClock, Job
 
 CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply or to be too long
