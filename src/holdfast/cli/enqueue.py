@@ -12,11 +12,11 @@ from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
 from holdfast.engine import Engine
-from holdfast.engine.documents import load_json
 from holdfast.engine.enqueue import NewTask, enqueue_many
 from holdfast.engine.workers import registered_types
 from holdfast.errors import InvalidArgument, NotAllowed, NotInstalled, close_to, did_you_mean
 from holdfast.options import ClientOptions, Option, Options, client_options
+from holdfast.serialization.text import load_json
 
 _PARSERS: dict[str, tuple[type, Callable[[str], Any], str]] = {
     "time": (datetime, instant, "TIME"),
