@@ -23,7 +23,7 @@ def test_the_command_installs_and_then_has_nothing_to_do(blank: Database) -> Non
 
     first = holdfast_migrate(dsn=blank.dsn)
     assert (first.returncode, first.stdout) == (0, f"installed version {SCHEMA_VERSION} of the schema\n")
-    assert first.stderr == "creating tables\nreplaying functions and views\n"
+    assert first.stderr == "creating tables\nreplacing functions and views\n"
 
     second = holdfast_migrate(dsn=blank.dsn)
     assert (second.returncode, second.stderr) == (0, "")

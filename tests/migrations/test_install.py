@@ -5,8 +5,9 @@ import psycopg
 import pytest
 
 from holdfast import __version__
-from holdfast.schema import SCHEMA_VERSION, Migration, Sources, fingerprint, migrate, plan, script
+from holdfast.schema import SCHEMA_VERSION, Migration, Sources, migrate, plan, script
 from support.database import Database
+from support.fingerprint import fingerprint
 from support.releases import Release
 
 Psql = Callable[[str, str], str]
@@ -19,7 +20,7 @@ def installation(connection: psycopg.Connection[Any]) -> list[Any]:
 def test_a_fresh_install_says_so_and_records_what_it_installed(blank: Database) -> None:
     lines: list[str] = []
     assert migrate(blank.dsn, echo=lines.append) == Migration("install", 0, SCHEMA_VERSION)
-    assert lines == ["creating tables", "replaying functions and views"]
+    assert lines == ["creating tables", "replacing functions and views"]
     assert installation(blank.connect()) == [(SCHEMA_VERSION, __version__, Sources().digest)]
 
 

@@ -10,8 +10,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast.errors import TryAgain
-from holdfast.schema import SCHEMA_VERSION, Migration, Sources, fingerprint, migrate
+from holdfast.schema import SCHEMA_VERSION, Migration, Sources, migrate
 from support.database import Database
+from support.fingerprint import fingerprint
 from support.releases import Release
 
 
@@ -53,7 +54,7 @@ def test_ten_at_once_install_once_and_the_others_find_it_done(blank: Database) -
     with ThreadPoolExecutor(10) as pool:
         done = list(pool.map(run, range(10)))
     assert sorted(done) == ["install", *["nothing"] * 9]
-    assert lines.count("replaying functions and views") == 1
+    assert lines.count("replacing functions and views") == 1
 
 
 def test_two_databases_of_one_server_at_once_share_their_roles(new_database: Callable[[], Database]) -> None:
@@ -122,7 +123,7 @@ def test_a_lock_that_is_never_had_is_given_up(
     release.write(
         f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
     )
-    monkeypatch.setattr("holdfast.schema.migration._ATTEMPTS", 1)
+    monkeypatch.setattr("holdfast.schema.migration._MAX_ATTEMPTS", 1)
     with pytest.raises(TryAgain, match=r"take_tables\.sql: .* lock timeout, 1 times\. Nothing was changed"):
         migrate(blank.dsn, sources=release.sources)
     assert fingerprint(blank.connect()) == before
@@ -152,7 +153,7 @@ def test_a_migration_that_never_ends_is_given_up(blank: Database, monkeypatch: p
     migrate(blank.dsn)
     other = blank.connect(autocommit=False)
     other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
-    monkeypatch.setattr("holdfast.schema.migration._ATTEMPTS", 1)
+    monkeypatch.setattr("holdfast.schema.migration._MAX_ATTEMPTS", 1)
     with pytest.raises(TryAgain, match=r"another migration of this database is running \(session \d+ of"):
         migrate(blank.dsn, force=True)
 
@@ -169,4 +170,4 @@ def test_a_login_without_any_role_cannot_hold_up_a_migration(blank: Database) ->
 
     lines: list[str] = []
     assert migrate(blank.dsn, force=True, echo=lines.append).action == "replay"
-    assert lines == ["replaying functions and views"]
+    assert lines == ["replacing functions and views"]

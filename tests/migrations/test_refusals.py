@@ -6,8 +6,9 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from holdfast.errors import DatabaseUnavailable, MigrationRefused
-from holdfast.schema import SCHEMA_VERSION, fingerprint, migrate, plan
+from holdfast.schema import SCHEMA_VERSION, migrate, plan
 from support.database import Database
+from support.fingerprint import fingerprint
 from support.releases import Release
 
 

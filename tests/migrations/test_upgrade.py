@@ -8,8 +8,9 @@ import psycopg
 import pytest
 
 from holdfast.errors import MigrationRefused
-from holdfast.schema import SCHEMA_VERSION, Migration, fingerprint, migrate, script
+from holdfast.schema import SCHEMA_VERSION, Migration, migrate, script
 from support.database import Database
+from support.fingerprint import fingerprint
 from support.releases import Release
 
 Psql = Callable[[str, str], str]
@@ -229,7 +230,7 @@ def test_a_worker_in_the_middle_of_a_transaction_goes_on(blank: Database) -> Non
 
     lines: list[str] = []
     migrate(blank.dsn, force=True, echo=lines.append)
-    assert lines == ["replaying functions and views"]
+    assert lines == ["replacing functions and views"]
 
     result = f'[{{"task_id": "{claimed[0]}", "token": {claimed[1]}, "status": "succeeded"}}]'
     verdict = worker.execute("select verdict from queues.finish('w', %s::jsonb)", [result]).fetchone()

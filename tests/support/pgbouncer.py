@@ -50,9 +50,9 @@ def pgbouncer(db: Database) -> Iterator[str]:
         with subprocess.Popen(
             [program, "-q", configuration],
             stderr=subprocess.DEVNULL,
-            user=None if account.is_mine else account.uid,
-            group=None if account.is_mine else account.gid,
-            extra_groups=None if account.is_mine else [],
+            user=None if account.is_current_user else account.uid,
+            group=None if account.is_current_user else account.gid,
+            extra_groups=None if account.is_current_user else [],
         ) as process:
             url = make_conninfo(db.dsn, host="127.0.0.1", port=listen, sslmode="disable")
             try:

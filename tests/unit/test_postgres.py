@@ -13,11 +13,10 @@ import psycopg
 import pytest
 
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres import EmbeddedServer, binaries, resolve_database_url, shared_location
+from holdfast.postgres import EmbeddedServer, binaries, installation, resolve_database_url
 from holdfast.postgres import account as account_module
-from holdfast.postgres.account import Account, private_directory
-from holdfast.postgres.installation import directories_read_by
-from holdfast.postgres.shared_location import programs_for
+from holdfast.postgres.account import ServerAccount, private_directory
+from holdfast.postgres.installation import directories_read_by, programs_for
 from holdfast.settings import Settings
 from support.server import DISPOSABLE, disposable_home
 
@@ -44,9 +43,9 @@ for package in map(import_module, ("typer", "rich", "psycopg", "psycopg_binary")
             with suppress(Exception):  # for Windows only, or an extra
                 import_module(module.name)
 from holdfast.cli import main
-from holdfast.postgres import shared_location
+from holdfast.postgres import installation
 programs = Path(sys.argv.pop(1))
-shared_location.binaries = lambda _: programs
+installation.binaries = lambda _: programs
 uid, gid = int(sys.argv.pop(1)), int(sys.argv.pop(1))
 os.setgroups([]); os.setgid(gid); os.setuid(uid)
 main()
@@ -57,7 +56,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the serve
 
 
 def run_as(user: pwd.struct_passwd) -> list[str]:
-    programs = programs_for(Account(user.pw_uid, user.pw_gid), 18)
+    programs = programs_for(ServerAccount(user.pw_uid, user.pw_gid), 18)
     return [sys.executable, "-c", RUN_AS, str(programs), str(user.pw_uid), str(user.pw_gid)]
 
 
@@ -219,20 +218,20 @@ def test_a_socket_directory_that_others_may_enter_is_refused(tmp_path: Path) -> 
     (tmp_path / "squatted").mkdir()
     (tmp_path / "squatted").chmod(0o755)
     with pytest.raises(EmbeddedServerError, match=r"only .* may enter"):
-        private_directory(tmp_path / "squatted", Account(os.geteuid(), os.getegid()))
+        private_directory(tmp_path / "squatted", ServerAccount(os.geteuid(), os.getegid()))
 
 
 def test_a_socket_directory_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "target").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "target")
     with pytest.raises(EmbeddedServerError, match=r"only .* may enter"):
-        private_directory(tmp_path / "link", Account(os.geteuid(), os.getegid()))
+        private_directory(tmp_path / "link", ServerAccount(os.geteuid(), os.getegid()))
 
 
 @pytest.fixture
 def own_place(home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Instead of the one below /var/lib."""
-    monkeypatch.setattr(shared_location, "PLACE", home / "lib")
+    monkeypatch.setattr(installation, "SHARED_DIRECTORY", home / "lib")
     return home / "lib"
 
 
@@ -294,18 +293,18 @@ def test_programs_that_the_account_cannot_reach_are_copied_once(
     top = trees[0].parents[1]
     for tree in trees:
         shutil.copytree(tree, closed / tree.relative_to(top))
-    monkeypatch.setattr(shared_location, "binaries", lambda _: closed / binaries().relative_to(top))
+    monkeypatch.setattr(installation, "binaries", lambda _: closed / binaries().relative_to(top))
     monkeypatch.setattr(
-        shared_location, "directories_read_by", lambda _: [closed / tree.relative_to(top) for tree in trees]
+        installation, "directories_read_by", lambda _: [closed / tree.relative_to(top) for tree in trees]
     )
     before = modes_above(closed / "home")
 
     nobody = pwd.getpwnam("nobody")
-    found = [programs_for(Account(nobody.pw_uid, nobody.pw_gid), 18) for _ in range(2)]
+    found = [programs_for(ServerAccount(nobody.pw_uid, nobody.pw_gid), 18) for _ in range(2)]
 
     assert found[0] == found[1]
     assert found[0].is_relative_to(own_place)
-    assert Account(nobody.pw_uid, nobody.pw_gid).may_run(found[0] / "initdb")
+    assert ServerAccount(nobody.pw_uid, nobody.pw_gid).may_run(found[0] / "initdb")
     assert [one.name.partition("-")[0] for one in own_place.iterdir()] == ["programs"]
     assert modes_above(closed / "home") == before
 

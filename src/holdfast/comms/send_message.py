@@ -26,7 +26,7 @@ from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.settings import Settings
 
 
-class SendPolicy(TypedDict, total=False):
+class SendTiming(TypedDict, total=False):
     """When to send, and how often to try. The SQL functions have the defaults."""
 
     scheduled_at: datetime | None
@@ -35,7 +35,7 @@ class SendPolicy(TypedDict, total=False):
     when_unknown: Literal["retry", "stop"] | None
 
 
-class EmailContent(SendPolicy, total=False):
+class EmailContent(SendTiming, total=False):
     subject: str | None
     text: str | None
     html: str | None
@@ -46,7 +46,7 @@ class EmailContent(SendPolicy, total=False):
     headers: Mapping[str, str] | None
 
 
-class SmsContent(SendPolicy, total=False):
+class SmsContent(SendTiming, total=False):
     text: str | None
     template: str | Template | None
     values: Mapping[str, Any] | None

@@ -1,14 +1,14 @@
-"""The running server, as its postmaster.pid describes it."""
+"""Finds the running server through its postmaster.pid."""
 
 import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.postgres.account import Account
+from holdfast.postgres.account import ServerAccount
 
-# No system hands out this number, so PostgreSQL takes the file's process for gone.
-_NOBODY = 2**31 - 2
+# No system assigns this process id, so PostgreSQL considers the process gone.
+_DEAD_PID = 2**31 - 2
 
 _PID_LINE, _SOCKET_LINE = 0, 4
 
@@ -20,24 +20,24 @@ class Postmaster:
 
 
 def find_postmaster(data: Path) -> Postmaster | None:
-    """The live server of a data directory; a file left behind by a crash does not count."""
+    """The running server of a data directory. Ignores a file left behind by a crash."""
     lines = _read(data / "postmaster.pid")
-    if not lines or not _serves(int(lines[_PID_LINE]), data):
+    if not lines or not _is_server_of(int(lines[_PID_LINE]), data):
         return None
     socket = lines[_SOCKET_LINE] if len(lines) > _SOCKET_LINE else ""
     return Postmaster(int(lines[_PID_LINE]), Path(socket) if socket else None)
 
 
-def disown_stale_files(data: Path, socket_directory: Path, account: Account) -> None:
-    """Clear a dead server's number, which a zombie or another process of the same user may have by now.
+def disown_stale_files(data: Path, socket_directory: Path, account: ServerAccount) -> None:
+    """Replace the process id of a dead server, which another process may have by now.
 
-    PostgreSQL would take that process for a server and refuse to start. The rest of each file stays: with it,
-    PostgreSQL finds out whether backends of the dead server still use its shared memory.
+    PostgreSQL would mistake that process for a server and refuse to start. The rest of each file stays:
+    PostgreSQL uses it to find out whether backends of the dead server still use its shared memory.
     """
     for file in [data / "postmaster.pid", *socket_directory.glob(".s.PGSQL.*.lock")]:
         lines = _read(file)
-        if lines and not _serves(int(lines[_PID_LINE]), data):
-            account.write(file, "\n".join([str(_NOBODY), *lines[1:], ""]))
+        if lines and not _is_server_of(int(lines[_PID_LINE]), data):
+            account.write(file, "\n".join([str(_DEAD_PID), *lines[1:], ""]))
 
 
 def _read(file: Path) -> list[str]:
@@ -48,7 +48,7 @@ def _read(file: Path) -> list[str]:
     return lines if lines and lines[_PID_LINE].strip().isdigit() else []
 
 
-def _serves(pid: int, data: Path) -> bool:
+def _is_server_of(pid: int, data: Path) -> bool:
     return os.fsencode(data) in _command_line(pid)
 
 

@@ -1,15 +1,13 @@
-"""The engine's SQL in a database: install it, upgrade it, print it, compare it."""
+"""Installs and upgrades the engine's SQL in a database, or prints it as a script for psql."""
 
-from holdfast.schema.fingerprint import fingerprint
 from holdfast.schema.migration import Migration, install_test_clock, migrate, plan
-from holdfast.schema.script import script
+from holdfast.schema.migration_steps import script
 from holdfast.schema.sources import Sources
 
 __all__ = [
     "SCHEMA_VERSION",
     "Migration",
     "Sources",
-    "fingerprint",
     "install_test_clock",
     "migrate",
     "plan",

@@ -1,7 +1,7 @@
-"""The SQL of a release: its files, the order in which they are applied, its version and its digest.
+"""The SQL files of a release: their order, their version and their digest.
 
-Tables come first (`schema/`, or what is new in `migrations/`), then `functions/`, then `views/`, then the
-functions in `functions/listing/`, which return the rows of a view. Within a folder, names are in order.
+Tables come first (`schema/`, or new files in `migrations/`), then `functions/`, then `views/`, then the
+functions in `functions/listing/`, which return rows of a view. Within a folder, files are sorted by name.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _PACKAGED = Path(__file__).parent.parent / "sql"
 _ON_VIEWS = "functions/listing"
 _FIRST_VERSION = 1
 
-# Up to "language", a function's declaration is what callers see and "create or replace" cannot change.
+# The declaration up to "language" is the part that callers see and that "create or replace" cannot change.
 _FUNCTION = re.compile(
     r"create or replace function (?P<name>[a-z_.]+)(?P<header>\(.*?)\s+language\b", re.DOTALL
 )
@@ -26,8 +26,8 @@ _VIEW = re.compile(
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Statements that are sent together, and what people call them."""
+class SqlPiece:
+    """Statements that are sent together, with a name for messages."""
 
     name: str
     sql: str
@@ -35,18 +35,18 @@ class Piece:
 
 @dataclass(frozen=True)
 class Sources:
-    """A tree of SQL files. Tests make trees of releases that never were."""
+    """A tree of SQL files. Tests create trees of fictitious releases."""
 
     root: Path = _PACKAGED
 
     @cached_property
     def version(self) -> int:
-        """The newest migration leads to it; before there was any, it is the first."""
+        """The version of the newest migration, or the first version if there is none."""
         return max((number for number, _ in self.migrations), default=_FIRST_VERSION)
 
     @cached_property
     def digest(self) -> str:
-        """Stands for all that may be in a database, so that nothing is replayed in vain."""
+        """A digest of all installed SQL: an unchanged release replaces nothing."""
         total = hashlib.sha256()
         for path in sorted(self.root.rglob("*.sql")):
             name = path.relative_to(self.root).as_posix()
@@ -54,53 +54,53 @@ class Sources:
                 total.update(f"{name}\n{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
         return total.hexdigest()
 
-    def read(self, name: str) -> Piece:
-        return Piece(name, (self.root / name).read_text(encoding="utf-8"))
+    def read(self, name: str) -> SqlPiece:
+        return SqlPiece(name, (self.root / name).read_text(encoding="utf-8"))
 
     @property
-    def tables(self) -> list[Piece]:
+    def tables(self) -> list[SqlPiece]:
         return list(self._folder("schema"))
 
     @property
-    def migrations(self) -> list[tuple[int, Piece]]:
-        """Each with the version that it leads to."""
+    def migrations(self) -> list[tuple[int, SqlPiece]]:
+        """Each migration with the version that it leads to."""
         return [(int(Path(piece.name).name[:4]), piece) for piece in self._folder("migrations")]
 
     @property
-    def functions(self) -> list[Piece]:
+    def functions(self) -> list[SqlPiece]:
         return [piece for piece in self._functions() if not piece.name.startswith(f"{_ON_VIEWS}/")]
 
     @property
-    def views(self) -> list[Piece]:
+    def views(self) -> list[SqlPiece]:
         return list(self._folder("views"))
 
     @property
-    def functions_on_views(self) -> list[Piece]:
+    def functions_on_views(self) -> list[SqlPiece]:
         return list(self._folder(_ON_VIEWS))
 
     @property
     def function_headers(self) -> str:
-        """Every function to come, as JSON for `install/find_stale_functions.sql`."""
+        """All functions of the release, as JSON for `install/find_stale_functions.sql`."""
         return _describe(_FUNCTION, self._functions())
 
     @property
     def view_queries(self) -> str:
-        """Every view to come, as JSON for `install/find_stale_views.sql`."""
+        """All views of the release, as JSON for `install/find_stale_views.sql`."""
         return _describe(_VIEW, self.views)
 
-    def _functions(self) -> list[Piece]:
+    def _functions(self) -> list[SqlPiece]:
         return list(self._folder("functions"))
 
-    def _folder(self, folder: str) -> Iterator[Piece]:
+    def _folder(self, folder: str) -> Iterator[SqlPiece]:
         for path in sorted((self.root / folder).rglob("*.sql")):
             yield self.read(path.relative_to(self.root).as_posix())
 
 
-def _describe(pattern: re.Pattern[str], pieces: list[Piece]) -> str:
+def _describe(pattern: re.Pattern[str], pieces: list[SqlPiece]) -> str:
     found = []
     for piece in pieces:
         match = pattern.search(piece.sql)
         if match is None or match["name"].partition(".")[2] != Path(piece.name).stem:
-            raise ValueError(f"{piece.name} does not declare what its name says")
+            raise ValueError(f"{piece.name} does not declare the object that its name says")
         found.append(json.dumps(match.groupdict(), ensure_ascii=False))
     return "[\n" + ",\n".join(found) + "\n]"

@@ -1,4 +1,4 @@
-"""Starting, finding and stopping the embedded server."""
+"""Starts, finds and stops the embedded server."""
 
 import fcntl
 import hashlib
@@ -19,10 +19,14 @@ from urllib.parse import quote
 import psycopg
 
 from holdfast.errors import EmbeddedServerError
-from holdfast.postgres.account import Account, account_for, private_directory
-from holdfast.postgres.installation import EMBEDDED_VERSION
+from holdfast.postgres.account import ServerAccount, account_for, private_directory
+from holdfast.postgres.installation import (
+    EMBEDDED_VERSION,
+    follow_root_link,
+    link_to_shared_directory,
+    programs_for,
+)
 from holdfast.postgres.postmaster import Postmaster, disown_stale_files, find_postmaster
-from holdfast.postgres.shared_location import link_elsewhere, linked, programs_for
 
 DATABASE = "holdfast"
 
@@ -40,11 +44,11 @@ _SETTINGS = {
     "log_line_prefix": "%m [%p] %q%u@%d ",
 }
 
-# sun_path holds 104 bytes on macOS and 108 on Linux, and the socket's own name takes 15 of them.
-_LONGEST_SOCKET_DIRECTORY = 85
+# sun_path holds 104 bytes on macOS and 108 on Linux; the name of the socket takes 15 of them.
+_MAX_SOCKET_DIRECTORY = 85
 _START_SECONDS = 300  # recovery after a crash may replay all of max_wal_size
 _STOP_SECONDS = 120
-_LARGEST_LOG = 10_000_000
+_MAX_LOG_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,9 @@ class ServerStatus:
 
 
 class EmbeddedServer:
-    """One PostgreSQL server per home and version, shared by every process that asks for it.
+    """One PostgreSQL server per home and version, shared by all processes that use it.
 
-    It belongs to nobody: it outlives whoever started it, and runs until `stop`.
+    It outlives the process that started it and runs until `stop` is called.
     """
 
     def __init__(
@@ -69,17 +73,17 @@ class EmbeddedServer:
         self.version = version
         self.home = home.resolve()
         self.settings = _SETTINGS | dict(settings or {})
-        self._place = self.home / f"postgres-{version}"
+        self._default_base = self.home / f"postgres-{version}"
 
     @property
     def running(self) -> bool:
         return self._postmaster() is not None
 
     def start(self) -> str:
-        """Make sure that it runs and accepts connections; return its address."""
+        """Start the server unless it runs, wait until it accepts connections, and return its URL."""
         with self._locked():
             if self.running:
-                # It may be dying: a process that was just killed is still listed for a moment.
+                # The server may be dying: a killed process is still listed for a moment.
                 with suppress(EmbeddedServerError):
                     self._ensure_database()
                     return self.url()
@@ -90,7 +94,7 @@ class EmbeddedServer:
         return self.url()
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> bool:
-        """Stop it and wait until it is gone; say whether there was anything to stop."""
+        """Stop the server and wait until it is gone. Return False if it was not running."""
         if not self._base.exists():
             return False
         with self._locked():
@@ -113,7 +117,7 @@ class EmbeddedServer:
         )
 
     def url(self, database: str = DATABASE) -> str:
-        """The address of a database. It names the port, because PGPORT may say another."""
+        """The URL of a database. It includes the port, because PGPORT may differ."""
         postmaster = self._postmaster()
         socket = postmaster.socket_directory if postmaster else None
         host = quote(str(socket or self._socket_directory))
@@ -136,7 +140,7 @@ class EmbeddedServer:
 
     @property
     def _base(self) -> Path:
-        return linked(self._place)
+        return follow_root_link(self._default_base)
 
     @property
     def _data(self) -> Path:
@@ -151,56 +155,56 @@ class EmbeddedServer:
         return programs_for(self._account, self.version)
 
     @cached_property
-    def _account(self) -> Account:
+    def _account(self) -> ServerAccount:
         return account_for(self._base)
 
     def _postmaster(self) -> Postmaster | None:
         try:
             return find_postmaster(self._data)
         except PermissionError:
-            account_for(self._base)  # says whose it is
+            account_for(self._base)  # raises an error that names the owner
             raise
 
     @property
     def _socket_directory(self) -> Path:
         beside = self._base / "socket"
-        if len(os.fsencode(beside)) <= _LONGEST_SOCKET_DIRECTORY and re.fullmatch(r"[\w./-]+", str(beside)):
+        if len(os.fsencode(beside)) <= _MAX_SOCKET_DIRECTORY and re.fullmatch(r"[\w./-]+", str(beside)):
             return beside
-        # Not $TMPDIR: every process has to come to the same place.
+        # Not $TMPDIR: all processes must agree on the directory.
         digest = hashlib.sha256(os.fsencode(self._base)).hexdigest()[:16]
-        return Path("/tmp") / f"holdfast-{digest}"  # noqa: S108 - private_directory refuses a squatter's
+        return Path("/tmp") / f"holdfast-{digest}"  # noqa: S108 - private_directory refuses a directory of another user
 
     def _prepare(self) -> None:
         account = self._account
-        self._find_a_place(account)
+        self._choose_base(account)
         private_directory(self._base, account)
         private_directory(self._log.parent, account)
         private_directory(self._socket_directory, account)
         if not self._data.exists():
             self._initialise()
         self._configure()
-        if self._log.exists() and self._log.stat().st_size > _LARGEST_LOG:
+        if self._log.exists() and self._log.stat().st_size > _MAX_LOG_BYTES:
             self._log.replace(self._log.with_suffix(".old.log"))
 
-    def _find_a_place(self, account: Account) -> None:
-        """Below the home, if the account may go there."""
-        if self._base != self._place or account.may_enter(self.home):
+    def _choose_base(self, account: ServerAccount) -> None:
+        """Use the home if the account may enter it, else the shared directory."""
+        if self._base != self._default_base or account.may_enter(self.home):
             return
-        if self._place.exists():
+        if self._default_base.exists():
             raise EmbeddedServerError(
-                f"{self._place} holds data, but its owner may not enter {self.home}: "
-                "run chmod o+x on the directories above it, or move the home to where every user may enter"
+                f"{self._default_base} holds data, but its owner may not enter {self.home}: "
+                "run chmod o+x on the directories above it, or move the home to a public directory"
             )
-        link_elsewhere(self._place, account)
+        link_to_shared_directory(self._default_base, account)
 
     def _initialise(self) -> None:
-        """Create the data directory under another name first, so that a killed initdb leaves no half."""
+        """Create the data directory under another name first, so that an interrupted initdb is never used."""
         unfinished = self._data.with_name("data.unfinished")
         shutil.rmtree(unfinished, ignore_errors=True)
-        made = self._run("initdb", "-D", str(unfinished), *self._initdb_options())
-        if made.returncode != 0:
+        result = self._run("initdb", "-D", str(unfinished), *self._initdb_options())
+        if result.returncode != 0:
             raise EmbeddedServerError(
-                f"The embedded PostgreSQL could not be initialised:\n{made.stdout.strip()}"
+                f"The embedded PostgreSQL could not be initialised:\n{result.stdout.strip()}"
             )
         unfinished.rename(self._data)
         _sync(self._base)
@@ -208,19 +212,19 @@ class EmbeddedServer:
     def _initdb_options(self) -> Iterator[str]:
         yield from ("--username=postgres", "--auth-local=trust", "--auth-host=reject")
         yield from ("--encoding=UTF8", "--locale=C")
-        if self.version >= 17:  # noqa: PLR2004 - the first one with a provider that needs no system locale
+        if self.version >= 17:  # noqa: PLR2004 - the first version with the builtin locale provider
             yield from ("--locale-provider=builtin", "--builtin-locale=C.UTF-8")
         if self.settings["fsync"] == "off":
             yield "--no-sync"
 
     def _configure(self) -> None:
-        """Written anew at each start, by the account itself; what ALTER SYSTEM has set still wins."""
+        """Write the configuration at each start. Settings made with ALTER SYSTEM take precedence."""
         lines = ["# Written by Holdfast at every start. Use ALTER SYSTEM to change a setting."]
         lines += [f"{name} = {_quoted(value)}" for name, value in self.settings.items()]
         self._account.write(self._data / "postgresql.conf", "\n".join([*lines, ""]))
 
     def _launch(self) -> None:
-        # On the command line, so that nobody opens a server without passwords to the network by ALTER SYSTEM.
+        # On the command line, so that ALTER SYSTEM cannot expose a server without passwords to the network.
         options = ["-D", str(self._data), "-c", "listen_addresses="]
         options += ["-c", f"unix_socket_directories={self._socket_directory}"]
         deadline = time.monotonic() + _START_SECONDS
@@ -230,7 +234,7 @@ class EmbeddedServer:
             started = self._pg_ctl("start", "-l", log, "-t", str(_START_SECONDS), "-o", shlex.join(options))
             if started.returncode == 0:
                 return
-            # Backends of a killed server need a moment to notice that they are orphans.
+            # Backends of a killed server need a moment to notice that it is gone.
             if (
                 "pre-existing shared memory block" not in self._last_log_lines(5)
                 or time.monotonic() > deadline
@@ -242,7 +246,7 @@ class EmbeddedServer:
         return self._run("pg_ctl", *arguments, "-w")
 
     def _run(self, program: str, *arguments: str) -> CompletedProcess[str]:
-        # PGDATA and relative paths, because pg_ctl pastes arguments into a shell line.
+        # PGDATA and relative paths, because pg_ctl inserts its arguments into a shell command.
         return self._account.run(self._programs / program, *arguments, cwd=self._base, PGDATA=str(self._data))
 
     def _ensure_database(self) -> None:
@@ -252,7 +256,7 @@ class EmbeddedServer:
                 connection.execute(f'create database "{DATABASE}"')
 
     def _connect_when_ready(self) -> psycopg.Connection:
-        """Another process may have launched it and been killed before it was ready."""
+        """Another process may have started the server and been killed before it was ready."""
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
