@@ -170,7 +170,7 @@ class Handle(Generic[R_co]):
 
     def _loaded(self, end: TaskSnapshot) -> Any:
         handler = self._home.handlers.get(end.type)
-        return handler.load_result(end.result_json) if handler else load_json(end.result_json)
+        return handler.result.load(end.result_json) if handler else load_json(end.result_json)
 
 
 def _info(task: TaskStatus, errors: list[TaskError]) -> TaskInfo:

@@ -56,22 +56,6 @@ class Handler:
         given = {name: value for name, value in declared.items() if value is not None}
         object.__setattr__(self, "defaults", given)
 
-    def decode(self, payload: str) -> dict[str, Any]:
-        """JSON text to keyword arguments; PayloadError names the field. Unknown fields are ignored."""
-        return self.arguments.decode(payload)
-
-    def encode(self, value: Any) -> str:
-        """A result to JSON that PostgreSQL can store, or ResultError."""
-        return self.result.encode(value)
-
-    def check(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str:
-        """A caller's arguments to the payload's JSON; InvalidArgument names the field."""
-        return self.arguments.check(args, kwargs)
-
-    def load_result(self, written: str | None) -> Any:
-        """JSON text to a result of the announced type, or ResultError."""
-        return self.result.load(written)
-
     def may_have(self, field: str) -> bool:
         """Whether its payloads may have a member of this name."""
         return self.arguments.takes_others or field in self.arguments.names

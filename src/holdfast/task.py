@@ -79,7 +79,7 @@ class BoundTask(Generic[P, R]):
 
     def _new_task(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
         handler = self.handler
-        payload = RawJson(handler.check(args, kwargs))
+        payload = RawJson(handler.arguments.check(args, kwargs))
         return NewTask.with_checked(handler.type, payload, self._traced_options(), handler.reuse)
 
     def _traced_options(self) -> Mapping[str, Any]:
@@ -153,9 +153,9 @@ class _Batch:
 def _payload(handler: Handler, position: int, given: object) -> str:
     try:
         if isinstance(given, Mapping):
-            return handler.check((), given)
+            return handler.arguments.check((), given)
         if isinstance(given, tuple):
-            return handler.check(given, {})
+            return handler.arguments.check(given, {})
     except InvalidArgument as error:
         raise type(error)(f"calls[{position}]: {error.message}", hint=error.hint) from None
     raise InvalidArgument(f"calls[{position}] is {given!r}; expected a dict or a tuple of arguments")

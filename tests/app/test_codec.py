@@ -83,14 +83,14 @@ def handler_of(annotation: Any, result: Any = None) -> Handler:
 @pytest.mark.parametrize(("annotation", "value"), TYPED)
 def test_an_argument_arrives_as_it_was_given(annotation: Any, value: Any) -> None:
     handler = handler_of(annotation)
-    assert handler.decode(handler.check((), {"value": value})) == {"value": value}
-    assert handler.decode(handler.check((value,), {})) == {"value": value}
+    assert handler.arguments.decode(handler.arguments.check((), {"value": value})) == {"value": value}
+    assert handler.arguments.decode(handler.arguments.check((value,), {})) == {"value": value}
 
 
 @pytest.mark.parametrize(("annotation", "value"), TYPED)
 def test_a_result_comes_back_as_it_was_returned(annotation: Any, value: Any) -> None:
     handler = handler_of(annotation)
-    assert handler.load_result(handler.encode(value)) == value
+    assert handler.result.load(handler.result.encode(value)) == value
 
 
 def test_a_default_is_left_to_the_function() -> None:
@@ -99,12 +99,12 @@ def test_a_default_is_left_to_the_function() -> None:
     def handler(a: int, b: Any = nothing) -> None: ...
 
     built = build_handler("codec.default", handler)
-    assert built.check((1,), {}) == '{"a":1}'
-    assert built.decode('{"a":1}') == {"a": 1}
+    assert built.arguments.check((1,), {}) == '{"a":1}'
+    assert built.arguments.decode('{"a":1}') == {"a": 1}
 
 
 def test_fields_that_the_handler_does_not_know_are_ignored() -> None:
-    assert handler_of(int).decode('{"value": 1, "later": true}') == {"value": 1}
+    assert handler_of(int).arguments.decode('{"value": 1, "later": true}') == {"value": 1}
 
 
 def test_a_handler_that_takes_all_fields_gets_them_as_they_came() -> None:
@@ -112,14 +112,17 @@ def test_a_handler_that_takes_all_fields_gets_them_as_they_came() -> None:
 
     handler.__annotations__.pop("ctx")
     built = build_handler("codec.others", handler)
-    assert built.decode('{"n": "1", "when": "2030-01-31", "ctx": 5}') == {"n": 1, "when": "2030-01-31"}
-    assert json.loads(built.check((), {"n": 1, "extra": [1]})) == {"n": 1, "extra": [1]}
+    assert built.arguments.decode('{"n": "1", "when": "2030-01-31", "ctx": 5}') == {
+        "n": 1,
+        "when": "2030-01-31",
+    }
+    assert json.loads(built.arguments.check((), {"n": 1, "extra": [1]})) == {"n": 1, "extra": [1]}
 
 
 def test_a_handler_without_arguments_does_not_read_its_payload() -> None:
     built = build_handler("codec.none", lambda: None)
-    assert built.decode("[not JSON") == {}
-    assert built.check((), {}) == "{}"
+    assert built.arguments.decode("[not JSON") == {}
+    assert built.arguments.check((), {}) == "{}"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +141,7 @@ def test_a_handler_without_arguments_does_not_read_its_payload() -> None:
 )
 def test_a_payload_that_does_not_fit_names_the_field(payload: str, reason: str) -> None:
     with pytest.raises(PayloadError, match=rf"codec\.typed does not fit: .*{reason}"):
-        handler_of(Line).decode(payload)
+        handler_of(Line).arguments.decode(payload)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,7 @@ def test_an_argument_that_does_not_fit_is_refused_by_name(
     def two(a: int, b: int) -> None: ...
 
     with pytest.raises(InvalidArgument, match=reason):
-        build_handler("codec.two", two).check(args, kwargs)
+        build_handler("codec.two", two).arguments.check(args, kwargs)
 
 
 @pytest.mark.parametrize(
@@ -171,18 +174,18 @@ def test_an_argument_that_does_not_fit_is_refused_by_name(
 )
 def test_an_argument_that_postgres_cannot_store_is_refused_by_name(value: Any, reason: str) -> None:
     with pytest.raises(NotPortable, match=f"codec.typed: {reason}"):
-        handler_of(Any).check((value,), {})
+        handler_of(Any).arguments.check((value,), {})
 
 
 def test_a_backslash_before_u0000_is_not_a_nul() -> None:
     handler = handler_of(str)
-    assert handler.decode(handler.check((r"\u0000",), {})) == {"value": r"\u0000"}
-    assert handler.load_result(handler.encode("\\\\u0000 \0")) == "\\\\u0000 \ufffd"
+    assert handler.arguments.decode(handler.arguments.check((r"\u0000",), {})) == {"value": r"\u0000"}
+    assert handler.result.load(handler.result.encode("\\\\u0000 \0")) == "\\\\u0000 \ufffd"
 
 
 def test_a_number_that_json_lacks_arrives_as_an_argument() -> None:
     handler = handler_of(float)
-    assert handler.decode(handler.check((math.inf,), {})) == {"value": math.inf}
+    assert handler.arguments.decode(handler.arguments.check((math.inf,), {})) == {"value": math.inf}
 
 
 @pytest.mark.parametrize(
@@ -198,14 +201,14 @@ def test_a_number_that_json_lacks_arrives_as_an_argument() -> None:
     ],
 )
 def test_a_result_is_made_storable(value: Any, written: str) -> None:
-    assert handler_of(Any).encode(value) == written
+    assert handler_of(Any).result.encode(value) == written
 
 
 @given(
     st.recursive(st.none() | st.booleans() | st.floats() | st.text(st.characters()), st.lists, max_leaves=8)
 )
 def test_whatever_text_a_result_holds_postgres_can_store_it(value: Any) -> None:
-    written = handler_of(Any).encode(value)
+    written = handler_of(Any).result.encode(value)
     written.encode()
     assert "\0" not in json.dumps(json.loads(written), ensure_ascii=False)
 
@@ -215,25 +218,25 @@ def test_a_result_that_json_has_no_form_for_is_refused() -> None:
     loop.append(loop)
     for value in (object(), loop, {object(): 1}, [Opaque]):
         with pytest.raises(ResultError, match=r"the result of codec\.typed cannot be written as JSON"):
-            handler_of(Any).encode(value)
+            handler_of(Any).result.encode(value)
 
 
 def test_a_result_of_another_type_than_announced_is_kept_and_found_out_when_it_is_read() -> None:
     handler = handler_of(int)
-    assert handler.encode("seven") == '"seven"'
+    assert handler.result.encode("seven") == '"seven"'
     with pytest.raises(ResultError, match=r"the result of codec\.typed does not fit: .*\(given 'seven'\)"):
-        handler.load_result('"seven"')
+        handler.result.load('"seven"')
 
 
 def test_a_dict_in_place_of_the_announced_model_is_read_as_that_model() -> None:
     handler = handler_of(Point)
-    assert handler.load_result(handler.encode({"x": 1, "y": 2})) == Point(1, 2.0)
+    assert handler.result.load(handler.result.encode({"x": 1, "y": 2})) == Point(1, 2.0)
 
 
 def test_outcomes_are_no_part_of_the_results_type() -> None:
-    assert handler_of(int, Point | Snooze | Cancel | None).load_result('{"x":1,"y":2}') == Point(1, 2.0)
-    assert handler_of(int, Fail).load_result("null") is None
+    assert handler_of(int, Point | Snooze | Cancel | None).result.load('{"x":1,"y":2}') == Point(1, 2.0)
+    assert handler_of(int, Fail).result.load("null") is None
 
 
 def test_no_result_reads_as_none() -> None:
-    assert handler_of(int).load_result(None) is None
+    assert handler_of(int).result.load(None) is None

@@ -149,7 +149,7 @@ def test_a_closure_may_be_a_handler() -> None:
     def handler(given: names) -> Any:
         return names(given)
 
-    assert build_handler("decoration.closure", handler).decode('{"given": ["1"]}') == {"given": [1]}
+    assert build_handler("decoration.closure", handler).arguments.decode('{"given": ["1"]}') == {"given": [1]}
 
 
 def test_the_schema_of_an_app_has_limits_arguments_and_results() -> None:

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.connections.prepared import MAX_STATEMENTS, PreparedEngine
+from holdfast.connections.pool import MAX_STATEMENTS, PreparedEngine
 from holdfast.engine import health, tasks
 from holdfast.engine.enqueue import NewTask, enqueue_one
 from holdfast.engine.statement import Statement, scalar

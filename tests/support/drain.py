@@ -30,7 +30,7 @@ def drain(app: App, connection: psycopg.Connection[Any]) -> int:
 def _run(handler: Handler, task: Claimed) -> str:
     context = (task,) if handler.wants_context else ()
     try:
-        value = handler.function(*context, **handler.decode(task.payload))
+        value = handler.function(*context, **handler.arguments.decode(task.payload))
         if handler.is_async:
             value = _awaited(value)
     except Exception as error:  # noqa: BLE001 - any of them is an attempt that went wrong
@@ -51,7 +51,7 @@ def _outcome(handler: Handler, task: Claimed, value: Any) -> str:
             return ended(task.task_id, task.token, "failed", error=reason)
         case Snooze():
             raise AssertionError("nobody here waits that long")
-    return ended(task.task_id, task.token, "succeeded", result=RawJson(handler.encode(value)))
+    return ended(task.task_id, task.token, "succeeded", result=RawJson(handler.result.encode(value)))
 
 
 def _awaited(value: Any) -> Any:

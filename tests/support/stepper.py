@@ -7,10 +7,10 @@ from typing import Any, Self
 import structlog
 
 from holdfast.engine import Engine, leases
+from holdfast.executors.attempt import DatabaseClock, Reporter
 from holdfast.settings import Settings
 from holdfast.worker.executors import database_executors
-from holdfast.worker.job import DatabaseClock, Job
-from holdfast.worker.reporting import Reporter
+from holdfast.worker.jobs import Job
 from support.database import Database
 
 WORKER_ID = "stepper"

@@ -10,8 +10,7 @@ from holdfast.connections.listener import WakeupListener
 from holdfast.engine.leases import NextDue
 from holdfast.worker import subscription
 from holdfast.worker.claiming import Claimer, Cursor
-from holdfast.worker.held_jobs import Demand
-from holdfast.worker.job import Job
+from holdfast.worker.jobs import Demand, Job
 from support.leases import claimed
 from support.workshop import Workshop
 

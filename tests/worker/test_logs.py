@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from holdfast.logs import configure, current_job, is_verbose, worker_log
-from holdfast.worker.job import Job
+from holdfast.worker.jobs import Job
 from support.leases import claimed
 from support.workshop import Workshop
 

@@ -10,7 +10,7 @@ import structlog
 
 from holdfast.engine import Statement
 from holdfast.errors import DatabaseUnavailable, InvalidArgument
-from holdfast.worker.job import Job
+from holdfast.worker.jobs import Job
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.settling import MAX_AT_ONCE, MAX_CHARACTERS, Settler
 from support.leases import claimed

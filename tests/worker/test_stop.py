@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Context
 from holdfast.worker import Worker
-from holdfast.worker.held_jobs import Demand
+from holdfast.worker.jobs import Demand
 from support.proxy import Proxy
 from support.workshop import Workshop
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.connections import session
-from holdfast.worker.wakeups import CROWD, WakeupThrottle
+from holdfast.connections.listener import CROWD
 from holdfast.worker.worker import Worker
 from support.workshop import Workshop
 
@@ -15,7 +15,7 @@ FREE = "select where not queues.is_kept('work', queues.clock())"
 @pytest.fixture(autouse=True)
 def echo(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     # However slow the machine is, what crowd sends is fast.
-    monkeypatch.setattr("holdfast.worker.wakeups.CROWD_SECONDS", CROWD_SECONDS)
+    monkeypatch.setattr("holdfast.connections.listener.CROWD_SECONDS", CROWD_SECONDS)
 
     @shop.task("work.echo")
     async def echo() -> str:
@@ -75,11 +75,11 @@ async def test_wake_ups_are_held_only_when_they_come_fast(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch, apart: float, crowded: bool
 ) -> None:
     worker = shop.worker()
-    throttle: WakeupThrottle = worker._parts.throttle
+    listener = worker._parts.listener
     clock = iter(n * apart * CROWD_SECONDS / CROWD for n in range(10 * CROWD))
-    monkeypatch.setattr("holdfast.worker.wakeups.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("holdfast.connections.listener.time.monotonic", lambda: next(clock))
 
     for _ in range(5 * CROWD):
-        throttle.count_wakeup()
+        listener._notified("work")
 
-    assert throttle._crowded.is_set() == crowded
+    assert listener.crowded.is_set() == crowded

@@ -28,7 +28,7 @@ class _DebuggedTask:
 
 def run_under_debugger(handler: Handler, task: TaskStatus) -> str:
     """Return the result as JSON. Stops before the call of the handler (`s` steps in) and where it raises."""
-    arguments = handler.decode(json.dumps(task.payload))
+    arguments = handler.arguments.decode(json.dumps(task.payload))
     given = (_context(task),) if handler.wants_context else ()
     debugger = pdb.Pdb(stdin=sys.stdin, stdout=sys.stdout)
     try:
@@ -44,7 +44,7 @@ def run_under_debugger(handler: Handler, task: TaskStatus) -> str:
         raise
     finally:
         sys.settrace(None)
-    return json.dumps(repr(value)) if isinstance(value, OUTCOMES) else handler.encode(value)
+    return json.dumps(repr(value)) if isinstance(value, OUTCOMES) else handler.result.encode(value)
 
 
 def _run(debugger: pdb.Pdb, handler: Handler, given: tuple[Any, ...], arguments: dict[str, Any]) -> Any:

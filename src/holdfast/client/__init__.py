@@ -2,8 +2,10 @@
 
 import asyncio
 import os
+import sys
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
+from importlib import import_module
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -18,7 +20,6 @@ from holdfast.client.enqueue import (
     is_repeatable,
     one_or_many,
     statements,
-    with_trace,
 )
 from holdfast.client.results import Portal, ResultListener, wait_for_end, wait_for_process
 from holdfast.connections.pool import AsyncPool, Pool
@@ -170,6 +171,16 @@ class Client:
         """Close the connections of event loops that have ended: asyncio.run does not."""
         for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
             self._loops.pop(loop).close()
+
+
+def with_trace(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Add the `traceparent` of the caller's OpenTelemetry span: the handler's spans then join its trace."""
+    if "opentelemetry.trace" not in sys.modules:  # not imported, so that no span can be active
+        return metadata
+    propagation = import_module("opentelemetry.trace.propagation.tracecontext")
+    carrier: dict[str, str] = {}
+    propagation.TraceContextTextMapPropagator().inject(carrier)
+    return {**carrier, **(metadata or {})} or None
 
 
 def refuse_in_event_loop(method: str, twin: str) -> None:

@@ -2,10 +2,8 @@
 
 import asyncio
 import re
-import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import import_module
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from typing import Protocol
 
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
 from holdfast.engine.statement import Statement
@@ -166,13 +164,3 @@ class EnqueueBatcher:
 def _raise_in(answer: asyncio.Future[Enqueued], error: Exception) -> None:
     if not answer.done():
         answer.set_exception(error)
-
-
-def with_trace(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Add the `traceparent` of the caller's OpenTelemetry span: the handler's spans then join its trace."""
-    if "opentelemetry.trace" not in sys.modules:  # not imported, so that no span can be active
-        return metadata
-    propagation = import_module("opentelemetry.trace.propagation.tracecontext")
-    carrier: dict[str, str] = {}
-    propagation.TraceContextTextMapPropagator().inject(carrier)
-    return {**carrier, **(metadata or {})} or None

@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
-from holdfast.connections.session import deadline, keeps_session
-from holdfast.connections.worker_connection import WorkerConnection
+from holdfast.connections.session import keeps_session
+from holdfast.connections.worker_connection import WorkerConnection, deadline
 from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
 
 if TYPE_CHECKING:  # a client does not load structlog
@@ -19,6 +20,7 @@ if TYPE_CHECKING:  # a client does not load structlog
 TASK_READY = "holdfast"
 TASK_DONE = "holdfast_done"
 PROBE_SECONDS = 30.0
+CROWD, CROWD_SECONDS = 30, 0.1  # so many wake-ups in this time are a crowd
 REPLY_SECONDS = 5.0
 
 AsyncConnection = psycopg.AsyncConnection[Any]
@@ -119,15 +121,16 @@ class WakeupListener:
         log: "Log",
         *,
         channel: str = TASK_READY,
-        concerns: Callable[[str], bool] = lambda _: True,
-        on_wakeup: Callable[[], None] = lambda: None,
+        queues: frozenset[str] | None = None,
     ) -> None:
-        """`concerns` says whether a payload is for this process; `on_wakeup` is called for each that is."""
+        """Without queues, every notification on the channel wakes the loop."""
         self.woken = asyncio.Event()
+        self.crowded = asyncio.Event()
+        """Set while wake-ups come so fast that it is cheaper to look without them."""
+        self._recent: deque[float] = deque(maxlen=CROWD)
         self._connection = connection
         self._log = log
-        self._concerns = concerns
-        self._on_wakeup = on_wakeup
+        self._queues = queues
         self._listener = Listener(
             connection.connection,
             channel,
@@ -154,9 +157,13 @@ class WakeupListener:
                 await self.woken.wait()
 
     def _notified(self, payload: str) -> None:
-        if self._concerns(payload):
-            self.woken.set()
-            self._on_wakeup()
+        if self._queues is not None and payload not in self._queues:
+            return
+        self.woken.set()
+        now = time.monotonic()
+        self._recent.append(now)
+        if len(self._recent) == CROWD and now - self._recent[0] < CROWD_SECONDS:
+            self.crowded.set()
 
     def _connected(self) -> None:
         self._connection.mark_working()

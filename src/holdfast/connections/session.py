@@ -1,17 +1,13 @@
 """Opening one connection and setting up its session: defaults of the address, poolers, roles, timeouts."""
 
 import asyncio
-import contextlib
 import os
-import select
-import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.pq import ConnStatus
 
 from holdfast.errors import translate
 
@@ -74,47 +70,6 @@ def with_defaults(url: str, *, worker: bool = False) -> str:
 def is_pooled(connection: AnyConnection, server_pid: int) -> bool:
     """Return whether a pooler such as PgBouncer is in between: it reports a process id of its own."""
     return connection.info.backend_pid != server_pid
-
-
-def is_lost(connection: AnyConnection) -> bool:
-    """Return True if the server closed the connection while it was idle."""
-    if connection.closed:
-        return True
-    poll = select.poll()
-    poll.register(connection.pgconn.socket, select.POLLIN)
-    try:
-        for _ in range(3):  # an error message, the end of the stream, and one to spare
-            if not poll.poll(0):
-                break
-            connection.pgconn.consume_input()
-    except psycopg.Error:
-        return True
-    return connection.pgconn.status != ConnStatus.OK
-
-
-def hang_up(connection: AnyConnection) -> None:
-    """Make a statement that waits for the server fail now. Safe to call from any thread.
-
-    A half-open connection never answers, no server setting limits that, and cancelling the statement would
-    wait for the server as well. The caller that waits closes the connection.
-    """
-    if connection.closed:
-        return
-    with (
-        contextlib.suppress(OSError, psycopg.Error),
-        socket.socket(fileno=os.dup(connection.pgconn.socket)) as own,
-    ):
-        own.shutdown(socket.SHUT_RDWR)
-
-
-@contextlib.contextmanager
-def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
-    """Hang up if the statement inside takes longer. For use in an event loop."""
-    timer = asyncio.get_running_loop().call_later(seconds, hang_up, connection)
-    try:
-        yield
-    finally:
-        timer.cancel()
 
 
 def session_settings(*, powerful: bool, lock_timeout: float, role: str = WORKER_ROLE) -> str:

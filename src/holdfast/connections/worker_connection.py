@@ -2,17 +2,18 @@
 
 import asyncio
 import contextlib
+import os
 import random
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
 
 from holdfast.connections.session import (
     WORKER_ROLE,
+    AnyConnection,
     configure_async_session,
-    deadline,
-    hang_up,
     keeps_session,
     with_defaults,
 )
@@ -26,6 +27,31 @@ T = TypeVar("T")
 
 DEADLINE_SECONDS = 20.0
 LONGEST_PAUSE_SECONDS = 5.0
+
+
+def hang_up(connection: AnyConnection) -> None:
+    """Make a statement that waits for the server fail now. Safe to call from any thread.
+
+    A half-open connection never answers, no server setting limits that, and cancelling the statement would
+    wait for the server as well. The caller that waits closes the connection.
+    """
+    if connection.closed:
+        return
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.pgconn.socket)) as own,
+    ):
+        own.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
+    """Hang up if the statement inside takes longer. For use in an event loop."""
+    timer = asyncio.get_running_loop().call_later(seconds, hang_up, connection)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 class WorkerConnection:

@@ -1,22 +1,28 @@
-"""One attempt of a handler, wherever it runs: its call, with arguments and middleware, and how it ended.
+"""One attempt of a handler, wherever it runs: its call, how it ended, and the report about it for `finish`.
 
 The worker's event loop and threads, child processes and the test plugin all use this.
 """
 
 import json
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Protocol
 
 from holdfast.context import Context, Held
+from holdfast.engine.leases import result_json
 from holdfast.errors import PayloadError, ResultError
 from holdfast.handler import Handler
 from holdfast.middleware import Call, Middleware
 from holdfast.outcome import OUTCOMES, Cancel, Fail, Retry, Snooze
 from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, next_delay
 from holdfast.serialization.failure import describe, error_of
-from holdfast.serialization.text import storable_json
+from holdfast.serialization.text import RawJson, report_json, storable_json
+
+CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply or to be too long
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Status = Literal["succeeded", "snooze", "cancelled", "failed", "retry"]
 
@@ -25,6 +31,17 @@ class AttemptTask(Held, Protocol):
     """The task of an attempt."""
 
     payload: str
+
+
+class ReportedTask(Protocol):
+    """The task that a report is about."""
+
+    type: str
+    task_id: Any
+    token: Any
+    attempt: int
+    status: str
+    started: float | None
 
 
 class HandlerTimeout(BaseException):
@@ -82,7 +99,7 @@ def bind_call(
 ) -> Callable[[], Any]:
     """The handler with its arguments, and with its context if it takes one."""
     try:
-        arguments = handler.decode(task.payload)
+        arguments = handler.arguments.decode(task.payload)
     except PayloadError as error:
         raise NotDecoded(str(error)) from error
     if handler.wants_context:
@@ -113,7 +130,7 @@ def end_of_value(handler: Handler, value: Any) -> AttemptEnd:
         case Fail():
             return AttemptEnd.failed("failed_by_handler", value.reason)
     try:
-        return AttemptEnd("succeeded", result=handler.encode(value))
+        return AttemptEnd("succeeded", result=handler.result.encode(value))
     except ResultError as error:
         raise NotEncoded(str(error)) from error
 
@@ -133,6 +150,67 @@ def end_of_error(handler: Handler, attempt: int, error: BaseException) -> Attemp
     return AttemptEnd("retry", error=described, delay=delay)
 
 
+def to_timestamp(seconds: float) -> str:
+    """Format seconds since 1970 for PostgreSQL, exact to the microsecond."""
+    return (_EPOCH + timedelta(microseconds=round(seconds * 1e6))).isoformat()
+
+
+class DatabaseClock:
+    """Estimates the database's time from its last answer. The wall clock of this machine is never stored."""
+
+    def __init__(self) -> None:
+        self._ahead: float | None = None
+        self._last = (0, "")
+
+    def heard(self, clock: float) -> None:
+        """Call right after an answer: the estimate may lag by the way back, and is never ahead."""
+        self._ahead = clock - time.monotonic()
+
+    def at(self, monotonic: float, delay: float = 0.0) -> str | None:
+        """Convert a monotonic time of this process, plus a delay. The text of a millisecond is cached."""
+        if self._ahead is None:
+            return None
+        moment = int((monotonic + self._ahead + delay) * 1000)
+        last = self._last
+        if last[0] != moment:
+            last = self._last = (moment, to_timestamp(moment / 1000))
+        return last[1]
+
+    def now(self, delay: float = 0.0) -> str | None:
+        return self.at(time.monotonic(), delay)
+
+
+class Reporter:
+    """Turns the end of an attempt into a report for `finish`."""
+
+    def __init__(self, clock: DatabaseClock) -> None:
+        self._clock = clock
+
+    def write(self, task: ReportedTask, end: AttemptEnd) -> str:
+        task.status = end.status
+        return result_json(
+            task.task_id,
+            task.token,
+            end.status,
+            result=_storable_result(end.result) if end.status == "succeeded" else None,
+            error=None if end.error is None else json.dumps(end.error),
+            run_at=None if end.delay is None else self._clock.now(end.delay),
+            started_at=None if task.started is None else self._clock.at(task.started),
+        )
+
+    def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:
+        """The handler returned this. Raises NotEncoded."""
+        return self.write(task, end_of_value(handler, value))
+
+    def raised(self, task: ReportedTask, handler: Handler, error: BaseException) -> str:
+        return self.write(task, end_of_error(handler, task.attempt, error))
+
+    def broken(self, task: ReportedTask, error: BaseException) -> str:
+        """The report itself could not be written, for example because a retry policy exits."""
+        described = {"kind": "handler_error", "message": f"{type(error).__name__} at the end"}
+        return self.write(task, AttemptEnd("retry", error=described))
+
+
 def _describe_call(task: AttemptTask) -> Call:
     try:
         metadata = {} if task.metadata is None else json.loads(task.metadata)
@@ -145,3 +223,9 @@ def _describe_error(error: BaseException) -> dict[str, Any]:
     if isinstance(error, HandlerTimeout):
         return {"kind": "timeout", "message": str(error) or "the time limit of the attempt was passed"}
     return describe(error)
+
+
+def _storable_result(result: str | None) -> str:
+    if result is None:
+        return "null"
+    return report_json(RawJson(result)) if len(result) > CERTAINLY_STORABLE else result

@@ -21,7 +21,7 @@ from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import WORKER_ID, InlineRunner, RecordingReporter, silent_log
 from holdfast.worker.executors import database_executors
-from holdfast.worker.job import Job, Stop
+from holdfast.worker.jobs import Job, Stop
 from holdfast.worker.scheduling import FireSchedules
 from holdfast.worker.settling import release_statement
 
@@ -256,7 +256,7 @@ class Drain:
         if end is None or handler is None:
             return task.result
         try:
-            return handler.load_result(end.result_json)
+            return handler.result.load(end.result_json)
         except ResultError:
             return task.result
 

@@ -46,7 +46,7 @@ class Expectation:
         fields = self.handler.arguments.fields.items()
         defaults = {name: field.default for name, field in fields if not field.required}
         try:
-            return defaults | self.handler.decode(json.dumps(task.payload))
+            return defaults | self.handler.arguments.decode(json.dumps(task.payload))
         except HoldfastError:
             return {}
 

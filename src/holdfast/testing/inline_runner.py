@@ -16,15 +16,22 @@ import pytest
 import structlog
 
 from holdfast.engine.leases import Claimed
-from holdfast.executors.attempt import HandlerTimeout, NotDecoded, NotEncoded
+from holdfast.executors.attempt import (
+    DatabaseClock,
+    HandlerTimeout,
+    NotDecoded,
+    NotEncoded,
+    ReportedTask,
+    Reporter,
+)
 from holdfast.executors.job_transaction import JobTransaction
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
 from holdfast.worker.attempts import Attempts
-from holdfast.worker.job import DatabaseClock, Job
-from holdfast.worker.reporting import Reporter, no_handler
+from holdfast.worker.jobs import Job
+from holdfast.worker.running import no_handler
 from holdfast.worker.watchdog import WatchedHandler
 
 WORKER_ID = "holdfast.testing"
@@ -45,16 +52,16 @@ class RecordingReporter(Reporter):
     def forget(self) -> None:
         self.value = self.error = None
 
-    def returned(self, job: Job, handler: Handler, value: Any) -> str:
+    def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:
         self.value = value
-        return super().returned(job, handler, value)
+        return super().returned(task, handler, value)
 
-    def raised(self, job: Job, handler: Handler, error: BaseException) -> str:
+    def raised(self, task: ReportedTask, handler: Handler, error: BaseException) -> str:
         if isinstance(error, _FOR_PYTEST):
             raise error
         self.error = error.__cause__ if isinstance(error, NotDecoded | NotEncoded) else error
-        with _seeded_random(f"{job.type} {job.attempt}"):
-            return super().raised(job, handler, error)
+        with _seeded_random(f"{task.type} {task.attempt}"):
+            return super().raised(task, handler, error)
 
 
 class InlineRunner:

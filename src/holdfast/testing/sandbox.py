@@ -26,7 +26,7 @@ from holdfast.testing.inline_runner import (
     UnrecordedTransaction,
     job_without_task,
 )
-from holdfast.worker.job import Job
+from holdfast.worker.jobs import Job
 
 AnyTask = Task[..., Any, Any] | Handler | str
 """The result of `app.task`, its handler, or the name of a type."""
@@ -202,7 +202,7 @@ class Sandbox:
             () if home is None else home.middlewares,
             partial(UnrecordedTransaction, self.dsn),
         )
-        return recorder, runner, job_without_task(handler, handler.check((), arguments))
+        return recorder, runner, job_without_task(handler, handler.arguments.check((), arguments))
 
 
 def _handler_of(task: Task[..., Any, Any] | Handler) -> Handler:
@@ -219,7 +219,7 @@ def _ending(recorder: RecordingReporter, handler: Handler) -> Any:
             return outcome
     if recorder.error is not None:
         raise recorder.error
-    return handler.load_result(handler.encode(recorder.value))
+    return handler.result.load(handler.result.encode(recorder.value))
 
 
 def _refuse_running_loop(called: str, instead: str) -> None:

@@ -9,15 +9,14 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from holdfast.executors.attempt import HandlerTimeout, bind_call, through_middleware
+from holdfast.executors.attempt import HandlerTimeout, Reporter, bind_call, through_middleware
 from holdfast.executors.job_transaction import CommitUnknown, JobTransaction, end_of_unknown_commit
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job
 from holdfast.middleware import Middleware
 from holdfast.outcome import OUTCOMES
 from holdfast.serialization.failure import brief
-from holdfast.worker.job import Job
-from holdfast.worker.reporting import Reporter
+from holdfast.worker.jobs import Job
 from holdfast.worker.watchdog import InterruptibleAwaitable, WatchedHandler
 
 

@@ -11,11 +11,13 @@ from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement, leases, workers
 from holdfast.engine.leases import NextDue
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
+from holdfast.executors.attempt import DatabaseClock, to_timestamp
 from holdfast.logs import Log
 from holdfast.settings import Settings
-from holdfast.worker.held_jobs import HeldJobs
-from holdfast.worker.job import DatabaseClock, Job, to_timestamp
+from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.jobs import HeldJobs, Job
 from holdfast.worker.metrics import Metrics
+from holdfast.worker.settling import Settler
 
 MAX_AT_ONCE = 10_000
 BUSY_SECONDS = 0.05
@@ -121,7 +123,7 @@ class Claimer:
 
 
 class ClaimLoop:
-    """Claims until it is stopped. Checks `must_hold()` before each claim."""
+    """Claims until it is stopped."""
 
     def __init__(
         self,
@@ -132,7 +134,8 @@ class ClaimLoop:
         listener: WakeupListener,
         poll_seconds: float,
         stopping: asyncio.Event,
-        must_hold: Callable[[], bool],
+        settler: Settler,
+        heartbeat: Heartbeat,
         log: Log,
     ) -> None:
         self._claimer = claimer
@@ -141,7 +144,8 @@ class ClaimLoop:
         self._listener = listener
         self._poll_seconds = poll_seconds
         self._stopping = stopping
-        self._must_hold = must_hold
+        self._settler = settler
+        self._heartbeat = heartbeat
         self._log = log
         self._look_again = False
         self._in_vain = 0
@@ -163,6 +167,10 @@ class ClaimLoop:
             except HoldfastError as error:
                 self._log.error("claim_refused", error=str(error))
                 await self._hold(self._poll_seconds)
+
+    def _must_hold(self) -> bool:
+        """A task that could not be renewed or reported should not be started."""
+        return self._heartbeat.failing or self._settler.is_behind()
 
     async def _claim(self, wanted: int) -> None:
         self._listener.woken.clear()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from holdfast.comms.providers import email_provider, sms_provider
+from holdfast.executors.attempt import Reporter
 from holdfast.executors.child_executor import ChildExecutor
 from holdfast.executors.command import CommandExecutor
 from holdfast.executors.database_function import DatabaseFunctions, DbFunctionExecutor, Settled
@@ -14,8 +15,7 @@ from holdfast.executors.origin import find_origin
 from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.logs import Log
 from holdfast.settings import Settings
-from holdfast.worker.job import Job
-from holdfast.worker.reporting import Reporter
+from holdfast.worker.jobs import Job
 from holdfast.worker.subscription import WorkerApp, serves_messages
 
 MAX_CONNECTIONS = 50

@@ -12,12 +12,13 @@ from typing import Any
 
 import psycopg
 
-from holdfast.connections.session import configure_session, hang_up, with_defaults
+from holdfast.connections.session import configure_session, with_defaults
+from holdfast.connections.worker_connection import hang_up
 from holdfast.engine import Engine, Statement, leases, workers
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
+from holdfast.executors.attempt import DatabaseClock
 from holdfast.logs import Log
-from holdfast.worker.held_jobs import HeldJobs
-from holdfast.worker.job import DatabaseClock, Job, Stop
+from holdfast.worker.jobs import HeldJobs, Job, Stop
 from holdfast.worker.leader import Candidate
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.settling import release_statement
@@ -72,10 +73,7 @@ class Heartbeat(threading.Thread):
         self._next_beat = 0.0
         self._next_sweep = 0.0
         self._failures = 0
-
-    @property
-    def failing(self) -> bool:
-        return self._failures > 0
+        self.failing = False
 
     def beat_within(self, seconds: float) -> None:
         """Send the next heartbeat within this time. Any thread may call it; cheap if one is due anyway."""
@@ -169,6 +167,7 @@ class Heartbeat(threading.Thread):
             self._registered_again()
         if self._failures:
             self._failures = 0
+            self.failing = False
             self._log.info("heartbeat_recovered")
         self.renew_in_time(jobs)
 
@@ -224,6 +223,7 @@ class Heartbeat(threading.Thread):
         if not self._failures:
             self._log.warning("heartbeat_failed", error=str(error).strip() or type(error).__name__)
         self._failures += 1
+        self.failing = True
         longest = min(LONGEST_PAUSE_SECONDS, self._lease / 10, 0.1 * 2 ** min(self._failures, 10))
         self._next_beat = time.monotonic() + longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
         self._disconnect()

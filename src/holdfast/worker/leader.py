@@ -14,7 +14,8 @@ from typing import Any, Protocol, TypeVar
 
 import psycopg
 
-from holdfast.connections.session import configure_session, hang_up, with_defaults
+from holdfast.connections.session import configure_session, with_defaults
+from holdfast.connections.worker_connection import hang_up
 from holdfast.engine import Engine, Statement, workers
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, translate
 from holdfast.logs import Log

@@ -6,15 +6,14 @@ import contextvars
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 
-from holdfast.executors.attempt import AttemptEnd, HandlerTimeout
+from holdfast.executors.attempt import AttemptEnd, HandlerTimeout, Reporter
 from holdfast.executors.executor import Executor, bind_executor
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job, name_worker
 from holdfast.worker.attempts import Attempts
-from holdfast.worker.held_jobs import HeldJobs
-from holdfast.worker.job import Job
-from holdfast.worker.reporting import Reporter, executor_refused, no_executor, no_handler
+from holdfast.worker.jobs import HeldJobs, Job
 
 AddReport = Callable[[Job, str], None]
 """Passes a report on to be sent to the database."""
@@ -33,6 +32,7 @@ class Runner:
         attempts: Attempts,
         reporter: Reporter,
         add_report: AddReport,
+        usual_lease: timedelta,
         renew: Callable[[Sequence[Job]], object],
         log: Log,
     ) -> None:
@@ -42,6 +42,7 @@ class Runner:
         self._attempts = attempts
         self._reporter = reporter
         self._add_report = add_report
+        self._usual_lease = usual_lease.total_seconds() * 0.9
         self._renew = renew
         self._log = log
         self._loop = asyncio.get_running_loop()
@@ -61,7 +62,8 @@ class Runner:
     def take(self, jobs: Sequence[Job]) -> None:
         """Hold what was claimed, and start what there is room for."""
         self._jobs.add(jobs)
-        self._renew(jobs)
+        if min(job.lease_seconds for job in jobs) < self._usual_lease:
+            self._renew(jobs)  # one of them has a shorter lease of its own
         self._start_waiting()
 
     def stop_starting(self) -> list[Job]:
@@ -177,3 +179,23 @@ class Runner:
         elif job.stop is not None and job in self._jobs.held:
             self._jobs.drop(job)
         self._start_waiting()
+
+
+def no_handler(job: Job) -> AttemptEnd:
+    message = f"no_handler_registered: this worker has no handler for {job.type}"
+    return AttemptEnd.failed("no_handler_registered", message)
+
+
+def no_executor(job: Job) -> AttemptEnd:
+    """Another worker may have the executor, so the task is retried."""
+    message = f"this worker cannot run tasks of executor {job.executor}"
+    return AttemptEnd.retry(job.attempt, "executor_not_available", message)
+
+
+def executor_refused(job: Job, handler: Handler) -> AttemptEnd:
+    """The task asks for an executor that the declaration of its handler rules out."""
+    return AttemptEnd.failed(
+        "executor_refused",
+        f"the handler of {job.type} is declared with executor={handler.executor!r}, and the task asks "
+        f"for {job.executor!r}: enqueue it with the executor {handler.executor}",
+    )

@@ -17,10 +17,11 @@ from holdfast.errors import (
     UnexpectedDatabaseError,
 )
 from holdfast.logs import Log
-from holdfast.worker.job import Job
+from holdfast.worker.jobs import Job
 from holdfast.worker.metrics import Metrics
 
 MAX_AT_ONCE = 1000
+MAX_UNSETTLED = 10_000
 MAX_CHARACTERS = 16 * 1024 * 1024
 MAX_TRIES = 10
 SHORTEST_ASIDE_SECONDS = 0.02
@@ -68,9 +69,9 @@ class Settler:
     def unsettled(self) -> int:
         return len(self._waiting) + self._sending + self._aside
 
-    @property
-    def failing(self) -> bool:
-        return self._connection.failing
+    def is_behind(self) -> bool:
+        """Whether reports cannot be sent, or too many wait."""
+        return self._connection.failing or self.unsettled > MAX_UNSETTLED
 
     async def emptied(self) -> None:
         """Wait until every report is acknowledged."""

@@ -1,7 +1,7 @@
 """The subscription: which queues and types a worker serves, and which of its application it does not."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast import comms
@@ -44,11 +44,9 @@ def queues_of(settings: Settings) -> tuple[str, ...]:
     return settings.worker_queues or (() if settings.worker_type_prefixes else ("default",))
 
 
-def concerns(settings: Settings) -> Callable[[str], bool]:
-    """Return a check whether this worker serves the queue that a notification names."""
-    queues = frozenset(settings.worker_queues or ("default",))
-    any_queue = bool(settings.worker_type_prefixes)
-    return lambda queue: any_queue or queue in queues
+def queues_to_hear(settings: Settings) -> frozenset[str] | None:
+    """Return the queues whose notifications wake this worker; None for all, if it serves types by prefix."""
+    return None if settings.worker_type_prefixes else frozenset(queues_of(settings))
 
 
 def describe(app: WorkerApp, settings: Settings) -> dict[str, Any]:

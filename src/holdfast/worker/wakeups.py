@@ -7,7 +7,6 @@ worker looks for new tasks itself and notifies the idle workers.
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Sequence
 
 from holdfast.connections.worker_connection import WorkerConnection
@@ -15,7 +14,6 @@ from holdfast.engine import workers
 from holdfast.errors import HoldfastError
 from holdfast.logs import Log
 
-CROWD, CROWD_SECONDS = 30, 0.1
 LOOK_SECONDS = 0.01
 QUIET_LOOKS = 20
 LAST_LOOK_SECONDS = 0.2
@@ -29,19 +27,19 @@ class WakeupThrottle:
     The hold is a row in the database that expires by itself, so that a stuck worker delays nothing.
     """
 
-    def __init__(self, connection: WorkerConnection, worker_id: str, queues: Sequence[str], log: Log) -> None:
+    def __init__(
+        self,
+        connection: WorkerConnection,
+        worker_id: str,
+        queues: Sequence[str],
+        crowded: asyncio.Event,
+        log: Log,
+    ) -> None:
         self._connection = connection
         self._worker_id = worker_id
         self._queues = queues
         self._log = log
-        self._recent: deque[float] = deque(maxlen=CROWD)
-        self._crowded = asyncio.Event()
-
-    def count_wakeup(self) -> None:
-        now = time.monotonic()
-        self._recent.append(now)
-        if len(self._recent) == CROWD and now - self._recent[0] < CROWD_SECONDS:
-            self._crowded.set()
+        self._crowded = crowded
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -16,11 +16,10 @@ import psycopg
 
 from holdfast.connections.session import configure_session, with_defaults
 from holdfast.engine import Engine, leases
-from holdfast.executors.attempt import HandlerTimeout
+from holdfast.executors.attempt import HandlerTimeout, Reporter
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.worker.job import Job
-from holdfast.worker.reporting import Reporter
+from holdfast.worker.jobs import Job
 from holdfast.worker.settling import release_statement
 
 T = TypeVar("T")

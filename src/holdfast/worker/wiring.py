@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from holdfast.connections.listener import WakeupListener
 from holdfast.connections.session import CLIENT_ROLE, WORKER_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
+from holdfast.executors.attempt import DatabaseClock, Reporter
 from holdfast.executors.executor import Executor
 from holdfast.executors.job_transaction import JobTransaction
 from holdfast.logs import Log, is_for_people
@@ -17,19 +18,15 @@ from holdfast.worker.claiming import Claimer, ClaimLoop
 from holdfast.worker.duties import UnservedQueues, build_duties
 from holdfast.worker.executors import database_executors, isolated_executors
 from holdfast.worker.heartbeat import Heartbeat
-from holdfast.worker.held_jobs import HeldJobs
-from holdfast.worker.job import DatabaseClock, Job
+from holdfast.worker.jobs import HeldJobs, Job
 from holdfast.worker.leader import MARGIN, Candidate, Leader
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.registration import Registration
-from holdfast.worker.reporting import Reporter
 from holdfast.worker.running import Runner
 from holdfast.worker.settling import KilledRuns, Releaser, Settler
-from holdfast.worker.subscription import WorkerApp, concerns, queues_of
+from holdfast.worker.subscription import WorkerApp, queues_of, queues_to_hear
 from holdfast.worker.wakeups import WakeupThrottle
 from holdfast.worker.watchdog import TICK_SECONDS, EmergencyExit, Watchdog, WatchedHandler, call_in_loop
-
-MAX_UNSETTLED = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +81,8 @@ class WorkerParts:
             clock=self._clock,
             metrics=metrics,
         )
-        self.throttle = WakeupThrottle(throttling, worker_id, queues_of(settings), log)
-        self.listener = WakeupListener(
-            listening, log, concerns=concerns(settings), on_wakeup=self.throttle.count_wakeup
-        )
+        self.listener = WakeupListener(listening, log, queues=queues_to_hear(settings))
+        self.throttle = WakeupThrottle(throttling, worker_id, queues_of(settings), self.listener.crowded, log)
         self.releaser = Releaser(settling, worker_id, log, metrics)
         self.killed = KilledRuns(settling, worker_id, log)
         self.jobs = HeldJobs(
@@ -120,7 +115,8 @@ class WorkerParts:
             listener=self.listener,
             poll_seconds=settings.poll_interval.total_seconds(),
             stopping=deps.stopping,
-            must_hold=self._must_hold,
+            settler=self.settler,
+            heartbeat=self.heartbeat,
             log=log,
         )
         self.emergency_exit = EmergencyExit(
@@ -131,11 +127,6 @@ class WorkerParts:
             reporter=self._reporter,
             log=log,
         )
-
-    def _must_hold(self) -> bool:
-        """A task that could not be reported or renewed should not be started."""
-        settler = self.settler
-        return settler.failing or self.heartbeat.failing or settler.unsettled > MAX_UNSETTLED
 
     def _build_heartbeat(self) -> Heartbeat:
         deps, settings = self._deps, self._deps.settings
@@ -181,6 +172,7 @@ class WorkerParts:
             attempts=attempts,
             reporter=self._reporter,
             add_report=self.settler.add,
+            usual_lease=deps.settings.lease,
             renew=heartbeat.renew_in_time,
             log=deps.log,
         )

@@ -149,7 +149,7 @@ def _declared(site: Site, given: dict[str, Any]) -> dict[str, Any]:
         return {}
     handler = task.handler
     try:
-        handler.decode(json.dumps(given.get("payload", {})))
+        handler.arguments.decode(json.dumps(given.get("payload", {})))
     except HoldfastError as error:
         raise Problem(422, error.message, code="payload_misfit", hint=error.hint) from None
     return {**handler.defaults, "priority": handler.priority, "executor": handler.executor}

@@ -1,22 +1,96 @@
-"""The tasks that this worker holds: which wait, which run, and how many more it wants."""
+"""Jobs: the tasks that this worker holds, which of them wait and run, and how many more it wants."""
 
 import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.context import Stopped
+from holdfast.engine.leases import Claimed
+from holdfast.executors.executor import Phase
 from holdfast.logs import Log, is_verbose
-from holdfast.worker.job import Job, Stop
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.reporting import ending_of
-from holdfast.worker.watchdog import WatchedHandler
+
+if TYPE_CHECKING:
+    from holdfast.executors.job_transaction import JobTransaction
+    from holdfast.worker.watchdog import WatchedHandler
+
+Stop = Literal["cancelled", "deleted", "lost", "shutdown"]
 
 PREFETCH_SECONDS = 0.05
 MAX_PREFETCHED = 500
 FORGET_SECONDS = 1.0
 SHARE_OF_LEASE = 0.1
+
+
+class Job:
+    """A claimed task, until its report is on disk. Mutable and small: a worker makes thousands per second."""
+
+    __slots__ = (
+        "attempt",
+        "claimed",
+        "executor",
+        "lane_id",
+        "lease_ends",
+        "lease_seconds",
+        "max_attempts",
+        "metadata",
+        "outside",
+        "payload",
+        "phase",
+        "progress",
+        "run_at",
+        "running",
+        "started",
+        "status",
+        "stop",
+        "task_id",
+        "timeout",
+        "token",
+        "transaction",
+        "type",
+    )
+
+    def __init__(self, claimed: Claimed, asked: float) -> None:
+        (
+            self.task_id,
+            self.token,
+            self.type,
+            self.payload,
+            self.attempt,
+            self.max_attempts,
+            self.executor,
+            self.metadata,
+            self.timeout,
+            lease_until,
+            self.run_at,
+            self.lane_id,
+            clock,
+        ) = claimed
+        # Measured with our own steady clock: times of the server are only compared with each other.
+        self.claimed = asked
+        self.lease_seconds: float = lease_until - clock
+        self.lease_ends = asked + self.lease_seconds
+        self.phase: Phase = "waiting"
+        self.status = ""
+        self.started: float | None = None
+        self.running: asyncio.Task[None] | WatchedHandler | None = None
+        self.stop: Stop | None = None
+        # True once a provider may have received the message: the next attempt has to know about this one.
+        self.outside = False
+        self.progress: dict[str, Any] | None = None
+        self.transaction: JobTransaction | None = None
+
+    @property
+    def seconds_running(self) -> float:
+        return 0.0 if self.started is None else time.monotonic() - self.started
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """The fields of every log line about this task."""
+        return {"task_id": self.task_id, "type": self.type, "attempt": self.attempt}
 
 
 class Demand:
@@ -156,7 +230,7 @@ class HeldJobs:
             self._metrics.lost_leases += 1
         if isinstance(job.running, asyncio.Task):
             job.running.cancel()
-        elif isinstance(job.running, WatchedHandler) and why == "lost":
+        elif job.running is not None and why == "lost":
             job.running.interrupt(Stopped)  # another worker may begin before it reaches a checkpoint
         elif job.phase == "waiting" and self._withdraw(job):
             self.drop(job)
@@ -205,3 +279,10 @@ class HeldJobs:
             return False
         self.let_go(job)
         return True
+
+
+def ending_of(job: Job) -> str:
+    """The status that an accepted report led to."""
+    if job.status == "retry":
+        return "dead_letter" if job.attempt >= job.max_attempts else "retrying"
+    return "snoozed" if job.status == "snooze" else job.status
