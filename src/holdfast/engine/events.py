@@ -8,6 +8,7 @@ from uuid import UUID
 
 from holdfast.engine.statement import (
     Bound,
+    Rows,
     Statement,
     bigint,
     call,
@@ -271,7 +272,8 @@ def settle_events(dispatcher_id: str, results: Iterable[Settlement]) -> Statemen
         "dispatcher_id": text(dispatcher_id),
         "results": document(json_array(map(_settlement_json, results))),
     }
-    return call("queues.settle_events", lambda rows: [row[0] for row in rows], arguments, "answer.verdict")
+    verdicts = Rows("answer.verdict", lambda rows: [str(row[0]) for row in rows])
+    return call("queues.settle_events", verdicts, arguments)
 
 
 def retire_dispatcher(dispatcher_id: str) -> Statement[bool]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from holdfast.engine.statement import (
+    Rows,
     Statement,
     bigint,
     call,
@@ -102,7 +103,7 @@ def claim(
         "lease": interval(lease),
         "after": None if after is None else document(RawJson(after)),
     }
-    return call("queues.claim", _claimed, arguments, _CLAIMED)
+    return call("queues.claim", Rows(_CLAIMED, _claimed), arguments)
 
 
 def next_due(queues: Sequence[str] | None, type_prefixes: Sequence[str] | None) -> Statement[NextDue]:
@@ -186,7 +187,7 @@ def run_function(function_name: str, payload: Any) -> Statement[tuple[Any, str |
     """Call a business function. Returns its envelope, and the envelope's payload as JSON text."""
     arguments = {"function_name": text(function_name), "payload": document(payload)}
     columns = "answer::text, (answer -> 'payload')::text"
-    return call("internal.run_function", _envelope, arguments, columns)
+    return call("internal.run_function", Rows(columns, _envelope), arguments)
 
 
 def _claimed(rows: Sequence[Sequence[Any]]) -> list[Claimed]:
@@ -200,7 +201,7 @@ def _envelope(rows: Sequence[Sequence[Any]]) -> tuple[Any, str | None]:
 
 def _settle(function: str, worker_id: str, **batch: RawJson) -> Statement[list[Verdict]]:
     documents = {name: document(value) for name, value in batch.items()}
-    return call(function, _verdicts, {"worker_id": text(worker_id), **documents}, "answer.verdict")
+    return call(function, Rows("answer.verdict", _verdicts), {"worker_id": text(worker_id), **documents})
 
 
 def _verdicts(rows: Sequence[Sequence[Any]]) -> list[Verdict]:

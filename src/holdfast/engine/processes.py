@@ -9,6 +9,7 @@ from uuid import UUID
 
 from holdfast.engine.statement import (
     Bound,
+    Rows,
     Statement,
     bigint,
     call,
@@ -119,7 +120,7 @@ def process_statuses(wait_keys: Sequence[UUID]) -> Statement[list[ProcessStatus]
 def watch_processes(wait_keys: Sequence[UUID], ttl: timedelta | None = None) -> Statement[None]:
     """Request a notification when one of them ends."""
     arguments = {"wait_keys": Bound("uuid[]", list(wait_keys)), "ttl": interval(ttl)}
-    return call("queues.watch_processes", nothing, arguments, "answer.status")
+    return call("queues.watch_processes", Rows("answer.status", nothing), arguments)
 
 
 def cancel_process(cancel: str, process_id: int, reason: str | None = None) -> Statement[str]:

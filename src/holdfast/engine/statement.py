@@ -105,11 +105,9 @@ class Rows(Generic[T_co]):
         return self.decode(rows)
 
 
-def call(
-    function: str, decode: Rows[T] | Decode[T], arguments: Mapping[str, Argument], columns: str = ""
-) -> Statement[T]:
-    """Call a function with named arguments: for its value, or as a table where columns are selected."""
-    columns = decode.columns if isinstance(decode, Rows) else columns
+def call(function: str, decode: Rows[T] | Decode[T], arguments: Mapping[str, Argument]) -> Statement[T]:
+    """Call a function with named arguments: as a table if `decode` has columns, otherwise for its value."""
+    columns = decode.columns if isinstance(decode, Rows) else ""
     passed = [(name, bound) for name, bound in arguments.items() if bound is not None]
     params = tuple([_checked(name, bound) for name, bound in passed])
     casts = tuple([(name, bound.cast) for name, bound in passed])

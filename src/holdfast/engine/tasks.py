@@ -201,7 +201,7 @@ def watch(task_id: UUID, ttl: timedelta | None = None) -> Statement[Status]:
 def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statement[dict[UUID, Status]]:
     """Request a notification when any of them ends. Returns the status of each task that may be read."""
     arguments = {"task_ids": Bound("uuid[]", list(task_ids)), "ttl": interval(ttl)}
-    return call("queues.watch_many", _statuses, arguments, "answer.task_id, answer.status")
+    return call("queues.watch_many", Rows("answer.task_id, answer.status", _statuses), arguments)
 
 
 def explain(task_id: UUID) -> Statement[str]:
