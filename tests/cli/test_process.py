@@ -98,4 +98,4 @@ def test_the_shell_completes_statuses_and_commands() -> None:
 
 def test_help_says_what_the_exit_codes_mean() -> None:
     told = " ".join(shell("--help").stdout.decode().split())
-    assert "Exit codes: 0 done" in told
+    assert "Exit codes: 0 success" in told

@@ -478,7 +478,7 @@ def test_changed_files_are_applied_without_losing_anything(
 ) -> None:
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{}')")
-    assert "nothing to do" in shipping("apply", "shipping")
+    assert "Nothing to do." in shipping("apply", "shipping")
     supervisor = project / "shipping" / "4_supervisor.sql"
     supervisor.write_text(supervisor.read_text().replace("'it is for later'", "'not yet'"))
     tables = project / "shipping" / "1_tables.sql"

@@ -130,7 +130,7 @@ async def test_without_a_transaction_it_is_written_at_once_also_asynchronously(
 
 
 def test_neither_transaction_nor_app_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="give tx=… or app=…"):
+    with pytest.raises(InvalidArgument, match="pass tx=… or app=…"):
         comms.send_email(**WELCOME)
 
 
@@ -219,14 +219,14 @@ def test_a_client_sends_and_sees_its_own(db: Database) -> None:
     sending = comms.send_email(**WELCOME, app=client)
     other = comms.send_email(**WELCOME, tx=db.connect())
     assert sending.status().status == "scheduled"
-    with pytest.raises(TaskNotFound, match="commit that first"):
+    with pytest.raises(TaskNotFound, match="commit the transaction first"):
         comms.find_email(other.send_id, app=client).status()
     client.close()
 
 
 def test_a_sending_without_an_app_says_what_it_needs(db: Database) -> None:
     sending = comms.send_email(**WELCOME, tx=db.connect())
-    with pytest.raises(InvalidArgument, match="Give app=…"):
+    with pytest.raises(InvalidArgument, match="Pass app=…"):
         sending.status()
 
 
