@@ -1,4 +1,4 @@
-"""The application's side: which functions are tasks, and where the work is kept."""
+"""An application: its tasks, and the database in which they are stored."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, Callable[P, R]]: ...
 
 
-class _Place:
-    """Where the work is kept. Apart from the app, so that what is connected does not keep that alive."""
+class _DatabaseLocation:
+    """The address of the database. Separate from the app, so that connections do not keep the app alive."""
 
     def __init__(self, database_url: str | None, settings: Settings | None) -> None:
         self._database_url = database_url
@@ -83,36 +83,36 @@ class _Place:
 
     @property
     def settings(self) -> Settings:
-        from holdfast.settings import Settings  # noqa: PLC0415 - a third of the time that importing an app takes
+        from holdfast.settings import Settings  # noqa: PLC0415 - takes a third of the time of importing an app
 
         if self._settings is None:
             self._settings = Settings.load(database_url=self._database_url)
         return self._settings
 
-    def moved_to(self, database_url: str) -> _Place:
-        return _Place(database_url, self._settings)
+    def moved_to(self, database_url: str) -> _DatabaseLocation:
+        return _DatabaseLocation(database_url, self._settings)
 
     def find(self) -> str:
-        from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - brings the settings with it
+        from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - imports the settings
         from holdfast.schema import migrate  # noqa: PLC0415 - for the embedded server only
 
         url = resolve_database_url(self.settings)
         if self.settings.database_url is None:
-            migrate(url)  # nobody else looks after a database of our own making
+            migrate(url)  # the embedded server has no administrator who would do it
         return url
 
 
 class App:
-    """Connects when it is first used; nothing happens at import.
+    """Connects when it is first used, not at import.
 
-    Without an address, the settings say where the work is kept; without those, an embedded PostgreSQL does.
+    Without a database_url, the settings decide; without one there, an embedded PostgreSQL is started.
     """
 
     def __init__(
         self, database_url: str | None = None, *, settings: Settings | None = None, name: str | None = None
     ) -> None:
-        """The name tells its schedules from those of other applications on the same database."""
-        self.name = name or _module_of(sys._getframe(1))  # noqa: SLF001 - who makes the app
+        """The name distinguishes its schedules from those of other applications on the same database."""
+        self.name = name or _module_of(sys._getframe(1))  # noqa: SLF001 - the module of the caller
         self.origin: str | None = None
         self.middlewares: list[Middleware] = []
         self._handlers: dict[str, Handler] = {}
@@ -120,18 +120,18 @@ class App:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, NewSchedule] = {}
         self.schedules: Mapping[str, NewSchedule] = MappingProxyType(self._schedules)
-        self._place = _Place(database_url, settings)
-        self._address = DatabaseAddress(self._place.find)
+        self._location = _DatabaseLocation(database_url, settings)
+        self._address = DatabaseAddress(self._location.find)
         self._client: tuple[int, Client] | None = None
 
     @property
     def settings(self) -> Settings:
-        """Read from the environment at first use, so that importing an app needs none."""
-        return self._place.settings
+        """Read at first use, so that importing an app needs no environment."""
+        return self._location.settings
 
     @property
     def database_url(self) -> str:
-        """Where the work is kept; may start the embedded server."""
+        """The address of the database. May start the embedded server."""
         return self._address.get()
 
     @property
@@ -140,7 +140,7 @@ class App:
 
     def task(
         self,
-        type: str,  # noqa: A002 - the word that everything else uses for it
+        type: str,  # noqa: A002 - the name of it everywhere else
         *,
         queue: str | None = None,
         priority: int = 0,
@@ -155,7 +155,7 @@ class App:
         deterministic: bool = False,
         reuse: Reuse | None = None,
     ) -> Decorator:
-        """Make a function the handler of a type. It stays callable as it was."""
+        """Decorator: make a function the handler of a type. The function stays callable."""
         task_type = type
 
         def register(function: Callable[..., Any], /) -> Task[..., Any]:
@@ -195,7 +195,7 @@ class App:
         jitter: float | timedelta | None = None,
         overlap: Overlap = "allow",
     ) -> Callable[[T], T]:
-        """Let a task be enqueued by the clock. It goes above `@app.task`, as often as there are schedules."""
+        """Decorator: enqueue a task on a schedule. It goes above `@app.task`, once for each schedule."""
 
         def register(task: T) -> T:
             schedule = build_schedule(
@@ -213,7 +213,7 @@ class App:
             )
             if schedule.name in self._schedules:
                 raise InvalidHandler(
-                    f"there is a schedule {schedule.name} already", hint="Give this one a name of its own."
+                    f"there is a schedule {schedule.name} already", hint="Give this one another name."
                 )
             self._schedules[schedule.name] = schedule
             return task
@@ -228,7 +228,7 @@ class App:
     def enqueue_many(
         self, tasks: Iterable[NewTask], *, tx: Any = None, progress: Progress | None = None
     ) -> list[Handle[Any]]:
-        """All or nothing; of different types, made by `call` of each task."""
+        """Enqueue tasks of different types, each made by `task.build(…)`, all or nothing."""
         enqueued = self.connect().enqueue_many(_checked(tasks), tx, progress)
         return [self._handle(one.task_id, one.created) for one in enqueued]
 
@@ -241,7 +241,7 @@ class App:
     def emit(
         self, event_type: str, payload: Any = None, aggregate_id: str | None = None, *, tx: Any = None
     ) -> UUID:
-        """Tell those who subscribed that something happened. Answers the id that the event has everywhere."""
+        """Emit an event to its subscriptions. Returns the id of the event."""
         return self.connect().run_in(tx, _event(event_type, payload, aggregate_id), "emit")
 
     async def aemit(
@@ -250,61 +250,61 @@ class App:
         return await self.connect().arun_in(tx, _event(event_type, payload, aggregate_id), "emit")
 
     def handle(self, task_id: UUID | str) -> Handle[Any]:
-        """The handle of a task that was enqueued before, perhaps by another process."""
+        """The handle of a task that was enqueued before, possibly by another program."""
         try:
             return self._handle(UUID(str(task_id)), None)
         except ValueError:
             raise InvalidArgument(f"task_id {task_id!r} is not a UUID") from None
 
     def schema(self) -> dict[str, Any]:
-        """Every task with its limits and the JSON schema of its arguments and its result, by type."""
+        """Every task by type, with its options and the JSON schemas of its arguments and its result."""
         return {task_type: _described(handler) for task_type, handler in sorted(self._handlers.items())}
 
     def run_worker(self, **options: Any) -> int:
-        """Run a worker for these tasks in this process until it is told to stop. Takes settings by name."""
+        """Run a worker for these tasks in this process until it is asked to stop. Takes settings by name."""
         from holdfast.settings import Settings  # noqa: PLC0415 - as above
-        from holdfast.worker import run  # noqa: PLC0415 - whoever only enqueues need not load it
+        from holdfast.worker import run  # noqa: PLC0415 - not needed by programs that only enqueue
 
         given = self.settings.model_dump(exclude_unset=True)
         elsewhere = options.get("database_url")
-        # What the handlers themselves ask the app for is in the same database.
+        # Handlers that use the app use the same database.
         with self.at(elsewhere) if elsewhere else nullcontext():
             return run(self, settings=Settings.load(**given | options))
 
     def process(self, process: str, process_id: int) -> ProcessHandle:
-        """The business process that a kickoff has begun: `app.process("shipping", 7)`."""
+        """The handle of a business process that was kicked off: `app.process("shipping", 7)`."""
         return ProcessHandle(process, process_id, self)
 
     def connect(self) -> Client:
-        """The connections of this process. A fork gets its own: sharing one would mix up their answers."""
+        """The connections of this OS process. A fork gets its own: on a shared one, answers would mix."""
         if self._client is None or self._client[0] != os.getpid():
             self._client = (os.getpid(), Client(self._address))
         return self._client[1]
 
     def close(self) -> None:
-        """Close what is open; the next call opens it again."""
+        """Close all connections. The next call opens them again."""
         client, self._client = self._client, None
         if client is not None and client[0] == os.getpid():
             client[1].close()
 
     @contextmanager
     def at(self, database_url: str) -> Iterator[None]:
-        """Keep the work elsewhere meanwhile: for tests."""
-        before = self._place, self._address
+        """Use another database inside the block: for tests."""
+        before = self._location, self._address
         self.close()
-        self._place = self._place.moved_to(database_url)
-        self._address = DatabaseAddress(self._place.find)
+        self._location = self._location.moved_to(database_url)
+        self._address = DatabaseAddress(self._location.find)
         try:
             yield
         finally:
             self.close()
-            self._place, self._address = before
+            self._location, self._address = before
 
     def _register(self, handler: Handler) -> Task[..., Any]:
         if handler.type in self._handlers:
             raise InvalidHandler(
                 f"{handler.type} already has a handler: {self._handlers[handler.type].function!r}",
-                hint="Give one of them another type, such as a new version of it.",
+                hint="Give one of them another type, such as a new version.",
             )
         self._handlers[handler.type] = handler
         task: Task[..., Any] = Task(self, handler, handler.function)
@@ -316,7 +316,7 @@ class App:
 
 
 def _module_of(frame: FrameType) -> str:
-    """The module that made the app; of a script, the name of its file."""
+    """The module that creates the app; for a script, the name of its file."""
     name = str(frame.f_globals.get("__name__", "app"))
     if name == "__main__":
         name = Path(str(frame.f_globals.get("__file__", "app"))).stem
@@ -332,9 +332,7 @@ def _checked(tasks: Iterable[NewTask]) -> list[NewTask]:
     asked = list(tasks)
     for place, task in enumerate(asked):
         if not isinstance(task, NewTask):
-            raise InvalidArgument(
-                f"tasks[{place}] is {task!r}", hint="Make it with call of a task, or NewTask."
-            )
+            raise InvalidArgument(f"tasks[{place}] is {task!r}", hint="Make it with task.build(…).")
     return asked
 
 

@@ -1,4 +1,4 @@
-"""What a handler may know and do beyond its arguments."""
+"""The context of a handler: what it can read and do besides its arguments."""
 
 import json
 import math
@@ -12,14 +12,14 @@ from holdfast.serialization.text import storable
 
 
 class Stopped(BaseException):
-    """Raised by `Context.check` when the task was cancelled, deleted or lost: let it pass.
+    """Raised by `Context.check` when the task was cancelled, deleted or lost. Do not catch it.
 
-    Not an Exception, so that a handler that catches those does not go on by mistake.
+    Not an Exception, so that `except Exception` in a handler does not catch it by mistake.
     """
 
 
 class Held(Protocol):
-    """What a context reads of the task that the worker holds."""
+    """The task of a context."""
 
     task_id: str
     type: str
@@ -30,11 +30,11 @@ class Held(Protocol):
 
     @property
     def stop(self) -> str | None:
-        """Why the handler should end, if it should."""
+        """Why the handler should end, or None."""
 
 
 class Context:
-    """Given to a handler as its first parameter, if that is annotated with `Context` or named `ctx`."""
+    """The first argument of a handler whose first parameter is annotated with `Context`, or named `ctx`."""
 
     __slots__ = ("_held", "_open_transaction", "_tell")
 
@@ -66,13 +66,13 @@ class Context:
 
     @property
     def log(self) -> Any:
-        """A structured logger that names the task on every line."""
+        """A structured logger. Every line has the id, type and attempt of the task."""
         return structlog.get_logger("holdfast.task").bind(
             task_id=self._held.task_id, type=self._held.type, attempt=self._held.attempt
         )
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far it is, for `holdfast show`. Cheap: only the last word before a heartbeat is sent."""
+        """Report progress, for `handle.info()` and `holdfast show`. Cheap: only the latest report is sent."""
         self._held.progress = {
             "done": _number(done),
             "total": None if total is None else _number(total),
@@ -85,12 +85,12 @@ class Context:
         return self._held.stop is not None
 
     def check(self) -> None:
-        """A checkpoint: ends the handler here if the task was cancelled, deleted or lost."""
+        """End the handler here if the task was cancelled, deleted or lost."""
         if self._held.stop is not None:
             raise Stopped(self._held.stop)
 
     def transaction(self) -> Any:
-        """A connection whose commit also records the outcome: `async with` in async handlers, else `with`.
+        """A connection whose commit also records the outcome: with `async with` in async handlers.
 
         What the handler writes through it is committed together with the outcome when the handler has
         returned. If the lease was lost by then, or the handler raises, both are rolled back.
@@ -99,7 +99,7 @@ class Context:
 
 
 def _number(given: float) -> float | None:
-    """As JSON holds it: one report that it cannot hold would spoil the heartbeat of all tasks."""
+    """As JSON can represent it: an invalid number would make the heartbeat of all tasks fail."""
     try:
         number = float(given)
     except OverflowError:

@@ -1,30 +1,30 @@
-"""What can go wrong, as one tree; behind each class, the exit code of the command line.
+"""All errors, as one tree, with the exit code of the command line for each class.
 
 HoldfastError               1
-├── ConfigurationError      2   a setting cannot be used as given
-├── InvalidHandler          2   a function cannot be a task's handler as it is written
-├── PayloadError            2   a payload does not fit its handler's arguments
+├── ConfigurationError      2   a setting is invalid
+├── InvalidHandler          2   a function cannot be a handler as written
+├── PayloadError            2   a payload does not match the arguments of its handler
 ├── EventLoopRunning        1   a synchronous method was called inside a running event loop
-├── ResultError             1   a result cannot be written as JSON, or does not fit its type when read
-├── TaskEnded               1   a task that was waited for has no result
-│   ├── TaskFailed          1   it failed, or its attempts were used up
-│   └── TaskCancelled       1   somebody, or its handler, decided that it shall not run
-├── Refused                 1   the engine understood the call and declined it; nothing was written
+├── ResultError             1   a result cannot be written as JSON, or does not match its type when read
+├── TaskEnded               1   the awaited task has no result
+│   ├── TaskFailed          1   the task failed, or its attempts were used up
+│   └── TaskCancelled       1   the task was cancelled
+├── Refused                 1   the engine refused the call; nothing was written
 │   ├── InvalidArgument     2   an argument is missing, malformed or out of bounds
-│   │   ├── TooLarge        2   a payload or a batch is over its limit
-│   │   └── NotPortable     2   text or JSON that PostgreSQL, Python or JavaScript cannot hold
-│   ├── QuotaExceeded       1   a login uses as much as one login may
-│   ├── KeyConflict         1   an idempotency key already stands for something else
-│   ├── IllegalMove         1   the task cannot go from its status to that one
+│   │   ├── TooLarge        2   a payload or a batch exceeds its limit
+│   │   └── NotPortable     2   text or JSON that PostgreSQL, Python or JavaScript cannot represent
+│   ├── QuotaExceeded       1   a login has reached its quota
+│   ├── KeyConflict         1   an idempotency key already belongs to another task
+│   ├── IllegalMove         1   the status of the task does not allow the action
 │   ├── TaskNotFound        4   no such task, function or subscription, or it belongs to another login
 │   ├── NotAllowed          7   the login lacks a role
-│   └── MigrationRefused    3   the schema cannot be installed or upgraded as things are
-├── DatabaseUnavailable     5   no connection, or it broke: nothing is known about the last call
+│   └── MigrationRefused    3   the schema cannot be installed or upgraded
+├── DatabaseUnavailable     5   no connection, or it was lost: the outcome of the last call is unknown
 │   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
-├── InvalidSignature        1   a webhook was not signed with a secret that is known, or too long ago
+├── InvalidSignature        1   a webhook was not signed with a known secret, or too long ago
 ├── NotInstalled            6   the database has no Holdfast schema, or an older one
-├── TryAgain               75   lost a race, nothing was written: the same call may succeed now
-└── UnexpectedDatabaseError 1   PostgreSQL reported what no other class stands for
+├── TryAgain               75   conflict with another transaction; nothing was written, so try again
+└── UnexpectedDatabaseError 1   any other error of PostgreSQL
 """
 
 import difflib
@@ -39,7 +39,7 @@ import psycopg
 
 
 class HoldfastError(Exception):
-    """Something that its message explains to the person who reads it."""
+    """The base class of all errors. The message is written for the person who reads it."""
 
     exit_code: ClassVar[int] = 1
 
@@ -54,19 +54,19 @@ class HoldfastError(Exception):
 
 
 class ConfigurationError(HoldfastError):
-    """A setting cannot be used as given."""
+    """A setting is invalid."""
 
     exit_code: ClassVar[int] = 2
 
 
 class InvalidHandler(HoldfastError):
-    """A function cannot be a task's handler as it is written."""
+    """A function cannot be a handler as written."""
 
     exit_code: ClassVar[int] = 2
 
 
 class PayloadError(HoldfastError):
-    """A payload does not fit its handler's arguments."""
+    """A payload does not match the arguments of its handler."""
 
     exit_code: ClassVar[int] = 2
 
@@ -76,12 +76,12 @@ class EventLoopRunning(HoldfastError):
 
 
 class ResultError(HoldfastError):
-    """A result cannot be written as JSON, or does not fit its type when read."""
+    """A result cannot be written as JSON, or does not match its type when read."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptError:
-    """How one attempt went wrong. The traceback is there if the worker reported one."""
+    """How one attempt failed, with the traceback if the worker reported one."""
 
     attempt: int
     kind: str
@@ -90,7 +90,7 @@ class AttemptError:
 
 
 class TaskEnded(HoldfastError):
-    """A task that was waited for has no result."""
+    """The awaited task has no result."""
 
     def __init__(
         self, message: str, *, task_id: UUID, status: str, errors: tuple[AttemptError, ...] = ()
@@ -101,21 +101,21 @@ class TaskEnded(HoldfastError):
         self.errors = errors
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """So that it also passes between processes, which rebuild an exception from its message alone."""
+        """Pickle with all arguments: by default an exception is rebuilt from its message alone."""
         given: dict[str, Any] = {"task_id": self.task_id, "status": self.status, "errors": self.errors}
         return partial(type(self), **given), (self.message,)
 
 
 class TaskFailed(TaskEnded):
-    """It failed, or its attempts were used up."""
+    """The task failed, or its attempts were used up."""
 
 
 class TaskCancelled(TaskEnded):
-    """Somebody, or its handler, decided that it shall not run."""
+    """The task was cancelled, by a person or by its handler."""
 
 
 class Refused(HoldfastError):
-    """The engine understood the call and declined it; nothing was written."""
+    """The engine refused the call; nothing was written."""
 
 
 class InvalidArgument(Refused):
@@ -125,23 +125,23 @@ class InvalidArgument(Refused):
 
 
 class TooLarge(InvalidArgument):
-    """A payload or a batch is over its limit."""
+    """A payload or a batch exceeds its limit."""
 
 
 class NotPortable(InvalidArgument):
-    """Text or JSON that PostgreSQL, Python or JavaScript cannot hold."""
+    """Text or JSON that PostgreSQL, Python or JavaScript cannot represent."""
 
 
 class QuotaExceeded(Refused):
-    """A login uses as much as one login may."""
+    """A login has reached its quota."""
 
 
 class KeyConflict(Refused):
-    """An idempotency key already stands for something else."""
+    """An idempotency key already belongs to another task."""
 
 
 class IllegalMove(Refused):
-    """The task cannot go from its status to that one."""
+    """The status of the task does not allow the action."""
 
 
 class TaskNotFound(Refused):
@@ -157,17 +157,17 @@ class NotAllowed(Refused):
 
 
 class MigrationRefused(Refused):
-    """The schema cannot be installed or upgraded as things are."""
+    """The schema cannot be installed or upgraded."""
 
     exit_code: ClassVar[int] = 3
 
 
 class InvalidSignature(HoldfastError):
-    """A webhook was not signed with a secret that is known, or too long ago."""
+    """A webhook was not signed with a known secret, or too long ago."""
 
 
 class DatabaseUnavailable(HoldfastError):
-    """No connection, or it broke: nothing is known about the last call, which may be repeated."""
+    """No connection, or it was lost: the outcome of the last call is unknown."""
 
     exit_code: ClassVar[int] = 5
 
@@ -183,13 +183,13 @@ class NotInstalled(HoldfastError):
 
 
 class TryAgain(HoldfastError):
-    """Lost a race, nothing was written: the same call may succeed now."""
+    """Conflict with another transaction. Nothing was written: the same call may succeed now."""
 
     exit_code: ClassVar[int] = 75  # EX_TEMPFAIL of sysexits.h
 
 
 class UnexpectedDatabaseError(HoldfastError):
-    """PostgreSQL reported what no other class stands for."""
+    """Any other error of PostgreSQL."""
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -254,7 +254,7 @@ _CONNINFO = re.compile(r"in connection info string|connection option|\bURI\b|per
 
 
 def translate(error: psycopg.Error) -> HoldfastError:
-    """What an error of the driver means."""
+    """The error of Holdfast for an error of psycopg."""
     message = error.diag.message_primary or str(error).strip() or type(error).__name__
     if error.sqlstate is None:
         return _without_sqlstate(error, message)
@@ -270,7 +270,7 @@ def translate(error: psycopg.Error) -> HoldfastError:
 def translate_state(
     state: str, message: str, *, detail: str | None, hint: str | None, context: str | None
 ) -> HoldfastError:
-    """What an error of PostgreSQL means, whichever driver raised it.
+    """The error of Holdfast for an error of PostgreSQL, whichever driver raised it.
 
     With a context it arose inside a function. A missing name or right is then that function's own: the engine
     was found, and the caller was allowed to call it.
@@ -290,7 +290,7 @@ def translate_state(
 
 
 def _denied_inside(message: str, context: str) -> tuple[str, str | None]:
-    """What a function lacks. PostgreSQL names the object; the statement in the context tells the right."""
+    """The missing privilege. PostgreSQL names the object, and the statement in the context the privilege."""
     found = _FUNCTION.search(context)
     if found is None or found["name"].startswith(("queues.", "internal.")):
         return message, None  # of the engine: the caller lacks a role
@@ -311,7 +311,7 @@ def _missing(message: str, state: str) -> HoldfastError:
 
 
 def _without_sqlstate(error: psycopg.Error, message: str) -> HoldfastError:
-    """The driver itself speaks: it could not send a value, or has no connection."""
+    """An error of the driver itself: it could not send a value, or has no connection."""
     if isinstance(error, psycopg.DataError):
         return NotPortable(message)
     if isinstance(error, psycopg.ProgrammingError) and _CONNINFO.search(message):

@@ -1,9 +1,9 @@
-"""The receiving side: check that an event comes from who it says, and act on it once.
+"""Receiving events: verify the signature of an event, and process it once.
 
 event = verify(request.headers, await request.body(), SECRET)
 async with connection.transaction():
     if await areceive(event, tx=connection):
-        await charge.aenqueue(order_id=event.data["order"], tx=connection)
+        await charge.using(tx=connection).aenqueue(order_id=event.data["order"])
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ __all__ = ["ReceivedEvent", "areceive", "parse", "receive", "verify"]
 
 @dataclass(frozen=True, slots=True)
 class ReceivedEvent:
-    """A CloudEvent that came in. `attributes` has all of them, extensions included."""
+    """A CloudEvent that was received. `attributes` has all attributes, including extensions."""
 
     id: str
     source: str
@@ -39,7 +39,7 @@ def verify(
     *,
     tolerance: float = TOLERANCE_SECONDS,
 ) -> ReceivedEvent:
-    """The event of a signed request, or InvalidSignature. Of several secrets, one has to fit.
+    """The event of a signed request, or InvalidSignature. One of several secrets must match.
 
     The signature covers the id and the body. In binary mode the other attributes are headers, which only TLS
     protects.
@@ -52,7 +52,7 @@ def verify(
 
 
 def parse(headers: Mapping[str, str], body: bytes) -> ReceivedEvent:
-    """The event of a request of either mode, unchecked."""
+    """The event of a request in either mode, without verification."""
     try:
         from cloudevents.core.bindings.http import HTTPMessage, from_http_event  # noqa: PLC0415 - an extra
         from cloudevents.core.exceptions import BaseCloudEventException  # noqa: PLC0415 - as above

@@ -1,4 +1,4 @@
-"""A function that does the work of one type, with its limits and the way to and from JSON."""
+"""Handlers: the function that runs the tasks of a type, with its options and its codecs."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -105,7 +105,7 @@ def build_handler(
     deterministic: bool = False,
     reuse: Reuse | None = None,
 ) -> Handler:
-    """Refuses what cannot be registered, at decoration and not when the first task fails."""
+    """Refuses an invalid handler at decoration, not when its first task fails."""
     name = name_of(function)
     if not task_type or not isinstance(task_type, str):
         raise InvalidHandler(f"{name} needs a type such as 'billing.invoice_charge.v1', not {task_type!r}")

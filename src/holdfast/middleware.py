@@ -1,4 +1,4 @@
-"""What may be wrapped around a handler's run: tracing, error reporting, timing."""
+"""Middleware: wraps the run of every handler, for tracing, error reporting or timing."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -18,4 +18,4 @@ class Call:
 
 class Middleware(Protocol):
     async def __call__(self, call: Call, proceed: Callable[[], Awaitable[Any]]) -> Any:
-        """Await `proceed()` and return what it returned. What this raises, the task raised."""
+        """Await `proceed()` and return its result. An exception counts as one of the handler."""

@@ -109,7 +109,7 @@ class Every:
 
 
 def newest_times(recurrence: Recurrence, first: datetime, now: datetime, most: int) -> list[datetime]:
-    """The newest times up to now, at most so many, in order. `first` was planned before, and counts.
+    """The newest times up to now, in order, at most `most` of them. `first` was planned before and counts.
 
     After a long silence there may be millions: it looks further back only as long as there are too few.
     """

@@ -1,4 +1,4 @@
-"""What `@app.schedule` makes of a task and a time: a schedule that the workers of the application declare."""
+"""Schedules of `@app.schedule`, which the workers of the application declare."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from holdfast.options import check_duration
 from holdfast.recurrence import Cron, Every
 from holdfast.task import Task
 
-# What acts with the rights of the database is added by a login that has them: no application declares it.
+# Tasks that act with the rights of the database are scheduled by a login that has these rights.
 DECLARABLE = ("python", "process", "command")
 
 
@@ -29,9 +29,9 @@ def build_schedule(
     jitter: float | timedelta | None,
     overlap: Overlap,
 ) -> NewSchedule:
-    """Refuses what could not be kept, at decoration and not when the worker starts."""
+    """Refuses an invalid schedule at decoration, not when the worker starts."""
     if not isinstance(task, Task):
-        raise InvalidHandler(f"{task!r} is no task", hint="Write @app.schedule above @app.task.")
+        raise InvalidHandler(f"{task!r} is not a task", hint="Write @app.schedule above @app.task.")
     try:
         schedule = NewSchedule(
             name=name or task.type,
@@ -52,7 +52,7 @@ def build_schedule(
 
 
 def check_times(schedule: NewSchedule, tz: str | None) -> None:
-    """That somebody will be able to work out when it is due."""
+    """Check that the times of the schedule can be computed."""
     if (schedule.cron is None) == (schedule.every is None):
         raise InvalidArgument("give a cron expression or every, and not both")
     if schedule.cron is not None:

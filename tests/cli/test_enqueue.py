@@ -76,6 +76,12 @@ def test_a_client_that_cannot_read_declarations_enqueues_all_the_same(
     assert holdfast("enqueue", "billing.charge", "{}", url=db.dsn_as("holdfast_client")).exit_code == 0
 
 
+def test_a_misspelt_value_is_refused_with_the_one_that_was_meant(holdfast: Holdfast) -> None:
+    refused = holdfast("enqueue", "a.b", "--executor", "pyton")
+    assert refused.exit_code == 2
+    assert "Did you mean 'python'?" in " ".join(refused.stderr.replace("│", " ").split())
+
+
 def test_the_id_is_all_that_is_printed(engine: Engine, holdfast: Holdfast) -> None:
     result = holdfast("enqueue", "billing.charge", '{"amount": 7}')
     task = engine.run(tasks.task_status(UUID(result.stdout.strip())))

@@ -49,6 +49,14 @@ def test_a_delay_is_counted_by_the_engines_clock(web: Web, shop: httpx.Client, p
     assert timedelta(minutes=59) < task.run_at - task.created_at <= timedelta(hours=1)
 
 
+def test_a_misspelt_member_is_refused_with_the_one_that_was_meant(shop: httpx.Client) -> None:
+    body = {"type": "billing.later", "priorty": 3}
+    one, many = shop.post("/v1/tasks", json=body), shop.post("/v1/tasks/batch", json=[body])
+    expected = "unknown member 'priorty'; did you mean 'priority'?"
+    assert (one.status_code, one.json()["detail"]) == (400, expected)
+    assert (many.status_code, many.json()["detail"]) == (400, f"[0]: {expected}")
+
+
 def test_a_delay_and_a_time_are_rejected_together(shop: httpx.Client) -> None:
     body = {"type": "billing.later", "delay": 60, "run_at": "2030-01-31T08:00:00Z"}
     one, many = shop.post("/v1/tasks", json=body), shop.post("/v1/tasks/batch", json=[body])

@@ -346,7 +346,7 @@ def test_a_second_schedule_of_a_task_needs_a_name() -> None:
     def count() -> None: ...
 
     assert list(app.schedules) == ["work.count", "second"]
-    with pytest.raises(InvalidHandler, match="name of its own"):
+    with pytest.raises(InvalidHandler, match="Give this one another name"):
         app.schedule("0 18 * * *")(count)
 
 

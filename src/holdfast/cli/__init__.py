@@ -1,5 +1,6 @@
 """The command line. Each module has a `register` function that adds its commands."""
 
+import re
 import signal
 import sys
 from typing import Annotated, Any
@@ -34,7 +35,7 @@ from holdfast.cli import (
     workers,
 )
 from holdfast.cli.output import print_error
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, close_to
 
 COMMAND_MODULES = (
     up,
@@ -76,9 +77,20 @@ class HoldfastGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = _with_suggestion(error.message)
+            raise
         except HoldfastError as error:
             print_error(error)
             raise typer.Exit(error.exit_code) from error
+
+
+def _with_suggestion(message: str) -> str:
+    """The message about a value that is not one of several, with the closest of them."""
+    message = message.removeprefix("Value error, ")
+    given, found, allowed = message.partition(" is not one of ")
+    close = close_to(given.strip("'"), re.findall(r"'([^']*)'", allowed)) if found else None
+    return message if close is None else f"{message} Did you mean {close!r}?"
 
 
 app = typer.Typer(

@@ -9,6 +9,7 @@ from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import queues as engine_queues
 from holdfast.engine.queues import queue_status
+from holdfast.errors import close_to, did_you_mean
 from holdfast.serialization.text import visible
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
@@ -48,7 +49,10 @@ def pause(
 ) -> None:
     """Pause a queue: workers claim nothing from it until it is resumed. Running tasks continue."""
     with connected(database_url) as engine:
+        known = [one.queue for one in engine.run(queue_status())]
         changed = engine.run(engine_queues.pause(queue, reason))
+    if queue not in known and close_to(queue, known):
+        typer.echo(f"There was no queue {queue!r}{did_you_mean(queue, known)}", err=True)
     _report(queue, paused=True, changed=changed, as_json=as_json)
 
 

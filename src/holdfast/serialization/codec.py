@@ -1,4 +1,4 @@
-"""JSON to arguments, arguments to JSON, and the same for results: built once per handler, run per task."""
+"""Codecs: arguments and results to JSON and back. They are built once per handler."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NotRequired, Required
@@ -23,7 +23,7 @@ from holdfast.serialization.text import has_escaped_nul, storable_json, storable
 _SHOWN = 80
 _typed_dict: Any = TypedDict  # to type checkers it takes literals only
 
-# What JSON has no form for, in one that is read back as it was.
+# Bytes have no form in JSON: base64 is read back as it was written.
 _BOTH_WAYS = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _ARGUMENTS = ConfigDict(val_json_bytes="base64", populate_by_name=True)
 _WRITTEN = CoreConfig(ser_json_bytes="base64", ser_json_inf_nan="strings")
@@ -43,7 +43,7 @@ class ArgumentsCodec:
         self._known = frozenset(self.names)
         self._validate_json: Callable[[str], dict[str, Any]] = self.adapter.validator.validate_json
         self._validate: Callable[[Any], dict[str, Any]] = self.adapter.validator.validate_python
-        # The adapter's own would not pass the configuration of a TypedDict on to its fields.
+        # The serializer of the adapter does not pass the configuration of a TypedDict to its fields.
         self._to_json = SchemaSerializer(self.adapter.core_schema, _WRITTEN).to_json
         self.empty = not self.names and not self.takes_others
 
@@ -54,7 +54,7 @@ class ArgumentsCodec:
             arguments = self._validate_json(payload)
         except ValidationError as error:
             raise PayloadError(f"the payload of {self.type} does not fit: {explain(error)}") from None
-        except Exception as error:  # a validator of the application's own may raise anything
+        except Exception as error:  # a validator of the application may raise anything
             raise PayloadError(f"the payload of {self.type} cannot be read: {error}") from error
         if self.takes_others and self.context:
             arguments.pop(self.context, None)
@@ -102,11 +102,11 @@ class ArgumentsCodec:
         return self._to_json(arguments, by_alias=True, warnings=False).decode()
 
     def _blamed(self, arguments: dict[str, Any], error: Exception | None) -> InvalidArgument:
-        """The refusal that names the first argument that cannot be written."""
+        """An error that names the first argument that cannot be written as JSON."""
         for name, value in arguments.items():
             try:
                 written = self._write({name: value})
-            except Exception as problem:  # noqa: BLE001 - whatever it is, it is about this argument
+            except Exception as problem:  # noqa: BLE001 - any error is about this argument
                 return NotPortable(f"{self.type}: {name} cannot be written as JSON: {_brief(problem)}")
             if has_escaped_nul(written):
                 return NotPortable(f"{self.type}: {name} holds NUL, which PostgreSQL cannot store")
@@ -120,16 +120,16 @@ class ResultCodec:
         self.type = task_type
         self.adapter = _adapter(name, "what it returns", annotation)
         self.to_json = self.adapter.serializer.to_json
-        # Without an annotation everything fits, and None was said to mean that there is nothing to read.
+        # Without an annotation, any value is valid; with None, there is nothing to read.
         self.typed = annotation not in (Any, None)
 
     def encode(self, value: Any) -> str:
         if value is None:
             return "null"
         try:
-            # No warnings: a result of another type than announced is kept, if JSON has a form for it.
+            # No warnings: a result of another type than annotated is stored if JSON can represent it.
             written = self.to_json(value, by_alias=True, warnings=False).decode()
-        except Exception as error:  # noqa: BLE001 - a serializer of the application's own may raise anything
+        except Exception as error:  # noqa: BLE001 - a serializer of the application may raise anything
             written = self._encode_plain(value, error)
         return storable_json(written)
 
@@ -147,7 +147,7 @@ class ResultCodec:
         return self.adapter.json_schema(mode="serialization")
 
     def _encode_plain(self, value: Any, error: Exception) -> str:
-        """Text with lone surrogates is refused by the fast way; anything else that was is refused again."""
+        """The slow way, for text with lone surrogates, which the fast serializer refuses."""
         try:
             plain = self.adapter.serializer.to_python(value, by_alias=True, warnings=False)
             return _ANYTHING.serializer.to_json(storable_value(plain), by_alias=True).decode()
@@ -157,7 +157,7 @@ class ResultCodec:
 
 
 def explain(error: ValidationError) -> str:
-    """Every field that does not fit, with the reason and what was given."""
+    """Every invalid field, with the reason and the given value."""
     return "; ".join(
         f"{_path(problem['loc'])}: {problem['msg']}{_given(problem)}"
         for problem in error.errors(include_url=False, include_context=False)
@@ -189,12 +189,12 @@ def _arguments_adapter(name: str, signature: Signature) -> TypeAdapter[Any]:
         return TypeAdapter(payload)
     except Exception:
         for key, field in signature.fields.items():
-            _adapter(name, f"parameter {key!r}", field.annotation)  # raises for the one that it is about
+            _adapter(name, f"parameter {key!r}", field.annotation)  # raises for the invalid one
         raise
 
 
 def _member(field: Field) -> Any:
-    # A default is left to the function itself, so that it need not be something that JSON can hold.
+    # The function itself applies its defaults, which JSON may not be able to represent.
     return Required[field.annotation] if field.required else NotRequired[field.annotation]
 
 
@@ -205,7 +205,7 @@ def _adapter(name: str, what: str, annotation: Any) -> TypeAdapter[Any]:
         except PydanticUserError as error:
             if error.code != "type-adapter-config-unused":
                 raise
-            return TypeAdapter(annotation)  # a model brings a configuration of its own
+            return TypeAdapter(annotation)  # a model has its own configuration
     except Exception as error:
         raise InvalidHandler(
             f"{name}: {annotation!r}, the type of {what}, has no form in JSON ({str(error).splitlines()[0]})",

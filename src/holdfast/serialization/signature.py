@@ -1,4 +1,4 @@
-"""What a handler's signature says: the fields of its payload, whether it wants a context, what it returns."""
+"""The signature of a handler: the fields of its payload, its context, and the type of its result."""
 
 import inspect
 import types
@@ -36,7 +36,7 @@ class Signature:
 
 
 def read_signature(function: Callable[..., Any]) -> Signature:
-    """Refuses what cannot be called with the members of a JSON object."""
+    """Refuses a function that cannot be called with the members of a JSON object."""
     name = name_of(function)
     parameters = _parameters(function, name)
     context = _context_of(parameters[0]) if parameters else None
@@ -94,7 +94,7 @@ def _check_kind(name: str, parameter: inspect.Parameter) -> None:
 
 
 def _context_of(parameter: inspect.Parameter) -> str | None:
-    """The name of a parameter that is the context, known by name: its import may be left to type checkers."""
+    """The name of the context parameter. Its annotation may be text, imported for type checkers only."""
     annotation = parameter.annotation
     if annotation is _EMPTY:
         return parameter.name if parameter.name == "ctx" else None
@@ -105,7 +105,7 @@ def _context_of(parameter: inspect.Parameter) -> str | None:
 
 
 def _resolved(name: str, function: Callable[..., Any], what: str, annotation: Any) -> Any:
-    """The type behind an annotation, also where it is written as text."""
+    """The type of an annotation, which may be written as text."""
     plain = _plain(function)
     names = getattr(plain, "__globals__", {}), _closure(plain)
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
@@ -133,7 +133,7 @@ def _closure(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _without_outcomes(annotation: Any) -> Any:
-    """`Receipt | Snooze` has results of Receipt only."""
+    """The type of the result without outcomes: Receipt for `Receipt | Snooze`."""
     if annotation in (*OUTCOMES, None, type(None)):
         return None
     if annotation in (NoReturn, Never):

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Header, Request, Response
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from holdfast.client.wait_ticket import WAIT_TTL, issue
 from holdfast.engine import Statement
 from holdfast.engine.enqueue import Enqueued, enqueue_json
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, close_to, did_you_mean
 from holdfast.http import request_body
 from holdfast.http.access import Caller
 from holdfast.http.api.enqueue_request import request_models, whole_numbers
@@ -105,6 +105,7 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> EnqueuedBatch:
 
 def _read_one(site: Site, text: str, idempotency_key: str | None) -> _WrittenTasks:
     given = request_body.parse(text)
+    _check_names(given, _NEW_TASK, "")
     request_body.validate(_ONE, given)
     _check_times(given, "")
     key = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
@@ -117,6 +118,7 @@ def _read_batch(site: Site, text: str) -> _WrittenTasks:
     for number, (given, element) in enumerate(request_body.elements(text)):
         if number == MAX_TASKS:
             raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has more")
+        _check_names(given, _NEW_BATCH_TASK, f"[{number}]: ")
         request_body.validate(_ONE_OF_BATCH, given, f"[{number}]")
         _check_times(given, f"[{number}]: ")
         batch.written.append(_with_defaults(site, given, element, {}))
@@ -125,6 +127,12 @@ def _read_batch(site: Site, text: str) -> _WrittenTasks:
     if not batch.written:
         raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has none")
     return batch
+
+
+def _check_names(given: Any, model: type[BaseModel], place: str) -> None:
+    for name in given if isinstance(given, dict) else ():
+        if name not in model.model_fields and close_to(name, model.model_fields):
+            raise Problem(400, f"{place}unknown member {name!r}{did_you_mean(name, model.model_fields)}")
 
 
 def _check_times(given: dict[str, Any], place: str) -> None:
