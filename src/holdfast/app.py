@@ -20,7 +20,7 @@ from holdfast.engine.enqueue import NewTask, Reuse
 from holdfast.engine.events import emit
 from holdfast.engine.schedules import CatchUp, NewSchedule, Overlap
 from holdfast.errors import InvalidArgument, InvalidHandler
-from holdfast.handle import Handle
+from holdfast.handle import Handle, handle_of
 from holdfast.handler import Handler, build_handler
 from holdfast.middleware import Middleware
 from holdfast.resources import Resources
@@ -251,10 +251,7 @@ class App:
 
     def handle(self, task_id: UUID | str) -> Handle[Any]:
         """The handle of a task that was enqueued before, possibly by another program."""
-        try:
-            return self._handle(UUID(str(task_id)), None)
-        except ValueError:
-            raise InvalidArgument(f"task_id {task_id!r} is not a UUID") from None
+        return handle_of(task_id, self)
 
     def schema(self) -> dict[str, Any]:
         """Every task by type, with its options and the JSON schemas of its arguments and its result."""

@@ -173,6 +173,14 @@ class Handle(Generic[R_co]):
         return handler.result.load(end.result_json) if handler else load_json(end.result_json)
 
 
+def handle_of(task_id: UUID | str, home: Home) -> Handle[Any]:
+    """The handle of a task that was enqueued before."""
+    try:
+        return Handle(UUID(str(task_id)), created=None, home=home)
+    except ValueError:
+        raise InvalidArgument(f"task_id {task_id!r} is not a UUID") from None
+
+
 def _info(task: TaskStatus, errors: list[TaskError]) -> TaskInfo:
     return TaskInfo(
         task_id=task.task_id,

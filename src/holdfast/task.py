@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from holdfast.client import Progress, with_trace
 from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.errors import InvalidArgument
-from holdfast.handle import Handle, Home
+from holdfast.handle import Handle, Home, handle_of
 from holdfast.handler import Handler
 from holdfast.options import Options, check_options
 from holdfast.serialization.text import RawJson
@@ -113,7 +113,7 @@ class Task(BoundTask[P, R], Generic[P, R, F]):
 
     def handle(self, task_id: UUID | str) -> Handle[R]:
         """The handle of a task of this type that was enqueued before."""
-        return Handle(UUID(str(task_id)), created=None, home=self._home)
+        return handle_of(task_id, self._home)
 
 
 class _Batch:
