@@ -55,7 +55,7 @@ def next_release(release: Release) -> Release:
           leader_since timestamptz not null,
           leader_until date
         ) with (fillfactor = 50);
-        comment on table queues.leadership is 'Who sweeps the floor, and until when.';
+        comment on table queues.leadership is 'The worker that is the leader, and until when.';
         """,
     )
     release.replace("functions/task/may_read_all.sql", "returns boolean", "returns text")
@@ -154,7 +154,7 @@ def test_a_forced_replay_puts_back_what_was_changed_by_hand(blank: Database, cha
 def test_functions_are_replayed_when_the_release_has_others(blank: Database, release: Release) -> None:
     migrate(blank.dsn)
     before = snapshot(blank)
-    release.replace("functions/time/clock.sql", "is 'The only clock", "is 'A clock")
+    release.replace("functions/time/clock.sql", "the only clock", "a clock")
     assert migrate(blank.dsn, sources=release.sources).action == "replay"
     assert snapshot(blank) != before
     assert migrate(blank.dsn).action == "replay"

@@ -1,7 +1,7 @@
 """holdfast enqueue: enqueue a task."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Annotated, Any, get_args, get_type_hints
@@ -29,12 +29,15 @@ def register(app: typer.Typer) -> None:
     app.command()(with_task_options(enqueue))
 
 
-def with_task_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of the declaration in place of its `**options`."""
+def with_task_options(
+    command: Callable[..., None], names: Collection[str] | None = None
+) -> Callable[..., None]:
+    """Give a command the declared options, or those with these names, in place of its `**options`."""
     *own, _ = inspect.signature(command).parameters.values()
     declared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in _annotations().items()
+        if names is None or name in names
     ]
     parameters = sorted([*own, *declared], key=lambda p: p.name in ("database_url", "as_json"))
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import Reason, document, duration, instant
 from holdfast.cli.database import DatabaseUrl, connected, run_statement
+from holdfast.cli.enqueue import with_task_options
 from holdfast.cli.output import Json, cell_text, print_fields, print_json, print_table
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import (
@@ -26,7 +27,6 @@ from holdfast.engine.schedules import (
     schedule_status,
 )
 from holdfast.errors import InvalidArgument, TaskNotFound, did_you_mean
-from holdfast.options import Executor
 from holdfast.schedule import check_times
 from holdfast.serialization.text import visible
 
@@ -36,12 +36,15 @@ Namespace = Annotated[
     typer.Option(metavar="NAMESPACE", help="Namespace of the schedule, if several have one of this name."),
 ]
 
+TASK_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "executor")
+
 _COLOURS = {"active": "green", "paused": "yellow", "orphaned": "magenta", "broken": "red"}
 
 schedules = typer.Typer(help="Manage recurring schedules.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
+    schedules.command()(with_task_options(add, TASK_OPTIONS))
     app.add_typer(schedules, name="schedules")
 
 
@@ -92,7 +95,6 @@ def show(
     print_table(columns, [[getattr(one, column) for column in columns] for one in events], title="events")
 
 
-@schedules.command()
 def add(
     name: Name,
     type_: Annotated[str, typer.Argument(metavar="TYPE", help="Type of the task: billing.close_month")],
@@ -123,7 +125,7 @@ def add(
         ),
     ] = None,
     catch_up: Annotated[
-        CatchUp, typer.Option(help="Which missed runs to make up: none, the latest, or all.")
+        CatchUp, typer.Option(help="Which missed runs to make up: none (skip), the latest, or all.")
     ] = "latest",
     catch_up_limit: Annotated[
         int, typer.Option(metavar="NUMBER", help="Maximum number of runs that `--catch-up all` makes up.")
@@ -137,36 +139,14 @@ def add(
     overlap: Annotated[
         Overlap, typer.Option(help="Whether to skip a run while the previous task is unfinished.")
     ] = "allow",
-    queue: Annotated[
-        str | None,
-        typer.Option(help="Queue of the task. Default: as declared, or the first segment of the type."),
-    ] = None,
-    priority: Annotated[
-        int | None, typer.Option(help="Higher runs first. Default: as declared, or 0.")
-    ] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option(help="Maximum number of attempts. Default: as declared, or 3.")
-    ] = None,
-    timeout: Annotated[
-        timedelta | None,
-        typer.Option(parser=duration, metavar="DURATION", help="Maximum duration of an attempt."),
-    ] = None,
-    executor: Annotated[Executor | None, typer.Option(help="Executor that runs the task.")] = None,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
+    **options: Any,
 ) -> None:
     """Add a schedule that is not declared by an application."""
     schedule = NewSchedule(
         name=name,
-        task=NewTask(
-            type=type_,
-            payload=payload,
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            executor=executor,
-        ),
+        task=NewTask(type_, payload, **options),
         cron=cron,
         every=every,
         anchor=anchor,
