@@ -29,7 +29,7 @@ CONFIG = schemathesis.Config.from_dict(
             "positive_data_acceptance": {
                 "expected-statuses": ["2xx", "3xx", "401", "403", "404", "409", "412", "422", "429"]
             }
-        }
+        },
     }
 )
 DESCRIBED = schemathesis.openapi.from_dict(
