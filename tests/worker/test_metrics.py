@@ -80,7 +80,8 @@ async def test_round_trips_are_counted_with_their_sizes(shop: Workshop) -> None:
         await shop.ended(*handles)
         await shop.sees(lambda: worker.metrics.batches["heartbeat"].count >= 2)
         assert worker.metrics.batches["claim"].total == 7
-        assert worker.metrics.batches["finish"].total == 7
+        # More if a heartbeat held rows at that moment: then they are reported again.
+        assert worker.metrics.batches["finish"].total >= 7
 
 
 async def test_prometheus_is_served_on_this_machine_only(shop: Workshop) -> None:
