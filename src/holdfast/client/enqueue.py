@@ -19,7 +19,7 @@ MAX_TASKS_TOGETHER = 1000
 
 
 class Tasks(Protocol):
-    """The tasks of a batch. They may be built while they are iterated, and each time anew."""
+    """The tasks of a batch. They may be built while they are iterated, and again each time."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[NewTask]: ...

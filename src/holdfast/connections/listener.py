@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a client does not load structlog
 TASK_READY = "holdfast"
 TASK_DONE = "holdfast_done"
 PROBE_SECONDS = 30.0
-CROWD, CROWD_SECONDS = 30, 0.1  # so many wake-ups in this time are a crowd
+CROWD, CROWD_SECONDS = 30, 0.1  # 30 wake-ups within a tenth of a second
 REPLY_SECONDS = 5.0
 
 AsyncConnection = psycopg.AsyncConnection[Any]

@@ -57,7 +57,7 @@ class RunBounds:
 class RunEnd(Generic[A]):
     """With an answer, the run itself told how it ended; otherwise kind and message say what was observed.
 
-    A child process answers with an AttemptEnd, a command with an Envelope.
+    A child process returns an AttemptEnd, a command an Envelope.
     """
 
     kind: str = ""

@@ -1,4 +1,4 @@
-"""The wake-up throttle: while tasks come fast, one worker looks for all, and enqueueing wakes nobody.
+"""The wake-up throttle: while tasks come fast, one worker looks for all, and enqueueing wakes no worker.
 
 A NOTIFY takes a lock that all commits of the server share, and wakes every listener: too expensive for each
 task under load. So one worker holds the wake-ups of its queues: while it does, enqueueing sends none, and the
