@@ -228,5 +228,10 @@ def test_a_task_that_this_worker_could_not_run_stops_its_start(
     assert "no command runs shop.x, which is declared with executor='command'" in result.stderr
 
 
+def test_a_worker_without_an_application_runs(options: dict[str, Any], db: Database) -> None:
+    assert run("worker", "--queues", "comms", url=db.dsn).exit_code == 7
+    assert options["worker_queues"] == "comms"
+
+
 def test_a_number_of_processes_below_one_is_refused(db: Database) -> None:
     assert run("worker", "some_shop:app", "--processes", "0", url=db.dsn).exit_code == 2

@@ -55,3 +55,11 @@ async def test_a_worker_registers_with_what_it_is_and_under_a_new_name_at_every_
         assert (row["queues"], row["timeout"]) == (["work"], timedelta(seconds=42))
         assert row["last_heartbeat"] >= row["started_at"]
     assert len(names) == 2
+
+
+async def test_a_worker_without_an_application_leaves_a_task_to_others(shop: Workshop) -> None:
+    shop.conn.execute("select queues.enqueue('work.unknown')")
+    async with shop.working():
+        row = await shop.until("select * from queues.task_status where status = 'retrying'")
+    assert row["error"]["kind"] == "no_handler_registered"
+    assert "no application" in row["last_error"]

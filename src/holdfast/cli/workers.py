@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.app_loader import Application, load_app
+from holdfast.app import App
+from holdfast.cli.app_loader import load_app
 from holdfast.cli.database import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, table_lines
 from holdfast.engine import Engine, health
@@ -38,7 +39,14 @@ def register(app: typer.Typer) -> None:
 
 
 def worker(
-    application: Application,
+    application: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:APP",
+            help="The application: shop.tasks:app. Without one, only tasks that need no handler are run: "
+            "database functions and messages.",
+        ),
+    ] = None,
     *,
     queues: Annotated[
         TextOption, typer.Option(metavar="NAMES", help="Queues to serve, separated by commas: default,mail")
@@ -97,7 +105,10 @@ def worker(
         "database_url": database_url,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    code = _run_many(processes, given) if processes > 1 else load_app(application).run_worker(**given)
+    if processes > 1:
+        code = _run_many(processes, given)
+    else:
+        code = (App() if application is None else load_app(application)).run_worker(**given)
     _exit_within(EXIT_SECONDS, code)
     raise typer.Exit(code)
 

@@ -119,7 +119,7 @@ class Runner:
             end = no_executor(job)
         elif job.type not in self._handlers and (executor is None or executor.needs_handler):
             self._log.error("no_handler_registered", **job.log_fields)
-            end = no_handler(job)
+            end = no_handler(job) if self._handlers else no_application(job)
         else:
             return False
         self._end_unstarted(job, end)
@@ -184,6 +184,12 @@ class Runner:
 def no_handler(job: Job) -> AttemptEnd:
     message = f"no_handler_registered: this worker has no handler for {job.type}"
     return AttemptEnd.failed("no_handler_registered", message)
+
+
+def no_application(job: Job) -> AttemptEnd:
+    """A worker that was started without an application leaves the task to one that has its handler."""
+    message = f"this worker has no application, and {job.type} needs a handler"
+    return AttemptEnd.retry(job.attempt, "no_handler_registered", message)
 
 
 def no_executor(job: Job) -> AttemptEnd:
