@@ -1,30 +1,25 @@
 """docs/explanation/life-of-a-task.md lists the files that an ordinary task crosses; a traced run compares."""
 
+import json
 import re
+import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import psycopg
 import pytest
 
 import holdfast
-from holdfast import App
 from holdfast.engine import Engine, Statement, leases, workers
 from holdfast.engine.enqueue import NewTask, enqueue_one
 from support.database import Database
-from support.documents import DOCS
-from support.worker_thread import working
+from support.documents import DOCS, ROOT
 
 PAGE = (DOCS / "explanation" / "life-of-a-task.md").read_text()
 SOURCE = Path(holdfast.__file__).parent
 MAX_FILES = 20
-# What these threads do at their own times is not on the way of a task.
-BY_THE_CLOCK = {"holdfast-heartbeat", "holdfast-leader", "holdfast-watchdog"}
 CALLS = """
     select n.nspname || '/' || p.proname, s.calls from pg_stat_xact_user_functions s
     join pg_proc p on p.oid = s.funcid join pg_namespace n on n.oid = p.pronamespace"""
@@ -37,67 +32,18 @@ def _listed(heading: str) -> list[str]:
     return re.findall(r"^\d+\. `([^`]+)`", section, re.MULTILINE)
 
 
-class _Trace:
-    """The files of the package whose functions are called, per thread, in the order of their first call."""
-
-    def __init__(self) -> None:
-        self.by_thread: dict[int, list[str]] = {}
-        self.on = False
-
-    def __call__(self, frame: FrameType, event: str, _argument: Any) -> None:
-        if not self.on or event != "call" or threading.current_thread().name in BY_THE_CLOCK:
-            return
-        code = frame.f_code
-        if code.co_name == "<module>" or not code.co_filename.startswith(str(SOURCE)):
-            return
-        crossed = self.by_thread.setdefault(threading.get_ident(), [])
-        name = str(Path(code.co_filename).relative_to(SOURCE))
-        if name not in crossed:
-            crossed.append(name)
-
-
-@contextmanager
-def _tracing() -> Iterator[_Trace]:
-    trace = _Trace()
-    threading.setprofile(trace)
-    sys.setprofile(trace)
-    try:
-        yield trace
-    finally:
-        threading.setprofile(None)
-        sys.setprofile(None)
-
-
-def _wait_for_outcome(url: str, task_id: Any) -> None:
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("listen holdfast_done")
-        found = "select from queues.outcome where task_id = %s"
-        while not connection.execute(found, [task_id]).fetchall():
-            list(connection.notifies(timeout=0.05, stop_after=1))
-
-
 def test_the_page_lists_every_python_file_in_order(db: Database) -> None:
-    url = db.dsn
-    app = App(url)
-
-    @app.task("billing.invoice_charge.v1")
-    def charge(invoice_id: int) -> int:
-        return invoice_id
-
-    with _tracing() as trace, working(app, url, worker_queues=["billing"]):
-        for _ in range(3):  # the third call of a statement finds it prepared
-            _wait_for_outcome(url, charge.enqueue(invoice_id=1).task_id)
-        trace.on = True
-        _wait_for_outcome(url, charge.enqueue(invoice_id=7).task_id)
-        trace.on = False
-    app.close()
+    program = [sys.executable, "-m", "support.traced_task", db.dsn]
+    found = subprocess.run(
+        program, capture_output=True, text=True, timeout=100, check=False, cwd=ROOT / "tests"
+    )
+    assert found.returncode == 0, found.stderr
+    traced = json.loads(found.stdout.splitlines()[-1])
 
     listed = _listed("The Python files")
-    crossed = {name for names in trace.by_thread.values() for name in names}
-    assert crossed == set(listed)
+    assert traced["all"] == sorted(listed)
     assert len(listed) <= MAX_FILES
-    caller = trace.by_thread[threading.get_ident()]
-    assert [name for name in listed if name in caller] == caller, "the order of the caller's files"
+    assert [name for name in listed if name in traced["caller"]] == traced["caller"]
 
 
 def _traced(connection: psycopg.Connection[Any], statement: Statement[Any]) -> set[str]:
