@@ -119,7 +119,7 @@ def outages_of(worker: WorkerProcess) -> Iterator[float]:
     lines = [*worker.logged("database_unavailable"), *worker.logged("database_back")]
     for line in sorted(lines, key=lambda line: str(line["timestamp"])):
         at = datetime.fromisoformat(line["timestamp"]).timestamp()
-        if line["event"] == "database_back" and line["link"] in since:
-            yield at - since.pop(line["link"])
+        if line["event"] == "database_back" and line["connection"] in since:
+            yield at - since.pop(line["connection"])
         elif line["event"] == "database_unavailable":
-            since.setdefault(line["link"], at)
+            since.setdefault(line["connection"], at)
