@@ -316,7 +316,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def load(cls, **arguments: Any) -> "Settings":
-        """Read all sources. An argument that is None counts as not given."""
+        """Read all sources. An argument that is None is ignored."""
         given = {name: value for name, value in arguments.items() if value is not None}
         try:
             return cls(**given)

@@ -60,7 +60,7 @@ class Runner:
             await executor.close()
 
     def take(self, jobs: Sequence[Job]) -> None:
-        """Hold what was claimed, and start what there is room for."""
+        """Hold what was claimed, and start as much of it as the concurrency allows."""
         self._jobs.add(jobs)
         if min(job.lease_seconds for job in jobs) < self._usual_lease:
             self._renew(jobs)  # one of them has a shorter lease of its own
