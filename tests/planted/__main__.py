@@ -96,7 +96,7 @@ def _look_for(bug: Bug, tests: list[str], field: Field) -> Finding:
     with field.planted(bug):
         finding = field.look(tests, "-x", limit)
         if finding.passed and tests != bug.tests.split():
-            # Since the last complete run something else may have learned to stop this bug before that test.
+            # Since the last complete run, other code may stop this bug before that test notices it.
             finding = field.look(bug.tests.split(), "-x", limit)
     if finding.by_timeout and finding.caught_by:
         # A machine that is too busy is no bug: in the same time, the test has to pass without it.

@@ -223,28 +223,28 @@ CLAIMS = [
         "tests/sql/test_attacks.py",
     ),
     Bug(
-        "nobody is woken when a slot is free",
+        "no worker is woken when a slot is free",
         "sql/functions/waiting/tell_waiters.sql",
         "  if _limited then",
         "  if false then",
         "tests/sql/test_wake.py",
     ),
     Bug(
-        "a worker that waits is not marked as idle, and nobody wakes it",
+        "a waiting worker is not marked as idle, and is not woken",
         "sql/functions/worker/mark_idle.sql",
         "set idle = coalesce(mark_idle.idle, false)",
         "set idle = false",
         "tests/sql/test_wake.py tests/sql/test_workers.py",
     ),
     Bug(
-        "a door counts as kept although nobody keeps it, and nobody is woken",
+        "wake-ups count as throttled although no worker throttles them",
         "sql/functions/worker/is_kept.sql",
         "select exists (",
         "select not exists (",
         "tests/sql/test_wake.py",
     ),
     Bug(
-        "whoever keeps the door looks and tells nobody",
+        "the worker that throttles the wake-ups sends none",
         "sql/functions/worker/ring.sql",
         "perform pg_notify('holdfast', q.queue)",
         "perform q.queue",
@@ -512,7 +512,7 @@ PROCESSES = [
         "tests/sql/test_repair.py",
     ),
     Bug(
-        "the end of a process is told to nobody",
+        "clients that wait for a process do not learn of its end",
         "sql/functions/process/note_supervision.sql",
         "perform queues.tell_process_waiters(process, process_id);",
         "null;",
@@ -582,7 +582,7 @@ PROCESSES = [
         "tests/worker/test_job_transaction.py",
     ),
     Bug(
-        "a message is sent again although nobody knows whether it was sent",
+        "a message is sent again although it may have been sent",
         "executors/send_outcome.py",
         "    return key_retention is not None and before.age < key_retention * SAFE_SHARE",
         "    return True",
@@ -759,7 +759,7 @@ LOCKS = [
         "tests/sql/test_enqueue_reusing.py",
     ),
     Bug(
-        "whoever watches a task commits without waiting for the disk",
+        "watching a task commits without waiting for the disk",
         "sql/functions/waiting/watch.sql",
         "declare\n",
         "declare\n  _hasty constant boolean := queues.allow_to_lose();\n",
@@ -794,7 +794,7 @@ LOCKS = [
         "tests/outbox/test_file.py",
     ),
     Bug(
-        "whoever may read sees the tokens in headers",
+        "readers see the tokens in headers",
         "sql/views/outbox_status.sql",
         "then h.value else '***' end)",
         "then h.value else h.value end)",
