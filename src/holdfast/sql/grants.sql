@@ -6,7 +6,8 @@ declare
   _granted record;
 begin
   for _granted in
-    select distinct held.kind, held.name, case held.grantee when 0 then 'public' else held.grantee::pg_catalog.regrole::text end as grantee
+    select distinct held.kind, held.name,
+      case held.grantee when 0 then 'public' else held.grantee::pg_catalog.regrole::text end as grantee
     from (
       select 'schema' as kind, n.oid::pg_catalog.regnamespace::text as name, a.grantee
       from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a
@@ -14,11 +15,13 @@ begin
       union all
       select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::pg_catalog.regclass::text, a.grantee
       from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
-      where c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace, 'comms'::pg_catalog.regnamespace)
+      where c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
+        'comms'::pg_catalog.regnamespace)
       union all
       select 'routine', p.oid::pg_catalog.regprocedure::text, a.grantee
       from pg_catalog.pg_proc p cross join lateral pg_catalog.aclexplode(p.proacl) a
-      where p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace, 'comms'::pg_catalog.regnamespace)
+      where p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
+        'comms'::pg_catalog.regnamespace)
     ) held
     where held.grantee = 0 or held.grantee in (
       select r.oid from pg_catalog.pg_roles r
@@ -36,21 +39,23 @@ grant usage on schema internal to holdfast_worker;
 grant usage on schema comms to holdfast_client, holdfast_process, holdfast_worker, holdfast_operator, holdfast_reader;
 
 grant execute on function
-  queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_one_for_client,
-  queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.watch
+  queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_simple,
+  queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.find_tasks, queues.watch
 to holdfast_client;
-grant execute on function queues.enqueue_reusing, queues.find_run, queues.keep_run to holdfast_client;
+grant execute on function queues.enqueue_reusing, queues.find_reusable_run, queues.store_reusable_run
+to holdfast_client;
 grant execute on function queues.enqueue_for_token to holdfast_client;
 grant execute on function
-  queues.enqueue_for_process, queues.enqueue_one_for_process, queues.nudge, queues.next_check, queues.refuse_change,
-  queues.register_process, queues.record_process_files, queues.note_supervision, queues.ending_of, queues.orphans, queues.is_supervised
+  queues.enqueue_for_process, queues.nudge, queues.next_check, queues.refuse_change,
+  queues.register_process, queues.record_process_files, queues.note_supervision, queues.ending_of, queues.orphans,
+  queues.is_supervised
 to holdfast_process;
 
 grant execute on function
-  queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release, queues.sweep,
-  queues.register_worker, queues.retire_worker, queues.mark_idle, queues.keep_door, queues.leave_door, queues.ring,
-  queues.lead, queues.term_left, queues.resign, queues.explain,
-  queues.is_registered, queues.recover_workers, queues.prune, queues.record_killed,
+  queues.claim, queues.next_due, queues.dequeue_next_available_task, queues.heartbeat, queues.finish, queues.release,
+  queues.sweep, queues.register_worker, queues.retire_worker, queues.mark_idle, queues.hold_wakeups,
+  queues.release_wakeups, queues.notify_idle, queues.lead, queues.resign, queues.rest, queues.fleet_state,
+  queues.explain, queues.recover_workers, queues.prune, queues.record_killed,
   queues.record_environment, queues.register_types, queues.unserved_queues
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
@@ -60,38 +65,40 @@ grant execute on function queues.watch_processes, queues.process_status_of to ho
 grant select on queues.process_status, queues.registered_process to holdfast_client, holdfast_reader;
 grant execute on function queues.last_error to holdfast_worker;
 
-grant execute on function queues.add_schedule, queues.add_schedule_for_client, queues.declare_schedules to holdfast_client;
+grant execute on function queues.add_schedule, queues.add_schedule_for_client,
+  queues.declare_schedules to holdfast_client;
 grant execute on function queues.add_schedule_for_process to holdfast_process;
 grant execute on function
   queues.due_schedules, queues.next_firing, queues.plan_schedule, queues.fire_schedule, queues.prune_firings
 to holdfast_worker;
 grant execute on function queues.health, queues.count_activity to holdfast_reader;
-grant execute on function queues.measure to holdfast_worker;
 grant execute on function queues.pause_schedule, queues.resume_schedule, queues.remove_schedule, queues.run_schedule
 to holdfast_client, holdfast_operator;
 grant select on queues.schedule_status, queues.schedule_event to holdfast_client, holdfast_reader;
 
 grant execute on function
-  queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause, queues.resume, queues.sweep,
-  queues.recover_workers, queues.set_retention, queues.drop_retention, queues.prune
+  queues.cancel, queues.retry, queues.delete_task, queues.restore_task, queues.reschedule, queues.pause,
+  queues.resume, queues.sweep, queues.recover_workers, queues.set_retention, queues.drop_retention, queues.prune
 to holdfast_operator;
 
 grant execute on function queues.replay to holdfast_operator;
 grant select on queues.provenance, queues.registered_type to holdfast_reader;
 
-grant execute on function queues.explain, queues.list_tasks, queues.watch to holdfast_reader;
-grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of, queues.spec_hash
+grant execute on function queues.explain, queues.list_tasks, queues.find_tasks, queues.watch to holdfast_reader;
+grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of, queues.step_kind,
+  queues.spec_hash
   to holdfast_reader, holdfast_client, holdfast_worker;
 grant select on
-  queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status, queues.worker_loss, queues.retention_policy,
-  queues.queue_act
+  queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status,
+  queues.worker_loss, queues.retention_policy, queues.queue_act
 to holdfast_reader;
 grant select on queues.task_status, queues.task_event, queues.task_error to holdfast_client;
 
 grant execute on function
   comms.create_email_message, comms.kickoff_send_email_task, comms.create_sms_message, comms.kickoff_send_sms_task
 to holdfast_client;
-grant execute on function comms.cancel_send_email_task, comms.cancel_send_sms_task to holdfast_client, holdfast_operator;
+grant execute on function comms.cancel_send_email_task, comms.cancel_send_sms_task to holdfast_client,
+  holdfast_operator;
 grant execute on function
   comms.send_email_supervisor, comms.get_email_payload, comms.record_email_success, comms.record_email_failure,
   comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure,
@@ -100,12 +107,12 @@ to holdfast_worker;
 grant execute on function comms.reserve_send, comms.keep_message to holdfast_worker;
 grant execute on function comms.clear_mailbox, comms.erase_messages, comms.record_delivery to holdfast_operator;
 grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
-grant select on comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
+grant select on comms.send_status, comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
 grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader;
 -- The outbox. Only dispatchers can read secrets.
 grant execute on function queues.emit, queues.receive to holdfast_client, holdfast_worker;
 grant execute on function
-  queues.attend_outbox, queues.claim_events, queues.settle_events, queues.retire_dispatcher
+  queues.dispatcher_heartbeat, queues.claim_events, queues.settle_events, queues.retire_dispatcher
 to holdfast_dispatcher;
 grant execute on function
   queues.subscribe, queues.unsubscribe, queues.pause_subscription, queues.resume_subscription, queues.rotate_secret,
@@ -113,24 +120,40 @@ grant execute on function
 to holdfast_operator;
 grant execute on function queues.prune_events, queues.prune_inbox to holdfast_worker, holdfast_operator;
 grant execute on function queues.tail_events to holdfast_reader, holdfast_client;
-grant select on queues.outbox_status, queues.event_status, queues.delivery_status, queues.dispatcher_status to holdfast_reader;
+grant select on queues.outbox_status, queues.event_status, queues.delivery_status,
+  queues.dispatcher_status to holdfast_reader;
 grant select on queues.event_status, queues.delivery_status to holdfast_client;
 
 grant execute on function queues.set_limit, queues.drop_limit to holdfast_operator;
-grant execute on function queues.tidy_slots to holdfast_worker;
 grant execute on function queues.tidy_lanes to holdfast_worker;
 grant execute on function queues.tokens_at to holdfast_reader;
 grant select on queues.limit_status to holdfast_reader;
+
+-- Durable workflows. A worker records and reads only under its lease.
+grant execute on function queues.record_steps, queues.read_steps, queues.wake_waiting, queues.wake_joined,
+  queues.record_changes, queues.start_children
+to holdfast_worker;
+grant execute on function queues.signal, queues.signal_key, queues.fork to holdfast_client, holdfast_operator;
+grant execute on function queues.enqueue_after, queues.hold_back, queues.enqueue_unique, queues.find_unique,
+  queues.store_unique to holdfast_client;
+-- The server verifies the signature of a link before it calls these.
+grant execute on function queues.read_callback, queues.answer_callback to holdfast_operator;
+grant execute on function queues.run_timeline to holdfast_client, holdfast_reader;
+grant select on queues.step_status, queues.step_try_status, queues.signal_status,
+  queues.wait_status to holdfast_client, holdfast_reader;
 
 -- Only administrators, that is, members of holdfast_owner, assign logins to namespaces: no grant.
 grant select on queues.namespace_member to holdfast_client, holdfast_reader;
 
 -- The HTTP server. Its login is a member of holdfast_operator, and of holdfast_client if it enqueues tasks.
 grant execute on function
-  queues.create_token, queues.renew_token, queues.revoke_token, queues.check_token, queues.open_session, queues.check_session, queues.close_session,
-  queues.record_reveal, queues.take_sample
+  queues.create_token, queues.renew_token, queues.revoke_token, queues.check_token, queues.open_session,
+  queues.check_session, queues.close_session, queues.record_reveal
 to holdfast_operator;
+grant execute on function queues.take_sample to holdfast_worker, holdfast_operator;
 grant execute on function queues.watch_many, queues.search_tasks to holdfast_client, holdfast_reader;
+grant execute on function queues.tasks_of, queues.task_events_of, queues.task_errors_of
+to holdfast_client, holdfast_reader;
 grant execute on function queues.list_activity to holdfast_reader;
 grant select on queues.access_token_status, queues.access_event to holdfast_operator;
 grant select on comms.send_event to holdfast_reader, holdfast_client;
@@ -141,8 +164,9 @@ declare
   _stem text;
 begin
   foreach _stem in array array['send_email', 'send_sms'] loop
-    perform queues.register_process('comms.' || _stem, _stem || '_task', pg_catalog.format('comms.%s_supervisor', _stem),
-      'comms.repair_' || _stem, pg_catalog.format('comms.cancel_%s_task', _stem), pg_catalog.format('comms.%s_history', _stem));
+    perform queues.register_process('comms.' || _stem, 'send_task', pg_catalog.format('comms.%s_supervisor', _stem),
+      'comms.repair_' || _stem, pg_catalog.format('comms.cancel_%s_task', _stem),
+      pg_catalog.format('comms.%s_history', _stem));
   end loop;
 end
 $$;

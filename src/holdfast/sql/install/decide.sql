@@ -37,7 +37,8 @@ begin
       select d.classid, d.objid from pg_catalog.pg_depend d
       where d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
         and d.refobjid in (
-          pg_catalog.to_regnamespace('queues'), pg_catalog.to_regnamespace('internal'), pg_catalog.to_regnamespace('comms'))
+          pg_catalog.to_regnamespace('queues'), pg_catalog.to_regnamespace('internal'),
+          pg_catalog.to_regnamespace('comms'))
       limit 10
     ) found;
     if _foreign is not null then
@@ -54,18 +55,21 @@ begin
   from queues.installation i order by i.version desc limit 1;
   if _installed.version is null then
     raise exception using message =
-      'queues.installation is empty, so the version of this schema is unknown. Put its row back, or restore the database.';
+      'queues.installation is empty, so the version of this schema is unknown. Put its row back, or restore '
+        'the database.';
   elsif _installed.version > _version then
     raise exception using message = pg_catalog.format(
       'This database has version %s of the schema, made by Holdfast %s; this is Holdfast %s, which knows version %s. '
       'Upgrade Holdfast here.', _installed.version, _installed.release, _release, _version);
   elsif not _force
-    and pg_catalog.regexp_split_to_array(pg_catalog.regexp_replace(_installed.release, '[^0-9.].*', ''), '\.')::integer[]
+    and pg_catalog.regexp_split_to_array(pg_catalog.regexp_replace(_installed.release, '[^0-9.].*', ''),
+      '\.')::integer[]
       > pg_catalog.regexp_split_to_array(pg_catalog.regexp_replace(_release, '[^0-9.].*', ''), '\.')::integer[]
   then
     raise exception using message = pg_catalog.format(
       'The functions in this database are those of Holdfast %s, and this is Holdfast %s. '
-      'Upgrade Holdfast here, or go back to the older functions on purpose with --force.', _installed.release, _release);
+      'Upgrade Holdfast here, or go back to the older functions on purpose with --force.',
+      _installed.release, _release);
   end if;
 
   perform pg_catalog.set_config('holdfast.installed_version', _installed.version::text, true);

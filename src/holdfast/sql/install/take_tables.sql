@@ -4,14 +4,16 @@
 -- locked none of them waits there, holding nothing that the upgrade needs.
 do $$
 declare
-  _first constant text[] := array['setting', 'executor', 'paused_queue', 'lane', 'lease', 'ready', 'worker', 'task_key', 'task'];
+  _first constant text[] := array['setting', 'executor', 'paused_queue', 'lane', 'lease', 'ready', 'worker',
+    'task_key', 'task'];
   _tables text;
 begin
   if pg_catalog.current_setting('holdfast.action') = 'upgrade' then
     select pg_catalog.string_agg(c.oid::pg_catalog.regclass::text, ', '
       order by pg_catalog.array_position(_first, c.relname::text), c.oid) into _tables
     from pg_catalog.pg_class c
-    where c.relnamespace in (pg_catalog.to_regnamespace('queues'), pg_catalog.to_regnamespace('comms')) and c.relkind in ('r', 'p');
+    where c.relnamespace in (pg_catalog.to_regnamespace('queues'), pg_catalog.to_regnamespace('comms'))
+      and c.relkind in ('r', 'p');
     execute pg_catalog.format('lock table %s in access exclusive mode', _tables);
   end if;
 end

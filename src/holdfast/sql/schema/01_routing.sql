@@ -1,8 +1,11 @@
--- A lane is one combination of queue, type, priority and concurrency key in use. Claims read one index range per lane,
--- so other queues, other types, tasks scheduled at another priority and keys that have reached their limit cost
--- nothing. There is deliberately no unique key: two transactions that use a new type at the same time each insert a
--- lane instead of waiting for one another (or deadlocking); claims read both lanes from then on. tidy_lanes removes
--- idle lanes.
+-- A lane is a list of waiting tasks, in the order in which they are claimed. Tasks of one queue, type and priority
+-- share a lane; those with a concurrency key have one of their own, whatever their keys. Beyond 32 types in a queue
+-- and priority, the other types share a lane. So a claim reads few lanes, however many keys and types there are.
+-- A task whose key already runs as many tasks as it may waits in the lane of its key, which claims do not read, until
+-- a task of that key ends: see set_aside and bring_back.
+-- There is deliberately no unique key: two transactions that use a new type at the same time each insert a lane
+-- instead of waiting for one another (or deadlocking); claims read both lanes from then on. tidy_lanes removes idle
+-- lanes.
 create table queues.lane (
   lane_id bigint generated always as identity constraint lane_pkey primary key,
   made_at timestamptz not null,
@@ -16,13 +19,20 @@ create table queues.lane (
   fillfactor = 70,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
 create index lane_of_task on queues.lane (queue, type, priority, concurrency_key, lane_id);
-create index lane_of_type on queues.lane (type, concurrency_key, lane_id);
-create index lanes_of_namespace on queues.lane (namespace, (concurrency_key is null));
+create index lane_of_key on queues.lane (concurrency_key, namespace) where concurrency_key > '';
+create index lanes_of_namespace on queues.lane (namespace) where coalesce(concurrency_key, '') = '';
+-- The lanes that claims read.
+create index lane_of_queue on queues.lane (queue, lane_id) where coalesce(concurrency_key, '') = '';
+create index lane_of_type on queues.lane (type, lane_id) where coalesce(concurrency_key, '') = '';
 comment on table queues.lane is
-  'One row per queue, type, priority and concurrency key in use. Claims read one index range per lane.';
+  'Lists of waiting tasks of one queue and priority: per type, with or without concurrency keys, and of single keys.';
 comment on column queues.lane.leaving is
   'Null while tasks may be enqueued here; else the transaction id up to which open transactions may still use the '
   'lane. Below 0: not known yet; marked as idle by that transaction.';
+comment on column queues.lane.type is 'Empty if types share the lane.';
+comment on column queues.lane.concurrency_key is
+  'Null for tasks without a key. Empty for tasks with any key. Otherwise for those that wait until a task of this key '
+  'ends; claims do not read these lanes.';
 comment on column queues.lane.namespace is
   'The owner of the concurrency key, if there is one; else the namespace of the first task.';
 
@@ -30,11 +40,9 @@ comment on column queues.lane.namespace is
 -- of one in 64.
 create table queues.lane_hoarder (
   namespace text collate "C" not null,
-  keyed boolean not null,
   noticed_at timestamptz not null
 );
-comment on table queues.lane_hoarder is
-  'Namespaces that have reached the limit on lanes, with or without concurrency keys.';
+comment on table queues.lane_hoarder is 'Namespaces that have reached the limit on lanes.';
 
 create table queues.paused_queue (
   queue text collate "C" constraint paused_queue_pkey primary key,
@@ -58,8 +66,10 @@ create table queues.task_type (
   registered_by text collate "C" not null
 );
 comment on table queues.task_type is 'Declared defaults of task types, used for options that a task does not set.';
-comment on column queues.task_type.executor is 'The executor that the handler is declared with. The worker enforces it: a task cannot ask for less isolation.';
-comment on column queues.task_type.schema is 'JSON schemas of the arguments and the result, for people and for clients that check payloads before they enqueue.';
+comment on column queues.task_type.executor is
+  'The executor that the handler is declared with. The worker enforces it: a task cannot ask for less isolation.';
+comment on column queues.task_type.schema is
+  'JSON schemas of the arguments and the result, for people and for clients that check payloads before they enqueue.';
 comment on column queues.task_type.registered_by is 'The login (session_user) of the worker that declared it last.';
 
 create table queues.executor (
@@ -90,6 +100,6 @@ insert into queues.setting (name, value, description) values
   ('max_payload_bytes', 262144, 'largest payload, as text, that enqueue accepts'),
   ('max_result_bytes', 1048576, 'largest result, as text, that finish stores'),
   ('max_batch', 50000, 'maximum number of elements in one call of enqueue_many, heartbeat, finish or release'),
-  ('max_lanes', 2000, 'maximum number of combinations of queue, type and priority in which tasks of one namespace wait'),
-  ('max_keyed_lanes', 100000, 'maximum number of combinations with a concurrency key in which tasks of one namespace wait'),
+  ('max_lanes', 2000,
+    'maximum number of combinations of queue, type and priority in which tasks of one namespace wait'),
   ('worker_timeout_seconds', 60, 'default timeout of workers, after which a silent worker counts as dead');

@@ -29,7 +29,6 @@ create table queues.task (
   metadata jsonb,
   concurrency_key text collate "C"
 );
-create index task_of_type on queues.task (type, task_id);
 comment on table queues.task is 'The request of a task: written once, removed only by retention.';
 comment on column queues.task.enqueued_by is 'The login (session_user) that enqueued the task.';
 comment on column queues.task.namespace is 'The namespace that owns the task.';
@@ -45,10 +44,9 @@ create table queues.task_key (
 );
 comment on table queues.task_key is 'The task of each idempotency key, per namespace and type.';
 
--- One element of a batch that is being enqueued.
+-- The type and options of a task that is being enqueued. In a batch, n is its position.
 create type queues.new_task as (
   n integer,
-  task_id uuid,
   type text,
   queue text,
   executor text,
@@ -58,7 +56,6 @@ create type queues.new_task as (
   timeout interval,
   lease interval,
   idempotency_key text,
-  payload jsonb,
   metadata jsonb,
   concurrency_key text
 );

@@ -22,17 +22,27 @@ create table queues.lease (
   attempt integer not null,
   lease_ms integer not null,
   deleted boolean not null,
+  limited boolean not null default false,
+  awaited boolean not null default false,
   worker_id text collate "C" not null,
+  concurrency_key text collate "C",
   progress jsonb
 ) with (
-  fillfactor = 80,
+  fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-create index lease_to_sweep on queues.lease (lease_until);
+-- No index on a column that heartbeats change, and pages that are half empty, so that all updates of a heartbeat are
+-- HOT. The sweep reads the whole table, which has only as many rows as tasks run.
+-- Both are empty where there are no limits and no concurrency keys.
+create index lease_under_limit on queues.lease (lane_id) where limited;
+create index lease_of_key on queues.lease (concurrency_key) where concurrency_key is not null;
 comment on table queues.lease is
   'A worker holds the task with this token until lease_until. The only frequently used rows that are updated.';
 comment on column queues.lease.run_at is 'When it became due: stored so that a released task keeps its position.';
 comment on column queues.lease.deleted is
   'Soft-deleted while it ran. Also stored here, because a finish that waited for this row sees its newest version.';
+comment on column queues.lease.limited is 'Counts under a limit of its queue or type.';
+comment on column queues.lease.awaited is 'Other tasks of its concurrency key wait until it ends.';
+comment on column queues.lease.concurrency_key is 'The key with its namespace: see qualified_key.';
 
 create table queues.outcome (
   task_id uuid constraint one_outcome_per_task primary key,
@@ -67,8 +77,9 @@ create sequence queues.token as bigint;
 
 -- Unlogged, so that it is empty after a crash and on a promoted standby. The last claims may then be lost, because they
 -- did not wait for the disk, and the sequence would issue their tokens again.
-create unlogged table queues.unbroken (
-  only_one boolean constraint unbroken_pkey primary key default true constraint unbroken_is_one_row check (only_one)
+create unlogged table queues.crash_detector (
+  only_one boolean constraint crash_detector_pkey primary key default true constraint crash_detector_is_one_row check (
+    only_one)
 );
-insert into queues.unbroken default values;
-comment on table queues.unbroken is 'Has one row, unless the server has crashed since the last claim.';
+insert into queues.crash_detector default values;
+comment on table queues.crash_detector is 'Has one row, unless the server has crashed since the last claim.';

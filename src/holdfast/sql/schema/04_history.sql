@@ -24,7 +24,8 @@ create table queues.act (
   task_id uuid,
   queue text,
   act text not null constraint known_act check (act in (
-    'cancelled', 'retried', 'deleted', 'restored', 'rescheduled', 'paused', 'resumed', 'released', 'snoozed')),
+    'cancelled', 'retried', 'deleted', 'restored', 'rescheduled', 'paused', 'resumed', 'released', 'snoozed',
+      'suspended')),
   occurred_at timestamptz not null,
   token bigint,
   attempt integer,

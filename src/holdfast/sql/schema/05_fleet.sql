@@ -46,6 +46,19 @@ create table queues.leadership (
 ) with (fillfactor = 50);
 comment on table queues.leadership is 'The worker that is the leader, and until when.';
 
+-- At most one row, which every sweep updates. Unlogged: after a crash, the next worker that looks sweeps.
+create unlogged table queues.last_sweep (
+  only_one boolean constraint one_last_sweep primary key default true constraint last_sweep_is_one_row check (only_one),
+  swept_at timestamptz not null,
+  next_expiry timestamptz,
+  next_page bigint not null
+) with (fillfactor = 50);
+insert into queues.last_sweep (swept_at, next_page) values ('-infinity', 0);
+comment on table queues.last_sweep is 'When leases were last swept, so that workers notice when nobody does.';
+comment on column queues.last_sweep.next_expiry is
+  'No lease that the sweep saw ends earlier, because a lease is only prolonged; null if it saw none.';
+comment on column queues.last_sweep.next_page is 'Where the next sweep begins; not 0 only if the table is very large.';
+
 create table queues.installation (
   version integer constraint installation_pkey primary key,
   installed_at timestamptz not null,
@@ -57,9 +70,10 @@ comment on column queues.installation.digest is
   'SHA-256 of the SQL that was last applied. A release with another digest must be applied.';
 
 -- The wake-up throttle. Unlogged: after a crash, enqueueing wakes workers again.
-create unlogged table queues.door (
+create unlogged table queues.wakeup_throttle (
   queue text collate "C" constraint door_pkey primary key,
   worker_id text not null,
   kept_until timestamptz not null
 ) with (fillfactor = 50);
-comment on table queues.door is 'Queues whose wake-ups one worker throttles: until kept_until, enqueueing sends none.';
+comment on table queues.wakeup_throttle is
+  'Queues whose wake-ups one worker throttles: until kept_until, enqueueing sends none.';

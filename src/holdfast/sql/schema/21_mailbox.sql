@@ -3,7 +3,8 @@
 create table comms.send_cap (
   channel text collate "C" not null constraint cap_of_known_channel check (channel in ('email', 'sms')),
   scope text collate "C" not null constraint known_scope check (scope in ('recipient', 'country', 'all')),
-  period interval not null constraint period_within_bounds check (period between interval '1 minute' and interval '31 days'),
+  period interval not null constraint period_within_bounds check (
+    period between interval '1 minute' and interval '31 days'),
   most integer not null constraint most_is_not_negative check (most >= 0),
   constraint send_cap_pkey primary key (channel, scope, period),
   constraint only_texts_have_a_country check (channel = 'sms' or scope <> 'country')

@@ -2,7 +2,7 @@
 -- runs its supervisor next, so that a process without one is found, and clients that wait for its end are notified.
 create table queues.process (
   process text collate "C" constraint process_pkey primary key,
-  kind text collate "C" not null constraint known_kind check (kind in ('attempts', 'decision')),
+  kind text collate "C" not null constraint known_kind check (kind in ('attempts', 'decision', 'python')),
   schema_name text collate "C" not null,
   root_table text collate "C" not null,
   supervisor text collate "C" not null constraint one_process_per_supervisor unique,
@@ -15,12 +15,15 @@ create table queues.process (
 );
 comment on table queues.process is
   'The business processes of this database, with the functions that run, repair, end and read them.';
+comment on column queues.process.supervisor is
+  'The function that is the supervisor. If kind is python, the type of the tasks that are.';
 comment on column queues.process.files is 'The digest of each file that holdfast process apply last applied.';
 
 create table queues.process_instance (
   process text collate "C" not null,
   process_id bigint not null,
-  wait_key uuid not null generated always as (md5(process || ' ' || process_id::text)::uuid) stored constraint one_instance_per_wait_key unique,
+  wait_key uuid not null generated always as (
+    md5(process || ' ' || process_id::text)::uuid) stored constraint one_instance_per_wait_key unique,
   created_at timestamptz not null,
   created_by text collate "C" not null,
   namespace text collate "C" not null,

@@ -6,8 +6,8 @@ create table queues.subscription (
   name text collate "C" not null,
   event_types text[] not null constraint asks_for_something check (cardinality(event_types) > 0),
   type_prefixes text[] not null,
-  event_likes text[] not null,
-  prefix_likes text[] not null,
+  event_patterns text[] not null,
+  prefix_patterns text[] not null,
   engine_events boolean not null,
   sink text collate "C" not null,
   target text not null,
@@ -25,7 +25,7 @@ create table queues.subscription (
 create unique index one_subscription_per_name on queues.subscription (name) where removed_at is null;
 create index subscription_to_the_engine on queues.subscription (subscription_id) where engine_events;
 comment on table queues.subscription is 'Which events are sent, and where to.';
-comment on column queues.subscription.event_likes is
+comment on column queues.subscription.event_patterns is
   'event_types in the form that LIKE ANY compares, without a sub-select.';
 comment on column queues.subscription.engine_events is
   'Whether it matches events that the engine itself emits. Without such a row, ending a task writes nothing here.';

@@ -44,17 +44,3 @@ create table queues.access_act (
 create index access_acts_on_task on queues.access_act (task_id, access_act_id) where task_id is not null;
 comment on table queues.access_act is
   'Created and revoked tokens, logins, and revealed values: who, when, why. Append-only.';
-
--- Counters of the server's own statistics, so that charts add no cost to tasks.
-create table queues.sample (
-  taken_at timestamptz constraint sample_pkey primary key,
-  due bigint not null,
-  scheduled bigint not null,
-  running bigint not null,
-  enqueued_total bigint not null,
-  finished_total bigint not null,
-  errors_total bigint not null,
-  delay_p50 double precision,
-  delay_p99 double precision
-);
-comment on table queues.sample is 'Samples for the charts, every ten seconds while a server runs.';

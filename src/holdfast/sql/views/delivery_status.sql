@@ -1,11 +1,12 @@
 -- Every delivery of every event: outstanding, delivered or dead. Clients see deliveries of events that their namespace
 -- emitted or that concern its tasks.
 create or replace view queues.delivery_status with (security_barrier) as
-select e.event_id, e.task_id, e.event_type, e.occurred_at, s.name as subscription, d.status, d.attempt, d.due_at, d.settled_at,
-  d.dispatcher_id, d.last_error
+select e.event_id, e.task_id, e.event_type, e.occurred_at, s.name as subscription, d.status, d.attempt, d.due_at,
+  d.settled_at, d.dispatcher_id, d.last_error
 from queues.outbox_event e
 cross join lateral (
-  select w.subscription_id, case when w.lease_until >= queues.clock() then 'in_flight' when w.attempt > 0 then 'retrying' else 'waiting' end
+  select w.subscription_id, case when w.lease_until >= queues.clock() then 'in_flight'
+    when w.attempt > 0 then 'retrying' else 'waiting' end
       as status, w.attempt, w.due_at, null::timestamptz as settled_at, w.dispatcher_id, w.last_error
   from queues.subscription of_name
   join queues.delivery w on w.subscription_id = of_name.subscription_id

@@ -1,8 +1,8 @@
 -- Events of the outbox, each with the state of its deliveries. Clients see events that their namespace emitted or that
 -- concern its tasks.
 create or replace view queues.event_status with (security_barrier) as
-select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id) as subject, e.source, e.task_id,
-  e.traceparent, e.emitted_by, e.namespace, e.data,
+select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id) as subject,
+  e.source, e.task_id, e.traceparent, e.emitted_by, e.namespace, e.data,
   (select pg_catalog.count(*) from queues.delivered d where d.event_id = e.event_id) as delivered,
   (select pg_catalog.count(*) from queues.dead_delivery d where d.event_id = e.event_id) as dead,
   e.deliveries, e.transaction_id, e.event_number

@@ -5,17 +5,22 @@ create or replace view queues.outbox_status with (security_barrier) as
 select s.subscription_id, s.name, s.event_types, s.type_prefixes, s.sink,
   pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(s.target,
     '^([a-z][a-z0-9+.-]*://[^:/@?#]*):[^/?#]*@', '\1:***@', 'i'), '^([a-z][a-z0-9+.-]*://)[^:/@?#]+@', '\1***@', 'i'),
-    '[?#].*$', '?***') as target, case when s.options ? 'headers' then s.options - 'headers' || pg_catalog.jsonb_build_object('headers', (
-    select pg_catalog.jsonb_object_agg(h.key, case when h.value ~ '^env:HOLDFAST_SINK_[A-Za-z0-9_]+$' then h.value else '***' end)
-    from pg_catalog.jsonb_each_text(case pg_catalog.jsonb_typeof(s.options -> 'headers') when 'object' then s.options -> 'headers' end) h))
+    '[?#].*$', '?***') as target,
+      case when s.options ? 'headers' then s.options - 'headers' || pg_catalog.jsonb_build_object('headers', (
+    select pg_catalog.jsonb_object_agg(h.key,
+      case when h.value ~ '^env:HOLDFAST_SINK_[A-Za-z0-9_]+$' then h.value else '***' end)
+    from pg_catalog.jsonb_each_text(case pg_catalog.jsonb_typeof(s.options -> 'headers')
+      when 'object' then s.options -> 'headers' end) h))
     else s.options end as options,
   pg_catalog.cardinality(s.secrets) as secrets, s.max_attempts, s.created_at, s.created_by,
   s.paused_at, s.paused_by, s.pause_reason,
   coalesce(waiting.pending, 0) as pending, coalesce(waiting.in_flight, 0) as in_flight, waiting.oldest,
   (select pg_catalog.count(*) from queues.dead_delivery d where d.subscription_id = s.subscription_id) as dead,
-  case when b.open_until is null then 'closed' when b.open_until > queues.clock() then 'open' else 'half-open' end as breaker,
+  case when b.open_until is null then 'closed' when b.open_until > queues.clock() then 'open'
+    else 'half-open' end as breaker,
   b.failures, b.open_until, b.last_failure_at, b.last_error, (
-    select pg_catalog.format('dispatcher on %s: %s', d.hostname, d.unusable ->> s.subscription_id::text) from queues.dispatcher d
+    select pg_catalog.format('dispatcher on %s: %s', d.hostname, d.unusable ->> s.subscription_id::text)
+    from queues.dispatcher d
     where d.unusable ? s.subscription_id::text and d.last_seen > queues.clock() - (
       select w.value * interval '1 second' from queues.setting w where w.name = 'worker_timeout_seconds')
     order by d.last_seen desc limit 1) as problem

@@ -1,7 +1,7 @@
 -- Every failed attempt.
 create or replace view queues.task_error with (security_barrier) as
-select e.error_id, e.task_id, e.attempt, e.kind, e.message, e.detail, e.worker_id, e.recovered, e.claimed_at, e.started_at,
-  e.occurred_at, e.retry_at
+select e.error_id, e.task_id, e.attempt, e.kind, e.message, e.detail, e.worker_id, e.recovered, e.claimed_at,
+  e.started_at, e.occurred_at, e.retry_at
 from queues.error e
 where (select queues.may_read_all())
    or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()));

@@ -3,25 +3,29 @@
 create or replace view queues.task_event with (security_barrier) as
 select e.task_id, e.event_type, e.occurred_at, e.attempt, e.worker_id, e.actor, e.reason, e.data
 from (
-  select t.task_id, 'created' as event_type, t.created_at as occurred_at, null::integer as attempt, null::text as worker_id,
-    t.enqueued_by as actor, null::text as reason, pg_catalog.jsonb_build_object('run_at', t.run_at) as data, 0 as rank
+  select t.task_id, 'created' as event_type, t.created_at as occurred_at, null::integer as attempt,
+    null::text as worker_id, t.enqueued_by as actor, null::text as reason,
+    pg_catalog.jsonb_build_object('run_at', t.run_at) as data, 0 as rank
   from queues.task t
 
   union all
   select l.task_id, v.event_type, v.occurred_at, l.attempt, l.worker_id, null, null, null, v.rank
   from queues.lease l
-  cross join lateral (values ('claimed', l.claimed_at, 2), ('started', l.started_at, 3)) v(event_type, occurred_at, rank)
+  cross join lateral (values ('claimed', l.claimed_at, 2), ('started', l.started_at, 3)) v(event_type,
+    occurred_at, rank)
   where v.occurred_at is not null
 
   union all
   select o.task_id, v.event_type, v.occurred_at, o.attempt, o.worker_id, null,
     case when v.rank > 3 then o.reason end, null, v.rank
   from (
-    select o.task_id, o.status, o.claimed_at, o.started_at, o.finished_at, o.attempt, o.worker_id, o.reason from queues.outcome o
+    select o.task_id, o.status, o.claimed_at, o.started_at, o.finished_at, o.attempt, o.worker_id, o.reason
+    from queues.outcome o
     union all
     -- A retry removes the outcome: the act keeps how the task had ended.
-    select a.task_id, a.data ->> 'status', (a.data ->> 'claimed_at')::timestamptz, (a.data ->> 'started_at')::timestamptz,
-      (a.data ->> 'finished_at')::timestamptz, a.attempt, a.worker_id, a.data ->> 'reason'
+    select a.task_id, a.data ->> 'status', (a.data ->> 'claimed_at')::timestamptz,
+      (a.data ->> 'started_at')::timestamptz, (a.data ->> 'finished_at')::timestamptz, a.attempt, a.worker_id,
+      a.data ->> 'reason'
     from queues.act a where a.act = 'retried') o
   cross join lateral (values ('claimed', o.claimed_at, 2), ('started', o.started_at, 3), (o.status, o.finished_at, 6))
     v(event_type, occurred_at, rank)
@@ -38,7 +42,8 @@ from (
   cross join lateral (values
     ('claimed', e.claimed_at, null::text, null::jsonb, 2),
     ('started', e.started_at, null, null, 3),
-    (case when e.recovered then 'recovered' when pg_catalog.starts_with(e.kind, 'killed_on_') then 'killed' else 'failed' end, e.occurred_at, e.message,
+    (case when e.recovered then 'recovered'
+      when pg_catalog.starts_with(e.kind, 'killed_on_') then 'killed' else 'failed' end, e.occurred_at, e.message,
       pg_catalog.jsonb_build_object('kind', e.kind), 4),
     ('retried', case when e.retry_at is not null and not e.recovered then e.occurred_at end, null,
       pg_catalog.jsonb_build_object('run_at', e.retry_at), 5)) v(event_type, occurred_at, reason, data, rank)
@@ -52,11 +57,14 @@ from (
 
   union all
   select a.task_id, v.event_type, v.occurred_at, a.attempt, a.worker_id,
-    case when v.rank = 7 then a.actor end, case when v.rank = 7 then a.reason end, case when v.rank = 7 then a.data end, v.rank
+    case when v.rank = 7 then a.actor end, case when v.rank = 7 then a.reason end,
+      case when v.rank = 7 then a.data end, v.rank
   from queues.act a
   cross join lateral (values
-    ('claimed', case when a.act in ('released', 'snoozed') then (a.data ->> 'claimed_at')::timestamptz end, 2),
-    ('started', case when a.act in ('released', 'snoozed') then (a.data ->> 'started_at')::timestamptz end, 3),
+    ('claimed', case when a.act in ('released', 'snoozed', 'suspended')
+      then (a.data ->> 'claimed_at')::timestamptz end, 2),
+    ('started', case when a.act in ('released', 'snoozed', 'suspended')
+      then (a.data ->> 'started_at')::timestamptz end, 3),
     (a.act, a.occurred_at, 7)) v(event_type, occurred_at, rank)
   where a.task_id is not null and v.occurred_at is not null
 ) e

@@ -17,7 +17,8 @@ begin
   return query
   select t.token_id, t.name, t.scopes, least(s.expires_at, t.expires_at)
   from queues.access_session s join queues.access_token t on t.token_id = s.token_id
-  where s.session_hash = check_session.session_hash and s.expires_at > _now and t.revoked_at is null and t.expires_at > _now;
+  where s.session_hash = check_session.session_hash and s.expires_at > _now and t.revoked_at is null
+    and t.expires_at > _now;
 end
 $$;
 

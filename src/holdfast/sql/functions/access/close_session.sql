@@ -9,7 +9,8 @@ as $$
 declare
   _token_id bigint;
 begin
-  delete from queues.access_session s where s.session_hash = close_session.session_hash returning s.token_id into _token_id;
+  delete from queues.access_session s where s.session_hash = close_session.session_hash
+  returning s.token_id into _token_id;
   if not found then
     return false;
   end if;

@@ -2,7 +2,8 @@
 -- message.
 -- For holdfast_operator. Locks: none.
 create or replace function queues.record_reveal(
-  task_id uuid default null, reason text default null, address text default null, mailbox_message_id bigint default null)
+  task_id uuid default null, reason text default null, address text default null,
+  mailbox_message_id bigint default null)
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -12,13 +13,16 @@ begin
   if num_nonnulls(task_id, mailbox_message_id) <> 1 then
     raise exception using errcode = 'QF400', message = 'give either task_id or mailbox_message_id';
   elsif task_id is not null then
-    perform queues.own_task(task_id);
-  elsif not exists (select from comms.mailbox_message m where m.mailbox_message_id = record_reveal.mailbox_message_id) then
-    raise exception using errcode = 'QF404', message = format('there is no message %s in the mailbox', mailbox_message_id),
+    perform queues.check_task_owner(task_id);
+  elsif not exists (select from comms.mailbox_message m where m.mailbox_message_id = record_reveal.mailbox_message_id)
+  then
+    raise exception using errcode = 'QF404',
+      message = format('there is no message %s in the mailbox', mailbox_message_id),
       hint = 'The mailbox keeps the newest messages only.';
   end if;
   insert into queues.access_act (act, occurred_at, actor, task_id, mailbox_message_id, address, reason)
-  values ('revealed', queues.clock(), queues.actor(), task_id, mailbox_message_id, left(address, 200), left(reason, 2000));
+  values ('revealed', queues.clock(), queues.actor(), task_id, mailbox_message_id, left(address, 200),
+    left(reason, 2000));
 end
 $$;
 

@@ -13,7 +13,8 @@ begin
   where t.token_id = revoke_token.token_id and t.revoked_at is null;
   if not found then
     if not exists (select from queues.access_token t where t.token_id = revoke_token.token_id) then
-      raise exception using errcode = 'QF404', message = format('there is no access token %s', coalesce(token_id::text, 'null')),
+      raise exception using errcode = 'QF404',
+        message = format('there is no access token %s', coalesce(token_id::text, 'null')),
         hint = 'holdfast tokens list shows the existing ones.';
     end if;
     return false;

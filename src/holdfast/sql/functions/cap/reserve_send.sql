@@ -14,7 +14,8 @@ declare
   _count comms.send_count;
 begin
   if channel is null or channel not in ('email', 'sms') then
-    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)), hint = 'Allowed: email, sms.';
+    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)),
+      hint = 'Allowed: email, sms.';
   elsif coalesce(recipient, '') = '' or coalesce(idempotency_key, '') = '' then
     raise exception using errcode = 'QF400', message = 'recipient and idempotency_key must not be empty';
   end if;
@@ -48,7 +49,13 @@ begin
   from comms.send_cap c
   where c.channel = reserve_send.channel and k.channel = c.channel and k.scope = c.scope and k.period = c.period
     and k.subject = comms.cap_subject(c.scope, recipient);
-  perform comms.forget_sends(_now);
+  -- A few expired rows each time. The next call removes those that another session holds.
+  delete from comms.send_reservation r where r.idempotency_key in (
+    select old.idempotency_key from comms.send_reservation old where old.reserved_at < _now - interval '2 days'
+    order by old.reserved_at limit 10 for update skip locked);
+  delete from comms.send_count k where (k.channel, k.scope, k.period, k.subject) in (
+    select old.channel, old.scope, old.period, old.subject from comms.send_count old where old.ends_at < _now
+    order by old.ends_at limit 10 for update skip locked);
   return query select true, null::text, null::interval, null::integer, null::interval;
 end
 $$;

@@ -10,7 +10,8 @@ returns table (
 language sql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select c.task_id, c.token, c.type, c.executor, c.payload, c.attempt, c.max_attempts, c.lease_until, c.timeout, c.metadata
+  select c.task_id, c.token, c.type, c.executor, c.payload, c.attempt, c.max_attempts, c.lease_until,
+    c.timeout, c.metadata
   from queues.claim(coalesce(worker_id, 'backend-' || pg_backend_pid()), 1, queues, type_prefixes) c
 $$;
 

@@ -1,6 +1,7 @@
 -- Skips tokens that a crash may have made the server forget. Skips more than are ever issued between two flushes of the
 -- log. The commit waits for the disk, because a second crash must not undo the skip.
--- Internal: called by claim when queues.unbroken has no row. Locks: that row; waits for a claim that does the same.
+-- Internal: called by claim when queues.crash_detector has no row. Locks: that row; waits for a claim that does
+-- the same.
 create or replace function queues.skip_lost_tokens()
 returns void
 language plpgsql volatile
@@ -8,10 +9,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   -- A claim that waited here finds the row, and the skipped tokens are on disk.
-  insert into queues.unbroken default values on conflict do nothing;
+  insert into queues.crash_detector default values on conflict do nothing;
   if found then
     perform set_config('synchronous_commit', 'on', true);
     perform setval('queues.token', nextval('queues.token') + 1000000000);
+    -- Also emptied by the crash. A sweep does not insert the row: it would wait for another one that does.
+    insert into queues.last_sweep (swept_at, next_page) values ('-infinity', 0) on conflict do nothing;
   end if;
 end
 $$;

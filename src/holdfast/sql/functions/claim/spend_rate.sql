@@ -2,9 +2,11 @@
 -- Internal: called by claim, which holds the limits of these lanes.
 create or replace function queues.spend_rate(places tid[], lanes bigint[], now timestamptz)
 returns void
-language sql volatile
+language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
+begin
   update queues.task_limit t
   set tokens = queues.tokens_at(t, spend_rate.now) - spent.count, counted_at = spend_rate.now
   from (
@@ -14,7 +16,8 @@ as $$
     cross join lateral (values ('queue', l.queue), ('type', l.type)) subject(subject, name)
     where r.ctid = any (places) and r.lane_id = any (lanes)
     group by subject.subject, subject.name) spent
-  where t.subject = spent.subject and t.name = spent.name and t.rate is not null
+  where t.subject = spent.subject and t.name = spent.name and t.rate is not null;
+end
 $$;
 
 comment on function queues.spend_rate(tid[], bigint[], timestamptz) is

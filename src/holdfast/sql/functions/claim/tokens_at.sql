@@ -6,7 +6,8 @@ language sql stable parallel safe
 set search_path = pg_catalog, pg_temp
 as $$
   select least(given.rate, given.tokens
-    + greatest(0, extract(epoch from at - given.counted_at)::double precision) * given.rate / extract(epoch from given.per)::double precision)
+    + greatest(0, extract(epoch from at - given.counted_at)::double precision) * given.rate
+      / extract(epoch from given.per)::double precision)
 $$;
 
 comment on function queues.tokens_at(queues.task_limit, timestamptz) is

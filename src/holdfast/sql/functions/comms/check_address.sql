@@ -7,7 +7,8 @@ as $$
 begin
   perform comms.check_line(field, value, 320);
   if value !~ '^[^\s@,;:<>()\[\]"\\]{1,64}@[^\s@,;:<>()\[\]"\\.]+(\.[^\s@,;:<>()\[\]"\\.]+)*$' then
-    raise exception using errcode = 'QF400', message = format('%s %s is not a single e-mail address', field, to_json(value)),
+    raise exception using errcode = 'QF400',
+      message = format('%s %s is not a single e-mail address', field, to_json(value)),
       hint = 'Write it as ada@example.org, without a name and without further addresses.';
   end if;
 end

@@ -9,7 +9,8 @@ begin
   if octet_length(value) not between 1 and most then
     raise exception using errcode = 'QF400', message = format('%s must be between 1 and %s bytes long', field, most);
   elsif value ~ '[\x01-\x1f\x7f]' then
-    raise exception using errcode = 'QF400', message = format('%s must not contain line breaks or control characters', field);
+    raise exception using errcode = 'QF400',
+      message = format('%s must not contain line breaks or control characters', field);
   end if;
 end
 $$;

@@ -10,18 +10,22 @@ declare
   _id bigint;
 begin
   if recipient is null or recipient !~ '^\+[1-9][0-9]{6,14}$' then
-    raise exception using errcode = 'QF400', message = format('recipient %s is not a number in E.164 form', coalesce(to_json(left(recipient, 100))::text, 'null')),
+    raise exception using errcode = 'QF400', message = format(
+        'recipient %s is not a number in E.164 form', coalesce(to_json(left(recipient, 100))::text, 'null')),
       hint = 'Write it as +4915112345678.';
   elsif text_body is null or text_body = '' then
     raise exception using errcode = 'QF400', message = 'a text message needs a text_body';
   elsif char_length(text_body) > _most_characters then
-    raise exception using errcode = 'QF413', message = format('a text message may have at most %s characters', _most_characters);
+    raise exception using errcode = 'QF413',
+      message = format('a text message may have at most %s characters', _most_characters);
   end if;
   perform comms.check_line('sender', sender, 100);
 
-  insert into comms.message (channel, created_at, created_by, namespace) values ('sms', queues.clock(), session_user, queues.namespace())
+  insert into comms.message (channel, created_at, created_by, namespace)
+  values ('sms', queues.clock(), session_user, queues.namespace())
   returning message_id into _id;
-  insert into comms.sms_message (message_id, recipient, text_body, sender) values (_id, recipient, text_body, sender);
+  insert into comms.message_content (message_id, channel, recipient, text_body, sender)
+  values (_id, 'sms', recipient, text_body, sender);
   return _id;
 end
 $$;

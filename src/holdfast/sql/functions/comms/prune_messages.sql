@@ -3,7 +3,8 @@
 -- continue: null at the end.
 -- Internal: called by prune. Locks: contents and copies in the mailbox, without waiting.
 create or replace function comms.prune_messages(
-  max_messages integer, past uuid, dry_run boolean, now timestamptz, out pruned integer, out examined integer, out next uuid)
+  max_messages integer, past uuid, dry_run boolean, now timestamptz, out pruned integer, out examined integer,
+  out next uuid)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
@@ -22,29 +23,24 @@ begin
     return;
   end if;
   _looked := array(
-    select c.message_id from (
-      (select e.message_id from comms.email_message e where e.message_id > _past order by e.message_id limit max_messages)
-      union all
-      (select t.message_id from comms.sms_message t where t.message_id > _past order by t.message_id limit max_messages)) c
+    select c.message_id from comms.message_content c where c.message_id > _past
     order by c.message_id limit max_messages);
   examined := cardinality(_looked);
-  _old := array(select m.message_id from comms.message m where m.message_id = any (_looked) and m.created_at < _cutoff order by m.message_id);
+  _old := array(
+    select m.message_id from comms.message m where m.message_id = any (_looked) and m.created_at < _cutoff
+    order by m.message_id);
   if not coalesce(dry_run, false) then
     _old := array(
-      select c.message_id from comms.email_message c where c.message_id = any (_old) order by c.message_id for update skip locked)
-      || array(select c.message_id from comms.sms_message c where c.message_id = any (_old) order by c.message_id for update skip locked);
+      select c.message_id from comms.message_content c where c.message_id = any (_old)
+      order by c.message_id for update skip locked);
   end if;
   -- A separate statement, so that it sees a send that was started before the lock was granted.
   _old := array(
     select m.message_id from unnest(_old) m(message_id)
     where not exists (
-        select from comms.send_email_task t where t.message_id = m.message_id and not exists (
-          select from comms.send_email_task_supervised s
-          where s.send_email_task_id = t.send_email_task_id and s.next_task_id is null and s.supervised_at < _cutoff))
-      and not exists (
-        select from comms.send_sms_task t where t.message_id = m.message_id and not exists (
-          select from comms.send_sms_task_supervised s
-          where s.send_sms_task_id = t.send_sms_task_id and s.next_task_id is null and s.supervised_at < _cutoff)));
+      select from comms.send_task t where t.message_id = m.message_id and not exists (
+        select from comms.send_task_supervised s
+        where s.send_task_id = t.send_task_id and s.next_task_id is null and s.supervised_at < _cutoff)));
   _copies := array(
     select b.mailbox_message_id from comms.mailbox_message b where b.kept_at < _cutoff
     order by b.mailbox_message_id limit max_messages for update skip locked);
@@ -56,7 +52,9 @@ begin
       order by old.ends_at limit max_messages for update skip locked);
   end if;
   pruned := cardinality(_old) + cardinality(_copies);
-  if examined = max_messages and (select m.created_at from comms.message m where m.message_id = _looked[examined]) < _cutoff then
+  if examined = max_messages
+    and (select m.created_at from comms.message m where m.message_id = _looked[examined]) < _cutoff
+  then
     next := lpad(to_hex(_looked[examined]), 32, '0')::uuid;
   end if;
 end

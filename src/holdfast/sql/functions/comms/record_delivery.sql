@@ -2,7 +2,8 @@
 -- recorded once per send, however often it is reported. Returns whether the provider's id belongs to a send. The caller
 -- must have authenticated the report.
 -- For holdfast_operator. Locks: nothing.
-create or replace function comms.record_delivery(provider text, provider_message_id text, report text, reason text default null)
+create or replace function comms.record_delivery(
+  provider text, provider_message_id text, report text, reason text default null)
 returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -11,26 +12,20 @@ as $$
 declare
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
-  _emails bigint[];
-  _texts bigint[];
+  _sends bigint[];
 begin
   if report is null or report not in ('delivered', 'bounced', 'complained') then
-    raise exception using errcode = 'QF400', message = format('report %s is unknown', coalesce(to_json(left(report, 100))::text, 'null')),
+    raise exception using errcode = 'QF400',
+      message = format('report %s is unknown', coalesce(to_json(left(report, 100))::text, 'null')),
       hint = 'Allowed: delivered, bounced, complained.';
   end if;
-  _emails := array(
-    select s.send_email_task_id from comms.send_email_task_succeeded s
+  _sends := array(
+    select s.send_task_id from comms.send_task_succeeded s
     where s.provider_message_id = record_delivery.provider_message_id and s.provider = record_delivery.provider);
-  _texts := array(
-    select s.send_sms_task_id from comms.send_sms_task_succeeded s
-    where s.provider_message_id = record_delivery.provider_message_id and s.provider = record_delivery.provider);
-  insert into comms.send_email_task_reported (send_email_task_id, report, reported_at, reason)
-  select s.id, report, _now, left(reason, 500) from unnest(_emails) s(id)
+  insert into comms.send_task_reported (send_task_id, report, reported_at, reason)
+  select s.id, report, _now, left(reason, 500) from unnest(_sends) s(id)
   on conflict do nothing;
-  insert into comms.send_sms_task_reported (send_sms_task_id, report, reported_at, reason)
-  select s.id, report, _now, left(reason, 500) from unnest(_texts) s(id)
-  on conflict do nothing;
-  return _emails || _texts <> '{}';
+  return _sends <> '{}';
 end
 $$;
 

@@ -13,8 +13,7 @@ begin
   select m.message_id, now, erased_by, reason from unnest(message_ids) m(message_id)
   on conflict do nothing;
   get diagnostics _removed = row_count;
-  delete from comms.email_message c where c.message_id = any (message_ids);
-  delete from comms.sms_message c where c.message_id = any (message_ids);
+  delete from comms.message_content c where c.message_id = any (message_ids);
   return _removed;
 end
 $$;

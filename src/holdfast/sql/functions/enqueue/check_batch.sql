@@ -5,23 +5,16 @@ returns boolean
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
-declare
-  _most bigint := 1000;  -- the minimum of the setting
 begin
   if batch is null or jsonb_typeof(batch) <> 'array' then
     raise exception using errcode = 'QF400', message = format('%s must be an array of objects', field);
   elsif jsonb_path_exists(batch, 'strict $[*] ? (@.type() != "object")') then
     raise exception using errcode = 'QF400', message = (
-      select format('%s[%s] must be an object', field, e.n - 1) from jsonb_array_elements(batch) with ordinality e(element, n)
+      select format('%s[%s] must be an object', field, e.n - 1)
+      from jsonb_array_elements(batch) with ordinality e(element, n)
       where jsonb_typeof(e.element) <> 'object' order by e.n limit 1);
-  elsif jsonb_array_length(batch) <= _most then
-    return true;
-  end if;
-  select s.value into _most from queues.setting s where s.name = 'max_batch';
-  if jsonb_array_length(batch) > _most then
-    raise exception using errcode = 'QF413',
-      message = format('%s has %s elements, and at most %s are allowed in one call', field, jsonb_array_length(batch), _most),
-      hint = 'Send it in several calls.';
+  elsif jsonb_array_length(batch) > 1000 then
+    return queues.check_batch_size(field, jsonb_array_length(batch));
   end if;
   return true;
 end

@@ -1,6 +1,6 @@
 -- Refuses an invalid element of a batch with an error that names the element and the field, else returns true. Scalars
 -- arrive as text, so that an invalid value is refused here and not by a cast that cannot name the field. Only elements
--- that fail the quick check (looks_right) are checked here.
+-- that are not simple (is_simple_task, are_simple_options) are checked here.
 create or replace function queues.check_task(
   element jsonb, type text, queue text, executor text, priority text, run_at text, max_attempts text,
   timeout text, lease text, idempotency_key text, payload jsonb, metadata jsonb, concurrency_key text,
@@ -11,21 +11,23 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
+  _options constant text[] := array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key', 'max_attempts',
+    'timeout', 'lease', 'executor', 'metadata', 'concurrency_key', 'shard_key'];
+  _needs_process boolean;
   _problem text;
   _odd text;
 begin
-  select k into _odd from jsonb_object_keys(element) k
-  where k <> all (array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key', 'max_attempts', 'timeout',
-    'lease', 'executor', 'metadata', 'concurrency_key']) limit 1;
+  select k into _odd from jsonb_object_keys(element) k where k <> all (_options) limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s is unknown', place, to_json(_odd)),
-      hint = 'Allowed: type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease, executor, metadata, concurrency_key.';
+      hint = format('Allowed: %s.', array_to_string(_options, ', '));
   end if;
 
   if element -> 'payload' = 'null' then
     raise exception using errcode = 'QF400', message = format('%spayload must not be null', place);
   end if;
-  select k into _odd from unnest(array['type', 'queue', 'executor', 'idempotency_key', 'run_at', 'concurrency_key']) k
+  select k into _odd
+  from unnest(array['type', 'queue', 'executor', 'idempotency_key', 'run_at', 'concurrency_key', 'shard_key']) k
   where jsonb_typeof(element -> k) not in ('string', 'null') limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('%s%s must be a string', place, _odd);
@@ -35,9 +37,18 @@ begin
   if queue is not null then
     perform queues.check_name('queue', queue, place);
   end if;
-  perform queues.check_executor(queues.executor_for(executor, payload), for_process, place);
+  executor := queues.executor_for(executor, payload);
+  select e.needs_process into _needs_process from queues.executor e where e.executor = check_task.executor;
+  if not found then
+    raise exception using errcode = 'QF400', message = format('%sexecutor %s is unknown', place, to_json(executor)),
+      hint = (select 'Allowed: ' || string_agg(e.executor, ', ' order by e.executor) || '.' from queues.executor e);
+  elsif _needs_process and not for_process then
+    raise exception using errcode = 'QF403',
+      message = format('%sexecutor %s may be used by members of holdfast_process only', place, executor),
+      hint = 'Call a function of the business process that enqueues it; its owner has holdfast_process.';
+  end if;
 
-  _problem := queues.problem_with_document(payload,
+  _problem := queues.document_problem(payload,
     (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
   if _problem is not null then
     raise exception using message = format('%spayload %s', place, _problem),
@@ -47,7 +58,7 @@ begin
     if jsonb_typeof(metadata) <> 'object' then
       raise exception using errcode = 'QF400', message = format('%smetadata must be an object', place);
     end if;
-    _problem := queues.problem_with_document(metadata, 16384);
+    _problem := queues.document_problem(metadata, 16384);
     if _problem is not null then
       raise exception using message = format('%smetadata %s', place, _problem),
         errcode = case when _problem like '% bytes%' then 'QF413' else 'QF422' end;

@@ -1,5 +1,6 @@
 -- Enqueues one task in the caller's transaction and returns its id. If a task with the same key and spec exists,
 -- returns its id. Options that are not given come from the worker's declaration of the type (queues.register_types).
+-- With shards, a front sends tasks with the same shard_key to the same shard; the engine itself has no use for it.
 -- For holdfast_client and holdfast_process. Locks: the key.
 create or replace function queues.enqueue(
   type text,
@@ -13,22 +14,27 @@ create or replace function queues.enqueue(
   lease interval default null,
   executor text default null,
   metadata jsonb default null,
-  concurrency_key text default null)
+  concurrency_key text default null,
+  shard_key text default null)
 returns uuid
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
+declare
+  _task_id uuid := queues.enqueue_simple(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout,
+    lease, executor, metadata, concurrency_key);
 begin
-  if has_function_privilege('queues.enqueue_for_process(jsonb)'::regprocedure, 'execute') then
-    return queues.enqueue_one_for_process(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease,
-      executor, metadata, concurrency_key);
-  else
-    return queues.enqueue_one_for_client(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout, lease,
-      executor, metadata, concurrency_key);
+  if _task_id is null then
+    _task_id := (select e.task_id from queues.enqueue_many(jsonb_build_array(jsonb_build_object(
+      'type', type, 'payload', payload, 'queue', queue, 'priority', priority, 'run_at', run_at,
+      'idempotency_key', idempotency_key, 'max_attempts', max_attempts, 'timeout', extract(epoch from timeout)::text,
+      'lease', extract(epoch from lease)::text, 'executor', executor, 'metadata', metadata,
+      'concurrency_key', concurrency_key))) e);
   end if;
+  return _task_id;
 end
 $$;
 
 comment on function queues.enqueue(
-  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text) is
+  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text, text) is
   'Enqueues one task in the caller''s transaction and returns its id.';

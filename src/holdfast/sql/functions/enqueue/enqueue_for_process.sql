@@ -1,11 +1,19 @@
 -- Enqueues a batch for holdfast_process: every executor, including those with the rights of the database. The right to
 -- execute this function is the authority. PostgreSQL checks it against the current caller, also inside a business
 -- function that runs with its owner's rights.
-create or replace function queues.enqueue_for_process(tasks jsonb)
+create or replace function queues.enqueue_for_process(tasks jsonb, payloads text[] default null)
 returns table (task_id uuid, created boolean)
-language sql volatile security definer
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
-as $$ select i.task_id, i.created from queues.insert_tasks(tasks, for_process => true) i $$;
+as $$
+begin
+  if payloads is null then
+    return query select i.task_id, i.created from queues.insert_tasks(tasks, for_process => true) i;
+  else
+    return query select i.task_id, i.created from queues.insert_payloads(tasks, payloads, for_process => true) i;
+  end if;
+end
+$$;
 
-comment on function queues.enqueue_for_process(jsonb) is
+comment on function queues.enqueue_for_process(jsonb, text[]) is
   'Enqueues a batch for holdfast_process: every executor, including those with the rights of the database.';

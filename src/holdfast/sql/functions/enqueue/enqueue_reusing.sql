@@ -21,15 +21,15 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-  _task_id uuid := queues.find_run(type, payload, executor, reuse);
+  _task_id uuid := queues.find_reusable_run(type, payload, executor, reuse);
 begin
   if _task_id is not null then
     return query select _task_id, false;
     return;
   end if;
-  _task_id := queues.enqueue(type, payload, queue, priority, run_at, null, max_attempts, timeout, lease, executor, metadata,
-    concurrency_key);
-  perform queues.keep_run(_task_id);
+  _task_id := queues.enqueue(type, payload, queue, priority, run_at, null, max_attempts, timeout, lease, executor,
+    metadata, concurrency_key);
+  perform queues.store_reusable_run(_task_id);
   return query select _task_id, true;
 end
 $$;

@@ -6,7 +6,8 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select coalesce(executor,
-    (select e.executor from queues.executor e where jsonb_typeof(payload) = 'object' and e.executor = payload ->> 'task_type'),
+    (select e.executor from queues.executor e
+      where jsonb_typeof(payload) = 'object' and e.executor = payload ->> 'task_type'),
     'python')
 $$;
 

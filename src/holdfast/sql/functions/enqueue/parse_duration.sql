@@ -6,12 +6,16 @@ language plpgsql immutable
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  if value !~ '^([0-9]{1,9}(\.[0-9]{1,9})?|([0-9]{1,5} days? ?)?([0-9]{1,6}:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?)?|[0-9]{1,9}(\.[0-9]{1,9})? ?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?))$'
+  -- In the extended syntax of regular expressions, white space is ignored.
+  if value !~ '(?x)^( [0-9]{1,9}(\.[0-9]{1,9})?
+      | ([0-9]{1,5}[ ]days?[ ]?)?([0-9]{1,6}:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?)?
+      | [0-9]{1,9}(\.[0-9]{1,9})?[ ]?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?) )$'
      or value = ''
      or value::interval not between least_allowed and most_allowed
   then
     raise exception using errcode = 'QF400',
-      message = format('%s%s %s is not a duration between %s and %s', place, field, to_json(value), least_allowed, most_allowed),
+      message = format('%s%s %s is not a duration between %s and %s',
+        place, field, to_json(value), least_allowed, most_allowed),
       hint = 'Write seconds (30), or a number with a unit (5 minutes).';
   end if;
   return value::interval;

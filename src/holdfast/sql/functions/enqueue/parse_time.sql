@@ -8,11 +8,14 @@ declare
   _right boolean;
   _time timestamptz;
 begin
-  _right := value ~ '^(19[7-9][0-9]|2[0-9]{3})-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])[T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)? ?(Z|[+-](0[0-9]|1[0-5])(:?[0-5][0-9]){0,2})?$';
+  -- In the extended syntax of regular expressions, white space is ignored.
+  _right := value ~ '(?x)^(19[7-9][0-9]|2[0-9]{3}) - (0[1-9]|1[0-2]) - (0[1-9]|[12][0-9]|3[01])
+    [T ] ([01][0-9]|2[0-3]) : [0-5][0-9] (:[0-5][0-9](\.[0-9]{1,9})?)?
+    [ ]? (Z | [+-](0[0-9]|1[0-5])(:?[0-5][0-9]){0,2})?$';
   -- A cast would also refuse the 30th of February, but could not name the field.
   if _right then
-    _right := substr(value, 9, 2)::integer
-      <= extract(day from make_date(substr(value, 1, 4)::integer, substr(value, 6, 2)::integer, 1) + interval '1 month' - interval '1 day');
+    _right := substr(value, 9, 2)::integer <= extract(day from
+      make_date(substr(value, 1, 4)::integer, substr(value, 6, 2)::integer, 1) + interval '1 month' - interval '1 day');
   end if;
   if _right then
     _time := value;

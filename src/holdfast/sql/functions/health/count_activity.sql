@@ -6,7 +6,8 @@ returns table (counted_at timestamptz, enqueued bigint, finished bigint, errors 
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select queues.clock(), queues.count_inserted('queues.task'), queues.count_inserted('queues.outcome'), queues.count_inserted('queues.error')
+  select queues.clock(), queues.count_inserted('queues.task'), queues.count_inserted('queues.outcome'),
+    queues.count_inserted('queues.error')
 $$;
 
 comment on function queues.count_activity() is

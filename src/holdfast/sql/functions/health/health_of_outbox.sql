@@ -11,22 +11,29 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _timeout constant interval := (select s.value * interval '1 second' from queues.setting s where s.name = 'worker_timeout_seconds');
+  _timeout constant interval := (select s.value * interval '1 second' from queues.setting s
+    where s.name = 'worker_timeout_seconds');
   _sent_by constant bigint := (select count(*) from queues.dispatcher d where d.last_seen > now - _timeout);
 begin
   return query
-  select 'outbox', case when waiting.pending >= 10000 or s.problem is not null then 'red' else queues.level_of(waiting.seconds, 60, 600) end,
-    s.name, coalesce(waiting.seconds, 0),
+  select 'outbox', case when waiting.pending >= 10000 or s.problem is not null then 'red'
+    else queues.level_of(waiting.seconds, 60, 600) end, s.name, coalesce(waiting.seconds, 0),
     case when s.problem is not null then format('subscription %s cannot be served: %s', s.name, s.problem)
       when waiting.pending = 0 then format('subscription %s has all its events', s.name)
-      else format('%s event%s wait%s for subscription %s, the oldest for %s%s', case waiting.pending when 10000 then '10000 or more'
-        else waiting.pending::text end, case waiting.pending when 1 then '' else 's' end, case waiting.pending when 1 then 's' else '' end,
-        s.name, queues.in_words(waiting.seconds), case when s.paused_at is not null then '; it is paused'
-          when b.open_until is not null then '; its receiver fails: ' || left(coalesce(b.last_error, 'no error was reported'), 200)
+      else format('%s event%s wait%s for subscription %s, the oldest for %s%s',
+        case waiting.pending when 10000 then '10000 or more' else waiting.pending::text end,
+        case waiting.pending when 1 then '' else 's' end, case waiting.pending when 1 then 's' else '' end,
+        s.name, queues.format_duration(waiting.seconds),
+        case when s.paused_at is not null then '; it is paused'
+          when b.open_until is not null then '; its receiver fails: '
+            || left(coalesce(b.last_error, 'no error was reported'), 200)
           when _sent_by = 0 then '; no dispatcher is live' else '' end) end,
-    case when s.problem is not null then 'Fix the problem and restart the dispatcher, or remove the subscription and add it again.'
-      when waiting.pending = 0 then null when s.paused_at is not null then format('To resume: holdfast events resume %s', s.name)
-      when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch' when b.open_until is not null then 'Fix its receiver; delivery is retried automatically.'
+    case when s.problem is not null
+      then 'Fix the problem and restart the dispatcher, or remove the subscription and add it again.'
+      when waiting.pending = 0 then null
+      when s.paused_at is not null then format('To resume: holdfast events resume %s', s.name)
+      when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch'
+      when b.open_until is not null then 'Fix its receiver; delivery is retried automatically.'
       when waiting.seconds >= 60 then 'Run more dispatchers, or make the receiver faster.' end
   from (
     select s.*, (
@@ -42,7 +49,8 @@ begin
 
   return query
   select 'dead_events', queues.level_of(dead.events, 1, 1000), s.name, dead.events::double precision,
-    format('%s event%s for subscription %s %s given up', case dead.events when 1000 then '1000 or more' else dead.events::text end,
+    format('%s event%s for subscription %s %s given up',
+      case dead.events when 1000 then '1000 or more' else dead.events::text end,
       case dead.events when 1 then '' else 's' end, s.name, case dead.events when 1 then 'was' else 'were' end),
     format('Once its receiver works again: holdfast events redrive %s', s.name)
   from queues.subscription s

@@ -10,20 +10,26 @@ as $$
 begin
   return query
   select t.check_name, queues.level_of(t.seconds, 0, t.red), t.process, t.seconds,
-    format('%s of process %s %s, the first for %s: %s%s', case when t.instances = 1000 then '1000 or more' else t.instances::text end, t.process,
-      t.problem, queues.in_words(t.seconds), t.process_id, coalesce(' (' || left(t.message, 200) || ')', '')),
-    format('%s holdfast process show %s %s shows more. To end it: holdfast process cancel %s %s', t.advice, t.process, t.process_id, t.process, t.process_id)
+    format('%s of process %s %s, the first for %s: %s%s',
+      case when t.instances = 1000 then '1000 or more' else t.instances::text end, t.process,
+      t.problem, queues.format_duration(t.seconds), t.process_id, coalesce(' (' || left(t.message, 200) || ')', '')),
+    format('%s holdfast process show %s %s shows more. To end it: holdfast process cancel %s %s', t.advice, t.process,
+      t.process_id, t.process, t.process_id)
   from (
     select w.check_name, w.red, w.problem, w.advice, p.process, found.instances, found.process_id,
       extract(epoch from now - found.since)::double precision as seconds, (
-        select e.message from queues.error e where e.task_id = found.task_id order by e.error_id desc limit 1) as message
+        select e.message from queues.error e where e.task_id = found.task_id order by e.error_id desc
+          limit 1) as message
     from queues.process p
     cross join (values
-      ('orphaned_process', 'orphaned', 60, 'without a supervisor task', 'The leader enqueues it again; if it stays, look for duty_failed in its log.'),
-      ('failing_supervisor', 'failing', 600, 'with a supervisor that fails', 'It is retried; fix the function or its grants.'))
+      ('orphaned_process', 'orphaned', 60, 'without a supervisor task',
+        'The leader enqueues it again; if it stays, look for duty_failed in its log.'),
+      ('failing_supervisor', 'failing', 600, 'with a supervisor that fails',
+        'It is retried; fix the function or its grants.'))
       w(check_name, trouble, red, problem, advice)
     cross join lateral (
-      select count(*) as instances, min(i.troubled_at) as since, (array_agg(i.process_id order by i.troubled_at))[1] as process_id,
+      select count(*) as instances, min(i.troubled_at) as since,
+        (array_agg(i.process_id order by i.troubled_at))[1] as process_id,
         (array_agg(i.task_id order by i.troubled_at))[1] as task_id
       from (
         select i.process_id, i.troubled_at, i.task_id from queues.process_instance i

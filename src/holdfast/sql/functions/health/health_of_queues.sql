@@ -12,50 +12,57 @@ as $$
 begin
   return query
   with due as materialized (
-    select l.queue, l.type, first.run_at,
+    select l.queue, first.type, first.run_at,
       exists (select from queues.paused_queue p where p.queue = l.queue) as paused,
       exists (
         select from queues.worker w
         where w.last_heartbeat > now - w.timeout
-          and (l.queue = any (w.queues) or exists (select from unnest(w.type_prefixes) prefix where starts_with(l.type, prefix)))) as served
+          and (l.queue = any (w.queues) or exists (
+            select from unnest(w.type_prefixes) prefix where starts_with(first.type, prefix)))) as served
     from queues.lane l
     cross join lateral (
-      select r.run_at from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
+      select r.run_at, case when l.type > '' then l.type
+        else (select t.type from queues.task t where t.task_id = r.task_id) end as type
+      from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
     where first.run_at <= now),
   waiting as (
     select d.queue, extract(epoch from now - min(d.run_at))::double precision as seconds, bool_and(d.served) as served,
       min(d.type) filter (where not d.served) as unserved
     from due d where not d.paused group by d.queue)
   select 'oldest_due', queues.level_of(w.seconds, 60, 600), w.queue, w.seconds,
-    format('the oldest due task of queue %s has waited for %s', w.queue, queues.in_words(w.seconds)),
+    format('the oldest due task of queue %s has waited for %s', w.queue, queues.format_duration(w.seconds)),
     case when w.seconds >= 60 then coalesce(
       -- If nothing holds tasks back, more workers help.
-      (select format('Limits hold back all due tasks: %s. To change them: holdfast limits', string_agg(h.words, '; ' order by h.oldest_due))
+      (select format('Limits hold back all due tasks: %s. To change them: holdfast limits',
+        string_agg(h.words, '; ' order by h.oldest_due))
        from queues.explain_held(w.queue, now) h having bool_and(h.kind is not null)),
       'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.') end
   from waiting w
   union all
   select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds,
     format('no live worker subscribes to queue %s, or to a prefix of type %s; its oldest due task has waited for %s',
-      w.queue, w.unserved, queues.in_words(w.seconds)),
+      w.queue, w.unserved, queues.format_duration(w.seconds)),
     format('Start one: holdfast worker … --queues %s', w.queue)
   from waiting w where not w.served
   order by 4 desc limit 200;
 
   return query
   select 'lanes', queues.level_of(count(*), 10000, 100000), null, count(*)::double precision,
-    format('tasks wait or run in %s combinations of queue, type, priority and concurrency key%s', count(*) filter (where l.leaving is null),
+    format('tasks wait or run in %s combinations of queue, type and priority%s',
+      count(*) filter (where l.leaving is null),
       case when count(l.leaving) > 0 then format('; %s more are being removed', count(l.leaving)) else '' end),
     case when count(*) >= 10000 and 2 * count(l.leaving) > count(*)
-      then 'Claims slow down. A transaction that has enqueued tasks and stays open keeps idle ones from being removed: look for the oldest snapshot.'
-      when count(*) >= 10000 then 'Claims slow down. Use fewer types, priorities and concurrency keys at once.' end
-  from queues.lane l;
+      then 'Claims slow down. A transaction that has enqueued tasks and stays open keeps idle ones from being removed: '
+        'look for the oldest snapshot.'
+      when count(*) >= 10000 then 'Claims slow down. Use fewer queues, types and priorities at once.' end
+  from queues.lane l where coalesce(l.concurrency_key, '') = '';
 
   return query
   select 'held_limit', queues.level_of(h.seconds, 10, 60), h.pid::text, h.seconds,
-    format('session %s of login %s has claimed under a limit, or changed one, in a transaction that has been open for %s', h.pid, h.login,
-      queues.in_words(h.seconds)),
-    format('Nothing else is claimed under that limit meanwhile. End it in its application, or: select pg_terminate_backend(%s)', h.pid)
+    format('session %s of login %s has claimed under a limit, or changed one, in a transaction that has been open for '
+      '%s', h.pid, h.login, queues.format_duration(h.seconds)),
+    format('Nothing else is claimed under that limit meanwhile. End it in its application, or: select '
+      'pg_terminate_backend(%s)', h.pid)
   from (
     select h.pid, h.login, max(h.seconds) as seconds from queues.held_limit_locks(now) h
     where h.seconds >= 10 group by h.pid, h.login) h
@@ -63,7 +70,8 @@ begin
 
   return query
   select 'paused_queue', 'amber', p.queue, extract(epoch from now - p.paused_at)::double precision,
-    format('queue %s was paused %s ago by %s%s', p.queue, queues.in_words(extract(epoch from now - p.paused_at)::double precision),
+    format('queue %s was paused %s ago by %s%s', p.queue,
+      queues.format_duration(extract(epoch from now - p.paused_at)::double precision),
       p.paused_by, coalesce(' because: ' || p.reason, '')),
     format('To resume: holdfast resume %s', p.queue)
   from queues.paused_queue p order by p.paused_at limit 100;

@@ -9,7 +9,8 @@ as $$
 begin
   return query
   select 'late_schedule', queues.level_of(late.seconds, 30, 300), s.name, late.seconds,
-    format('schedule %s of namespace %s should have fired %s ago', s.name, s.namespace, queues.in_words(late.seconds)),
+    format('schedule %s of namespace %s should have fired %s ago', s.name, s.namespace,
+      queues.format_duration(late.seconds)),
     'The leader fires it: check whether there is a leader (holdfast workers), and look for duty_failed in its log.'
   from queues.schedule s
   cross join lateral (
@@ -19,15 +20,21 @@ begin
   order by late.seconds desc limit 50;
 
   return query
-  select case when s.orphaned_at is not null then 'orphaned_schedule' when s.paused_at is not null then 'paused_schedule'
+  select case when s.orphaned_at is not null then 'orphaned_schedule'
+    when s.paused_at is not null then 'paused_schedule'
       else 'broken_schedule' end,
     case when s.orphaned_at is null and s.paused_at is null then 'red' else 'amber' end, s.name,
     extract(epoch from now - coalesce(s.orphaned_at, s.paused_at, s.decided_at))::double precision,
-    case when s.orphaned_at is not null then format('schedule %s of namespace %s is no longer in the code of %s, and does not fire', s.name, s.namespace, s.declared_by)
-      when s.paused_at is not null then format('schedule %s of namespace %s was paused by %s%s', s.name, s.namespace, s.paused_by, coalesce(' because: ' || s.pause_reason, ''))
+    case when s.orphaned_at is not null
+      then format('schedule %s of namespace %s is no longer in the code of %s, and does not fire', s.name,
+        s.namespace, s.declared_by)
+      when s.paused_at is not null then format('schedule %s of namespace %s was paused by %s%s', s.name, s.namespace,
+        s.paused_by, coalesce(' because: ' || s.pause_reason, ''))
       else format('schedule %s of namespace %s does not fire: %s', s.name, s.namespace, left(s.problem, 200)) end,
-    case when s.orphaned_at is not null then format('If it is not needed: holdfast schedules remove %s --namespace %L', s.name, s.namespace)
-      when s.paused_at is not null then format('To resume: holdfast schedules resume %s --namespace %L', s.name, s.namespace)
+    case when s.orphaned_at is not null
+      then format('If it is not needed: holdfast schedules remove %s --namespace %L', s.name, s.namespace)
+      when s.paused_at is not null then format('To resume: holdfast schedules resume %s --namespace %L', s.name,
+        s.namespace)
       else 'Fix it in the code, or remove it and add it again.' end
   from queues.schedule s
   where s.orphaned_at is not null or s.paused_at is not null or s.problem is not null

@@ -9,15 +9,19 @@ as $$
 declare
   _usage constant double precision := pg_notification_queue_usage();
   _bytes bigint;
-  _day_ago queues.measurement;
+  _day_ago queues.sample;
   _growth double precision;
 begin
   return query
   select 'oldest_snapshot', queues.level_of(s.seconds, 300, 3600), s.kind || ' ' || s.subject, s.seconds,
-    format('%s %s%s has held a snapshot for %s: %s', s.kind, s.subject, coalesce(' of ' || s.login, ''), queues.in_words(s.seconds), s.description),
+    format('%s %s%s has held a snapshot for %s: %s', s.kind, s.subject, coalesce(' of ' || s.login, ''),
+      queues.format_duration(s.seconds), s.description),
     case when s.seconds < 300 then null
-      when s.kind = 'session' then format('Dead rows cannot be removed meanwhile. End it in its application, or: select pg_terminate_backend(%s)', s.subject)
-      when s.kind = 'prepared transaction' then format('Dead rows cannot be removed meanwhile: commit prepared %L, or roll it back.', s.subject)
+      when s.kind = 'session'
+        then format('Dead rows cannot be removed meanwhile. End it in its application, or: select '
+          'pg_terminate_backend(%s)', s.subject)
+      when s.kind = 'prepared transaction'
+        then format('Dead rows cannot be removed meanwhile: commit prepared %L, or roll it back.', s.subject)
       else 'Dead rows cannot be removed meanwhile. Check its standby, or drop the slot.' end
   from queues.oldest_snapshots(now) s limit 3;
   if not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
@@ -26,8 +30,8 @@ begin
   end if;
 
   return query
-  select 'dead_rows', queues.level_of(t.n_dead_tup, greatest(100000, t.n_live_tup), greatest(1000000, 10 * t.n_live_tup)),
-    t.relname::text, t.n_dead_tup::double precision,
+  select 'dead_rows', queues.level_of(t.n_dead_tup, greatest(100000, t.n_live_tup),
+    greatest(1000000, 10 * t.n_live_tup)), t.relname::text, t.n_dead_tup::double precision,
     format('queues.%s has %s dead rows beside %s live ones', t.relname, t.n_dead_tup, t.n_live_tup),
     case when t.n_dead_tup >= greatest(100000, t.n_live_tup)
       then 'Claims slow down. Look for the oldest snapshot, then whether autovacuum runs: pg_stat_all_tables.' end
@@ -37,27 +41,32 @@ begin
 
   return next row('notification_queue', queues.level_of(_usage, 0.1, 0.5), null, _usage,
     format('%s %% of the queue of notifications is in use', round(100 * _usage::numeric, 1)),
-    case when _usage >= 0.1 then 'A session listens and stays in a transaction: look for the oldest snapshot. When the queue is full, commits fail.' end)::queues.health_line;
+    case when _usage >= 0.1
+      then 'A session listens and stays in a transaction: look for the oldest snapshot. When the queue is full, '
+        'commits fail.' end)::queues.health_line;
   return query
   select 'transaction_ids', queues.level_of(greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)), 1e9, 1.6e9), null,
     greatest(age(d.datfrozenxid), mxid_age(d.datminmxid))::double precision,
-    format('the oldest transaction id is %s million back, the oldest multixact %s million; at 2100 million the server stops',
-      age(d.datfrozenxid) / 1000000, mxid_age(d.datminmxid) / 1000000),
+    format('the oldest transaction id is %s million back, the oldest multixact %s million; at 2100 million the '
+      'server stops', age(d.datfrozenxid) / 1000000, mxid_age(d.datminmxid) / 1000000),
     case when greatest(age(d.datfrozenxid), mxid_age(d.datminmxid)) >= 1e9
       then 'Look for the oldest snapshot, let autovacuum run, or: vacuum (freeze)' end
   from pg_database d where d.datname = current_database();
 
   _bytes := queues.total_bytes();
-  select m.* into _day_ago from queues.measurement m where m.measured_at <= now - interval '1 hour'
-  order by abs(extract(epoch from now - interval '1 day' - m.measured_at)) limit 1;
+  select s.* into _day_ago from queues.sample s where s.taken_at <= now - interval '1 hour'
+  order by abs(extract(epoch from now - interval '1 day' - s.taken_at)) limit 1;
   if found then
-    _growth := (_bytes - _day_ago.bytes) * 86400 / extract(epoch from now - _day_ago.measured_at);
+    _growth := (_bytes - _day_ago.bytes) * 86400 / extract(epoch from now - _day_ago.taken_at);
   end if;
-  return next row('size', 'green', null, _bytes, format('all tables and indexes take %s', pg_size_pretty(_bytes)), null)::queues.health_line;
-  return next row('growth', case when _growth > 1e9 and _growth > _bytes / 2 then 'amber' else 'green' end, null, coalesce(_growth, 0),
+  return next row('size', 'green', null, _bytes, format('all tables and indexes take %s', pg_size_pretty(_bytes)),
+    null)::queues.health_line;
+  return next row('growth', case when _growth > 1e9 and _growth > _bytes / 2 then 'amber' else 'green' end, null,
+    coalesce(_growth, 0),
     case when _growth is null then 'growth is known after a leader has run for an hour'
       else format('they grow by %s per day', pg_size_pretty(_growth::bigint)) end,
-    case when _growth > 1e9 and _growth > _bytes / 2 then 'Keep finished tasks for a shorter time: see retention.' end)::queues.health_line;
+    case when _growth > 1e9 and _growth > _bytes / 2
+      then 'Keep finished tasks for a shorter time: see retention.' end)::queues.health_line;
 end
 $$;
 

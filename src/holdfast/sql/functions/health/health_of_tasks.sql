@@ -16,7 +16,8 @@ begin
   return query
   with newest as materialized (
     select o.task_id, o.claimed_at from (
-      select o.task_id, o.claimed_at, o.finished_at, o.attempt from queues.outcome o order by o.task_id desc limit 1000) o
+      select o.task_id, o.claimed_at, o.finished_at, o.attempt from queues.outcome o order by o.task_id desc
+        limit 1000) o
     where o.attempt = 1 and o.claimed_at is not null and o.finished_at > now - interval '5 minutes'),
   -- Snoozed, released and rescheduled tasks were not due when they were enqueued.
   waited as materialized (
@@ -30,8 +31,9 @@ begin
     from waited w group by w.queue)
   select v.check_name, v.level, d.queue, v.value,
     format('half of the last %s tasks of queue %s were claimed within %s, 99 of 100 within %s', d.tasks, d.queue,
-      queues.in_words(d.p50), queues.in_words(d.p99)),
-    case when v.level <> 'green' then 'Run more workers, or more tasks at once: holdfast workers shows how busy they are.' end
+      queues.format_duration(d.p50), queues.format_duration(d.p99)),
+    case when v.level <> 'green'
+      then 'Run more workers, or more tasks at once: holdfast workers shows how busy they are.' end
   from delay d
   cross join lateral (values
     ('delay_p50', 'green', d.p50), ('delay_p99', queues.level_of(d.p99, 60, 600), d.p99)) v(check_name, level, value)
@@ -40,7 +42,8 @@ begin
   return query
   with newest as materialized (
     select e.task_id, e.retry_at, e.message, e.error_id from (
-      select e.task_id, e.retry_at, e.message, e.error_id, e.occurred_at from queues.error e order by e.error_id desc limit 1000) e
+      select e.task_id, e.retry_at, e.message, e.error_id, e.occurred_at from queues.error e order by e.error_id desc
+        limit 1000) e
     where e.occurred_at > now - interval '10 minutes'),
   failing as materialized (
     select t.type, count(*) as errors, count(*) filter (where n.retry_at is null) as ended,
@@ -48,26 +51,30 @@ begin
     from newest n
     cross join lateral (select t.type from queues.task t where t.task_id = n.task_id offset 0) t
     group by t.type order by 3 desc, 2 desc limit 50),
-  -- A rate, not a count: the share of failures among the recently ended of the newest 200 tasks of the type.
+  recent as materialized (
+    select t.type, o.status
+    from (select o.task_id, o.status, o.finished_at from queues.outcome o order by o.task_id desc limit 2000) o
+    cross join lateral (select t.type from queues.task t where t.task_id = o.task_id offset 0) t
+    where o.finished_at > now - interval '10 minutes'),
+  -- A rate, not a count: the share of failures among the recently ended of the newest 2,000 tasks.
   rated as (
     select f.type, f.errors, f.last_message, greatest(sample.total, f.ended) as total,
       case when sample.total = 0 then f.ended else sample.failed end as failed
     from failing f
     cross join lateral (
-      select count(*) as total, count(*) filter (where o.status in ('failed', 'dead_letter')) as failed
-      from (select t.task_id from queues.task t where t.type = f.type order by t.task_id desc limit 200) t
-      cross join lateral (
-        select o.status from queues.outcome o
-        where o.task_id = t.task_id and o.finished_at > now - interval '10 minutes' offset 0) o) sample)
+      select count(*) as total, count(*) filter (where r.status in ('failed', 'dead_letter')) as failed
+      from recent r where r.type = f.type) sample)
   select 'failing_type', case
       when r.failed >= 5 and r.failed * 2 >= r.total then 'red'
       when r.failed > 0 and r.failed * 20 >= r.total or r.errors >= 20 and r.errors > r.total then 'amber'
       else 'green' end,
     r.type, case when r.total = 0 then 0 else r.failed::double precision / r.total end,
-    format('%s of the last %s task%s of type %s failed for good, and %s attempt%s failed in the last 10 minutes. Latest error: %s',
-      r.failed, r.total, case r.total when 1 then '' else 's' end, r.type, r.errors, case r.errors when 1 then '' else 's' end,
+    format('%s of the last %s task%s of type %s failed for good, and %s attempt%s failed in the last 10 minutes. '
+      'Latest error: %s', r.failed, r.total, case r.total when 1 then '' else 's' end, r.type, r.errors,
+      case r.errors when 1 then '' else 's' end,
       left(r.last_message, 200)),
-    format('To see them: holdfast list --type %s --status dead_letter (or failed). Once fixed: holdfast retry --type %s', r.type, r.type)
+    format('To see them: holdfast list --type %s --status dead_letter (or failed). Once fixed: holdfast retry --type '
+      '%s', r.type, r.type)
   from rated r order by r.failed desc, r.errors desc;
 end
 $$;

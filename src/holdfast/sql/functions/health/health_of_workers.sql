@@ -15,43 +15,56 @@ declare
   _expired bigint;
   _first timestamptz;
 begin
-  return next row('workers', 'green', null, _live, format('%s live worker%s', _live, case _live when 1 then '' else 's' end),
+  return next row('workers', 'green', null, _live,
+    format('%s live worker%s', _live, case _live when 1 then '' else 's' end),
     case when _live = 0 then 'Start one: holdfast worker' end)::queues.health_line;
   if _live > 0 and not _led then
-    return next row('leader', 'amber', null, 0, 'there is no leader: schedules do not fire, and silent workers are not removed before their leases end',
+    return next row('leader', 'amber', null, 0,
+      'there is no leader: schedules do not fire, and silent workers are not removed before their leases end',
       'Look for lead_refused and duty_failed in the logs of the workers.')::queues.health_line;
   end if;
 
   select count(*), min(e.lease_until) into _expired, _first
-  from (select l.lease_until from queues.lease l where l.lease_until < now order by l.lease_until limit 1000) e;
-  return next row('expired_leases', case when _expired = 0 then 'green' else queues.level_of(extract(epoch from now - _first)::double precision, 10, 60) end,
+  -- Of the pages that one sweep reads.
+  from (
+    select l.lease_until from queues.lease l where l.ctid < '(32768,0)' and l.lease_until < now limit 1000) e;
+  return next row('expired_leases',
+    case when _expired = 0 then 'green'
+      else queues.level_of(extract(epoch from now - _first)::double precision, 10, 60) end,
     null, _expired, case when _expired = 0 then 'no lease has ended without a report'
-      else format('%s%s lease%s ended without a report, the first %s ago', _expired, case when _expired = 1000 then ' or more' else '' end,
-        case _expired when 1 then '' else 's' end, queues.in_words(extract(epoch from now - _first)::double precision)) end,
+      else format('%s%s lease%s ended without a report, the first %s ago', _expired,
+        case when _expired = 1000 then ' or more' else '' end,
+        case _expired when 1 then '' else 's' end,
+          queues.format_duration(extract(epoch from now - _first)::double precision)) end,
     case when _expired > 0 then 'Any worker sweeps them: start one, or call queues.sweep().' end)::queues.health_line;
 
   return query
   select 'silent_worker', 'red', w.worker_id, extract(epoch from now - w.last_heartbeat)::double precision,
-    format('worker %s on %s (pid %s) has been silent for %s, and held %s task%s at its last heartbeat', w.worker_id, w.hostname,
-      coalesce(w.pid::text, 'unknown'), queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight,
+    format('worker %s on %s (pid %s) has been silent for %s, and held %s task%s at its last heartbeat',
+      w.worker_id, w.hostname, coalesce(w.pid::text, 'unknown'),
+      queues.format_duration(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight,
       case w.in_flight when 1 then '' else 's' end),
     'The leader recovers its tasks and removes it. If it stays, check whether there is a leader, and see its log.'
   from queues.worker w where w.last_heartbeat <= now - w.timeout order by w.last_heartbeat limit 50;
 
   return query
   select 'late_worker', 'amber', w.worker_id, extract(epoch from now - w.last_heartbeat)::double precision,
-    format('worker %s on %s (pid %s) sends a heartbeat every %s, and the last one came %s ago; it held %s task%s then', w.worker_id, w.hostname,
-      coalesce(w.pid::text, 'unknown'), queues.in_words(extract(epoch from w.heartbeat)::double precision),
-      queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight, case w.in_flight when 1 then '' else 's' end),
-    format('Check whether it still runs. After %s of silence, other workers get its tasks.', queues.in_words(extract(epoch from w.timeout)::double precision))
+    format('worker %s on %s (pid %s) sends a heartbeat every %s, and the last one came %s ago; it held %s task%s '
+      'then', w.worker_id, w.hostname, coalesce(w.pid::text, 'unknown'),
+      queues.format_duration(extract(epoch from w.heartbeat)::double precision),
+      queues.format_duration(extract(epoch from now - w.last_heartbeat)::double precision), w.in_flight,
+      case w.in_flight when 1 then '' else 's' end),
+    format('Check whether it still runs. After %s of silence, other workers get its tasks.',
+      queues.format_duration(extract(epoch from w.timeout)::double precision))
   from queues.worker w
   where w.last_heartbeat <= now - 2 * w.heartbeat - interval '1 second' and w.last_heartbeat > now - w.timeout
   order by w.last_heartbeat limit 50;
 
   return query
   select 'lost_worker', 'amber', l.worker_id, extract(epoch from now - l.lost_at)::double precision,
-    format('worker %s on %s was lost %s ago; %s of its tasks went back to the queue, and %s ended', l.worker_id, l.hostname,
-      queues.in_words(extract(epoch from now - l.lost_at)::double precision), l.recovered, l.dead),
+    format('worker %s on %s was lost %s ago; %s of its tasks went back to the queue, and %s ended',
+      l.worker_id, l.hostname, queues.format_duration(extract(epoch from now - l.lost_at)::double precision),
+      l.recovered, l.dead),
     'Find out why it ended: its log, the memory of its machine, the limits of its container.'
   from queues.loss l where l.lost_at > now - interval '1 hour' order by l.lost_at desc limit 50;
 end

@@ -27,12 +27,15 @@ begin
       and not has_function_privilege('public', p.oid, 'execute')
       and has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')
       -- A second function of the name would make it unclear which one was granted.
-      and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname and o.oid <> p.oid);
+      and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname
+        and o.oid <> p.oid);
   end if;
   if _count is distinct from 1 then
     raise exception using errcode = 'QF404',
-      message = format('there is no function %s that may be run', coalesce(to_json(left(function_name, 130))::text, 'null')),
-      hint = 'It must be schema.name(jsonb) returns jsonb, security definer, with search_path = pg_catalog, pg_temp, not executable by PUBLIC, and granted to the worker''s role.';
+      message = format('there is no function %s that may be run',
+        coalesce(to_json(left(function_name, 130))::text, 'null')),
+      hint = 'It must be schema.name(jsonb) returns jsonb, security definer, with search_path = pg_catalog, pg_temp, '
+        'not executable by PUBLIC, and granted to the worker''s role.';
   end if;
   execute format('select %I.%I($1)', _schema, _name) into _result using payload;
   return _result;

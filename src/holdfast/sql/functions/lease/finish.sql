@@ -23,13 +23,14 @@ declare
   _places integer[];
 begin
   -- Strict comparison: a missing status, or one that is not text, is not a success.
-  if jsonb_path_exists(results, 'strict $[*] ? (!(@.status == "succeeded") || (@.status == "succeeded") is unknown)') then
+  if jsonb_path_exists(results,
+    'strict $[*] ? (!(@.status == "succeeded") || (@.status == "succeeded") is unknown || exists (@.steps))') then
     select s.accepted, s.places into _accepted, _places from queues.settle_mixed(worker_id, results, _now) s;
   else
     select s.accepted, s.places into _accepted, _places from queues.settle_succeeded(worker_id, results, _now) s;
   end if;
 
-  perform queues.tell_waiters(_accepted, worker_id);
+  perform queues.notify_waiters(_accepted, worker_id);
   if cardinality(_accepted) = jsonb_array_length(results) then
     return query select accepted.task_id, 'accepted' from unnest(_accepted) accepted(task_id);
   else

@@ -15,7 +15,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('held', held);
-  _hasty constant boolean := queues.allow_to_lose();
+  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
   _kept integer[];
   _deleted integer[];
@@ -31,12 +31,14 @@ begin
     select g.* from given g
     cross join lateral (
       select from queues.lease l
-      where l.task_id = g.task_id and l.token = g.token and l.worker_id = heartbeat.worker_id for no key update skip locked) l),
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = heartbeat.worker_id
+      for no key update skip locked) l),
   beaten as (
     update queues.lease l
     set lease_until = _now + l.lease_ms * interval '1 millisecond',
-        started_at = coalesce(l.started_at, case when g.started_at is not null then greatest(l.claimed_at, least(g.started_at, _now)) end),
-        progress = case when octet_length(queues.text_of_plain(g.progress)) <= 8192 then g.progress else l.progress end
+        started_at = coalesce(l.started_at,
+          case when g.started_at is not null then greatest(l.claimed_at, least(g.started_at, _now)) end),
+        progress = case when octet_length(queues.safe_text(g.progress)) <= 8192 then g.progress else l.progress end
     from free g
     where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
     returning g.n, l.deleted, l.started_at)
@@ -59,7 +61,8 @@ begin
   update queues.worker w
   set last_heartbeat = _now, in_flight = cardinality(_kept) + cardinality(_busy), running = _running
   where w.worker_id in (
-    select own.worker_id from queues.worker own where own.worker_id = heartbeat.worker_id for no key update skip locked);
+    select own.worker_id from queues.worker own
+    where own.worker_id = heartbeat.worker_id for no key update skip locked);
 
   -- A separate statement, so that it sees what was committed meanwhile.
   return query

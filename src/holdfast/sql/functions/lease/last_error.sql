@@ -6,7 +6,8 @@ returns table (kind text, recovered boolean, detail jsonb, age interval)
 language sql stable security definer rows 1
 set search_path = pg_catalog, pg_temp
 as $$
-  select e.kind, e.recovered, e.detail, queues.clock() - (select min(f.claimed_at) from queues.error f where f.task_id = l.task_id)
+  select e.kind, e.recovered, e.detail,
+    queues.clock() - (select min(f.claimed_at) from queues.error f where f.task_id = l.task_id)
   from queues.lease l
   cross join lateral (
     select e.kind, e.recovered, e.detail from queues.error e

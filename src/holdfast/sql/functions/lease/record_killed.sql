@@ -25,7 +25,8 @@ begin
       (select a.attempt from queues.act a
         where a.task_id = k.task_id and a.token = k.token and a.worker_id = record_killed.worker_id limit 1),
       (select e.attempt from queues.error e
-        where e.task_id = k.task_id and e.token = k.token and e.worker_id = record_killed.worker_id limit 1)) as attempt,
+        where e.task_id = k.task_id and e.token = k.token
+          and e.worker_id = record_killed.worker_id limit 1)) as attempt,
       (select true from queues.error e
         where e.task_id = k.task_id and e.token = k.token and e.kind = k.error ->> 'kind' limit 1) as known
     from rows from (jsonb_to_recordset(killed) as (task_id uuid, token bigint, error jsonb))

@@ -17,6 +17,7 @@ declare
   _now constant timestamptz := queues.clock();
   _released integer[];
   _parked uuid[];
+  _awaited uuid[];
   _one_per_lane uuid[];
 begin
   with given as materialized (
@@ -41,11 +42,15 @@ begin
       jsonb_build_object('claimed_at', f.claimed_at, 'started_at', f.started_at)
     from freed f)
   select coalesce(array_agg(f.n), '{}'), array_agg(f.task_id) filter (where f.deleted),
+    array_agg(f.task_id) filter (where f.awaited),
     array(select distinct on (f.lane_id) f.task_id from freed f where not f.deleted)
-  into _released, _parked, _one_per_lane from freed f;
+  into _released, _parked, _awaited, _one_per_lane from freed f;
 
   if _parked is not null then
     perform queues.park(_parked);
+  end if;
+  if _awaited is not null then
+    perform queues.bring_back(_awaited);
   end if;
   perform queues.wake_for(r.task_id) from unnest(_one_per_lane) r(task_id);
   return query

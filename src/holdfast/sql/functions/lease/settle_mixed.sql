@@ -9,71 +9,113 @@ as $$
 #variable_conflict use_column
 declare
   _parked uuid[];
+  _awaited uuid[];
   _dead uuid[];
   _unsent uuid[];
+  _suspended integer[];
+  _continued jsonb;
 begin
   with given as materialized (
-    select r.n::integer as n, r.task_id, r.token, r.status, queues.storable(r.result) as result,
-      queues.storable(r.error, 65536) as error, r.run_at, r.started_at
+    select r.n::integer as n, r.task_id, r.token, queues.storable(r.result) as result, r.run_at, r.started_at, r.steps,
+      r.payload,
+      case when refused.why is null then r.status else 'failed' end as status,
+      case when refused.why is null then queues.storable(r.error, 65536)
+        else jsonb_build_object('kind', 'invalid_arguments', 'message', refused.why) end as error
     from rows from (jsonb_to_recordset(results) as (
-        task_id uuid, token bigint, status text, result jsonb, error jsonb, run_at timestamptz, started_at timestamptz))
-      with ordinality r(task_id, token, status, result, error, run_at, started_at, n)
+        task_id uuid, token bigint, status text, result jsonb, error jsonb, run_at timestamptz, started_at timestamptz,
+        steps jsonb, payload jsonb))
+      with ordinality r(task_id, token, status, result, error, run_at, started_at, steps, payload, n)
+    cross join lateral (
+      select case when r.status = 'continue' then queues.why_not_continue(r.payload) end as why) refused
     order by r.task_id),
   free as materialized (
     select g.* from given g
     cross join lateral (
       select from queues.lease l
-      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id for update skip locked) l),
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id
+      for update skip locked) l),
   freed as (
     delete from queues.lease l using free g
     where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
-      and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze')
-    returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, g.n, g.status, g.result, g.error,
-      coalesce(l.started_at, greatest(l.claimed_at, least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,
+      and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze', 'suspend', 'continue')
+    returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, l.awaited, g.n, g.status, g.result,
+      g.error,
+      g.steps, g.payload,
+      coalesce(l.started_at, greatest(l.claimed_at,
+        least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,
       case when g.run_at > settle_mixed.now and g.run_at < settle_mixed.now + interval '100 years' then g.run_at
         when g.run_at is null and g.status = 'retry' then settle_mixed.now + queues.backoff(l.attempt)
         else settle_mixed.now end as run_at),
   settled as materialized (
-    select f.*, case f.status when 'retry' then case when f.attempt >= t.max_attempts then 'dead_letter' end
-      when 'snooze' then null else f.status end as ending
+    select f.*, case f.status when 'retry' then case when t.used >= t.max_attempts then 'dead_letter' end
+      when 'snooze' then null when 'suspend' then null when 'continue' then 'succeeded' else f.status end as ending,
+      -- A snooze gives the attempt back. A suspended run has come as far as it could.
+      case f.status when 'snooze' then f.attempt - 1 when 'suspend' then 0 else t.used end as used,
+      case f.status when 'continue' then queues.new_task_id() end as next_id
     from freed f
     left join lateral (
-      select t.max_attempts from queues.task t where t.task_id = f.task_id and f.status = 'retry' offset 0) t on true),
+      select t.max_attempts, queues.attempts_used(f.task_id, f.token, f.attempt, f.steps) as used
+      from queues.task t where t.task_id = f.task_id and f.status = 'retry' offset 0) t on true),
   ended as (
-    insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, reason, result)
-    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now, s.attempt, s.ending, settle_mixed.worker_id,
-      case when s.ending <> 'succeeded' then queues.error_message(s.error, null) end, s.result
+    insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id,
+      reason, result)
+    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now, s.attempt, s.ending,
+      settle_mixed.worker_id,
+      case when s.status = 'continue' then 'continued as ' || s.next_id
+        when s.ending <> 'succeeded' then queues.error_message(s.error, null) end, s.result
     from settled s where s.ending is not null),
   returned as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select s.task_id, s.run_at, s.lane_id, s.attempt - (s.status = 'snooze')::integer
+    select s.task_id, s.run_at, s.lane_id, s.used
     from settled s where s.ending is null),
   erred as (
     insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
       message, worker_id, detail)
-    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now, case when s.ending is null then s.run_at end, s.attempt, false,
+    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now,
+      case when s.ending is null then s.run_at end, s.attempt, false,
       left(coalesce(case when jsonb_typeof(s.error) = 'object' then s.error ->> 'kind' end, 'handler_error'), 200),
       queues.error_message(s.error, 'no message'), settle_mixed.worker_id, s.error
     from settled s where s.status in ('retry', 'failed') or s.status = 'cancelled' and s.error is not null),
   snoozed as (
-    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, data)
-    select s.task_id, 'snoozed', settle_mixed.now, s.token, s.attempt, settle_mixed.worker_id, session_user,
+    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
+    select s.task_id, case s.status when 'snooze' then 'snoozed' else 'suspended' end, settle_mixed.now, s.token,
+      s.attempt,
+      settle_mixed.worker_id, session_user, queues.error_message(s.error, null),
       jsonb_build_object('run_at', s.run_at, 'claimed_at', s.claimed_at, 'started_at', s.started_at)
-    from settled s where s.status = 'snooze')
+    from settled s where s.status in ('snooze', 'suspend'))
   select array_agg(s.task_id order by s.n), array_agg(s.n order by s.n),
     array_agg(s.task_id) filter (where s.ending is null and s.deleted),
+    array_agg(s.task_id) filter (where s.awaited),
     array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' is distinct from 'false'),
-    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' = 'false')
-  into accepted, places, _parked, _dead, _unsent from settled s;
+    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' = 'false'),
+    array_agg(s.n) filter (where s.status = 'suspend'),
+    jsonb_agg(jsonb_build_object('task_id', s.task_id, 'next_id', s.next_id, 'payload', s.payload))
+      filter (where s.status = 'continue')
+  into accepted, places, _parked, _awaited, _dead, _unsent, _suspended, _continued from settled s;
+
+  if jsonb_path_exists(results, '$[*].steps') then
+    perform queues.insert_steps(results, places, now);
+  end if;
+  delete from queues.wait w
+  where w.task_id = any (array(select o.task_id from queues.outcome o where o.task_id = any (accepted)));
+  perform queues.continue_run(c.task_id, c.next_id, c.payload, settle_mixed.now)
+  from jsonb_to_recordset(_continued) as c(task_id uuid, next_id uuid, payload jsonb);
+  if _suspended is not null then
+    perform queues.write_waits(results, _suspended, now);
+  end if;
 
   if _parked is not null then
     perform queues.park(_parked);
   end if;
+  if _awaited is not null then
+    perform queues.bring_back(_awaited);
+  end if;
   if _dead is not null then
-    perform queues.tell_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end', false, true, now);
+    perform queues.call_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end',
+      false, true, now);
   end if;
   if _unsent is not null then  -- the worker knows that the provider was not called
-    perform queues.tell_error_handlers(_unsent, null, null, false, false, now);
+    perform queues.call_error_handlers(_unsent, null, null, false, false, now);
   end if;
 end
 $$;

@@ -7,6 +7,8 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
+declare
+  _awaited uuid[];
 begin
   with given as materialized (
     select r.n::integer as n, r.task_id, r.token, r.result, r.started_at
@@ -17,18 +19,25 @@ begin
     select g.* from given g
     cross join lateral (
       select from queues.lease l
-      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_succeeded.worker_id for update skip locked) l),
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_succeeded.worker_id
+      for update skip locked) l),
   freed as (
     delete from queues.lease l using free g
     where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
-    returning l.task_id, l.token, l.claimed_at, l.attempt, g.n, g.result,
-      coalesce(l.started_at, greatest(l.claimed_at, least(coalesce(g.started_at, l.claimed_at), settle_succeeded.now))) as started_at),
+    returning l.task_id, l.token, l.claimed_at, l.attempt, l.awaited, g.n, g.result,
+      coalesce(l.started_at, greatest(l.claimed_at,
+        least(coalesce(g.started_at, l.claimed_at), settle_succeeded.now))) as started_at),
   ended as (
     insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, result)
-    select f.task_id, f.token, f.claimed_at, f.started_at, settle_succeeded.now, f.attempt, 'succeeded', settle_succeeded.worker_id,
+    select f.task_id, f.token, f.claimed_at, f.started_at, settle_succeeded.now, f.attempt, 'succeeded',
+      settle_succeeded.worker_id,
       case when f.result is not null then queues.storable(f.result) end
     from freed f)
-  select array_agg(f.task_id order by f.n), array_agg(f.n order by f.n) into accepted, places from freed f;
+  select array_agg(f.task_id order by f.n), array_agg(f.n order by f.n), array_agg(f.task_id) filter (where f.awaited)
+  into accepted, places, _awaited from freed f;
+  if _awaited is not null then
+    perform queues.bring_back(_awaited);
+  end if;
 end
 $$;
 

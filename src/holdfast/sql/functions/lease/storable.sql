@@ -9,15 +9,16 @@ declare
   _problem text;
 begin
   -- The minimum of the setting: smaller documents need no lookup of the setting.
-  if document is null or octet_length(queues.text_of_plain(document)) <= 4096 then
+  if document is null or octet_length(queues.safe_text(document)) <= 4096 then
     return document;
   end if;
-  _problem := queues.problem_with_document(document,
+  _problem := queues.document_problem(document,
     coalesce(max_bytes, (select s.value from queues.setting s where s.name = 'max_result_bytes')));
   if _problem is null then
     return document;
   end if;
-  return jsonb_build_object('holdfast', 'not stored', 'reason', 'the value ' || _problem, 'stored_bytes', pg_column_size(document));
+  return jsonb_build_object('holdfast', 'not stored', 'reason', 'the value ' || _problem,
+    'stored_bytes', pg_column_size(document));
 end
 $$;
 

@@ -1,5 +1,6 @@
 -- Makes tasks with ended leases ready again, or dead_letter if their attempts are used up, and counts both. Wakes idle
--- workers for the ready tasks. Any number of workers may call it at once.
+-- workers for the ready tasks. Records when it looked, and when the next lease ends. Any number of workers may call it
+-- at once.
 -- For holdfast_worker and holdfast_operator. Locks: lease rows, without waiting.
 create or replace function queues.sweep(max_tasks integer default 1000)
 returns table (recovered integer, dead integer)
@@ -12,25 +13,52 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  -- 256 MB: as long as the table is smaller, one call reads all of it. It is larger only if vacuum cannot keep up.
+  _most constant bigint := 32768;
   _now constant timestamptz := queues.clock();
-  _expired uuid[];
+  _pages constant bigint := pg_relation_size('queues.lease') / current_setting('block_size')::bigint;
+  _page bigint := coalesce((select s.next_page from queues.last_sweep s), 0);
+  _from tid;
+  _to tid;
+  _first timestamptz;
+  _expired uuid[] := '{}';
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
   end if;
 
-  _expired := array(
-    select l.task_id from queues.lease l
-    where l.lease_until < _now order by l.lease_until limit max_tasks
-    for update skip locked);
+  _page := case when _page < _pages then _page else 0 end;
+  _from := format('(%s,0)', _page)::tid;
+  -- Rows that are inserted meanwhile may be behind the last page.
+  _to := format('(%s,0)', least(_page + _most, 4294967295))::tid;
+  -- A range of pages instead of an index: every heartbeat would have to write an index on lease_until.
+  _first := (select min(l.lease_until) from queues.lease l where l.ctid >= _from and l.ctid < _to);
+  if _first < _now then
+    _expired := array(
+      select l.task_id from queues.lease l
+      where l.ctid >= _from and l.ctid < _to and l.lease_until < _now
+      order by l.lease_until, l.task_id limit max_tasks
+      for update skip locked);
+  end if;
   recovered := 0;
   dead := 0;
   if _expired <> '{}' then
+    perform set_config('synchronous_commit', 'on', true);
     select r.recovered, r.dead into recovered, dead from queues.recover_leases(_expired, _now) r;
   end if;
+  perform queues.wake_waiting();
+  perform queues.wake_joined();
+  perform queues.cancel_unwanted(_now);
   delete from queues.waiter w
   where w.task_id in (select held.task_id from queues.waiter held where held.until < _now for update skip locked);
+
+  -- If leases were left over, the others look again in a second, unless another sweep is first.
+  _first := case when _page > 0 or _pages > _most or _first < _now then _now else _first end;
+  -- Stays at these pages until all their ended leases are recovered.
+  _page := case when cardinality(_expired) < max_tasks and _page + _most < _pages then _page + _most
+    when cardinality(_expired) < max_tasks then 0 else _page end;
+  update queues.last_sweep s set swept_at = _now, next_expiry = _first, next_page = _page
+  where s.only_one in (select l.only_one from queues.last_sweep l for no key update skip locked);
   return next;
 end
 $$;

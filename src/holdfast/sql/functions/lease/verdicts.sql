@@ -14,11 +14,13 @@ begin
       when jsonb_typeof(r.element) <> 'object' then format('results[%s] must be an object', r.n - 1)
       when r.element ->> 'task_id' is null then format('results[%s].task_id must not be null', r.n - 1)
       when r.element ->> 'token' is null then format('results[%s].token must not be null', r.n - 1)
-      else format('results[%s].status %s is not one of succeeded, failed, retry, snooze, cancelled', r.n - 1, r.element -> 'status')
+      else format('results[%s].status %s is not one of succeeded, failed, retry, snooze, suspend, continue, cancelled',
+        r.n - 1, r.element -> 'status')
     end into _odd
   from jsonb_array_elements(results) with ordinality r(element, n)
   where jsonb_typeof(r.element) <> 'object' or r.element ->> 'task_id' is null or r.element ->> 'token' is null
-     or coalesce(r.element ->> 'status', 'none') not in ('succeeded', 'failed', 'retry', 'snooze', 'cancelled')
+     or coalesce(r.element ->> 'status', 'none') not in (
+       'succeeded', 'failed', 'retry', 'snooze', 'suspend', 'continue', 'cancelled')
   order by r.n limit 1;
   if _odd is not null then
     raise exception using errcode = 'QF400', message = _odd;
@@ -34,7 +36,8 @@ begin
         or (select true from queues.error e
           where e.task_id = r.task_id and e.token = r.token and not e.recovered limit 1)
         or (select true from queues.act a
-          where a.task_id = r.task_id and a.token = r.token and a.act in ('snoozed', 'retried') limit 1) then 'already_done'
+          where a.task_id = r.task_id and a.token = r.token and a.act in ('snoozed', 'suspended', 'retried')
+          limit 1) then 'already_done'
       when (select true from queues.lease l
         where l.task_id = r.task_id and l.token = r.token and l.worker_id = verdicts.worker_id limit 1) then 'busy'
       else 'lost' end

@@ -13,10 +13,7 @@ begin
   if not found then
     return false;
   end if;
-  perform queues.enter_running(array(
-    select l.lane_id from queues.lane l
-    where drop_limit.subject = 'queue' and l.queue = drop_limit.name or drop_limit.subject = 'type' and l.type = drop_limit.name),
-    queues.clock());
+  perform queues.apply_limit(subject, name);
   return true;
 end
 $$;

@@ -8,38 +8,54 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   with due as materialized (
-    select l.lane_id, first.run_at
+    select l.lane_id, l.type, l.namespace, l.concurrency_key, first.run_at
     from queues.lane l
     cross join lateral (
       select r.run_at from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
     where l.queue = explain_held.queue and first.run_at <= explain_held.now),
-  gate as materialized (
-    select g.* from queues.gates_in_use(array(select d.lane_id from due d), explain_held.now) g),
-  held as materialized (
-    select distinct on (d.lane_id) d.lane_id, d.run_at, g.subject, g.name, g.concurrency_key, g.max_running, g.refills_in, lock.words,
-      case when g.is_full then case g.concurrency_key when '' then 'max_running' else 'per_key' end
-        when g.refills_in is not null then 'rate' when lock.words is not null then 'lock' end as kind
+  -- Tasks in the lane of a key wait for the end of a running task of that key.
+  by_key as (
+    select 'per_key' as kind,
+      case when t.per_key is null and q.per_key is not null then 'queue' else 'type' end as subject,
+      d.type, d.concurrency_key, coalesce(t.per_key, q.per_key, 1) as max_running, d.run_at
     from due d
-    left join gate g on g.lane_id = d.lane_id
-    left join (
-      select k.lock, queues.explain_limit_lock(k.lock, explain_held.now) as words
-      from (select distinct g.lock from gate g) k) lock on lock.lock = g.lock
-    order by d.lane_id, coalesce(g.is_full, false) desc, g.refills_in desc nulls last, lock.words nulls last),
+    left join queues.task_limit t on t.subject = 'type' and t.name = d.type
+    left join queues.task_limit q on q.subject = 'queue' and q.name = explain_held.queue
+    where d.concurrency_key > '' and exists (
+      select from queues.lease e where e.concurrency_key = queues.qualified_key(d.namespace, d.concurrency_key))),
+  limits as materialized (
+    select y.type, l.*, queues.explain_limit_lock(l.lock, explain_held.now) as held
+    from (select distinct d.type from due d where coalesce(d.concurrency_key, '') = '') y
+    cross join lateral queues.limits_of(explain_held.queue, y.type, null, null, explain_held.now) l),
+  held as (
+    select distinct on (d.lane_id) case when l.running >= l.max_running then 'max_running'
+        when l.refills_in is not null then 'rate' when l.held is not null then 'lock' end as kind,
+      l.subject, l.name, null as concurrency_key, l.max_running, d.run_at, l.refills_in, l.held
+    from due d left join limits l on l.type = d.type
+    where coalesce(d.concurrency_key, '') = ''
+    order by d.lane_id, coalesce(l.running >= l.max_running, false) desc, l.refills_in desc nulls last,
+      l.held nulls last),
   cause as (
-    select h.kind, case when h.kind is not null then h.subject end as subject, case when h.kind is not null then h.name end as name,
-      count(*)::integer as lanes, min(h.run_at) as oldest_due, count(distinct h.concurrency_key) as keys, min(h.concurrency_key) as one_key,
-      max(h.max_running) as max_running, max(h.refills_in) as refills_in, min(h.words) as words
-    from held h group by 1, 2, 3)
+    select h.kind, case when h.kind is not null then h.subject end as subject,
+      case when h.kind is not null then h.name end as name, count(*)::integer as lanes, min(h.run_at) as oldest_due,
+      count(distinct h.concurrency_key) as keys, min(h.concurrency_key) as one_key, max(h.max_running) as max_running,
+      max(h.refills_in) as refills_in, min(h.held) as held
+    from (
+      select * from held
+      union all
+      select k.kind, k.subject, case k.subject when 'queue' then explain_held.queue else k.type end, k.concurrency_key,
+        k.max_running, k.run_at, null, null from by_key k) h
+    group by 1, 2, 3)
   select c.kind, c.subject, c.name, c.lanes, c.oldest_due,
     case c.kind
       when 'per_key' then case c.keys when 1
         then queues.limit_in_words(c.subject, c.name, c.one_key, c.max_running) || ', and that many run now'
-        else format('%s concurrency keys of %s %s, such as %s, run as many tasks at once as they may (%s)', c.keys, c.subject, c.name,
-          to_json(c.one_key), c.max_running) end
+        else format('%s concurrency keys of %s %s, such as %s, run as many tasks at once as they may (%s)', c.keys,
+          c.subject, c.name, to_json(c.one_key), c.max_running) end
       when 'max_running' then queues.limit_in_words(c.subject, c.name, '', c.max_running) || ', and that many run now'
       when 'rate' then format('%s %s has used up its rate, which lets the next task start in %s', c.subject, c.name,
-        queues.in_words(extract(epoch from c.refills_in)::double precision))
-      when 'lock' then c.words end
+        queues.format_duration(extract(epoch from c.refills_in)::double precision))
+      when 'lock' then c.held end
   from cause c order by c.oldest_due
 $$;
 

@@ -7,27 +7,25 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _gate record;
+  _limit record;
+  _held text;
 begin
-  for _gate in
-    select g.* from queues.ready r cross join lateral queues.gates_in_use(array[r.lane_id], explain_limit.now) g
-    where r.task_id = explain_limit.task_id
-    order by g.concurrency_key = '', g.subject, g.name
+  for _limit in
+    select l.* from queues.task t
+    cross join lateral queues.limits_of(t.queue, t.type, t.namespace, t.concurrency_key, explain_limit.now) l
+    where t.task_id = explain_limit.task_id
+    order by l.concurrency_key = '', l.subject, l.name
   loop
-    if _gate.is_full then
+    if _limit.running >= _limit.max_running then
       return format('It is due, but %s, and that many run now. It starts when one of them ends.',
-        queues.limit_in_words(_gate.subject, _gate.name, _gate.concurrency_key, _gate.max_running));
-    elsif _gate.refills_in is not null then
-      return format('It is due, but %s %s has used up its rate, which lets the next one start in %s.', _gate.subject, _gate.name,
-        queues.in_words(extract(epoch from _gate.refills_in)::double precision));
+        queues.limit_in_words(_limit.subject, _limit.name, _limit.concurrency_key, _limit.max_running));
+    elsif _limit.refills_in is not null then
+      return format('It is due, but %s %s has used up its rate, which lets the next one start in %s.', _limit.subject,
+        _limit.name, queues.format_duration(extract(epoch from _limit.refills_in)::double precision));
     end if;
+    _held := coalesce(_held, queues.explain_limit_lock(_limit.lock, explain_limit.now));
   end loop;
-  return (
-    select format('It is due, but %s.', string_agg(distinct held.words, '; '))
-    from queues.ready r
-    cross join lateral queues.gates_of(array[r.lane_id], explain_limit.now) g
-    cross join lateral queues.explain_limit_lock(g.lock, explain_limit.now) held(words)
-    where r.task_id = explain_limit.task_id and held.words is not null having count(*) > 0);
+  return 'It is due, but ' || _held || '.';
 end
 $$;
 

@@ -19,28 +19,29 @@ declare
   _problem text;
 begin
   _problem := case
-    when subject is null or subject not in ('queue', 'type') then format('subject %s is not one of queue, type', coalesce(to_json(subject)::text, 'null'))
+    when subject is null or subject not in ('queue', 'type')
+      then format('subject %s is not one of queue, type', coalesce(to_json(subject)::text, 'null'))
     when num_nonnulls(max_running, per_key, rate) = 0 then 'a limit needs max_running, per_key or rate'
     when max_running < 1 or per_key < 1 or rate < 1 then 'max_running, per_key and rate must be at least 1'
     when (rate is null) <> (per is null) then 'rate and per go together'
     when per < interval '1 millisecond' or per > interval '1 day' then 'per must be between 1 millisecond and 1 day'
   end;
   if _problem is not null then
-    raise exception using errcode = 'QF400', message = _problem, hint = 'To remove a limit, use drop_limit; to stop a queue, pause.';
+    raise exception using errcode = 'QF400', message = _problem,
+      hint = 'To remove a limit, use drop_limit; to stop a queue, pause.';
   end if;
   perform queues.check_name(subject, name);
   reason := left(reason, 2000);
   perform queues.hold_limit(subject, name);
-  insert into queues.task_limit as t (subject, name, max_running, per_key, rate, per, tokens, counted_at, set_at, set_by, reason)
+  insert into queues.task_limit as t (
+    subject, name, max_running, per_key, rate, per, tokens, counted_at, set_at, set_by, reason)
   values (subject, name, max_running, per_key, rate, per, coalesce(rate, 0), _now, _now, session_user, reason)
   on conflict on constraint one_limit_per_subject do update
   set max_running = excluded.max_running, per_key = excluded.per_key, rate = excluded.rate, per = excluded.per,
     tokens = case when t.rate is null then excluded.tokens else least(excluded.rate, queues.tokens_at(t, _now)) end,
     counted_at = _now, set_at = _now, set_by = excluded.set_by, reason = excluded.reason;
 
-  perform queues.enter_running(array(
-    select l.lane_id from queues.lane l
-    where set_limit.subject = 'queue' and l.queue = set_limit.name or set_limit.subject = 'type' and l.type = set_limit.name), _now);
+  perform queues.apply_limit(subject, name);
 end
 $$;
 

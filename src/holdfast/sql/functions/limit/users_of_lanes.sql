@@ -10,7 +10,8 @@ as $$
   from (select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next) n
   cross join (
     select x.transactionid::text::bigint as id
-    from pg_locks l join pg_locks x on x.virtualtransaction = l.virtualtransaction and x.locktype = 'transactionid' and x.granted
+    from pg_locks l
+    join pg_locks x on x.virtualtransaction = l.virtualtransaction and x.locktype = 'transactionid' and x.granted
     -- Prepared transactions have no pid.
     where l.locktype = 'relation' and l.relation = 'queues.lane'::regclass and l.pid is distinct from pg_backend_pid()
       and l.database = (select d.oid from pg_database d where d.datname = current_database())) held

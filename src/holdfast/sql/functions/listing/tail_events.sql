@@ -20,14 +20,14 @@ begin
   if after_transaction is null then
     return query
     select n.* from (
-      select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, e.subject, e.task_id, e.data, e.delivered, e.dead, e.deliveries,
-        e.transaction_id::text::bigint, e.event_number, e.transaction_id < _open
+      select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, e.subject, e.task_id, e.data, e.delivered,
+        e.dead, e.deliveries, e.transaction_id::text::bigint, e.event_number, e.transaction_id < _open
       from queues.event_status e order by e.transaction_id desc, e.event_number desc limit max_events) n
     order by n.transaction_id, n.event_number;
   else
     return query
-    select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, e.subject, e.task_id, e.data, e.delivered, e.dead, e.deliveries,
-      e.transaction_id::text::bigint, e.event_number, e.transaction_id < _open
+    select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, e.subject, e.task_id, e.data, e.delivered, e.dead,
+      e.deliveries, e.transaction_id::text::bigint, e.event_number, e.transaction_id < _open
     from queues.event_status e
     where (e.transaction_id, e.event_number) > (after_transaction::text::xid8, coalesce(after_number, 0))
     order by e.transaction_id, e.event_number limit max_events;

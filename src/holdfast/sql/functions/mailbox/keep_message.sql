@@ -20,18 +20,21 @@ declare
   _id bigint;
 begin
   if channel is null or channel not in ('email', 'sms') then
-    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)), hint = 'Allowed: email, sms.';
+    raise exception using errcode = 'QF400', message = format('channel %s is unknown', to_json(channel)),
+      hint = 'Allowed: email, sms.';
   elsif recipient is null or idempotency_key is null then
     raise exception using errcode = 'QF400', message = 'recipient and idempotency_key must not be null';
   end if;
   insert into comms.mailbox_message
     (channel, idempotency_key, kept_at, recipient, sender, subject, text_body, html_body, reply_to, headers)
-  values (keep_message.channel, keep_message.idempotency_key, queues.clock(), keep_message.recipient, keep_message.sender,
-    keep_message.subject, keep_message.text_body, keep_message.html_body, keep_message.reply_to, coalesce(keep_message.headers, '{}'))
+  values (keep_message.channel, keep_message.idempotency_key, queues.clock(), keep_message.recipient,
+    keep_message.sender, keep_message.subject, keep_message.text_body, keep_message.html_body, keep_message.reply_to,
+    coalesce(keep_message.headers, '{}'))
   on conflict (idempotency_key) do nothing
   returning mailbox_message_id into _id;
   if _id is null then
-    return (select m.mailbox_message_id from comms.mailbox_message m where m.idempotency_key = keep_message.idempotency_key);
+    return (select m.mailbox_message_id from comms.mailbox_message m
+      where m.idempotency_key = keep_message.idempotency_key);
   end if;
 
   delete from comms.mailbox_message m where m.mailbox_message_id in (

@@ -15,21 +15,25 @@ declare
 begin
   perform queues.check_namespace(namespace);
   if not exists (select from pg_roles r where r.rolname = add_to_namespace.login and r.rolcanlogin) then
-    raise exception using errcode = 'QF404', message = format('there is no login %s', coalesce(to_json(login)::text, 'null')),
+    raise exception using errcode = 'QF404',
+      message = format('there is no login %s', coalesce(to_json(login)::text, 'null')),
       hint = 'Create it first: create role NAME login.';
   end if;
-  insert into queues.namespace_login (login, namespace, added_at, added_by) values (login, namespace, _now, queues.actor())
+  insert into queues.namespace_login (login, namespace, added_at, added_by)
+  values (login, namespace, _now, queues.actor())
   on conflict do nothing;
   if not found then
     select n.namespace into _former from queues.namespace_login n where n.login = add_to_namespace.login;
     if _former is distinct from add_to_namespace.namespace then
-      raise exception using errcode = 'QF409', message = format('login %s already uses namespace %s', to_json(login), to_json(_former)),
+      raise exception using errcode = 'QF409',
+        message = format('login %s already uses namespace %s', to_json(login), to_json(_former)),
         hint = 'A login uses one namespace. Remove it from that one first: holdfast namespaces remove LOGIN';
     end if;
     return false;
   end if;
   insert into queues.access_act (act, occurred_at, actor, reason)
-  values ('namespace_joined', _now, queues.actor(), left(format('login %s, namespace %s', login, namespace) || coalesce(': ' || reason, ''), 2000));
+  values ('namespace_joined', _now, queues.actor(),
+    left(format('login %s, namespace %s', login, namespace) || coalesce(': ' || reason, ''), 2000));
   return true;
 end
 $$;

@@ -4,7 +4,8 @@ create or replace function queues.namespace_of_login(login text)
 returns text
 language sql immutable parallel safe
 as $$
-  select case when pg_catalog.starts_with(login, 'token:') or pg_catalog.starts_with(login, 'login:') then 'login:' || login else login end
+  select case when pg_catalog.starts_with(login, 'token:') or pg_catalog.starts_with(login, 'login:')
+    then 'login:' || login else login end
 $$;
 
 comment on function queues.namespace_of_login(text) is

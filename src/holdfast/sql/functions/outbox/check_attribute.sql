@@ -9,7 +9,8 @@ begin
   if value = '' or octet_length(value) > 500 then
     raise exception using errcode = 'QF400', message = format('%s must be between 1 and 500 bytes long', field);
   elsif value ~ '[\u0001-\u001f\u007f-\u009f]' then
-    raise exception using errcode = 'QF400', message = format('%s %s contains control characters', field, to_json(value));
+    raise exception using errcode = 'QF400',
+      message = format('%s %s contains control characters', field, to_json(value));
   end if;
 end
 $$;

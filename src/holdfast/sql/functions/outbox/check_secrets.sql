@@ -12,7 +12,8 @@ begin
     select from unnest(secrets) secret
     where secret is null or secret !~ '^(whsec_[A-Za-z0-9+/]{32,86}={0,2}|env:HOLDFAST_SINK_[A-Za-z0-9_]{1,80})$')
   then
-    raise exception using errcode = 'QF400', message = 'a secret is neither whsec_ with 24 to 64 bytes in base64 nor env:HOLDFAST_SINK_NAME';
+    raise exception using errcode = 'QF400',
+      message = 'a secret is neither whsec_ with 24 to 64 bytes in base64 nor env:HOLDFAST_SINK_NAME';
   end if;
 end
 $$;

@@ -1,5 +1,5 @@
 -- Refuses an unknown sink, an invalid target, unknown options, and variables other than HOLDFAST_SINK_*. Dispatchers
--- report problems that only they can detect through attend_outbox.
+-- report problems that only they can detect through dispatcher_heartbeat.
 create or replace function queues.check_sink(sink text, target text, options jsonb)
 returns void
 language plpgsql stable
@@ -14,7 +14,8 @@ begin
   from (
     select check_sink.target as value
     union all select o.value #>> '{}' from jsonb_each(options) o
-    union all select h.value from jsonb_each_text(case jsonb_typeof(options -> 'headers') when 'object' then options -> 'headers' else '{}' end) h
+    union all select h.value from jsonb_each_text(case jsonb_typeof(options -> 'headers')
+      when 'object' then options -> 'headers' else '{}' end) h
   ) referred
   where referred.value like 'env:%' and referred.value !~ _reference limit 1;
   if found then
@@ -28,7 +29,8 @@ begin
       raise exception using errcode = 'QF400', message = format('no dispatcher has a sink %s', to_json(sink)),
         hint = format('Allowed: %s. For a sink of a package, first start a dispatcher that has it installed.', (
           select string_agg(distinct named.sink, ', ') from (
-            select k.sink from queues.sink_options() k union all select unnest(d.sinks) from queues.dispatcher d) named));
+            select k.sink from queues.sink_options() k union all select unnest(d.sinks)
+            from queues.dispatcher d) named));
     end if;
     return;
   end if;
@@ -42,7 +44,8 @@ begin
   if found then
     raise exception using errcode = 'QF400', message = format('options.%s is %s', _odd, case when _known.options ? _odd
         then format('not a %s', _known.options ->> _odd) else format('not an option of the sink %s', sink) end),
-      hint = format('Its options: %s.', coalesce((select string_agg(k, ', ' order by k) from jsonb_object_keys(_known.options) k), 'none'));
+      hint = format('Its options: %s.',
+        coalesce((select string_agg(k, ', ' order by k) from jsonb_object_keys(_known.options) k), 'none'));
   end if;
 end
 $$;

@@ -1,6 +1,7 @@
 -- Refuses an invalid subscription: its patterns, sink, options, address or secrets.
 create or replace function queues.check_subscription(
-  name text, sink text, target text, event_types text[], type_prefixes text[], options jsonb, secrets text[], max_attempts integer)
+  name text, sink text, target text, event_types text[], type_prefixes text[], options jsonb, secrets text[],
+  max_attempts integer)
 returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -21,18 +22,21 @@ begin
     end if;
     if split_part(_pattern, '.', 1) in ('task', 'worker') and not exists (
       select from unnest(queues.engine_event_types()) known(event_type)
-      where queues.wants(queues.likes(array[_pattern]), '{}', known.event_type, null))
+      where queues.is_subscribed(queues.like_patterns(array[_pattern]), '{}', known.event_type, null))
     then
       raise exception using errcode = 'QF400', message = format('there are no events of type %s', to_json(_pattern)),
         hint = format('The engine emits %s.', array_to_string(queues.engine_event_types(), ', '));
     end if;
   end loop;
   _problem := case
-    when cardinality(event_types) = 0 then 'event_types must hold at least one pattern, such as order.* or task.dead_letter'
+    when cardinality(event_types) = 0
+      then 'event_types must hold at least one pattern, such as order.* or task.dead_letter'
     when cardinality(event_types) > 100 or cardinality(type_prefixes) > 100
       then 'event_types and type_prefixes hold at most 100 elements each'
-    when array_position(type_prefixes, null) is not null or '' = any (type_prefixes) then 'type_prefixes must hold no nulls or empty texts'
-    when target is null or target = '' or octet_length(target) > 2000 then 'target must be between 1 and 2000 bytes long'
+    when array_position(type_prefixes, null) is not null or '' = any (type_prefixes)
+      then 'type_prefixes must hold no nulls or empty texts'
+    when target is null or target = '' or octet_length(target) > 2000
+      then 'target must be between 1 and 2000 bytes long'
     when target ~ '[\u0001-\u0020\u007f-\u009f]' then 'target must hold neither white space nor control characters'
     when options is null or jsonb_typeof(options) <> 'object' or pg_column_size(options) > 8192
       then 'options must be an object of at most 8192 bytes'

@@ -11,8 +11,8 @@ create or replace function queues.claim_events(
   lease interval default '1 minute',
   after_aggregate text default '')
 returns table (
-  event_id uuid, token bigint, attempt integer, aggregate_id text, event_type text, source text, subject text, occurred_at timestamptz,
-  traceparent text, data jsonb, lease_until timestamptz)
+  event_id uuid, token bigint, attempt integer, aggregate_id text, event_type text, source text, subject text,
+  occurred_at timestamptz, traceparent text, data jsonb, lease_until timestamptz)
 language plpgsql volatile security definer rows 100
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -27,7 +27,7 @@ as $$
 declare
   _checked constant boolean := queues.check_dispatch(dispatcher_id, max_events, lease);
   -- Losing a claim in a crash loses nothing: the events are still outstanding.
-  _hasty constant boolean := queues.allow_to_lose();
+  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
   _token constant bigint := nextval('queues.token');
   _max_attempts integer;
@@ -48,9 +48,11 @@ begin
   select array_agg(h.aggregate_id), array_agg(h.event_number), bool_or(h.attempt >= _max_attempts)
   into _aggregates, _numbers, _worn
   from (
-    select h.* from queues.lock_heads(subscription_id, coalesce(after_aggregate, ''), null, _now, max_events) h
+    select h.* from queues.lock_first_deliveries(subscription_id, coalesce(after_aggregate, ''), null, _now,
+      max_events) h
     union all
-    select h.* from queues.lock_heads(subscription_id, '', after_aggregate, _now, max_events) h where after_aggregate <> ''
+    select h.* from queues.lock_first_deliveries(subscription_id, '', after_aggregate, _now, max_events) h
+    where after_aggregate <> ''
     limit max_events) h;
   if _aggregates is null then
     return;
@@ -66,7 +68,7 @@ begin
     end if;
   end if;
   if _worn then
-    perform queues.bury_worn(subscription_id, _aggregates, _numbers, _max_attempts, _now);
+    perform queues.end_exhausted_deliveries(subscription_id, _aggregates, _numbers, _max_attempts, _now);
   end if;
 
   return query
@@ -93,7 +95,8 @@ begin
     from run r
     cross join lateral (
       select from queues.delivery d
-      where d.subscription_id = claim_events.subscription_id and d.aggregate_id = r.aggregate_id and d.event_number = r.event_number
+      where d.subscription_id = claim_events.subscription_id and d.aggregate_id = r.aggregate_id
+        and d.event_number = r.event_number
         and d.due_at <= _now and (d.lease_until is null or d.lease_until < _now)
       for update skip locked) d),
   -- Up to the first skipped delivery: no event may overtake it.
@@ -106,10 +109,12 @@ begin
     set token = _token, lease_until = _now + lease, dispatcher_id = claim_events.dispatcher_id,
       attempt = d.attempt + (r.place = 1)::integer, counted = r.place = 1
     from taken r
-    where d.subscription_id = claim_events.subscription_id and d.aggregate_id = r.aggregate_id and d.event_number = r.event_number
+    where d.subscription_id = claim_events.subscription_id and d.aggregate_id = r.aggregate_id
+      and d.event_number = r.event_number
     returning d.event_id, d.aggregate_id, d.event_number, d.attempt + (not d.counted)::integer as attempt)
-  select h.event_id, _token, h.attempt, h.aggregate_id, e.event_type, coalesce(e.source, '/holdfast/' || current_database()),
-    coalesce(e.subject, e.aggregate_id), e.occurred_at, e.traceparent, e.data, _now + lease
+  select h.event_id, _token, h.attempt, h.aggregate_id, e.event_type,
+    coalesce(e.source, '/holdfast/' || current_database()), coalesce(e.subject, e.aggregate_id), e.occurred_at,
+    e.traceparent, e.data, _now + lease
   from held h
   cross join lateral (select e.* from queues.outbox_event e where e.event_id = h.event_id offset 0) e
   order by h.aggregate_id, h.event_number;

@@ -22,7 +22,8 @@ begin
   perform queues.check_name('event_type', event_type);
   if split_part(event_type, '.', 1) in ('task', 'worker', 'subscription') then
     raise exception using errcode = 'QF403',
-      message = format('event_type %s is reserved: only the engine emits task., worker. and subscription. events', to_json(event_type)),
+      message = format('event_type %s is reserved: only the engine emits task., worker. and subscription. events',
+        to_json(event_type)),
       hint = 'Use another prefix, such as order.created.';
   end if;
   perform queues.check_attribute('aggregate_id', aggregate_id);
@@ -35,13 +36,15 @@ begin
   if payload is null then
     raise exception using errcode = 'QF400', message = 'payload must not be null';
   end if;
-  _problem := queues.problem_with_document(payload, (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
+  _problem := queues.document_problem(payload,
+    (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
   if _problem is not null then
     raise exception using message = format('payload %s', _problem),
       errcode = case when _problem like '% bytes%' then 'QF413' else 'QF422' end;
   end if;
   perform queues.record_events(
-    array[row(_event_id, event_type, aggregate_id, subject, source, null, null, traceparent, payload)::queues.new_event],
+    array[row(_event_id, event_type, aggregate_id, subject, source, null, null, traceparent,
+      payload)::queues.new_event],
     queues.clock(), keep => true);
   return _event_id;
 end

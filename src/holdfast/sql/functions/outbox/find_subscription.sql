@@ -10,7 +10,8 @@ begin
   select s.subscription_id into _subscription_id from queues.subscription s
   where s.name = find_subscription.name and s.removed_at is null for update;
   if not found then
-    raise exception using errcode = 'QF404', message = format('there is no subscription %s', coalesce(to_json(name)::text, 'null')),
+    raise exception using errcode = 'QF404',
+      message = format('there is no subscription %s', coalesce(to_json(name)::text, 'null')),
       hint = 'holdfast events list shows the existing ones.';
   end if;
   return _subscription_id;

@@ -74,7 +74,8 @@ begin
   where s.removed_at is not null
     and (select true from queues.delivery d where d.subscription_id = s.subscription_id limit 1) is null
     and (select true from queues.dead_delivery d where d.subscription_id = s.subscription_id limit 1) is null;
-  delete from queues.breaker b where not exists (select from queues.subscription s where s.subscription_id = b.subscription_id);
+  delete from queues.breaker b
+  where not exists (select from queues.subscription s where s.subscription_id = b.subscription_id);
   return _removed + _events;
 end
 $$;

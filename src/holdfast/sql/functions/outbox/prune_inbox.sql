@@ -16,7 +16,8 @@ begin
   end if;
   delete from queues.received_event r
   where (r.namespace, r.source, r.event_id) in (
-    select old.namespace, old.source, old.event_id from queues.received_event old where old.received_at < queues.clock() - older_than
+    select old.namespace, old.source, old.event_id from queues.received_event old
+    where old.received_at < queues.clock() - older_than
     order by old.received_at limit max_events for update skip locked);
   get diagnostics _removed = row_count;
   return _removed;

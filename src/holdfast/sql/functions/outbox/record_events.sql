@@ -23,15 +23,17 @@ begin
   asked as materialized (
     select s.subscription_id, e.event_id, e.event_number, coalesce(e.aggregate_id, e.event_id::text) as aggregate_id
     from event e join queues.subscription s on s.removed_at is null
-    where queues.wants(s.event_likes, s.prefix_likes, e.event_type, e.task_type)),
+    where queues.is_subscribed(s.event_patterns, s.prefix_patterns, e.event_type, e.task_type)),
   outstanding as (
-    insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at, attempt, counted)
-    select a.subscription_id, a.aggregate_id, a.event_number, a.event_id, record_events.now, record_events.now, 0, false from asked a),
+    insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at,
+      attempt, counted)
+    select a.subscription_id, a.aggregate_id, a.event_number, a.event_id, record_events.now, record_events.now, 0, false
+    from asked a),
   written as (
-    insert into queues.outbox_event (event_id, event_number, transaction_id, occurred_at, task_id, event_type, aggregate_id, subject,
-      source, traceparent, emitted_by, namespace, deliveries, data)
-    select e.event_id, e.event_number, pg_current_xact_id(), record_events.now, e.task_id, e.event_type, e.aggregate_id, e.subject,
-      e.source, e.traceparent, session_user, _namespace, a.deliveries, e.data
+    insert into queues.outbox_event (event_id, event_number, transaction_id, occurred_at, task_id, event_type,
+      aggregate_id, subject, source, traceparent, emitted_by, namespace, deliveries, data)
+    select e.event_id, e.event_number, pg_current_xact_id(), record_events.now, e.task_id, e.event_type,
+      e.aggregate_id, e.subject, e.source, e.traceparent, session_user, _namespace, a.deliveries, e.data
     from event e
     cross join lateral (select count(*) as deliveries from asked a where a.event_id = e.event_id) a
     where keep or a.deliveries > 0)

@@ -17,13 +17,16 @@ begin
   end if;
   with chosen as materialized (
     select d.event_id from queues.dead_delivery d
-    where d.subscription_id = _subscription_id and (redrive_events.event_id is null or d.event_id = redrive_events.event_id)
+    where d.subscription_id = _subscription_id
+      and (redrive_events.event_id is null or d.event_id = redrive_events.event_id)
     order by d.died_at limit max_events for update),
   revived as (
     delete from queues.dead_delivery d using chosen c
     where d.event_id = c.event_id and d.subscription_id = _subscription_id returning d.event_id, d.last_error)
-  insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at, attempt, counted, last_error)
-  select _subscription_id, coalesce(e.aggregate_id, e.event_id::text), e.event_number, e.event_id, e.occurred_at, _now, 0, false, r.last_error
+  insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at, attempt,
+    counted, last_error)
+  select _subscription_id, coalesce(e.aggregate_id, e.event_id::text), e.event_number, e.event_id, e.occurred_at,
+    _now, 0, false, r.last_error
   from revived r join queues.outbox_event e on e.event_id = r.event_id;
   get diagnostics _redriven = row_count;
   if _redriven > 0 then

@@ -13,7 +13,8 @@ begin
   update queues.subscription s set paused_at = null, paused_by = null, pause_reason = null
   where s.subscription_id = _subscription_id and s.paused_at is not null;
   _was_paused := found;
-  update queues.breaker b set failures = 0, openings = 0, open_until = null, probe_token = null where b.subscription_id = _subscription_id;
+  update queues.breaker b set failures = 0, openings = 0, open_until = null, probe_token = null
+  where b.subscription_id = _subscription_id;
   perform queues.wake_dispatchers();
   return _was_paused;
 end

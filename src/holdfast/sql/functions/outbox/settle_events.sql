@@ -20,7 +20,7 @@ as $$
 declare
   _checked constant boolean := queues.check_batch('results', results);
   -- Losing a report in a crash causes a second delivery, which receivers must expect.
-  _hasty constant boolean := queues.allow_to_lose();
+  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
   _accepted integer[];
   _reports queues.delivery_report[];
@@ -32,7 +32,8 @@ begin
         subscription_id integer, event_id uuid, token bigint, status text, error text, delay double precision))
       with ordinality r(subscription_id, event_id, token, status, error, delay, n)
     cross join lateral (
-      select e.event_id, e.event_number, e.aggregate_id from queues.outbox_event e where e.event_id = r.event_id offset 0) e
+      select e.event_id, e.event_number, e.aggregate_id from queues.outbox_event e
+      where e.event_id = r.event_id offset 0) e
     where r.status in ('delivered', 'failed', 'rejected', 'released')
     order by r.subscription_id, coalesce(e.aggregate_id, e.event_id::text), e.event_number),
   held as materialized (
@@ -40,21 +41,25 @@ begin
     from given g
     cross join lateral (
       select d.attempt, d.counted from queues.delivery d
-      where d.subscription_id = g.subscription_id and d.aggregate_id = g.aggregate_id and d.event_number = g.event_number
+      where d.subscription_id = g.subscription_id and d.aggregate_id = g.aggregate_id
+        and d.event_number = g.event_number
         and d.token = g.token and d.dispatcher_id = settle_events.dispatcher_id
       for update) d),
   settled as materialized (
-    select h.*, case when h.status = 'rejected' or h.status = 'failed' and h.used >= s.max_attempts then 'dead' else h.status end as fate
+    select h.*, case when h.status = 'rejected' or h.status = 'failed' and h.used >= s.max_attempts then 'dead'
+      else h.status end as fate
     from held h
     cross join lateral (
       select s.max_attempts from queues.subscription s where s.subscription_id = h.subscription_id offset 0) s),
   gone as (
     delete from queues.delivery d using settled s
     where s.fate in ('delivered', 'dead')
-      and d.subscription_id = s.subscription_id and d.aggregate_id = s.aggregate_id and d.event_number = s.event_number),
+      and d.subscription_id = s.subscription_id and d.aggregate_id = s.aggregate_id
+      and d.event_number = s.event_number),
   arrived as (
     insert into queues.delivered (event_id, subscription_id, delivered_at, attempt, dispatcher_id)
-    select s.event_id, s.subscription_id, _now, s.used, settle_events.dispatcher_id from settled s where s.fate = 'delivered'
+    select s.event_id, s.subscription_id, _now, s.used, settle_events.dispatcher_id from settled s
+    where s.fate = 'delivered'
     on conflict do nothing),
   died as (
     insert into queues.dead_delivery (event_id, subscription_id, died_at, attempt, last_error)
@@ -74,7 +79,7 @@ begin
   into _accepted, _reports from settled s;
 
   if _accepted is not null then
-    perform queues.tell_breakers(_reports, _now);
+    perform queues.count_delivery_failures(_reports, _now);
   end if;
   return query
   select r.subscription_id, r.event_id, case

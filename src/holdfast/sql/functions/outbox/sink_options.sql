@@ -10,7 +10,8 @@ as $$
     ('nats', '^(nats|tls)://.', 'tls://nats.example.com:4222',
       '{"mode": "string", "subject": "string", "stream": "string", "timeout": "number", "concurrency": "number"}'),
     ('amqp', '^amqps?://.', 'amqps://user@rabbit.example.com/vhost',
-      '{"mode": "string", "exchange": "string", "routing_key": "string", "timeout": "number", "concurrency": "number"}'),
+      '{"mode": "string", "exchange": "string", "routing_key": "string", "timeout": "number", "concurrency": '
+        '"number"}'),
     ('file', '^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\.jsonl$', 'orders.jsonl', '{"fsync": "string"}'),
     ('console', '', '-', '{}')
 $$;

@@ -16,17 +16,18 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _likes constant text[] := queues.likes(event_types);
+  _patterns constant text[] := queues.like_patterns(event_types);
   _subscription_id integer;
 begin
   event_types := coalesce(event_types, '{}');
   type_prefixes := coalesce(type_prefixes, '{}');
   perform queues.check_subscription(name, sink, target, event_types, type_prefixes, options, secrets, max_attempts);
-  insert into queues.subscription (name, event_types, type_prefixes, event_likes, prefix_likes, engine_events, sink, target, options, secrets,
-    max_attempts, created_at, created_by)
-  values (name, event_types, type_prefixes, _likes,
-    queues.likes(array(select prefix || '*' from unnest(subscribe.type_prefixes) prefix)),
-    exists (select from unnest(queues.engine_event_types()) known(event_type) where queues.wants(_likes, '{}', known.event_type, null)),
+  insert into queues.subscription (name, event_types, type_prefixes, event_patterns, prefix_patterns,
+    engine_events, sink, target, options, secrets, max_attempts, created_at, created_by)
+  values (name, event_types, type_prefixes, _patterns,
+    queues.like_patterns(array(select prefix || '*' from unnest(subscribe.type_prefixes) prefix)),
+    exists (select from unnest(queues.engine_event_types()) known(event_type)
+      where queues.is_subscribed(_patterns, '{}', known.event_type, null)),
     sink, target, options, secrets, max_attempts, queues.clock(), session_user)
   on conflict (name) where removed_at is null do nothing
   returning subscription_id into _subscription_id;
@@ -40,9 +41,11 @@ begin
   select s.subscription_id into _subscription_id from queues.subscription s
   where s.name = subscribe.name and s.removed_at is null
     and (s.event_types, s.type_prefixes, s.sink, s.target, s.options, s.max_attempts)
-      = (subscribe.event_types, subscribe.type_prefixes, subscribe.sink, subscribe.target, subscribe.options, subscribe.max_attempts);
+      = (subscribe.event_types, subscribe.type_prefixes, subscribe.sink, subscribe.target, subscribe.options,
+        subscribe.max_attempts);
   if not found then
-    raise exception using errcode = 'QF409', message = format('subscription %s already exists with other settings', to_json(name)),
+    raise exception using errcode = 'QF409',
+      message = format('subscription %s already exists with other settings', to_json(name)),
       hint = 'Remove it first, or give this one another name.';
   end if;
   return _subscription_id;

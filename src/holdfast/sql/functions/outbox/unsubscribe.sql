@@ -9,7 +9,8 @@ as $$
 declare
   _subscription_id constant integer := queues.find_subscription(name);
 begin
-  update queues.subscription s set removed_at = queues.clock(), removed_by = session_user, engine_events = false, secrets = '{}'
+  update queues.subscription s set removed_at = queues.clock(), removed_by = session_user, engine_events = false,
+    secrets = '{}'
   where s.subscription_id = _subscription_id;
 end
 $$;

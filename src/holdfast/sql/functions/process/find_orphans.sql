@@ -31,7 +31,8 @@ begin
         and not exists (select from queues.lease l where l.task_id = i.awaited_task_id) then i.task_id end as nudged
     from (
       select i.process, i.process_id, i.task_id, i.awaited_task_id, i.trouble from queues.process_instance i
-      where i.ended_at is null and (i.process, i.process_id) > (coalesce(after_process, ''), coalesce(after_process_id, 0))
+      where i.ended_at is null
+        and (i.process, i.process_id) > (coalesce(after_process, ''), coalesce(after_process_id, 0))
       order by i.process, i.process_id limit max_processes) i
     left join queues.ready waiting on waiting.task_id = i.task_id
     left join queues.lease held on held.task_id = i.task_id),
@@ -41,8 +42,10 @@ begin
     where l.found is distinct from l.trouble for update of i skip locked),
   marked as (
     update queues.process_instance i set trouble = c.found, troubled_at = case when c.found is not null then _now end
-    from changed c where i.process = c.process and i.process_id = c.process_id and i.task_id = c.task_id and i.ended_at is null)
-  select (array_agg(l.process order by l.process desc, l.process_id desc))[1], (array_agg(l.process_id order by l.process desc, l.process_id desc))[1],
+    from changed c where i.process = c.process and i.process_id = c.process_id and i.task_id = c.task_id
+      and i.ended_at is null)
+  select (array_agg(l.process order by l.process desc, l.process_id desc))[1],
+    (array_agg(l.process_id order by l.process desc, l.process_id desc))[1],
     array_agg(l.nudged) filter (where l.nudged is not null)
   into process, process_id, _nudged from looked l having count(*) = max_processes or count(l.nudged) > 0;
   perform queues.nudge_waiting(_nudged, _now);

@@ -10,7 +10,8 @@ declare
   _task_id uuid;
 begin
   for _task_id in
-    select r.task_id from queues.ready r where r.task_id = any (task_ids) and r.run_at > now order by r.task_id for update skip locked
+    select r.task_id from queues.ready r where r.task_id = any (task_ids) and r.run_at > now order by r.task_id
+    for update skip locked
   loop
     perform queues.move_waiting(_task_id, now, 'nudged', now);
   end loop;

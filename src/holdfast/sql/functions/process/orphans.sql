@@ -8,7 +8,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   select i.process_id from queues.process_instance i
   where i.process = orphans.process and i.trouble = 'orphaned'
-    and (i.repaired_at is null or i.repaired_at + interval '15 seconds' * least(240, 2 ^ least(i.repairs, 8)) <= queues.clock())
+    and (i.repaired_at is null
+      or i.repaired_at + interval '15 seconds' * least(240, 2 ^ least(i.repairs, 8)) <= queues.clock())
   order by i.process_id limit least(max_processes, 1000)
 $$;
 

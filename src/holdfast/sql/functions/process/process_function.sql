@@ -13,14 +13,17 @@ declare
 begin
   select p.proowner into _found
   from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-  where n.nspname = split_part(name, '.', 1) and p.proname = split_part(name, '.', 2) and p.prokind = 'f' and p.proargtypes = arguments
+  where n.nspname = split_part(name, '.', 1) and p.proname = split_part(name, '.', 2) and p.prokind = 'f'
+    and p.proargtypes = arguments
     and p.prosecdef and exists (select from unnest(p.proconfig) c where c ~ '^search_path=pg_catalog, ?pg_temp$')
     and not has_function_privilege('public', p.oid, 'execute')
-    and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname and o.oid <> p.oid);
+    and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname
+      and o.oid <> p.oid);
   if _found is null then
     raise exception using errcode = 'QF400', message = format('there is no function %s(%s) that a process may register',
         coalesce(name, 'null'), (select string_agg(format_type(a, null), ', ') from unnest(arguments) a)),
-      hint = 'It must be the only function of its name, security definer, with search_path = pg_catalog, pg_temp, and not executable by PUBLIC.';
+      hint = 'It must be the only function of its name, security definer, with search_path = pg_catalog, pg_temp, and '
+        'not executable by PUBLIC.';
   end if;
   return _found;
 end

@@ -4,7 +4,8 @@ create or replace function queues.process_status_of(decision text, ended_at time
 returns text
 language sql immutable
 as $$
-  select case when ended_at is not null then decision when decision is null or decision = 'sleep' then 'scheduled' else 'running' end
+  select case when ended_at is not null then decision
+    when decision is null or decision = 'sleep' then 'scheduled' else 'running' end
 $$;
 
 comment on function queues.process_status_of(text, timestamptz) is

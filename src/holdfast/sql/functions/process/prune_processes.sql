@@ -8,7 +8,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _cutoff constant timestamptz := queues.clock() - (select r.keep from queues.retention r where r.status = 'history' and r.type_prefix = '');
+  _cutoff constant timestamptz := queues.clock() - (select r.keep from queues.retention r where r.status = 'history'
+    and r.type_prefix = '');
   _removed integer;
 begin
   if max_processes is null or max_processes not between 1 and 10000 then

@@ -24,7 +24,7 @@ begin
     select c.relname from pg_catalog.pg_class c
     where c.relnamespace = 'comms'::pg_catalog.regnamespace and c.relkind = 'r'
       and (c.relname in ('message', 'message_erased')
-        or c.relname ~ '^send_(email|sms)_task(_scheduled|_failed|_succeeded|_reported|_supervised)?$')
+        or c.relname ~ '^send_task(_scheduled|_failed|_succeeded|_reported|_supervised)?$')
       and not exists (select from pg_catalog.pg_trigger t where t.tgrelid = c.oid and t.tgname = 'append_only')
   loop
     execute pg_catalog.format(
@@ -41,7 +41,10 @@ do $install$
 declare
   _table text;
 begin
-  foreach _table in array array['task', 'error', 'act', 'schedule_act', 'schedule_firing', 'worker_environment', 'access_act', 'outbox_event'] loop
+  foreach _table in array array[
+    'task', 'error', 'act', 'schedule_act', 'schedule_firing', 'worker_environment', 'access_act', 'outbox_event',
+    'step', 'step_try', 'signal', 'child', 'change', 'continuation']
+  loop
     continue when exists (
       select from pg_catalog.pg_trigger t
       where t.tgrelid = pg_catalog.format('queues.%I', _table)::pg_catalog.regclass and t.tgname = 'append_only');
@@ -53,7 +56,8 @@ begin
       'when (pg_catalog.current_setting(''holdfast.retention'', true) is distinct from ''on'') '
       'execute function queues.refuse_change()', _table);
     execute pg_catalog.format(
-      'alter table queues.%I enable always trigger append_only, enable always trigger removed_by_retention_only', _table);
+      'alter table queues.%I enable always trigger append_only, '
+      'enable always trigger removed_by_retention_only', _table);
   end loop;
 end
 $install$;

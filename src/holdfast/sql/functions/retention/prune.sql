@@ -31,7 +31,8 @@ begin
     return next;
     return;
   elsif status = 'messages' then
-    select m.pruned, m.examined, m.next into pruned, examined, next from comms.prune_messages(max_tasks, past, dry_run, _now) m;
+    select m.pruned, m.examined, m.next into pruned, examined, next
+    from comms.prune_messages(max_tasks, past, dry_run, _now) m;
     return next;
     return;
   end if;
@@ -49,10 +50,15 @@ begin
         where d.task_id = any (_old) and (d.parked_run_at is not null or d.task_id = any (_ended))
         order by d.task_id for update skip locked);
     else
-      _old := array(
-        select e.task_id from unnest(_ended) e(task_id)
-        where (select true from queues.deletion d where d.task_id = e.task_id limit 1) is null);
+      _old := queues.without_deleted(_ended);
     end if;
+    -- Children of a run that has not ended are kept: it reads their results each time it resumes.
+    _old := array(
+      select o.task_id from unnest(_old) o(task_id)
+      where (
+        select true from queues.child c
+        where c.child_id = o.task_id and c.awaited
+          and (select true from queues.outcome p where p.task_id = c.parent_id limit 1) is null limit 1) is null);
     perform queues.forget_tasks(_old);
   end if;
   pruned := cardinality(_old);

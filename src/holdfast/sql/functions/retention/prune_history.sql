@@ -8,7 +8,8 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _cutoff constant timestamptz := prune_history.now - (select r.keep from queues.retention r where r.status = 'history');
+  _cutoff constant timestamptz := prune_history.now - (
+    select r.keep from queues.retention r where r.status = 'history');
   _acts constant bigint[] := array(
     select a.act_id from queues.act a where a.queue is not null and a.occurred_at < _cutoff
     order by a.queue, a.act_id limit max_rows for update skip locked);
@@ -19,10 +20,11 @@ declare
     select e.worker_id from queues.worker_environment e where e.recorded_at < _cutoff
       and (select true from queues.worker w where w.worker_id = e.worker_id limit 1) is null
     order by e.worker_id limit max_rows - cardinality(_acts) - cardinality(_losses) for update skip locked);
-  -- A row that find_run locked and that got no task is unused: it is deleted whatever its age.
+  -- A row that find_reusable_run locked and that got no task is unused: it is deleted whatever its age.
   _unused constant queues.reusable[] := array(
     select r from queues.reusable r where r.task_id is null
-    order by r.task_id limit max_rows - cardinality(_acts) - cardinality(_losses) - cardinality(_environments) for update skip locked);
+    order by r.task_id limit max_rows - cardinality(_acts) - cardinality(_losses) - cardinality(_environments)
+    for update skip locked);
 begin
   if not coalesce(dry_run, false) then
     perform set_config('holdfast.retention', 'on', true);

@@ -11,7 +11,8 @@ as $$
 begin
   perform queues.check_retention(status);
   if type_prefix is null or length(type_prefix) > 200 or status in ('history', 'messages') and type_prefix <> '' then
-    raise exception using errcode = 'QF400', message = case when status in ('history', 'messages') then format('%s has no types, and so no type_prefix', status)
+    raise exception using errcode = 'QF400', message = case
+      when status in ('history', 'messages') then format('%s has no types, and so no type_prefix', status)
       else 'type_prefix must be text of at most 200 characters' end;
   elsif keep not between interval '1 minute' and interval '1000 years' then
     raise exception using errcode = 'QF400', message = 'keep must be at least 1 minute',

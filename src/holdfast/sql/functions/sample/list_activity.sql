@@ -3,8 +3,9 @@
 -- For holdfast_reader. Locks: none.
 create or replace function queues.list_activity(since interval default '1 hour', step interval default '1 minute')
 returns table (
-  at timestamptz, due double precision, scheduled double precision, running double precision, enqueued_per_second double precision,
-  finished_per_second double precision, errors_per_second double precision, delay_p50 double precision, delay_p99 double precision)
+  at timestamptz, due double precision, scheduled double precision, running double precision,
+  enqueued_per_second double precision, finished_per_second double precision, errors_per_second double precision,
+  delay_p50 double precision, delay_p99 double precision)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set jit = off
@@ -20,9 +21,12 @@ begin
   with pace as (
     select s.*, lag(s.taken_at) over w as before,
       -- Statistics restart at zero after a crash; the first sample after that gives no rate.
-      case when s.enqueued_total >= lag(s.enqueued_total) over w then s.enqueued_total - lag(s.enqueued_total) over w end as enqueued,
-      case when s.finished_total >= lag(s.finished_total) over w then s.finished_total - lag(s.finished_total) over w end as finished,
-      case when s.errors_total >= lag(s.errors_total) over w then s.errors_total - lag(s.errors_total) over w end as errors
+      case when s.enqueued_total >= lag(s.enqueued_total) over w
+        then s.enqueued_total - lag(s.enqueued_total) over w end as enqueued,
+      case when s.finished_total >= lag(s.finished_total) over w
+        then s.finished_total - lag(s.finished_total) over w end as finished,
+      case when s.errors_total >= lag(s.errors_total) over w
+        then s.errors_total - lag(s.errors_total) over w end as errors
     from queues.sample s where s.taken_at > queues.clock() - since - interval '1 minute'
     window w as (order by s.taken_at)),
   timed as (

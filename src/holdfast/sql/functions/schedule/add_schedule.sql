@@ -33,11 +33,14 @@ begin
     raise exception using errcode = 'QF400', message = format('every %s has no fixed length', to_json(every::text)),
       hint = 'Give days or less, or a cron expression: 0 0 1 * *';
   end if;
-  _schedule := jsonb_strip_nulls(jsonb_build_object('name', name, 'cron', cron, 'every', extract(epoch from every), 'tz', tz,
-      'anchor', anchor, 'catch_up', catch_up, 'catch_up_limit', catch_up_limit, 'jitter', extract(epoch from jitter), 'overlap', overlap))
+  _schedule := jsonb_strip_nulls(jsonb_build_object('name', name, 'cron', cron,
+    'every', extract(epoch from every), 'tz', tz,
+      'anchor', anchor, 'catch_up', catch_up, 'catch_up_limit', catch_up_limit, 'jitter', extract(epoch from jitter),
+      'overlap', overlap))
     || jsonb_build_object('task', jsonb_build_object('type', type, 'payload', payload)
       || jsonb_strip_nulls(jsonb_build_object('queue', queue, 'priority', priority, 'max_attempts', max_attempts,
-        'timeout', extract(epoch from timeout), 'lease', extract(epoch from lease), 'executor', executor, 'concurrency_key', concurrency_key))
+        'timeout', extract(epoch from timeout), 'lease', extract(epoch from lease), 'executor', executor,
+        'concurrency_key', concurrency_key))
       || case when metadata is null then '{}' else jsonb_build_object('metadata', metadata) end);
   if has_function_privilege('queues.add_schedule_for_process(jsonb)'::regprocedure, 'execute') then
     return queues.add_schedule_for_process(_schedule);

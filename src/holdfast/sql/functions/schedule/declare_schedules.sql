@@ -30,7 +30,7 @@ begin
   order by s.name for update;
 
   return query
-  select e ->> 'name', queues.put_schedule(e, application, false, _now)
+  select e ->> 'name', queues.upsert_schedule(e, application, false, _now)
   from (select e from jsonb_array_elements(schedules) e order by e ->> 'name' collate "C" offset 0) e;
 
   return query

@@ -3,8 +3,8 @@
 -- them.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.due_schedules(max_schedules integer default 100)
-returns table (name text, namespace text, version bigint, cron text, every interval, anchor timestamptz, tz text, plan_from timestamptz,
-  next_at timestamptz, max_times integer, now timestamptz)
+returns table (name text, namespace text, version bigint, cron text, every interval, anchor timestamptz, tz text,
+  plan_from timestamptz, next_at timestamptz, max_times integer, now timestamptz)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$

@@ -1,6 +1,7 @@
 -- Enqueues the tasks of nominal times with the rights, login and namespace of the schedule, and returns their ids.
 -- Internal.
-create or replace function queues.enqueue_scheduled(schedule queues.schedule, nominal_times timestamptz[], now timestamptz)
+create or replace function queues.enqueue_scheduled(schedule queues.schedule, nominal_times timestamptz[],
+  now timestamptz)
 returns uuid[]
 language sql volatile
 set search_path = pg_catalog, pg_temp

@@ -29,12 +29,14 @@ begin
     return;
   end if;
   select array_agg(distinct t order by t) into _times from unnest(nominal_times) t;
-  if _times is distinct from nominal_times or _times[1] is null or _times[1] < _schedule.next_at or cardinality(_times) > 1000
+  if _times is distinct from nominal_times or _times[1] is null or _times[1] < _schedule.next_at
+    or cardinality(_times) > 1000
     or fire_schedule.next_at is null or fire_schedule.next_at <= _times[cardinality(_times)]
-    or exists (select from unnest(_times || fire_schedule.next_at) t where not queues.is_time_of(_schedule, t))
+    or exists (select from unnest(_times || fire_schedule.next_at) t where not queues.is_schedule_time(_schedule, t))
   then
     raise exception using errcode = 'QF400',
-      message = 'nominal_times must be at most 1000 ascending times of the schedule from its next_at on, and next_at must be later';
+      message = 'nominal_times must be at most 1000 ascending times of the schedule from its next_at on, and next_at '
+        'must be later';
   elsif _times[cardinality(_times)] > _now then
     return;
   end if;
@@ -47,10 +49,14 @@ begin
   _fire := array(
     select t from unnest(_wanted) t
     where not exists (
-      select from queues.schedule_firing f where f.schedule = _schedule.name and f.namespace = _schedule.namespace and f.nominal_at = t)
+      select from queues.schedule_firing f
+      where f.schedule = _schedule.name and f.namespace = _schedule.namespace and f.nominal_at = t)
     order by t);
   if _schedule.overlap = 'skip' and cardinality(_fire) > 0 then
-    _fire := case when queues.is_unfinished(_schedule.last_task_id) then '{}' else _fire[1:1] end;
+    _fire := case when exists (select from queues.task t where t.task_id = _schedule.last_task_id)
+        and not exists (select from queues.outcome o where o.task_id = _schedule.last_task_id)
+        and not exists (select from queues.deletion d where d.task_id = _schedule.last_task_id)
+      then '{}' else _fire[1:1] end;
   end if;
   if cardinality(_fire) > 0 then
     _task_ids := queues.enqueue_scheduled(_schedule, _fire, _now);

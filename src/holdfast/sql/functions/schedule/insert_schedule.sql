@@ -14,7 +14,7 @@ begin
     raise exception using errcode = 'QF400', message = 'schedule must be an object';
   end if;
   perform queues.check_schedule(schedule, for_process, '', _now);
-  _verdict := queues.put_schedule(schedule, null, for_process, _now);
+  _verdict := queues.upsert_schedule(schedule, null, for_process, _now);
   if _verdict = 'taken' then
     raise exception using errcode = 'QF409',
       message = format('schedule %s already exists with another definition', to_json(schedule ->> 'name')),

@@ -11,7 +11,7 @@ declare
   _schedule queues.schedule;
 begin
   reason := left(reason, 2000);
-  _schedule := queues.own_schedule(name, namespace);
+  _schedule := queues.lock_own_schedule(name, namespace);
   if _schedule.paused_at is not null then
     return false;
   end if;

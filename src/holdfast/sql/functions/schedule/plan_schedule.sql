@@ -30,7 +30,9 @@ begin
   if _after is null then
     raise exception using errcode = 'QF412', message = format('schedule %s is already planned', to_json(name)),
       hint = 'Plan only what queues.due_schedules lists.';
-  elsif plan_schedule.next_at is null or plan_schedule.next_at <= _after or not queues.is_time_of(_schedule, plan_schedule.next_at) then
+  elsif plan_schedule.next_at is null or plan_schedule.next_at <= _after
+    or not queues.is_schedule_time(_schedule, plan_schedule.next_at)
+  then
     raise exception using errcode = 'QF400',
       message = format('next_at must be infinity, or a time of schedule %s after %s', to_json(name), _after);
   end if;
@@ -39,7 +41,8 @@ begin
     values (_schedule.name, _schedule.namespace, _schedule.next_at, _now, 'missed') on conflict do nothing;
   end if;
   update queues.schedule s
-  set version = s.version + 1, next_at = plan_schedule.next_at, decided_at = _now, problem = left(plan_schedule.problem, 2000)
+  set version = s.version + 1, next_at = plan_schedule.next_at, decided_at = _now,
+    problem = left(plan_schedule.problem, 2000)
   where s.name = _schedule.name and s.namespace = _schedule.namespace;
   return true;
 end

@@ -18,7 +18,8 @@ begin
   with old as materialized (
     select f.schedule, f.namespace, f.nominal_at from queues.schedule_firing f
     where f.decided_at < _before order by f.decided_at limit max_firings for update skip locked)
-  delete from queues.schedule_firing f using old where f.schedule = old.schedule and f.namespace = old.namespace and f.nominal_at = old.nominal_at;
+  delete from queues.schedule_firing f using old where f.schedule = old.schedule and f.namespace = old.namespace
+    and f.nominal_at = old.nominal_at;
   get diagnostics _removed = row_count;
   perform set_config('holdfast.retention', 'off', true);
   return _removed;

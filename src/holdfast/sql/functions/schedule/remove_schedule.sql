@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _schedule constant queues.schedule := queues.own_schedule(name, namespace);
+  _schedule constant queues.schedule := queues.lock_own_schedule(name, namespace);
 begin
   delete from queues.schedule s where s.name = _schedule.name and s.namespace = _schedule.namespace;
   insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)

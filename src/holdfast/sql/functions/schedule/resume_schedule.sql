@@ -12,12 +12,13 @@ declare
   _schedule queues.schedule;
 begin
   reason := left(reason, 2000);
-  _schedule := queues.own_schedule(name, namespace);
+  _schedule := queues.lock_own_schedule(name, namespace);
   if _schedule.paused_at is null then
     return false;
   end if;
   update queues.schedule s
-  set version = s.version + 1, paused_at = null, paused_by = null, pause_reason = null, next_at = null, plan_after = _now, decided_at = _now
+  set version = s.version + 1, paused_at = null, paused_by = null, pause_reason = null, next_at = null,
+    plan_after = _now, decided_at = _now
   where s.name = _schedule.name and s.namespace = _schedule.namespace;
   insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
   values (name, _schedule.namespace, 'resumed', _now, session_user, reason);

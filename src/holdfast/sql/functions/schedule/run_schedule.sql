@@ -12,12 +12,13 @@ declare
   _schedule queues.schedule;
   _task_id uuid;
 begin
-  _schedule := queues.own_schedule(name, namespace);
+  _schedule := queues.lock_own_schedule(name, namespace);
   _schedule.jitter := '0';
   _task_id := (queues.enqueue_scheduled(_schedule, array[_now], _now))[1];
   insert into queues.schedule_firing (schedule, namespace, nominal_at, decided_at, decision, task_id)
   values (name, _schedule.namespace, _now, _now, 'forced', _task_id);
-  update queues.schedule s set last_task_id = _task_id where s.name = _schedule.name and s.namespace = _schedule.namespace;
+  update queues.schedule s set last_task_id = _task_id where s.name = _schedule.name
+    and s.namespace = _schedule.namespace;
   insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
   values (name, _schedule.namespace, 'forced', _now, session_user, left(reason, 2000));
   return _task_id;

@@ -19,7 +19,7 @@ declare
   _attempt integer;
   _worker_id text;
 begin
-  perform queues.own_task(task_id);
+  perform queues.check_task_owner(task_id);
   reason := left(reason, 2000);
   -- A task may move from one table to the next between two reads: repeat until it is found.
   for _try in 1..100 loop
@@ -32,7 +32,8 @@ begin
     with held as (
       delete from queues.lease l where l.task_id = cancel.task_id returning l.*)
     insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id, reason)
-    select h.task_id, h.token, h.claimed_at, h.started_at, _now, h.attempt, 'cancelled', h.worker_id, cancel.reason from held h
+    select h.task_id, h.token, h.claimed_at, h.started_at, _now, h.attempt, 'cancelled', h.worker_id,
+      cancel.reason from held h
     returning token, attempt, worker_id into _token, _attempt, _worker_id;
     exit when found;
 
@@ -50,14 +51,18 @@ begin
     if found then
       return _status;
     end if;
-    perform queues.give_up_after(_try, task_id);
+    perform queues.check_retries(_try, task_id);
   end loop;
 
   insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason)
   values (task_id, 'cancelled', _now, _token, _attempt, _worker_id, queues.actor(), reason);
-  perform queues.tell_waiters(array[task_id]);
-  perform queues.tell_error_handlers(array[task_id], 'cancelled', format('it was cancelled by %s', session_user)
+  perform queues.bring_back(array[task_id]);
+  perform queues.end_waits(array[task_id]);
+  perform queues.notify_waiters(array[task_id]);
+  perform queues.call_error_handlers(array[task_id], 'cancelled', format('it was cancelled by %s', session_user)
     || coalesce(': ' || reason, ''), true, _token is not null, _now);
+  perform queues.settle_joins(array[task_id], '{}', _now);
+  perform queues.cancel_unwanted(_now);
   return 'cancelled';
 end
 $$;

@@ -15,7 +15,7 @@ declare
   _now constant timestamptz := queues.clock();
   _waiting queues.ready;
 begin
-  perform queues.own_task(task_id);
+  perform queues.check_task_owner(task_id);
   reason := left(reason, 2000);
   for _try in 1..100 loop
     if exists (select from queues.deletion d where d.task_id = delete_task.task_id) then
@@ -28,18 +28,23 @@ begin
     -- An update and not only a lock, so that a retry with an older snapshot, which does not see the deletion, fails.
     update queues.outcome o set status = o.status where o.task_id = delete_task.task_id;
     exit when found;
-    perform queues.give_up_after(_try, task_id);
+    perform queues.check_retries(_try, task_id);
   end loop;
 
   insert into queues.deletion (task_id, deleted_at, deleted_by, reason, parked_run_at, parked_attempt)
   values (task_id, _now, queues.actor(), reason, _waiting.run_at, _waiting.attempt)
   on conflict do nothing;
   if found then
+    if _waiting.task_id is not null then
+      perform queues.bring_back(array[task_id]);
+    end if;
     delete from queues.task_key k using queues.task t
-    where t.task_id = delete_task.task_id and k.type = t.type and k.idempotency_key = t.idempotency_key and k.namespace = t.namespace
+    where t.task_id = delete_task.task_id and k.type = t.type and k.idempotency_key = t.idempotency_key
+      and k.namespace = t.namespace
       and k.task_id = t.task_id;
     insert into queues.act (task_id, act, occurred_at, actor, reason)
     values (task_id, 'deleted', _now, queues.actor(), reason);
+    perform queues.mark_joins(array[task_id]);
   end if;
   return 'deleted';
 end

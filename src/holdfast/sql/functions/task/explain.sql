@@ -16,18 +16,22 @@ begin
   from queues.task_status s left join queues.deletion d on d.task_id = s.task_id
   where s.task_id = explain.task_id;
   if not found then
-    return format('There is no task %s: the id is wrong, retention has removed it, it belongs to another namespace, or the transaction that enqueues it is still open.', coalesce(task_id::text, 'null'));
+    return format('There is no task %s: the id is wrong, retention has removed it, it belongs to another namespace, '
+      'or the transaction that enqueues it is still open.', coalesce(task_id::text, 'null'));
   elsif _task.deleted_at is not null then
     return format('It was deleted at %s by %s%s. Restore it to let it continue.',
       _task.deleted_at, _task.deleted_by, coalesce(' because: ' || _task.delete_reason, ''));
   elsif _task.finished_at is not null then
-    return queues.explain_end(_task.status, _task.finished_at, _task.attempt, _task.max_attempts, _task.reason, _task.last_error)
+    return queues.explain_end(_task.status, _task.finished_at, _task.attempt, _task.max_attempts, _task.reason,
+      _task.last_error)
       || coalesce(' ' || queues.explain_events(_task.task_id, _now), '');
   elsif _task.claimed_at is not null then
-    return queues.explain_hold(_task.status, _task.worker_id, _task.lease_until, _task.attempt, _task.max_attempts, _now)
+    return queues.explain_hold(_task.status, _task.worker_id, _task.lease_until, _task.attempt,
+      _task.max_attempts, _now)
       || coalesce(' ' || queues.explain_schedule(_task.task_id, _task.metadata), '');
   end if;
-  return queues.explain_wait(_task.task_id, _task.queue, _task.type, _task.run_at, _task.attempt, _task.max_attempts, _task.last_error, _now)
+  return queues.explain_wait(_task.task_id, _task.queue, _task.type, _task.run_at, _task.attempt, _task.max_attempts,
+    _task.last_error, _now)
     || coalesce(' ' || queues.explain_schedule(_task.task_id, _task.metadata), '');
 end
 $$;

@@ -8,11 +8,13 @@ set search_path = pg_catalog, pg_temp
 as $$
   select case status
     when 'succeeded' then format('It succeeded at %s, on attempt %s of %s.', finished_at, attempt, max_attempts)
-    when 'failed' then format('It failed at %s, on attempt %s of %s, and is not retried: %s. Retry it once the cause is fixed.',
+    when 'failed' then format(
+      'It failed at %s, on attempt %s of %s, and is not retried: %s. Retry it once the cause is fixed.',
       finished_at, attempt, max_attempts, coalesce(last_error, reason, 'no error was reported'))
     when 'dead_letter' then format('Its attempts were used up at %s (%s of %s): %s. Retry it once the cause is fixed.',
       finished_at, attempt, max_attempts, coalesce(last_error, reason, 'no error was reported'))
-    else format('It was cancelled at %s%s. Retry it to let it run after all.', finished_at, coalesce(' because: ' || reason, '')) end
+    else format('It was cancelled at %s%s. Retry it to let it run after all.', finished_at,
+      coalesce(' because: ' || reason, '')) end
 $$;
 
 comment on function queues.explain_end(text, timestamptz, integer, integer, text, text) is 'Explains how a task ended.';

@@ -6,15 +6,20 @@ language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
   select string_agg(format('Its event %s waits for subscription %s since %s: %s.', e.event_type, s.name, d.emitted_at,
-    case when s.paused_at is not null then 'it is paused' when d.last_error is not null then 'delivery failed, ' || left(d.last_error, 200)
-      when b.open_until is not null then 'its receiver fails, ' || left(coalesce(b.last_error, 'no error was reported'), 200)
+    case when s.paused_at is not null then 'it is paused'
+      when d.last_error is not null then 'delivery failed, ' || left(d.last_error, 200)
+      when b.open_until is not null then 'its receiver fails, '
+        || left(coalesce(b.last_error, 'no error was reported'), 200)
       when not exists (select from queues.dispatcher p where p.last_seen > now - (
-          select g.value * interval '1 second' from queues.setting g where g.name = 'worker_timeout_seconds')) then 'no dispatcher is live'
-      when d.lease_until >= now then 'dispatcher ' || d.dispatcher_id || ' is sending it' else 'others come before it' end), ' '
+          select g.value * interval '1 second' from queues.setting g where g.name = 'worker_timeout_seconds'))
+        then 'no dispatcher is live'
+      when d.lease_until >= now then 'dispatcher ' || d.dispatcher_id || ' is sending it'
+      else 'others come before it' end), ' '
     order by e.event_number, s.name)
   from queues.outbox_event e
   cross join queues.subscription s
-  join queues.delivery d on d.subscription_id = s.subscription_id and d.aggregate_id = coalesce(e.aggregate_id, e.event_id::text)
+  join queues.delivery d on d.subscription_id = s.subscription_id
+    and d.aggregate_id = coalesce(e.aggregate_id, e.event_id::text)
     and d.event_number = e.event_number
   left join queues.breaker b on b.subscription_id = s.subscription_id
   where e.task_id = explain_events.task_id and s.removed_at is null

@@ -12,8 +12,9 @@ as $$
     case when lease_until < now then '; the lease has ended, so the next sweep makes it ready again'
       else coalesce((
         select format('; that worker has been silent for %s, so the leader will recover it',
-          queues.in_words(extract(epoch from now - w.last_heartbeat)::double precision))
-        from queues.worker w where w.worker_id = explain_hold.worker_id and w.last_heartbeat <= now - w.timeout), '') end)
+          queues.format_duration(extract(epoch from now - w.last_heartbeat)::double precision))
+        from queues.worker w where w.worker_id = explain_hold.worker_id and w.last_heartbeat <= now - w.timeout),
+          '') end)
 $$;
 
 comment on function queues.explain_hold(text, text, timestamptz, integer, integer, timestamptz) is

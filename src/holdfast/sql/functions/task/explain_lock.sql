@@ -5,8 +5,9 @@ returns text
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select format('It is due, but session %s of login %s has changed or locked it in a transaction that has been open for %s. Claims skip it until that ends: end it in its application, or: select pg_terminate_backend(%s)',
-    a.pid, a.usename, queues.in_words(coalesce(extract(epoch from now - a.xact_start)::double precision,
+  select format('It is due, but session %s of login %s has changed or locked it in a transaction that has been open '
+    'for %s. Claims skip it until that ends: end it in its application, or: select pg_terminate_backend(%s)',
+    a.pid, a.usename, queues.format_duration(coalesce(extract(epoch from now - a.xact_start)::double precision,
       queues.snapshot_age(age(r.xmax)::bigint, now))), a.pid)
   from queues.ready r
   join pg_locks l on l.locktype = 'transactionid' and l.transactionid = r.xmax and l.granted

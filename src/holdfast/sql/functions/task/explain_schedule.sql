@@ -7,7 +7,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   select format('Until it has ended, schedule %s skips its times: %s so far.', s.name, (
     select count(*) from queues.schedule_firing f
-    where f.schedule = s.name and f.namespace = s.namespace and f.decision = 'overlapped' and f.nominal_at > s.last_nominal_at))
+    where f.schedule = s.name and f.namespace = s.namespace and f.decision = 'overlapped'
+      and f.nominal_at > s.last_nominal_at))
   from queues.schedule s
   where s.name = metadata ->> 'schedule' and s.overlap = 'skip' and s.last_task_id = explain_schedule.task_id
 $$;

@@ -1,7 +1,8 @@
 -- Explains why a waiting task waits: its time, its queue, its workers, or the tasks before it.
 -- Internal: called by explain.
 create or replace function queues.explain_wait(
-  task_id uuid, queue text, type text, run_at timestamptz, attempt integer, max_attempts integer, last_error text, now timestamptz)
+  task_id uuid, queue text, type text, run_at timestamptz, attempt integer, max_attempts integer, last_error text,
+  now timestamptz)
 returns text
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -9,14 +10,19 @@ as $$
 #variable_conflict use_column
 declare
   _pause queues.paused_queue;
+  _last queues.act;
   _live integer;
   _limit text;
   _lock text;
   _ahead integer;
 begin
   if explain_wait.run_at > now then
-    return case when attempt > 0
-      then format('Attempt %s of %s failed (%s); it is retried at %s.', attempt, max_attempts, coalesce(last_error, 'no error was reported'), explain_wait.run_at)
+    select a.* into _last from queues.act a where a.task_id = explain_wait.task_id order by a.act_id desc limit 1;
+    return case when _last.act = 'snoozed' and _last.reason is not null
+      then format('Worker %s has postponed it until %s: %s', _last.worker_id, explain_wait.run_at, _last.reason)
+      when attempt > 0
+      then format('Attempt %s of %s failed (%s); it is retried at %s.', attempt, max_attempts,
+        coalesce(last_error, 'no error was reported'), explain_wait.run_at)
       else format('It is scheduled for %s.', explain_wait.run_at) end;
   end if;
 
@@ -28,9 +34,11 @@ begin
 
   select count(*) into _live from queues.worker w
   where w.last_heartbeat > now - w.timeout
-    and (explain_wait.queue = any (w.queues) or exists (select from unnest(w.type_prefixes) p where starts_with(explain_wait.type, p)));
+    and (explain_wait.queue = any (w.queues)
+      or exists (select from unnest(w.type_prefixes) p where starts_with(explain_wait.type, p)));
   if _live = 0 then
-    return format('It is due, but no live worker subscribes to queue %s or to a prefix of type %s. Start one.', explain_wait.queue, explain_wait.type);
+    return format('It is due, but no live worker subscribes to queue %s or to a prefix of type %s. Start one.',
+      explain_wait.queue, explain_wait.type);
   end if;
 
   _limit := queues.explain_limit(task_id, now);
@@ -42,8 +50,16 @@ begin
     return _lock;
   end if;
 
-  _ahead := queues.count_ahead(task_id, now);
-  return format('It is due and waits for one of %s live worker%s; %s.%s', _live, case when _live > 1 then 's' else '' end,
+  select count(*) into _ahead from (
+    select from queues.ready mine
+    join queues.lane my_lane on my_lane.lane_id = mine.lane_id
+    join queues.lane other on other.queue = my_lane.queue and other.priority >= my_lane.priority
+    join queues.ready ahead on ahead.lane_id = other.lane_id and ahead.run_at <= now
+    where mine.task_id = explain_wait.task_id
+      and (other.priority > my_lane.priority or (ahead.run_at, ahead.task_id) < (mine.run_at, mine.task_id))
+    limit 10000) those;
+  return format('It is due and waits for one of %s live worker%s; %s.%s', _live,
+    case when _live > 1 then 's' else '' end,
     case _ahead when 0 then 'it is the next of its queue'
       when 10000 then '10000 or more of its queue come before it'
       else format('%s of its queue come%s before it', _ahead, case _ahead when 1 then 's' else '' end) end,

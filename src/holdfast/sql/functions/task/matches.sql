@@ -1,5 +1,6 @@
 -- Returns whether a task matches the filters of a listing. No pinned path, so that PostgreSQL can inline it.
-create or replace function queues.matches(task queues.task, queue text, type_prefix text, since timestamptz, namespace text, spec_hash bytea default null)
+create or replace function queues.matches(task queues.task, queue text, type_prefix text, since timestamptz,
+  namespace text, spec_hash bytea default null)
 returns boolean
 language sql stable
 as $$

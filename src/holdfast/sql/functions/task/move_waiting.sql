@@ -15,12 +15,15 @@ begin
     if not exists (select from queues.ready r where r.task_id = move_waiting.task_id) then
       return false;
     end if;
-    perform queues.give_up_after(_try, task_id);
+    perform queues.check_retries(_try, task_id);
   end loop;
 
   -- A new row instead of an update: claims rely on ready rows never moving.
   insert into queues.ready (task_id, run_at, lane_id, attempt)
-  values (task_id, run_at, _former.lane_id, _former.attempt);
+  select t.task_id, move_waiting.run_at, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace),
+    _former.attempt
+  from queues.task t where t.task_id = move_waiting.task_id;
+  perform queues.bring_back(array[task_id]);
   -- Repeating the call, for example after a lost response, is not a second act.
   if run_at <> _former.run_at then
     insert into queues.act (task_id, act, occurred_at, actor, reason, data)

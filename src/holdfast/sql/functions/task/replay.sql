@@ -10,12 +10,17 @@ as $$
 declare
   _task queues.task;
 begin
-  perform queues.own_task(task_id);
+  perform queues.check_task_owner(task_id);
   select * into _task from queues.task t where t.task_id = replay.task_id;
-  return queues.insert_task(_task.type, _task.payload, _task.queue, _task.priority, null, null, _task.max_attempts, _task.timeout,
-    _task.lease, _task.executor, coalesce(_task.metadata, '{}') || jsonb_build_object('replay_of', _task.task_id)
-      || case when reason is null then '{}' else jsonb_build_object('replay_reason', left(reason, 2000)) end,
-    _task.concurrency_key, for_process => true, namespace => _task.namespace);
+  return (
+    select i.task_id from queues.insert_tasks(
+      jsonb_build_array(jsonb_build_object('type', _task.type, 'payload', _task.payload, 'queue', _task.queue,
+        'priority', _task.priority, 'max_attempts', _task.max_attempts, 'executor', _task.executor,
+        'timeout', extract(epoch from _task.timeout)::text, 'lease', extract(epoch from _task.lease)::text,
+        'concurrency_key', _task.concurrency_key,
+        'metadata', coalesce(_task.metadata, '{}') || jsonb_build_object('replay_of', _task.task_id)
+          || case when reason is null then '{}' else jsonb_build_object('replay_reason', left(reason, 2000)) end)),
+      for_process => true, namespace => _task.namespace) i);
 end
 $$;
 

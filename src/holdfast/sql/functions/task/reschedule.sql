@@ -13,7 +13,7 @@ declare
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now constant timestamptz := queues.clock();
 begin
-  perform queues.own_task(task_id);
+  perform queues.check_task_owner(task_id);
   perform queues.parse_time('run_at', coalesce(to_jsonb(reschedule.run_at) #>> '{}', ''), _now);
   perform queues.move_waiting(task_id, run_at, reason, _now);
   return queues.status_now(task_id);

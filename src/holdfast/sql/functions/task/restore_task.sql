@@ -16,7 +16,7 @@ declare
   _task queues.task;
   _holder uuid;
 begin
-  perform queues.own_task(task_id);
+  perform queues.check_task_owner(task_id);
   reason := left(reason, 2000);
   select t.* into _task from queues.task t where t.task_id = restore_task.task_id;
   -- Locked before the deletion is read, deleted or not: a concurrent delete holds it until it commits.
@@ -42,7 +42,8 @@ begin
   if _deletion.parked_run_at is not null then
     insert into queues.ready (task_id, run_at, lane_id, attempt)
     values (task_id, _deletion.parked_run_at,
-      queues.lane_for(_task.queue, _task.type, _task.priority, _task.concurrency_key, _task.namespace), _deletion.parked_attempt);
+      queues.lane_for(_task.queue, _task.type, _task.priority, _task.concurrency_key, _task.namespace),
+      _deletion.parked_attempt);
   end if;
   insert into queues.act (task_id, act, occurred_at, actor, reason)
   values (task_id, 'restored', _now, queues.actor(), reason);

@@ -1,5 +1,6 @@
--- Gives a failed, dead or cancelled task a new set of attempts from now on, and returns pending.
--- For holdfast_operator. Locks: the outcome.
+-- Gives a failed, dead or cancelled task a new set of attempts from now on, and returns pending. Tasks that were
+-- cancelled because they come after it wait for it again.
+-- For holdfast_operator. Locks: the outcome, then those of the tasks after it.
 create or replace function queues.retry(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile security definer
@@ -14,7 +15,7 @@ declare
   _now constant timestamptz := queues.clock();
   _former queues.outcome;
 begin
-  perform queues.own_task(task_id);
+  perform queues.check_task_owner(task_id);
   reason := left(reason, 2000);
   delete from queues.outcome o
   where o.task_id = retry.task_id and o.status in ('failed', 'dead_letter', 'cancelled')
@@ -35,9 +36,11 @@ begin
   from queues.task t where t.task_id = retry.task_id;
   -- With the token, so that a worker that repeats its accepted report does not get lost.
   insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
-  values (task_id, 'retried', _now, _former.token, _former.attempt, _former.worker_id, queues.actor(), reason, jsonb_build_object(
+  values (task_id, 'retried', _now, _former.token, _former.attempt, _former.worker_id, queues.actor(), reason,
+    jsonb_build_object(
     'status', _former.status, 'reason', _former.reason, 'claimed_at', _former.claimed_at,
     'started_at', _former.started_at, 'finished_at', _former.finished_at));
+  perform queues.revive_dependants(task_id, _now);
   perform queues.wake_for(task_id);
   return 'pending';
 end

@@ -10,7 +10,8 @@ declare
   _status text;
 begin
   select queues.status_of(o.status, l.claimed_at, l.started_at, coalesce(r.attempt, d.parked_attempt),
-    coalesce(r.run_at, d.parked_run_at), queues.clock())
+    coalesce(r.run_at, d.parked_run_at), queues.clock(),
+    (select true from queues.wait w where w.task_id = t.task_id limit 1))
   into _status
   from queues.task t
   left join queues.ready r on r.task_id = t.task_id

@@ -1,15 +1,24 @@
 -- Returns a UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order. If the
 -- server has no uuidv7(): 48 bits of milliseconds, 12 bits of their fraction, 18 bits of a sequence, the rest random.
+-- Byte 11 is the number of the shard, so that a front finds the task. It is a constant of the function, because reading
+-- it from queues.shard would double the cost of an id; holdfast migrate replaces the function when it numbers a shard.
 create sequence if not exists queues.task_number as bigint cycle;
 
 do $install$
+declare
+  _shard constant text := coalesce((select s.shard_number from queues.shard s), 0);
 begin
   if pg_catalog.current_setting('server_version_num')::integer >= 180000 then
+    execute pg_catalog.replace($function$
     create or replace function queues.new_task_id()
     returns uuid
     language sql volatile parallel safe
-    as $$ select pg_catalog.uuidv7() $$;
+    as $$
+      select pg_catalog.encode(pg_catalog.set_byte(pg_catalog.uuid_send(pg_catalog.uuidv7()), 11, :shard), 'hex')::uuid
+    $$
+    $function$, ':shard', _shard);
   else
+    execute pg_catalog.replace($function$
     create or replace function queues.new_task_id()
     returns uuid
     language sql volatile
@@ -18,10 +27,12 @@ begin
         pg_catalog.substring(pg_catalog.int8send(micros / 1000), 3, 6)
         || pg_catalog.substring(pg_catalog.int8send(x'7000'::bigint | ((micros % 1000) * 4096 / 1000)), 7, 2)
         || pg_catalog.substring(pg_catalog.int8send(
-             (2::bigint << 62) | ((pg_catalog.nextval('queues.task_number') & 262143) << 44)), 1, 3)
-        || pg_catalog.substring(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), 12, 5), 'hex')::uuid
+             (2::bigint << 62) | ((pg_catalog.nextval('queues.task_number') & 262143) << 44)
+             | (:shard::bigint << 32)), 1, 4)
+        || pg_catalog.substring(pg_catalog.uuid_send(pg_catalog.gen_random_uuid()), 13, 4), 'hex')::uuid
       from (select (pg_catalog.extract('epoch', pg_catalog.clock_timestamp()) * 1000000)::bigint as micros) t
-    $$;
+    $$
+    $function$, ':shard', _shard);
   end if;
 end
 $install$;

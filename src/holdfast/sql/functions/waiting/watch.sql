@@ -14,7 +14,7 @@ declare
   _now constant timestamptz := queues.clock();
 begin
   if not exists (select from queues.task t where t.task_id = watch.task_id and queues.may_read_all()) then
-    perform queues.own_task(task_id);
+    perform queues.check_task_owner(task_id);
   end if;
   if ttl is null or ttl not between interval '1 second' and interval '1 hour' then
     raise exception using errcode = 'QF400', message = 'ttl must be between 1 second and 1 hour';

@@ -32,7 +32,8 @@ begin
   -- A separate statement, so that it sees outcomes that were committed meanwhile.
   return query
   select s.task_id, queues.status_of(o.status, l.claimed_at, l.started_at, coalesce(r.attempt, d.parked_attempt),
-    coalesce(r.run_at, d.parked_run_at), _now)
+    coalesce(r.run_at, d.parked_run_at), _now,
+    (select true from queues.wait w where w.task_id = s.task_id limit 1))
   from unnest(_seen) s(task_id)
   left join queues.ready r on r.task_id = s.task_id
   left join queues.lease l on l.task_id = s.task_id

@@ -28,7 +28,8 @@ begin
   where w.until < excluded.until - ttl / 2;
   -- A separate statement, so that it sees ends that were committed meanwhile.
   return query
-  select i.wait_key, queues.process_status_of(i.decision, i.ended_at) from queues.process_instance i where i.wait_key = any (_seen);
+  select i.wait_key, queues.process_status_of(i.decision, i.ended_at) from queues.process_instance i
+  where i.wait_key = any (_seen);
 end
 $$;
 

@@ -1,7 +1,8 @@
 -- Returns how many leases of a worker a sweep has recovered since a time. Reads the newest 10,000 errors, because an
 -- index would cost every error.
 -- Internal: called by recover_workers. Locks: none.
-create or replace function queues.count_swept(worker_id text, since timestamptz, out recovered integer, out dead integer)
+create or replace function queues.count_swept(
+  worker_id text, since timestamptz, out recovered integer, out dead integer)
 language sql stable
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off

@@ -12,7 +12,9 @@ declare
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _now timestamptz := queues.clock();
 begin
-  if worker_id is null or worker_id = '' or term is null or term not between interval '1 second' and interval '1 hour' then
+  if worker_id is null or worker_id = '' or term is null
+    or term not between interval '1 second' and interval '1 hour'
+  then
     raise exception using errcode = 'QF400',
       message = 'lead needs a worker_id and a term between 1 second and 1 hour';
   end if;
@@ -28,7 +30,8 @@ begin
   on conflict (only_one) do update
   set worker_id = excluded.worker_id,
       term = l.term + (l.worker_id <> excluded.worker_id or l.leader_until < _now)::integer,
-      leader_since = case when l.worker_id <> excluded.worker_id or l.leader_until < _now then _now else l.leader_since end,
+      leader_since = case when l.worker_id <> excluded.worker_id or l.leader_until < _now then _now
+        else l.leader_since end,
       leader_until = excluded.leader_until
   where l.worker_id = excluded.worker_id or l.leader_until < _now;
   return found;

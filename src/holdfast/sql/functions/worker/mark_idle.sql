@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_to_lose();
+  _hasty constant boolean := queues.allow_async_commit();
 begin
   update queues.worker w set idle = coalesce(mark_idle.idle, false) where w.worker_id = mark_idle.worker_id;
   return found;

@@ -1,7 +1,7 @@
--- Declares the types that a worker handles. Tasks that do not set queue, priority, max_attempts or lease get those of the
--- newest declaration; timeout and executor are applied by the worker, which enforces the isolation that its handler
--- declares. A declaration changes no existing task, and cannot name an executor that acts with the rights of the database:
--- the caller that enqueues a task decides with which rights it runs.
+-- Declares the types that a worker handles. Tasks that do not set queue, priority, max_attempts or lease get those of
+-- the newest declaration; timeout and executor are applied by the worker, which enforces the isolation that its handler
+-- declares. A declaration changes no existing task, and cannot name an executor that acts with the rights of the
+-- database: the caller that enqueues a task decides with which rights it runs.
 -- For holdfast_worker. Locks: the types' rows, in their order.
 create or replace function queues.register_types(types jsonb)
 returns integer
@@ -25,7 +25,8 @@ begin
   end if;
 
   select e.n - 1 into _odd from jsonb_array_elements(types) with ordinality e(element, n)
-  where jsonb_typeof(e.element -> 'schema') <> 'object' or octet_length((e.element -> 'schema')::text) > _max_schema_bytes
+  where jsonb_typeof(e.element -> 'schema') <> 'object'
+    or octet_length((e.element -> 'schema')::text) > _max_schema_bytes
   limit 1;
   if found then
     raise exception using errcode = 'QF400',
@@ -35,8 +36,9 @@ begin
   -- The where clause refuses invalid elements before the select list casts their values.
   insert into queues.task_type as d (type, queue, priority, max_attempts, timeout, lease, executor, schema,
     registered_at, registered_by)
-  select distinct on (e.type collate "C") e.type, e.queue, coalesce(e.priority::integer, 0), coalesce(e.max_attempts::integer, 3),
-    e.timeout::interval, e.lease::interval, coalesce(e.executor, 'python'), e.schema, _now, session_user
+  select distinct on (e.type collate "C") e.type, e.queue, coalesce(e.priority::integer, 0),
+    coalesce(e.max_attempts::integer, 3), e.timeout::interval, e.lease::interval, coalesce(e.executor, 'python'),
+    e.schema, _now, session_user
   from (
     select g.* from rows from (
       jsonb_to_recordset(types) as (type text, queue text, priority text, max_attempts text, timeout text, lease text,
@@ -44,13 +46,13 @@ begin
       jsonb_array_elements(types)) with ordinality
       g(type, queue, priority, max_attempts, timeout, lease, executor, schema, element, n)
     offset 0) e
-  where queues.check_task(e.element - 'schema', e.type, e.queue, coalesce(e.executor, 'python'), e.priority, null, e.max_attempts,
-    e.timeout, e.lease, null, '{}', null, null, false, format('types[%s].', e.n - 1), _now)
+  where queues.check_task(e.element - 'schema', e.type, e.queue, coalesce(e.executor, 'python'), e.priority, null,
+    e.max_attempts, e.timeout, e.lease, null, '{}', null, null, false, format('types[%s].', e.n - 1), _now)
   order by e.type collate "C", e.n desc
   on conflict (type) do update
-  set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts, timeout = excluded.timeout,
-      lease = excluded.lease, executor = excluded.executor, schema = excluded.schema, registered_at = excluded.registered_at,
-      registered_by = excluded.registered_by
+  set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
+    timeout = excluded.timeout, lease = excluded.lease, executor = excluded.executor, schema = excluded.schema,
+    registered_at = excluded.registered_at, registered_by = excluded.registered_by
   where (d.queue, d.priority, d.max_attempts, d.timeout, d.lease, d.executor, d.schema) is distinct from
     (excluded.queue, excluded.priority, excluded.max_attempts, excluded.timeout, excluded.lease, excluded.executor,
       excluded.schema);

@@ -29,8 +29,8 @@ begin
   elsif heartbeat not between interval '10 milliseconds' and interval '1 day' then
     raise exception using errcode = 'QF400', message = 'heartbeat must be between 10 milliseconds and 1 day';
   end if;
-  insert into queues.worker as w (worker_id, hostname, pid, version, queues, type_prefixes, concurrency, in_flight, running, idle,
-    started_at, last_heartbeat, timeout, heartbeat)
+  insert into queues.worker as w (worker_id, hostname, pid, version, queues, type_prefixes, concurrency, in_flight,
+    running, idle, started_at, last_heartbeat, timeout, heartbeat)
   values (worker_id, hostname, pid, version,
     coalesce(register_worker.queues, case when type_prefixes is null then array['default'] else '{}' end),
     coalesce(type_prefixes, '{}'), concurrency, 0, 0, false, _now, _now,
@@ -39,9 +39,9 @@ begin
     coalesce(register_worker.heartbeat, interval '10 seconds'))
   on conflict (worker_id) do update
   set hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, queues = excluded.queues,
-      type_prefixes = excluded.type_prefixes, concurrency = excluded.concurrency, in_flight = 0, running = 0, idle = false,
-      started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat, timeout = excluded.timeout,
-      heartbeat = excluded.heartbeat;
+      type_prefixes = excluded.type_prefixes, concurrency = excluded.concurrency, in_flight = 0, running = 0,
+      idle = false, started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat,
+      timeout = excluded.timeout, heartbeat = excluded.heartbeat;
 end
 $$;
 

@@ -1,0 +1,63 @@
+-- Returns what happened to a run in order, without values: attempts and acts, steps, failed tries, signals, what it
+-- waits for, and the tasks that it has started. Children belong to the step of their name.
+-- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
+create or replace function queues.run_timeline(task_id uuid)
+returns table (
+  happened text, name text, started_at timestamptz, ended_at timestamptz, attempt integer, tries integer,
+    worker_id text,
+  actor text, reason text, related_id uuid)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+begin
+  if not exists (select from queues.task_status t where t.task_id = run_timeline.task_id) then
+    raise exception using errcode = 'QF404', message = format('there is no task %s', coalesce(task_id::text, 'null')),
+      hint = 'Look for it with queues.task_status; it may have been removed by retention, or belong to another '
+        'namespace.';
+  end if;
+  return query
+  select t.happened, t.name, t.started_at, t.ended_at, t.attempt, t.tries, t.worker_id, t.actor, t.reason, t.related_id
+  from (
+    select e.event_type as happened, null::text as name, e.occurred_at as started_at, e.occurred_at as ended_at,
+      e.attempt,
+      null::integer as tries, e.worker_id, e.actor, e.reason, null::uuid as related_id, 0 as rank,
+      array_position(array['created', 'claimed', 'started'], e.event_type) as number
+    from queues.task_event e where e.task_id = run_timeline.task_id
+    union all
+    select queues.step_kind(s.kind), s.name, s.ended_at - s.took_ms * interval '1 millisecond', coalesce(s.until,
+      s.ended_at), null,
+      s.tries, null, null, case when s.error is not null then queues.error_message(s.error, 'failed') end, null, 2,
+        s.number
+    from queues.step s where s.task_id = run_timeline.task_id
+    union all
+    select 'try', y.name, y.occurred_at, y.retry_at, null, y.try, null, null, queues.error_message(y.error, 'failed'),
+      null, 1, 0
+    from queues.step_try y where y.task_id = run_timeline.task_id
+    union all
+    select 'signalled', s.name, s.sent_at, p.ended_at, null, null, null, s.sent_by, s.key, null, 1, 0
+    from queues.signal s
+    left join queues.step p on p.signal_id = s.signal_id and p.signal_id is not null
+    where s.task_id = run_timeline.task_id
+    union all
+    select 'waits', w.name, w.until, w.until, null, null, null, null,
+      case when w.signal is not null then 'signal ' || w.signal when w.on_task is not null then 'task ' || w.on_task
+        else 'time' end,
+      w.on_task, 3, 0
+    from queues.wait w join queues.ready r on r.task_id = w.task_id and r.attempt = 0
+      where w.task_id = run_timeline.task_id
+    union all
+    select 'child', c.step, k.created_at, o.finished_at, null, null, o.worker_id, null, o.status, c.child_id, 2,
+      c.number
+    from queues.child c
+    left join queues.task k on k.task_id = c.child_id
+    left join queues.outcome o on o.task_id = c.child_id
+    where c.parent_id = run_timeline.task_id) t
+  order by t.started_at, t.rank, t.number, t.name;
+end
+$$;
+
+comment on function queues.run_timeline(uuid) is
+  'Returns what happened to a run in order, without values: attempts, steps, tries, signals, waits and children.';

@@ -1,0 +1,11 @@
+-- Returns the history of the tasks with these ids, that of each task in order. Unlike the view, a front asks only their
+-- shards.
+-- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none. No pinned path, so that PostgreSQL
+-- can inline it.
+create or replace function queues.task_events_of(task_ids uuid[])
+returns setof queues.task_event
+language sql stable
+as $$ select e.* from queues.task_event e where e.task_id = any ($1) $$;
+
+comment on function queues.task_events_of(uuid[]) is
+  'Returns the history of the tasks with these ids, that of each task in order.';

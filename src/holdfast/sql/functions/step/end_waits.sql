@@ -1,0 +1,21 @@
+-- Removes what cancelled runs waited for. Children that a step of them still waits for become unwanted, unless they
+-- were started to be left.
+-- Internal: called by cancel and cancel_unwanted.
+create or replace function queues.end_waits(task_ids uuid[])
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from queues.wait w where w.task_id = any (task_ids);
+  insert into queues.unwanted (task_id, reason)
+  select distinct on (1) queues.last_run(c.child_id), format('its parent %s was cancelled', c.parent_id)
+  from queues.child c
+  where c.parent_id = any (task_ids) and c.ends_with_parent
+    and (select true from queues.step s where s.task_id = c.parent_id and s.name = c.step limit 1) is null
+    and (select true from queues.outcome o where o.task_id = queues.last_run(c.child_id) limit 1) is null
+  order by 1
+  on conflict do nothing;
+$$;
+
+comment on function queues.end_waits(uuid[]) is
+  'Removes what cancelled runs waited for; children that a step of them still waits for become unwanted.';

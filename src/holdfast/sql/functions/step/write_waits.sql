@@ -1,0 +1,35 @@
+-- Replaces what runs wait for by the waits of their reports. A wait that goes on keeps its row, and so its timeout.
+-- Runs that wait for a signal or a task are looked at again after the commit.
+-- Internal: called by finish for runs that it has suspended.
+create or replace function queues.write_waits(results jsonb, places integer[], now timestamptz)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  with given as materialized (
+    select r.task_id, w.name, w.until, w.signal, w.on_task, w.number, w.policy
+    from rows from (jsonb_to_recordset(results) as (task_id uuid, waits jsonb)) with ordinality r(task_id, waits, n)
+    left join lateral jsonb_to_recordset(r.waits) as w(
+      name text, until timestamptz, signal text, on_task uuid, number integer, policy text) on true
+    where r.n = any (places)),
+  dropped as (
+    delete from queues.wait w
+    where w.task_id = any (array(select g.task_id from given g))
+      and not exists (select from given g where g.task_id = w.task_id and g.name = w.name)),
+  added as (
+    insert into queues.wait (task_id, name, until, signal, on_task, number, policy)
+    select g.task_id, g.name, coalesce(g.until, write_waits.now + interval '30 days'), g.signal,
+      coalesce(g.on_task, o.task_id), coalesce(g.number, o.number), g.policy
+    from given g
+    left join lateral queues.first_open_child(g.task_id, g.name, 1) o on g.policy = 'all'
+    where g.name is not null
+    on conflict do nothing)
+  insert into queues.recheck (task_id)
+  select distinct g.task_id from given g where num_nonnulls(g.signal, g.on_task, g.policy) > 0;
+end
+$$;
+
+comment on function queues.write_waits(jsonb, integer[], timestamptz) is
+  'Replaces what runs wait for by the waits of their reports.';

@@ -1,0 +1,28 @@
+-- Records that a worker without leases is alive, and returns how long it may rest. Returns what next_due and
+-- fleet_state return, and whether the worker is marked as idle: all that an idle worker asks, in one transaction.
+-- For holdfast_worker. Locks: the worker's row, without waiting.
+create or replace function queues.rest(
+  worker_id text, queues text[] default null, type_prefixes text[] default null,
+  out due interval, out held boolean, out idle boolean, out registered boolean, out term_left interval,
+  out sweep_in interval)
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _hasty constant boolean := queues.allow_async_commit();
+begin
+  -- A worker that holds leases shows with its heartbeats that it is alive.
+  update queues.worker w set last_heartbeat = queues.clock()
+  where w.worker_id in (
+    select own.worker_id from queues.worker own
+    where own.worker_id = rest.worker_id and own.in_flight = 0 for no key update skip locked);
+  idle := exists (select from queues.worker w where w.worker_id = rest.worker_id and w.idle);
+  select f.registered, f.term_left, f.sweep_in into registered, term_left, sweep_in
+  from queues.fleet_state(worker_id) f;
+  select n.due, n.held into due, held from queues.next_due(rest.queues, type_prefixes) n;
+end
+$$;
+
+comment on function queues.rest(text, text[], text[]) is
+  'Records that a worker without leases is alive, and returns how long it may rest.';
