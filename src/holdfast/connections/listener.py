@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast.connections.session import keeps_session
 from holdfast.connections.worker_connection import WorkerConnection, deadline
-from holdfast.errors import DatabaseUnavailable, HoldfastError, translate
+from holdfast.errors import HoldfastError, translate
 
 if TYPE_CHECKING:  # a client does not load structlog
     from holdfast.logs import Log
@@ -33,8 +33,8 @@ class NotificationsUnavailable(Exception):
 class Listener:
     """Listens on a channel and reconnects after a loss.
 
-    It notifies itself when nothing has come for a while: a connection that has stopped delivering looks like
-    one on which nothing happens.
+    It asks the server for a reply when nothing has come for a while: a connection that is gone looks like one
+    on which nothing happens.
     """
 
     def __init__(
@@ -86,15 +86,51 @@ class Listener:
             raise NotificationsUnavailable("a connection pooler is between this process and the database")
         if not await self._hears_itself(connection, f'listen {self._channel}; listen "{self._probe}"; '):
             raise NotificationsUnavailable("notifications do not come through")
+        # For notifications that come while psycopg reads the reply of a probe.
+        connection.add_notify_handler(lambda heard: self._pass_on(heard.channel, heard.payload))
         self.listening = True
         self._connected()
         while self._needed():
-            heard = False
-            async for notification in connection.notifies(timeout=PROBE_SECONDS):
-                heard = True
-                self._pass_on(notification)
-            if not heard and self._needed() and not await self._hears_itself(connection):
-                raise DatabaseUnavailable("the connection no longer delivers notifications")
+            if not await self._receive(connection, PROBE_SECONDS) and self._needed():
+                await self._probe_connection(connection)
+
+    async def _probe_connection(self, connection: AsyncConnection) -> None:
+        """Wait for a reply of the server. A NOTIFY would start a transaction in every listening session."""
+        with deadline(connection, REPLY_SECONDS):
+            async with connection.pipeline() as pipeline:
+                await pipeline.sync()
+
+    async def _receive(self, connection: AsyncConnection, seconds: float) -> bool:
+        """Pass on what comes during this time, and return whether something came.
+
+        A reader of our own: `notifies` of psycopg takes several steps of the event loop for each wake-up, and
+        wakes up ten times per second by itself.
+        """
+        loop = asyncio.get_running_loop()
+        pgconn, heard = connection.pgconn, False
+        socket, lost = pgconn.socket, loop.create_future()
+
+        def read() -> None:
+            nonlocal heard
+            try:
+                pgconn.consume_input()
+                while (found := pgconn.notifies()) is not None:
+                    heard = True
+                    self._pass_on(found.relname.decode(), found.extra.decode())
+            except psycopg.Error as error:
+                if not lost.done():
+                    lost.set_exception(error)
+
+        loop.add_reader(socket, read)
+        read()  # libpq may have buffered one already, and then the socket stays silent
+        try:
+            async with asyncio.timeout(seconds):
+                await lost
+        except TimeoutError:
+            return heard
+        finally:
+            loop.remove_reader(socket)
+        return heard
 
     async def _hears_itself(self, connection: AsyncConnection, first: str = "") -> bool:
         with deadline(connection, REPLY_SECONDS):
@@ -104,12 +140,12 @@ class Listener:
             # Read to the end: leaving the loop early would lose what came in the same packet.
             async for notification in connection.notifies(timeout=left, stop_after=1):
                 heard = heard or notification.channel == self._probe
-                self._pass_on(notification)
+                self._pass_on(notification.channel, notification.payload)
         return heard
 
-    def _pass_on(self, notification: psycopg.Notify) -> None:
-        if notification.channel == self._channel:
-            self._notified(notification.payload)
+    def _pass_on(self, channel: str, payload: str) -> None:
+        if channel == self._channel:
+            self._notified(payload)
 
 
 class WakeupListener:
@@ -150,11 +186,12 @@ class WakeupListener:
         except NotificationsUnavailable as error:
             self._log.warning("no_wake_ups", why=f"{error}: looking for work by polling")
 
-    async def wait(self, seconds: float) -> None:
-        """Return when woken, or after this time."""
+    async def wait(self, seconds: float) -> bool:
+        """Return when woken, or after this time; True if woken."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.woken.wait()
+        return self.woken.is_set()
 
     def _notified(self, payload: str) -> None:
         if self._queues is not None and payload not in self._queues:

@@ -13,30 +13,24 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 import psycopg
-from psycopg import generators
-from psycopg.adapt import PyFormat, Transformer
-from psycopg.errors import error_from_result
-from psycopg.pq import ConnStatus, ExecStatus, TransactionStatus
+from psycopg.pq import ConnStatus, TransactionStatus
 
 from holdfast.connections.session import (
     AnyConnection,
     DatabaseAddress,
-    keeps_session,
     open_async_connection,
     open_connection,
 )
 from holdfast.connections.worker_connection import deadline
-from holdfast.engine import AsyncEngine, Engine, Statement
+from holdfast.engine import AsyncEngine, AsyncPreparedEngine, Engine, PreparedEngine
 from holdfast.errors import DatabaseUnavailable, TryAgain, translate
 
 T = TypeVar("T")
-E = TypeVar("E", "PreparedEngine", AsyncEngine)
+E = TypeVar("E", PreparedEngine, AsyncPreparedEngine)
 AsyncWork = Callable[[AsyncEngine], Awaitable[T]]
 Connect = Callable[[DatabaseAddress], Awaitable[psycopg.AsyncConnection[Any]]]
 
 POOL_SIZE = 8
-MAX_STATEMENTS = 64
-"""Per connection. Further statements are run unprepared, through cursors."""
 
 
 def is_lost(connection: AnyConnection) -> bool:
@@ -88,59 +82,6 @@ class IdleConnections(Generic[E]):
         """Close all of them, and those that calls are using when they are given back."""
         self._max_idle = 0
         self.clear()
-
-
-class PreparedEngine(Engine):
-    """For a connection in autocommit with one user at a time. The second call of a statement prepares it.
-
-    Enqueueing one task takes 180 µs of processor time with the cursors of psycopg, and 100 µs without.
-    """
-
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        super().__init__(connection)
-        self._names: dict[str, bytes | None] = {}
-
-    def run(self, statement: Statement[T]) -> T:
-        name = self._names.get(statement.sql)
-        if name is None and not self._prepare(statement.sql):
-            return super().run(statement)
-        try:
-            rows = self._execute(self._names[statement.sql], statement.params)
-        except psycopg.Error as error:
-            raise translate(error) from error
-        return statement.decode(rows)
-
-    def _prepare(self, sql: str) -> bool:
-        """Prepare the statement when it is called again. Return whether it is prepared."""
-        if not keeps_session(self.connection):
-            return False
-        if sql not in self._names:
-            if len(self._names) < MAX_STATEMENTS:
-                self._names[sql] = None
-            return False
-        name = f"holdfast_{sum(map(bool, self._names.values()))}".encode()
-        try:
-            self.connection.pgconn.send_prepare(name, sql.encode())
-            self._fetch_result()
-        except psycopg.Error as error:
-            raise translate(error) from error
-        self._names[sql] = name
-        return True
-
-    def _execute(self, name: bytes | None, params: tuple[Any, ...]) -> list[Any]:
-        assert name is not None  # noqa: S101 - it was prepared
-        transformer = Transformer(self.connection)
-        dumped = transformer.dump_sequence(params, [PyFormat.TEXT] * len(params))
-        self.connection.pgconn.send_query_prepared(name, dumped)
-        result = self._fetch_result()
-        transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, tuple)
-
-    def _fetch_result(self) -> Any:
-        (result,) = self.connection.wait(generators.execute(self.connection.pgconn))
-        if result.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
-            raise error_from_result(result, encoding=self.connection.info.encoding)
-        return result
 
 
 def _keeps(error: BaseException | None) -> bool:
@@ -205,7 +146,9 @@ class AsyncPool:
         self._slot_seconds = slot_seconds
         self._reply_seconds = reply_seconds
         self._connect = connect
-        self._idle: IdleConnections[AsyncEngine] = IdleConnections(size if max_idle is None else max_idle)
+        self._idle: IdleConnections[AsyncPreparedEngine] = IdleConnections(
+            size if max_idle is None else max_idle
+        )
 
     async def run(self, work: AsyncWork[T], *, repeatable: bool) -> T:
         await self._acquire_slot()
@@ -235,7 +178,7 @@ class AsyncPool:
             raise TryAgain(f"all {self._size} connections to the database are in use") from None
 
     async def _attempt(self, work: AsyncWork[T]) -> T:
-        engine = self._idle.take() or AsyncEngine(await self._connect(self._address))
+        engine = self._idle.take() or AsyncPreparedEngine(await self._connect(self._address))
         try:
             if self._reply_seconds is None:
                 result = await work(engine)

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,7 @@ LOCK_SECONDS = 1.0
 WORKER_ROLE = "holdfast_worker"
 CLIENT_ROLE = "holdfast_client"
 
-BACKEND_PID = "select pg_backend_pid()"
+BACKEND_PID = "select pg_backend_pid(), to_regclass('holdfast_front.shard') is not null"
 SESSION_FACTS = """
 select pg_backend_pid(), count(*) = 2
 from pg_roles r
@@ -35,6 +36,14 @@ _DEFAULTS = {
 }
 _ENVIRONMENT = {"connect_timeout": "PGCONNECT_TIMEOUT", "target_session_attrs": "PGTARGETSESSIONATTRS"}
 _WORKER_DEFAULTS = {"connect_timeout": "5", "fallback_application_name": "holdfast worker"}
+
+
+_fronts: "weakref.WeakSet[AnyConnection]" = weakref.WeakSet()
+
+
+def is_front(connection: AnyConnection) -> bool:
+    """Return whether this is a front of several shards, on which every call commits by itself."""
+    return connection in _fronts
 
 
 class DatabaseAddress:
@@ -119,7 +128,7 @@ def open_connection(address: DatabaseAddress) -> psycopg.Connection[Any]:
         row = connection.execute(BACKEND_PID).fetchone()
     except psycopg.Error as error:
         raise translate(error) from error
-    _adapt_to_pooler(connection, row)
+    _adapt(connection, row)
     return connection
 
 
@@ -137,7 +146,7 @@ async def open_async_connection(address: DatabaseAddress) -> psycopg.AsyncConnec
         if isinstance(error, psycopg.Error):
             raise translate(error) from error
         raise
-    _adapt_to_pooler(connection, row)
+    _adapt(connection, row)
     return connection
 
 
@@ -146,7 +155,9 @@ def keeps_session(connection: AnyConnection) -> bool:
     return connection.prepare_threshold is not None
 
 
-def _adapt_to_pooler(connection: AnyConnection, row: tuple[Any, ...] | None) -> None:
+def _adapt(connection: AnyConnection, row: tuple[Any, ...] | None) -> None:
     assert row is not None  # noqa: S101 - a select without a condition has one row
     if is_pooled(connection, row[0]):
         connection.prepare_threshold = None
+    if row[1]:
+        _fronts.add(connection)

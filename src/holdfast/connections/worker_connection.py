@@ -17,7 +17,7 @@ from holdfast.connections.session import (
     keeps_session,
     with_defaults,
 )
-from holdfast.engine import AsyncEngine, Statement
+from holdfast.engine import AsyncPreparedEngine, Statement
 from holdfast.errors import DatabaseUnavailable, translate
 
 if TYPE_CHECKING:  # a client does not load structlog
@@ -76,6 +76,7 @@ class WorkerConnection:
         self._reconnected = reconnected
         self._stopping = stopping
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        self._engine: AsyncPreparedEngine | None = None
         self._was_open = False
         self._failures = 0
         self._turn = asyncio.Lock()
@@ -89,18 +90,23 @@ class WorkerConnection:
         """Run a statement. Raises DatabaseUnavailable if the connection is lost; it may then be repeated."""
         async with self._turn:
             connection = await self.connection()
+            if self._engine is None:
+                self._engine = AsyncPreparedEngine(connection)
+            timer = asyncio.get_running_loop().call_later(seconds, hang_up, connection)
             try:
-                with deadline(connection, seconds):
-                    result = await AsyncEngine(connection).run(build())
+                result = await self._engine.run(build())
             except DatabaseUnavailable:
                 # Even if it is still open: the server may have become read-only, and another one primary.
                 await self.close()
                 raise
+            finally:
+                timer.cancel()
         self.mark_working()
         return result
 
     async def connection(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:
+            self._engine = None
             self._connection = await self._open()
         return self._connection
 

@@ -1,0 +1,39 @@
+"""Shards, as a front lists them."""
+
+from dataclasses import dataclass
+
+from holdfast.engine.statement import Statement, call, many
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAddress:
+    """Where a shard is. The address has no login."""
+
+    shard_number: int
+    shard_name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatus:
+    """A shard, and why its front cannot reach it, if so."""
+
+    shard_number: int
+    shard_name: str
+    address: str
+    reached: bool
+    problem: str | None
+
+
+def list_shards() -> Statement[list[ShardAddress]]:
+    """Without asking the shards."""
+    return call("holdfast_front.list_shards", many(ShardAddress), {})
+
+
+def shard_status() -> Statement[list[ShardStatus]]:
+    return call("holdfast_front.shard_status", many(ShardStatus), {})
+
+
+def shard_of(task_id_bytes: bytes, count: int) -> int:
+    """The number of the shard in an id: see `queues.new_task_id`."""
+    return task_id_bytes[11] % count

@@ -1,0 +1,1 @@
+"""Several databases behind fronts: installation, routing, checks."""

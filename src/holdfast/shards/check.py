@@ -1,0 +1,64 @@
+"""Compares shards: their numbers, and the settings that should be the same on all of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from holdfast.errors import translate
+from holdfast.schema import Sources
+from holdfast.shards.front import Shard
+from holdfast.shards.migration import listed
+
+
+@dataclass(frozen=True)
+class Difference:
+    shard: str
+    what: str
+    difference: str
+
+
+def check_shards(shards: Mapping[str, str]) -> list[Difference]:
+    """Everything that differs from the settings, or from the first shard. A lost shard is a difference."""
+    sources = Sources()
+    found: list[Difference] = []
+    first: dict[str, set[str]] | None = None
+    for shard in listed(shards):
+        try:
+            with psycopg.connect(shard.url, client_encoding="utf-8", connect_timeout=5) as connection:
+                facts = _facts(connection, sources)
+        except psycopg.Error as error:
+            found.append(Difference(shard.name, "connection", str(translate(error))))
+            continue
+        found += _numbered(shard, facts)
+        first = first or facts
+        found += _compared(shard, first, facts)
+    return found
+
+
+def _facts(connection: psycopg.Connection[Any], sources: Sources) -> dict[str, set[str]]:
+    facts: dict[str, set[str]] = {}
+    for what, fact in connection.execute(sources.read("front/facts.sql").sql.encode()).fetchall():
+        facts.setdefault(what, set()).add(fact)
+    return facts
+
+
+def _numbered(shard: Shard, facts: dict[str, set[str]]) -> list[Difference]:
+    expected = f"{shard.name}, number {shard.number}"
+    known = "".join(facts.pop("number", {"not numbered"}))
+    if known == expected:
+        return []
+    return [Difference(shard.name, "number", f"the settings say {expected}, the database says {known}")]
+
+
+def _compared(shard: Shard, first: dict[str, set[str]], facts: dict[str, set[str]]) -> list[Difference]:
+    return [
+        Difference(shard.name, what, f"{word} {fact}")
+        for what in sorted(first.keys() | facts.keys())
+        for word, odd in (
+            ("lacks", first.get(what, set()) - facts.get(what, set())),
+            ("has, unlike the first shard,", facts.get(what, set()) - first.get(what, set())),
+        )
+        for fact in sorted(odd)
+    ]

@@ -1,0 +1,106 @@
+"""Installs every shard, numbers it, and generates the front."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+
+from holdfast.errors import ConfigurationError, MigrationRefused
+from holdfast.schema import Migration, Sources, migrate
+from holdfast.schema.migration import Echo, in_transaction
+from holdfast.shards.front import Shard, generate
+
+
+@dataclass(frozen=True)
+class ShardsMigration:
+    """What was done to each shard, and whether the front is new."""
+
+    shards: dict[str, Migration]
+    front: bool
+
+    @property
+    def changed(self) -> bool:
+        return self.front or any(done.action != "nothing" for done in self.shards.values())
+
+    def __str__(self) -> str:
+        lines = [f"{name}: {done}" for name, done in self.shards.items()]
+        return "\n".join([*lines, "front: generated" if self.front else "front: nothing to do"])
+
+
+def listed(shards: Mapping[str, str]) -> list[Shard]:
+    """The shards of the settings, in their order."""
+    return [Shard(number, name, url) for number, (name, url) in enumerate(shards.items())]
+
+
+def migrate_shards(
+    front: str | None,
+    shards: Mapping[str, str],
+    *,
+    echo: Echo | None = None,
+    force: bool = False,
+    add: bool = False,
+    sources: Sources | None = None,
+) -> ShardsMigration:
+    """Safe to repeat: what is done stays done. `add` allows shards that there were not at first."""
+    if front is None:
+        raise ConfigurationError(
+            "there are shards, but no front: set DATABASE_URL to the address of an empty database",
+            hint="It needs PostgreSQL 15 or later with the extensions plproxy and postgres_fdw.",
+        )
+    files = sources or Sources()
+    done: dict[str, Migration] = {}
+    keys = _key_shards(shards)
+    for shard in listed(shards):
+        if shard.number >= keys and not (add or _is_numbered(shard)):
+            raise MigrationRefused(
+                f"shard {shard.name} is new. Keys stay on the first {keys} shards, so it would get only "
+                "tasks without a key. Run holdfast shards add if that is what you want."
+            )
+        done[shard.name] = migrate(shard.url, echo=echo, force=force, sources=files)
+        number_shard(shard, keys, files)
+    return ShardsMigration(done, generate(front, listed(shards), keys, files, force=force))
+
+
+def _key_shards(shards: Mapping[str, str]) -> int:
+    """How many shards keys are spread over: as the first shard recorded, or all if it is new."""
+    known = _recorded(listed(shards)[0])
+    if known is None:
+        return len(shards)
+    if known > len(shards):
+        raise MigrationRefused(
+            f"there are {known} shards, and the settings have {len(shards)}. Put them back."
+        )
+    return known
+
+
+def _is_numbered(shard: Shard) -> bool:
+    return _recorded(shard) is not None
+
+
+def _recorded(shard: Shard) -> int | None:
+    def work(connection: psycopg.Connection[Any]) -> int | None:
+        row = connection.execute("select to_regclass('queues.shard') is not null").fetchone()
+        if not row or not row[0]:
+            return None
+        connection.execute("set local role holdfast_owner")
+        found = connection.execute("select key_shards from queues.shard").fetchone()
+        return int(found[0]) if found else None
+
+    return in_transaction(shard.url, work)
+
+
+def number_shard(shard: Shard, keys: int, sources: Sources) -> bool:
+    """Record the number, and put it into the ids of new tasks. Return whether it is new."""
+
+    def work(connection: psycopg.Connection[Any]) -> bool:
+        connection.execute("set local role holdfast_owner")
+        row = connection.execute(
+            "select queues.number_shard(%s, %s, %s)", (shard.name, shard.number, keys)
+        ).fetchone()
+        is_new = bool(row and row[0])
+        if is_new:
+            connection.execute(sources.read("functions/time/new_task_id.sql").sql.encode())
+        return is_new
+
+    return in_transaction(shard.url, work)
