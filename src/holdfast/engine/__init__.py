@@ -8,6 +8,6 @@ The fields of a row have the order of the select list. `Json` fields are decoded
 name ends in `_json` stays text: a document that cannot be decoded then affects only the task it belongs to.
 """
 
-from holdfast.engine.statement import AsyncEngine, Engine, Statement
+from holdfast.engine.statement import AsyncEngine, AsyncPreparedEngine, Engine, PreparedEngine, Statement
 
-__all__ = ["AsyncEngine", "Engine", "Statement"]
+__all__ = ["AsyncEngine", "AsyncPreparedEngine", "Engine", "PreparedEngine", "Statement"]

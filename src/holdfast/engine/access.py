@@ -21,6 +21,7 @@ from holdfast.engine.statement import (
     texts,
     uuid,
 )
+from holdfast.serialization.text import require_storable
 
 Scope = Literal["enqueue", "read", "operate", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
@@ -183,3 +184,9 @@ def remove_from_namespace(login: str, reason: str | None = None) -> Statement[bo
 def namespace_members() -> Statement[list[NamespaceMember]]:
     """Returns tokens, and logins that share a namespace."""
     return select(many(NamespaceMember), "queues.namespace_member", "order by 1, 2, 3")
+
+
+def act_for(actor: str) -> Statement[str]:
+    """Say for whom the login acts, until the transaction ends."""
+    sql = "select set_config('holdfast.acting_for', $1::text, true)"
+    return Statement(sql, (require_storable("actor", actor),), scalar)

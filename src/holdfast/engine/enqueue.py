@@ -1,7 +1,8 @@
 """Statements that enqueue tasks."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Literal, get_args
 from uuid import UUID
 
@@ -9,6 +10,7 @@ from holdfast.engine.statement import (
     Argument,
     Bound,
     Statement,
+    Texts,
     call,
     document,
     due,
@@ -18,6 +20,7 @@ from holdfast.engine.statement import (
     only,
     scalar,
     text,
+    texts,
     timestamptz,
 )
 from holdfast.errors import InvalidArgument, did_you_mean
@@ -34,6 +37,10 @@ from holdfast.serialization.text import (
 
 # succeeded: a run of the same spec that has succeeded; active: also one that has not ended
 Reuse = Literal["succeeded", "active"]
+# succeeded: only if all before it have succeeded; ended: whatever became of them
+When = Literal["succeeded", "ended"]
+# waiting: one task per key that has not begun; unfinished: one that has not ended
+Unique = Literal["waiting", "unfinished"]
 REUSES: tuple[Reuse, ...] = get_args(Reuse)
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 
@@ -88,6 +95,9 @@ class Enqueued:
 
 
 _ENQUEUE_MANY = call("queues.enqueue_many", many(Enqueued), {"tasks": document([])}).sql
+_ENQUEUE_PAYLOADS = call(
+    "queues.enqueue_many", many(Enqueued), {"tasks": document([]), "payloads": texts([])}
+).sql
 # A delay becomes a time on the database's clock.
 _DELAYED = """(
   select jsonb_agg(case when element -> 'delay' is not null
@@ -120,17 +130,24 @@ def enqueue(task: NewTask) -> Statement[UUID]:
 def enqueue_many(tasks: Iterable[NewTask]) -> Statement[list[Enqueued]]:
     """All or nothing. Returns one row per task, in their order."""
     asked = list(tasks)
-    written: list[str] = []
-    heads: dict[tuple[str, int], str] = {}
-    try:
-        for task in asked:
-            written.append(_element(task, heads))  # noqa: PERF401 - its length tells which one was refused
-    except InvalidArgument as error:
-        raise type(error)(f"tasks[{len(written)}].{error.message}", hint=error.hint) from None
-    batch = json_array(written)
+    written, payloads = batch_json(asked)
+    params: tuple[RawJson | Texts, ...]
+    if payloads is not None:
+        sql, params = _ENQUEUE_PAYLOADS, (written, payloads)
+    else:
+        sql, params = _ENQUEUE_MANY, (written,)
     if any("delay" in task.options for task in asked):
-        return enqueue_json(batch, delayed=True)
-    return Statement(_ENQUEUE_MANY, (batch,), many(Enqueued))
+        sql = _with_delays(sql, "$1::text::jsonb")
+    return Statement(sql, params, many(Enqueued))
+
+
+def batch_json(asked: Sequence[NewTask]) -> tuple[RawJson, Texts | None]:
+    """The tasks, and the payloads of tasks that differ only in those: then there is one task for all."""
+    if shared := _shared_object(asked):
+        payloads = _written(asked, lambda task: dump_json("payload", task.payload))
+        return json_array([shared]), Texts(payloads)
+    objects: dict[tuple[str, int], str] = {}
+    return json_array(_written(asked, lambda task: _element(task, objects))), None
 
 
 def enqueue_json(
@@ -149,15 +166,46 @@ def enqueue_json(
         built = call("queues.enqueue_for_token", many(Enqueued), arguments)
     if not delayed:
         return built
-    placeholder = f"${len(built.params)}::text::jsonb"
-    sql = built.sql.replace(placeholder, _DELAYED.format(tasks=placeholder))
+    sql = _with_delays(built.sql, f"${len(built.params)}::text::jsonb")
     return Statement(sql, built.params, built.decode)
 
 
 def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:
     """The task, or a run of the same spec that can be reused for it."""
     arguments = {**arguments_of(task), "reuse": text(task.reuse)}
+    arguments.pop("shard_key", None)  # equal tasks are on the same shard whatever their keys
     return call("queues.enqueue_reusing", only(Enqueued), arguments)
+
+
+def enqueue_after(
+    tasks: Iterable[NewTask], after: Sequence[UUID], condition: When
+) -> Statement[list[Enqueued]]:
+    """Tasks that wait until these have ended."""
+    written = json_array(_written(tasks, task_json))
+    arguments = {
+        "tasks": document(written),
+        "after": Bound("uuid[]", list(after)),
+        "condition": text(condition),
+    }
+    return call("queues.enqueue_after", many(Enqueued), arguments)
+
+
+def enqueue_unique(
+    task: NewTask,
+    unique: Unique | None,
+    debounce: timedelta | None = None,
+    debounce_max: timedelta | None = None,
+) -> Statement[Enqueued]:
+    """The task, unless one with its key is there already; a debounced task replaces the one that waits."""
+    given = arguments_of(task)
+    arguments = {
+        **{name: value for name, value in given.items() if name != "idempotency_key"},
+        "key": text(task.idempotency_key),
+        '"unique"': text(unique),
+        "debounce": interval(debounce),
+        "debounce_max": interval(debounce_max),
+    }
+    return call("queues.enqueue_unique", only(Enqueued), arguments)
 
 
 def enqueue_one(task: NewTask) -> Statement[Enqueued]:
@@ -188,18 +236,44 @@ def task_json(task: NewTask) -> str:
     return _element(task, {})
 
 
-def _element(task: NewTask, heads: dict[tuple[str, int], str]) -> str:
+def _written(tasks: Iterable[NewTask], write: Callable[[NewTask], str]) -> list[str]:
+    """Each task as JSON. An error names the position of its task."""
+    written: list[str] = []
+    try:
+        for task in tasks:
+            written.append(write(task))  # noqa: PERF401 - its length tells which one was refused
+    except InvalidArgument as error:
+        raise type(error)(f"tasks[{len(written)}].{error.message}", hint=error.hint) from None
+    return written
+
+
+def _shared_object(tasks: Sequence[NewTask]) -> str | None:
+    """The type and options of a batch whose tasks differ only in their payload: sent and checked once."""
+    if len(tasks) < 2 or "idempotency_key" in tasks[0].options:  # noqa: PLR2004 - one task shares nothing
+        return None
+    task_type, options = tasks[0].type, tasks[0].options
+    if any(task.options is not options or task.type != task_type for task in tasks):
+        return None
+    try:
+        return _object(task_type, options)
+    except InvalidArgument as error:
+        raise type(error)(f"tasks[0].{error.message}", hint=error.hint) from None
+
+
+def _with_delays(sql: str, tasks: str) -> str:
+    return sql.replace(tasks, _DELAYED.format(tasks=tasks))
+
+
+def _element(task: NewTask, objects: dict[tuple[str, int], str]) -> str:
     """One element of a batch. Options that several tasks share are written once."""
     shared = (task.type, id(task.options))
-    head = heads.get(shared)
-    if head is None:
-        head = heads[shared] = _head(task.type, task.options)
-    return f'{head}"payload":{dump_json("payload", task.payload)}}}'
+    written = objects.get(shared)
+    if written is None:
+        written = objects[shared] = _object(task.type, task.options)
+    return f'{written[:-1]},"payload":{dump_json("payload", task.payload)}}}'
 
 
-def _head(task_type: str, options: Mapping[str, Any]) -> str:
-    """The object without its closing brace, so that the payload can be added."""
+def _object(task_type: str, options: Mapping[str, Any]) -> str:
     known = parameters()
     members = {name: _WRITE[known[name].kind](name, value) for name, value in options.items()}
-    written = json_object(type=text_json("type", task_type), **members)
-    return f"{written[:-1]},"
+    return json_object(type=text_json("type", task_type), **members)

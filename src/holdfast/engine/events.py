@@ -225,7 +225,7 @@ def redrive_events(name: str, event_id: UUID | None = None, max_events: int | No
     return call("queues.redrive_events", scalar, arguments)
 
 
-def attend_outbox(
+def dispatcher_heartbeat(
     dispatcher_id: str,
     waiting: Sequence[int] = (),
     *,
@@ -245,7 +245,7 @@ def attend_outbox(
         "sinks": texts(sinks),
         "unusable": document({str(number): reason for number, reason in (unusable or {}).items()}),
     }
-    return call("queues.attend_outbox", many(Subscription), arguments)
+    return call("queues.dispatcher_heartbeat", many(Subscription), arguments)
 
 
 def claim_events(

@@ -6,6 +6,7 @@ from typing import Literal, get_args
 
 from holdfast.engine.statement import (
     Statement,
+    boolean,
     call,
     interval,
     many,
@@ -23,9 +24,9 @@ class Activity:
     """The averages of the samples within one step of time."""
 
     at: datetime
-    due: float
-    scheduled: float
-    running: float
+    due: float | None
+    scheduled: float | None
+    running: float | None
     enqueued_per_second: float | None
     finished_per_second: float | None
     errors_per_second: float | None
@@ -74,18 +75,13 @@ def health() -> Statement[list[HealthLine]]:
     return call("queues.health", many(HealthLine), {})
 
 
-def measure() -> Statement[bool]:
-    """Update the measurements of health. Returns false if another session has just done so."""
-    return call("queues.measure", scalar, {})
-
-
 def count_activity() -> Statement[ActivityCount]:
     return call("queues.count_activity", only(ActivityCount), {})
 
 
-def take_sample() -> Statement[bool]:
-    """Record a sample of the activity. Returns false if another session has just done so."""
-    return call("queues.take_sample", scalar, {})
+def take_sample(*, count_tasks: bool = True) -> Statement[bool]:
+    """Record a sample of size and activity. Returns false if another session has just done so."""
+    return call("queues.take_sample", scalar, {"count_tasks": boolean(count_tasks)})
 
 
 def list_activity(since: timedelta, step: timedelta) -> Statement[list[Activity]]:

@@ -31,7 +31,7 @@ from holdfast.serialization.text import Json, RawJson, json_array, load_json
 Verdict = Literal[
     "held", "deleted", "accepted", "released", "recorded", "already_done", "cancelled", "lost", "busy"
 ]
-ResultStatus = Literal["succeeded", "failed", "retry", "snooze", "cancelled"]
+ResultStatus = Literal["succeeded", "failed", "retry", "snooze", "suspend", "continue", "cancelled"]
 
 
 class Claimed(NamedTuple):
@@ -65,6 +65,26 @@ class NextDue:
 
     due: timedelta | None
     held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FleetState:
+    """What a worker has to know about the others."""
+
+    registered: bool
+    term_left: timedelta | None
+    """How long the current term lasts unless it is renewed; None if there is no leader."""
+    sweep_in: timedelta | None
+    """How long until this worker should sweep; None if there were no leases at the last sweep."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest(FleetState):
+    """How long until a claim may find a task, whether a due task waits for a running one to end, and more."""
+
+    due: timedelta | None
+    held: bool
+    idle: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +132,18 @@ def next_due(queues: Sequence[str] | None, type_prefixes: Sequence[str] | None) 
     return call("queues.next_due", only(NextDue), arguments)
 
 
+def rest(
+    worker_id: str, queues: Sequence[str] | None, type_prefixes: Sequence[str] | None
+) -> Statement[Rest]:
+    """Stay registered, and learn how long there is nothing to do. For a worker that has found nothing."""
+    arguments = {
+        "worker_id": text(worker_id),
+        "queues": texts(queues),
+        "type_prefixes": texts(type_prefixes),
+    }
+    return call("queues.rest", only(Rest), arguments)
+
+
 def held_json(
     task_id: UUID | str, token: int, *, started_at: str | None = None, progress: str | None = None
 ) -> str:
@@ -133,8 +165,14 @@ def result_json(
     error: str | None = None,
     run_at: str | None = None,
     started_at: str | None = None,
+    memo: str | None = None,
+    payload: str | None = None,
 ) -> str:
-    """How an attempt ended, for `finish`. `result` and `error` are JSON; a retry is due at `run_at`."""
+    """How an attempt ended, for `finish`. `result` and `error` are JSON; a retry is due at `run_at`.
+
+    `memo` is the inside of a JSON object: the steps that come with the report, and what a run waits for.
+    `payload` holds the arguments of the run that goes on.
+    """
     ended = f'{{"task_id":"{task_id}","token":{token},"status":"{status}"'
     if started_at is not None:
         ended += f',"started_at":"{started_at}"'
@@ -144,6 +182,10 @@ def result_json(
         ended += f',"error":{error}'
     if run_at is not None:
         ended += f',"run_at":"{run_at}"'
+    if memo is not None:
+        ended += f",{memo}"
+    if payload is not None:
+        ended += f',"payload":{payload}'
     return ended + "}"
 
 

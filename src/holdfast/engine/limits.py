@@ -68,11 +68,6 @@ def limit_status() -> Statement[list[LimitStatus]]:
     return select(many(LimitStatus), "queues.limit_status", "order by 1, 2")
 
 
-def tidy_slots() -> Statement[int]:
-    """Remove concurrency slots that are no longer needed. Returns how many were removed."""
-    return call("queues.tidy_slots", scalar, {})
-
-
 def tidy_lanes() -> Statement[int]:
     """Remove empty lanes. Returns how many were removed."""
     return call("queues.tidy_lanes", scalar, {})

@@ -232,23 +232,14 @@ def send_sms(
 
 
 def send_status(channel: str, send_id: int) -> Statement[SendStatus | None]:
-    view, key = f"comms.send_{channel}_status", f"send_{channel}_task_id"
-    named = f"(select {key} as send_id, * from {view})"  # noqa: S608 - our names only
-    return select(first(SendStatus), named, "where answer.send_id = $1::bigint", (send_id,))
+    rest = "where answer.channel = $1::text and answer.send_id = $2::bigint"
+    return select(first(SendStatus), "comms.send_status", rest, (channel, send_id))
 
 
 def list_sends(limit: int = 100) -> Statement[list[SendSummary]]:
     """Returns the newest sends of all channels."""
-    sends = """(
-      (select 'email' as channel, e.send_email_task_id as send_id, e.recipient, e.subject, e.status, e.reason,
-         e.attempts, e.max_attempts, e.delivery, e.created_at
-       from comms.send_email_status e order by e.send_email_task_id desc limit $1::integer)
-      union all
-      (select 'sms', s.send_sms_task_id, s.recipient, null, s.status, s.reason, s.attempts, s.max_attempts,
-         s.delivery, s.created_at
-       from comms.send_sms_status s order by s.send_sms_task_id desc limit $2::integer))"""
-    rest = "order by answer.created_at desc limit $3::integer"
-    return select(many(SendSummary), sends, rest, (limit, limit, limit))
+    rest = "order by answer.send_id desc limit $1::integer"
+    return select(many(SendSummary), "comms.send_status", rest, (limit,))
 
 
 def send_events(channel: str, send_id: int) -> Statement[list[SendEvent]]:

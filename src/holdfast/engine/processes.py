@@ -5,10 +5,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID
 
+import psycopg
+
+from holdfast.engine.leases import run_function
 from holdfast.engine.statement import (
     Bound,
+    Engine,
     Rows,
     Statement,
     bigint,
@@ -23,7 +28,7 @@ from holdfast.engine.statement import (
     select,
     text,
 )
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, translate
 from holdfast.serialization.text import Json
 
 _FUNCTION = re.compile(r"[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}", re.ASCII)
@@ -154,3 +159,14 @@ def processes_to_repair() -> Statement[list[ToRepair]]:
 def prune_processes(max_processes: int | None = None) -> Statement[int]:
     """Returns how many were removed."""
     return call("queues.prune_processes", scalar, {"max_processes": integer(max_processes)})
+
+
+def try_function(connection: psycopg.Connection[Any], function: str, payload: Json) -> Any:
+    """Call a function of a process as a worker does, and roll back. Returns its envelope."""
+    try:
+        with connection.transaction(force_rollback=True):
+            connection.execute("set local role holdfast_worker")
+            envelope, _ = Engine(connection).run(run_function(function, payload))
+    except psycopg.Error as error:
+        raise translate(error) from error
+    return envelope

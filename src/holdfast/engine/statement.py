@@ -6,15 +6,20 @@ guesses a type. JSON is sent and received as text, so the codecs of the caller's
 
 import re
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 import psycopg
+from psycopg.adapt import PyFormat, Transformer
+from psycopg.errors import error_from_result
+from psycopg.generators import execute
+from psycopg.pq import ExecStatus
 from psycopg.rows import tuple_row
+from psycopg.types.array import ListBinaryDumper
 
 from holdfast.errors import translate
 from holdfast.serialization.text import Json, dump_json, load_json, require_storable, with_zone
@@ -24,6 +29,9 @@ T_co = TypeVar("T_co", covariant=True)
 Row = Sequence[Any]
 Decode = Callable[[Sequence[Row]], T]
 
+MAX_STATEMENTS = 64
+"""That are prepared on a connection. Further ones are run with cursors."""
+_DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 _PLACEHOLDER = re.compile(r"\$\d+")
 
 
@@ -41,8 +49,7 @@ class Statement(Generic[T_co]):
         return _PLACEHOLDER.sub("%s", self.sql.replace("%", "%%"))
 
 
-@dataclass(frozen=True, slots=True)
-class Bound:
+class Bound(NamedTuple):
     """A parameter and the type to which it is cast."""
 
     cast: str
@@ -51,6 +58,13 @@ class Bound:
 
 Argument = Bound | None
 """None is not passed, so that the default of the function applies."""
+
+
+class Texts(list[str]):
+    """A parameter of type text[]. Sent in binary form by psycopg, which takes a fifth of the time."""
+
+
+psycopg.adapters.register_dumper(Texts, ListBinaryDumper)
 
 
 def text(value: str | None) -> Argument:
@@ -262,3 +276,80 @@ class AsyncEngine:
                     yield await _async_fetched(*waiting.popleft())
         except psycopg.Error as error:
             raise translate(error) from error
+
+
+class PreparedStatements:
+    """The statements that are prepared on a connection, and run by libpq's own calls.
+
+    Enqueueing one task takes 180 µs of processor time with the cursors of psycopg, and 100 µs without.
+    """
+
+    def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._names: dict[str, bytes | None] = {}
+
+    def include(self, sql: str) -> bool:
+        """Whether to run it here. A statement is prepared when it is run again, but not behind a pooler."""
+        if sql in self._names:
+            return True
+        if self._connection.prepare_threshold is not None and len(self._names) < MAX_STATEMENTS:
+            self._names[sql] = None
+        return False
+
+    def run(self, sql: str, params: tuple[Any, ...]) -> Generator[Any, Any, list[Any]]:
+        """For `wait` of the connection, which no other call may use meanwhile, and which is in autocommit."""
+        pgconn = self._connection.pgconn
+        transformer = Transformer(self._connection)
+        formats = [PyFormat.BINARY if isinstance(param, Texts) else PyFormat.TEXT for param in params]
+        dumped = transformer.dump_sequence(params, formats)
+        name = self._names[sql]
+        if name is None:
+            # Without types: those of the casts apply. The type of a number in Python depends on its size.
+            name = f"holdfast_{sum(map(bool, self._names.values()))}".encode()
+            pgconn.send_prepare(name, sql.encode())
+            self._only((yield from execute(pgconn)))
+            self._names[sql] = name
+        pgconn.send_query_prepared(name, dumped, transformer.formats)
+        result = self._only((yield from execute(pgconn)))
+        transformer.set_pgresult(result)
+        return transformer.load_rows(0, result.ntuples, tuple)
+
+    def _only(self, results: Sequence[Any]) -> Any:
+        (result,) = results
+        if result.status not in _DONE:
+            raise error_from_result(result, encoding=self._connection.info.encoding)
+        return result
+
+
+class PreparedEngine(Engine):
+    """For a connection in autocommit with one user at a time."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        super().__init__(connection)
+        self._prepared = PreparedStatements(connection)
+
+    def run(self, statement: Statement[T]) -> T:
+        if not self._prepared.include(statement.sql):
+            return super().run(statement)
+        try:
+            rows = self.connection.wait(self._prepared.run(statement.sql, statement.params))
+        except psycopg.Error as error:
+            raise translate(error) from error
+        return statement.decode(rows)
+
+
+class AsyncPreparedEngine(AsyncEngine):
+    """The same for an asynchronous connection."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(connection)
+        self._prepared = PreparedStatements(connection)
+
+    async def run(self, statement: Statement[T]) -> T:
+        if not self._prepared.include(statement.sql):
+            return await super().run(statement)
+        try:
+            rows = await self.connection.wait(self._prepared.run(statement.sql, statement.params))
+        except psycopg.Error as error:
+            raise translate(error) from error
+        return statement.decode(rows)

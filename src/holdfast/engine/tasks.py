@@ -18,6 +18,7 @@ from holdfast.engine.statement import (
     integer,
     interval,
     many,
+    only,
     scalar,
     select,
     text,
@@ -28,6 +29,7 @@ from holdfast.serialization.text import Json
 
 Status = Literal[
     "scheduled",
+    "suspended",
     "pending",
     "retrying",
     "claimed",
@@ -158,12 +160,36 @@ class TaskError:
     retry_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class FoundTasks:
+    """One page of a list: it may be empty although there are more tasks before `next`."""
+
+    task_ids: list[UUID]
+    next: UUID | None
+
+
 EVERY_TASK = TaskFilter()
 
 
 def cancel(task_id: UUID, reason: str | None = None) -> Statement[Status]:
     """Returns the resulting status: cancelled, or the status with which the task had already ended."""
     return call("queues.cancel", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
+
+
+def cancel_many(task_ids: Sequence[UUID], reason: str | None = None) -> Statement[int]:
+    """Cancel tasks that have not ended. Returns how many tasks are cancelled now that were not before."""
+    sql = (
+        "select count(*) from (select queues.cancel(answer.task_id, $2) as status"
+        " from queues.task_status answer where answer.task_id = any($1::uuid[])"
+        " and answer.status <> all($3::text[]) order by answer.task_id) done where done.status = 'cancelled'"
+    )
+    return Statement(sql, (list(task_ids), reason, sorted(ENDED)), scalar)
+
+
+def count_by_status(task_ids: Sequence[UUID]) -> Statement[dict[str, int]]:
+    """How many of these tasks have each status."""
+    rest = "where answer.task_id = any($1::uuid[]) group by answer.status"
+    return select(Rows("answer.status, count(*)", _counts), "queues.task_status", rest, (list(task_ids),))
 
 
 def retry(task_id: UUID, reason: str | None = None) -> Statement[Status]:
@@ -217,17 +243,26 @@ def replay(task_id: UUID, reason: str | None = None) -> Statement[UUID]:
 def list_tasks(
     matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
 ) -> Statement[list[TaskStatus]]:
-    """Returns one page, newest first. `before` is the last task_id of the previous page."""
+    """Returns one page, newest first. It may be short although there are more tasks: see `find_tasks`."""
     arguments = _filters(matching, before, max_tasks)
     return call("queues.list_tasks", many(TaskStatus), arguments)
 
 
-def list_task_ids(
+def find_tasks(
     matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
-) -> Statement[list[TaskId]]:
-    """Returns the same page without documents, for actions on many tasks."""
-    arguments = _filters(matching, before, max_tasks)
-    return call("queues.list_tasks", many(TaskId), arguments)
+) -> Statement[FoundTasks]:
+    """Returns the ids of the same page, and where the next one begins."""
+    return call("queues.find_tasks", only(FoundTasks), _filters(matching, before, max_tasks))
+
+
+def tasks_with_ids(task_ids: Sequence[UUID]) -> Statement[list[TaskStatus]]:
+    """Returns these tasks, newest first."""
+    return _of_tasks(many(TaskStatus), "queues.tasks_of", task_ids, "order by answer.task_id desc")
+
+
+def deletions_of(task_ids: Sequence[UUID]) -> Statement[list[TaskId]]:
+    """Returns the same tasks without documents, for actions on many tasks."""
+    return _of_tasks(many(TaskId), "queues.tasks_of", task_ids, "order by answer.task_id desc")
 
 
 def search_tasks(words: str, max_tasks: int | None = None) -> Statement[list[TaskStatus]]:
@@ -237,41 +272,39 @@ def search_tasks(words: str, max_tasks: int | None = None) -> Statement[list[Tas
 
 
 def task_status(task_id: UUID) -> Statement[TaskStatus | None]:
-    return _of_task(first(TaskStatus), "queues.task_status", task_id)
+    return _of_tasks(first(TaskStatus), "queues.tasks_of", [task_id])
 
 
 def task_snapshot(task_id: UUID) -> Statement[TaskSnapshot | None]:
-    return _of_task(first(TaskSnapshot), "queues.task_status", task_id)
+    return _of_tasks(first(TaskSnapshot), "queues.tasks_of", [task_id])
 
 
 def task_events(task_id: UUID) -> Statement[list[TaskEvent]]:
     """Returns the history of a task in order, which is the order of the view."""
-    return _of_task(many(TaskEvent), "queues.task_event", task_id)
+    return _of_tasks(many(TaskEvent), "queues.task_events_of", [task_id])
 
 
 def task_errors(task_id: UUID) -> Statement[list[TaskError]]:
-    return _of_task(many(TaskError), "queues.task_error", task_id, "order by answer.error_id")
+    return _of_tasks(many(TaskError), "queues.task_errors_of", [task_id], "order by answer.error_id")
 
 
 def task_snapshots(task_ids: Sequence[UUID]) -> Statement[list[TaskSnapshot]]:
-    return _of_tasks(many(TaskSnapshot), "queues.task_status", task_ids)
+    return _of_tasks(many(TaskSnapshot), "queues.tasks_of", task_ids)
 
 
 def events_of(task_ids: Sequence[UUID]) -> Statement[list[TaskEvent]]:
     """Returns the history of several tasks; the events of each task are in order."""
-    return _of_tasks(many(TaskEvent), "queues.task_event", task_ids)
+    return _of_tasks(many(TaskEvent), "queues.task_events_of", task_ids)
 
 
 def _statuses(rows: Sequence[Row]) -> dict[UUID, Status]:
     return {task_id: status for task_id, status in rows}  # noqa: C416 - rows are sequences of any type
 
 
-def _of_task(rows: Rows[T], view: str, task_id: UUID, order: str = "") -> Statement[T]:
-    return select(rows, view, f"where answer.task_id = $1::uuid {order}", (task_id,))
-
-
-def _of_tasks(rows: Rows[T], view: str, task_ids: Sequence[UUID]) -> Statement[T]:
-    return select(rows, view, "where answer.task_id = any ($1::uuid[])", (list(task_ids),))
+def _of_tasks(rows: Rows[T], function: str, task_ids: Sequence[UUID], order: str = "") -> Statement[T]:
+    """By a function and not from its view, so that a front asks only the shards of these tasks."""
+    found = call(function, rows, {"task_ids": Bound("uuid[]", list(task_ids))})
+    return Statement(f"{found.sql} {order}", found.params, found.decode) if order else found
 
 
 def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -> dict[str, Argument]:
@@ -284,3 +317,7 @@ def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -
         "max_tasks": integer(max_tasks),
         "spec_hash": text(matching.spec_hash),
     }
+
+
+def _counts(rows: Sequence[Row]) -> dict[str, int]:
+    return {str(status): int(count) for status, count in rows}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
+from holdfast.engine.leases import FleetState
 from holdfast.engine.statement import (
     Statement,
     boolean,
@@ -14,6 +15,7 @@ from holdfast.engine.statement import (
     interval,
     many,
     nothing,
+    only,
     scalar,
     select,
     text,
@@ -127,8 +129,8 @@ def retire_worker(worker_id: str) -> Statement[bool]:
     return call("queues.retire_worker", scalar, {"worker_id": text(worker_id)})
 
 
-def is_registered(worker_id: str) -> Statement[bool]:
-    return call("queues.is_registered", scalar, {"worker_id": text(worker_id)})
+def fleet_state(worker_id: str) -> Statement[FleetState]:
+    return call("queues.fleet_state", only(FleetState), {"worker_id": text(worker_id)})
 
 
 def recover_workers(max_tasks: int | None = None) -> Statement[list[LostWorker]]:
@@ -144,27 +146,22 @@ def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:
 
 def hold_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[list[str]]:
     """Suppress notifications of new tasks for half a second. Returns the queues where that succeeded."""
-    return call("queues.keep_door", scalar, {"worker_id": text(worker_id), "queues": texts(queues)})
+    return call("queues.hold_wakeups", scalar, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
 def release_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[None]:
     """Let enqueueing wake workers again."""
-    return call("queues.leave_door", nothing, {"worker_id": text(worker_id), "queues": texts(queues)})
+    return call("queues.release_wakeups", nothing, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
 def notify_idle(queues: Sequence[str]) -> Statement[bool]:
     """Wake idle workers for tasks that were enqueued meanwhile. Returns true if there were any."""
-    return call("queues.ring", scalar, {"queues": texts(queues)})
+    return call("queues.notify_idle", scalar, {"queues": texts(queues)})
 
 
 def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
     """Become or stay the leader for a term. Returns true if the worker leads now."""
     return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": interval(term)})
-
-
-def term_left() -> Statement[timedelta | None]:
-    """Returns how long the current term lasts unless it is renewed; None if there is no leader."""
-    return call("queues.term_left", scalar, {})
 
 
 def resign(worker_id: str) -> Statement[bool]:

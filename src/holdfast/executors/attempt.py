@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Protocol
 
-from holdfast.context import Context, Held
+from holdfast.context import Context, Continued, Held
 from holdfast.engine.leases import result_json
-from holdfast.errors import PayloadError, ResultError
+from holdfast.errors import InvalidArgument, PayloadError, ResultError, RunTooLong, StepFailed
 from holdfast.handler import Handler
 from holdfast.middleware import Call, Middleware
 from holdfast.outcome import OUTCOMES, Cancel, Fail, Retry, Snooze
@@ -24,7 +24,7 @@ from holdfast.serialization.text import RawJson, report_json, storable_json
 CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply or to be too long
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-Status = Literal["succeeded", "snooze", "cancelled", "failed", "retry"]
+Status = Literal["succeeded", "snooze", "cancelled", "failed", "retry", "suspend", "continue"]
 
 
 class AttemptTask(Held, Protocol):
@@ -43,9 +43,17 @@ class ReportedTask(Protocol):
     status: str
     started: float | None
 
+    @property
+    def run(self) -> Any:
+        """The `Run` of a handler with steps, or None."""
+
 
 class HandlerTimeout(BaseException):
     """Raised in a handler that is past its time limit. Not an Exception, so that few handlers catch it."""
+
+
+class DeadlinePassed(HandlerTimeout):
+    """Raised when a task has not ended within its deadline, which counts from its enqueue."""
 
 
 class NotDecoded(Exception):
@@ -60,13 +68,15 @@ class NotEncoded(Exception):
 class AttemptEnd:
     """How an attempt ended: a result as JSON or an error, and the seconds until the next run.
 
-    A retry without a delay gets that of the database.
+    A retry without a delay gets that of the database. The memo holds the steps that the report carries.
     """
 
     status: Status
     result: str | None = None
     error: Mapping[str, Any] | None = None
     delay: float | None = None
+    memo: str | None = None
+    payload: str | None = None
 
     @classmethod
     def succeeded(cls, result: str) -> "AttemptEnd":
@@ -87,6 +97,11 @@ class AttemptEnd:
         error = {**error_of(kind, message), **detail}
         return cls("retry", error=error, delay=min(max(0.0, seconds), MAX_DELAY_SECONDS))
 
+    @classmethod
+    def postpone(cls, delay: float, kind: str, message: str) -> "AttemptEnd":
+        """Run it after these seconds, without counting the attempt."""
+        return cls("snooze", error=error_of(kind, message), delay=delay)
+
     def as_message(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -96,6 +111,7 @@ def bind_call(
     handler: Handler,
     send_progress: Callable[[], None],
     open_transaction: Callable[[], Any],
+    open_run: Callable[[], Any],
 ) -> Callable[[], Any]:
     """The handler with its arguments, and with its context if it takes one."""
     try:
@@ -103,7 +119,9 @@ def bind_call(
     except PayloadError as error:
         raise NotDecoded(str(error)) from error
     if handler.wants_context:
-        return partial(handler.function, Context(task, send_progress, open_transaction), **arguments)
+        return partial(
+            handler.function, Context(task, send_progress, open_transaction, open_run), **arguments
+        )
     return partial(handler.function, **arguments)
 
 
@@ -119,35 +137,56 @@ def through_middleware(
 
 def end_of_value(handler: Handler, value: Any) -> AttemptEnd:
     """How an attempt ended whose handler returned this."""
-    match value:
-        case Snooze():
-            return AttemptEnd("snooze", delay=min(value.seconds, MAX_DELAY_SECONDS))
-        case Retry():
-            error = error_of("retried_by_handler", str(value))
-            return AttemptEnd("retry", error=error, delay=min(value.after, MAX_DELAY_SECONDS))
-        case Cancel():
-            return AttemptEnd("cancelled", error=error_of("cancelled_by_handler", value.reason))
-        case Fail():
-            return AttemptEnd.failed("failed_by_handler", value.reason)
+    if isinstance(value, OUTCOMES):
+        return _end_of_outcome(value)
     try:
         return AttemptEnd("succeeded", result=handler.result.encode(value))
     except ResultError as error:
         raise NotEncoded(str(error)) from error
 
 
-def end_of_error(handler: Handler, attempt: int, error: BaseException) -> AttemptEnd:
+def _end_of_outcome(outcome: Snooze | Retry | Cancel | Fail) -> AttemptEnd:
+    match outcome:
+        case Snooze():
+            return AttemptEnd("snooze", delay=min(outcome.seconds, MAX_DELAY_SECONDS))
+        case Retry():
+            error = error_of("retried_by_handler", str(outcome))
+            return AttemptEnd("retry", error=error, delay=min(outcome.after, MAX_DELAY_SECONDS))
+        case Cancel():
+            return AttemptEnd("cancelled", error=error_of("cancelled_by_handler", outcome.reason))
+        case Fail():
+            return AttemptEnd.failed("failed_by_handler", outcome.reason)
+
+
+def end_of_error(handler: Handler, attempt: int, error: BaseException) -> AttemptEnd:  # noqa: PLR0911 - a table
     """How an attempt ended in which this was raised."""
     if isinstance(error, OUTCOMES):
-        return end_of_value(handler, error)
+        return _end_of_outcome(error)
     if isinstance(error, NotDecoded):
         return AttemptEnd.failed("invalid_payload", str(error))
     if isinstance(error, NotEncoded):
         return AttemptEnd.failed("result_not_serializable", str(error))
-    delay = next_delay(handler.retry, attempt, error)
+    if isinstance(error, Continued):
+        return _end_of_continued(handler, error)
+    if isinstance(error, DeadlinePassed):
+        return AttemptEnd.failed("deadline_passed", str(error))
+    if isinstance(error, RunTooLong):
+        return AttemptEnd.failed("run_too_long", str(error))
+    # The policy of the handler knows the exceptions of the application.
+    cause = error.__cause__ if isinstance(error, StepFailed) else None
+    delay = next_delay(handler.retry, attempt, cause or error)
     described = _describe_error(error)
     if delay is None:
         return AttemptEnd("failed", error=described)
     return AttemptEnd("retry", error=described, delay=delay)
+
+
+def _end_of_continued(handler: Handler, error: Continued) -> AttemptEnd:
+    try:
+        payload = handler.arguments.check((), error.arguments)
+    except (PayloadError, InvalidArgument) as problem:
+        return AttemptEnd.failed("invalid_arguments", f"ctx.continue_as: {problem}")
+    return AttemptEnd("continue", payload=payload)
 
 
 def to_timestamp(seconds: float) -> str:
@@ -188,6 +227,7 @@ class Reporter:
 
     def write(self, task: ReportedTask, end: AttemptEnd) -> str:
         task.status = end.status
+        memo = end.memo if task.run is None else task.run.memo(end.status)
         return result_json(
             task.task_id,
             task.token,
@@ -196,6 +236,8 @@ class Reporter:
             error=None if end.error is None else json.dumps(end.error),
             run_at=None if end.delay is None else self._clock.now(end.delay),
             started_at=None if task.started is None else self._clock.at(task.started),
+            memo=memo,
+            payload=end.payload,
         )
 
     def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:

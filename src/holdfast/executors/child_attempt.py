@@ -16,10 +16,14 @@ from holdfast.executors.attempt import (
     end_of_value,
     through_middleware,
 )
+from holdfast.executors.child_run import WorkerChannel, open_run, refuse_transaction
 from holdfast.executors.process_tree import writable_memory
 from holdfast.handler import Handler
 from holdfast.logs import current_job
 from holdfast.middleware import Middleware
+from holdfast.workflows.async_run import AsyncRun
+from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.workflows.run import Run, Suspended
 
 LINGER_SECONDS = 1.0
 
@@ -31,6 +35,13 @@ class ChildApplication(Protocol):
     def handlers(self) -> Mapping[str, Handler]: ...
     @property
     def middlewares(self) -> Sequence[Middleware]: ...
+
+
+class ChildChannel(WorkerChannel, Protocol):
+    """Reads answers of the worker in an event loop, between `attach` and `detach`."""
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None: ...
+    def detach(self) -> None: ...
 
 
 class ChildAttempt:
@@ -51,6 +62,7 @@ class ChildAttempt:
         self.is_over = False
         self.cancel: Callable[[], object] | None = None
         self.send_progress = functools.partial(send_progress, self)
+        self.steps: Run | None = None
 
     @property
     def log_fields(self) -> dict[str, Any]:
@@ -60,7 +72,8 @@ class ChildAttempt:
 class ChildAttempts:
     """Runs attempts one at a time. Coroutines share one event loop, as they do in a worker."""
 
-    def __init__(self, application: ChildApplication) -> None:
+    def __init__(self, application: ChildApplication, channel: ChildChannel) -> None:
+        self._channel = channel
         self._handlers = application.handlers
         self._middlewares = tuple(application.middlewares)
         self._loop: asyncio.Runner | None = None
@@ -76,24 +89,37 @@ class ChildAttempts:
             with _limited(attempt.resources):
                 end = end_of_value(handler, self._call(attempt, handler))
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the attempt, not the process
-            return None if attempt.stop is not None else _end_of_error(attempt, handler, error)
+            if attempt.stop is not None:
+                return None
+            end = _end_of_error(attempt, handler, error)
         finally:
             current_job.set(None)
+        if attempt.steps is not None:
+            end.memo = attempt.steps.memo(end.status)
         return end
 
     def _call(self, attempt: ChildAttempt, handler: Handler) -> Any:
-        bound = bind_call(attempt, handler, attempt.send_progress, _refuse_transaction)
+        open_steps = functools.partial(self._open_steps, attempt, is_async=handler.is_async)
+        bound = bind_call(attempt, handler, attempt.send_progress, refuse_transaction, open_steps)
         if handler.is_async or self._middlewares:
             self._loop = self._loop or asyncio.Runner()
             return self._loop.run(self._call_in_loop(attempt, handler, bound))
-        return _call_interruptibly(attempt, bound)
+        return _call_interruptibly(attempt, functools.partial(_with_steps, attempt, bound))
+
+    def _open_steps(self, attempt: ChildAttempt, *, is_async: bool) -> Run:
+        if attempt.steps is not None:
+            return attempt.steps
+        if is_async:
+            self._channel.attach(asyncio.get_running_loop())
+        attempt.steps = open_run(attempt, self._channel, is_async=is_async)
+        return attempt.steps
 
     async def _call_in_loop(self, attempt: ChildAttempt, handler: Handler, bound: Callable[[], Any]) -> Any:
         async def blocking() -> Any:
             """A plain function may block the loop: nothing else runs in it, and a signal interrupts it."""
             cancel, attempt.cancel = attempt.cancel, None
             try:
-                return _call_interruptibly(attempt, bound)
+                return _call_interruptibly(attempt, functools.partial(_with_steps, attempt, bound))
             finally:
                 attempt.cancel = cancel
 
@@ -101,12 +127,33 @@ class ChildAttempts:
         assert task is not None  # noqa: S101 - a coroutine runs in a task
         attempt.cancel = functools.partial(loop.call_soon_threadsafe, task.cancel)
         proceed: Callable[[], Awaitable[Any]] = bound if handler.is_async else blocking
+        if handler.changes and handler.is_async:
+            steps = self._open_steps(attempt, is_async=True)
+            if isinstance(steps, AsyncRun):
+                await steps.load()
         if self._middlewares:
             proceed = through_middleware(self._middlewares, attempt, proceed)
         try:
-            return await proceed()
+            try:
+                return await proceed()
+            finally:
+                if isinstance(attempt.steps, AsyncRun) and attempt.stop is None:
+                    await attempt.steps.ended()
+                    if attempt.steps.suspended is not None:
+                        raise Suspended  # also if the handler has caught the first one
         finally:
+            self._channel.detach()
             await _cancel_others(task)
+
+
+def _with_steps(attempt: ChildAttempt, bound: Callable[[], Any]) -> Any:
+    try:
+        return bound()
+    finally:
+        if isinstance(attempt.steps, BlockingRun) and attempt.stop is None:
+            attempt.steps.ended()
+            if attempt.steps.suspended is not None:
+                raise Suspended  # also if the handler has caught the first one
 
 
 def _call_interruptibly(attempt: ChildAttempt, bound: Callable[[], Any]) -> Any:
@@ -128,14 +175,12 @@ async def _cancel_others(task: "asyncio.Task[Any]") -> None:
 
 
 def _end_of_error(attempt: ChildAttempt, handler: Handler, error: BaseException) -> AttemptEnd:
+    if attempt.steps is not None and attempt.steps.suspended is not None:
+        return AttemptEnd("suspend")
     end = end_of_error(handler, attempt.attempt, error)
     if isinstance(error, MemoryError) and attempt.resources.get("memory") is not None:
         end.error = {**(end.error or {}), "kind": "memory_limit"}
     return end
-
-
-def _refuse_transaction() -> Any:
-    raise RuntimeError("ctx.transaction() needs a handler that runs in the worker: use the executor python")
 
 
 @contextmanager

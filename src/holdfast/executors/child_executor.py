@@ -11,6 +11,7 @@ from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
 from holdfast.executors.child_process import ChildBootFailed, start_child
 from holdfast.executors.child_protocol import ChildBoot
+from holdfast.executors.child_run import answer_question
 from holdfast.executors.command_run import chosen_variables
 from holdfast.executors.executor import ExecutorTask, pass_on_output, reason_to_stop
 from holdfast.executors.origin import Origin
@@ -21,10 +22,12 @@ from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.serialization.failure import brief, fitted
 from holdfast.settings import WITHHELD, Settings
+from holdfast.workflows.journal import Journal
 
 USUAL_VARIABLES = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "LD_LIBRARY_PATH",
     "PYTHON*", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "HOLDFAST_HOME",
+    "DJANGO_SETTINGS_MODULE",
 )  # fmt: skip
 NOT_FOUND = "no child process can import the application: it has to be a global name of a module"
 
@@ -44,6 +47,7 @@ class ChildExecutor:
         settings: Settings,
         send_progress: Callable[[], None],
         record_killed: Callable[[Any, str], None],
+        open_journal: Callable[[Any], Journal],
         log: Log,
     ) -> None:
         """With `starts_early`, child processes are started before the first task needs one."""
@@ -54,6 +58,7 @@ class ChildExecutor:
         self._settings = settings
         self._send_progress = send_progress
         self._record_killed = record_killed
+        self._open_journal = open_journal
         self._log = log
         self._pool: ChildPool | None = None
 
@@ -78,6 +83,7 @@ class ChildExecutor:
                 _order(job),
                 bounds,
                 functools.partial(self._progress, job),
+                functools.partial(answer_question, self._open_journal(job)),
                 functools.partial(reason_to_stop, job, bounds),
                 fresh=handler.fresh,
             )
@@ -130,7 +136,8 @@ class ChildExecutor:
             return answer
         message = str(answer.error.get("message"))
         self._log.warning("attempt_failed", **job.log_fields, error=message.partition("\n")[0][:500])
-        return AttemptEnd(answer.status, error=fitted({**answer.error, **detail}), delay=answer.delay)
+        error = fitted({**answer.error, **detail})
+        return AttemptEnd(answer.status, error=error, delay=answer.delay, memo=answer.memo)
 
     def _progress(self, job: ExecutorTask, progress: dict[str, Any]) -> None:
         job.progress = progress

@@ -27,6 +27,10 @@ PassOn = Callable[[str, bytes], None]
 """Is given the name of a stream, stdout or stderr, and what came from it."""
 
 
+OnQuestion = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]
+"""Is given a question of the handler, and how to send the answer."""
+
+
 class ChildBootFailed(Exception):
     """A child process was not started, or could not import the application. The detail has its output."""
 
@@ -40,9 +44,14 @@ class ChildRun:
     """One run in a child process; `over` is done when it has ended."""
 
     def __init__(
-        self, number: int, bounds: RunBounds, on_progress: Callable[[dict[str, Any]], object]
+        self,
+        number: int,
+        bounds: RunBounds,
+        on_progress: Callable[[dict[str, Any]], object],
+        on_question: OnQuestion,
     ) -> None:
         self.number = number
+        self.on_question = on_question
         self.bounds = bounds
         self.on_progress = on_progress
         self.why: str | None = None
@@ -143,6 +152,8 @@ class ChildProcess(asyncio.Protocol):
             self._refusal = message["refused"]
         elif self._run is None or message["run"] != self._run.number:
             return
+        elif "ask" in message:
+            self._run.on_question(dict(message), self._send)
         elif "progress" in message:
             self._run.on_progress(message["progress"])
         else:

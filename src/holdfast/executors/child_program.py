@@ -5,8 +5,10 @@ descriptor 3. Only messages are written there; the output of handlers goes to st
 may kill the child process at any time.
 """
 
+import asyncio
 import contextlib
 import faulthandler
+import itertools
 import os
 import signal
 import socket
@@ -14,7 +16,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from holdfast.context import Stopped
@@ -69,6 +71,10 @@ class ChildProgram:
         self._reader = MessageReader()
         self._writer = MessageWriter(channel)
         self._orders: deque[dict[str, Any]] = deque()
+        self._replies: dict[int, Callable[[dict[str, Any]], None]] = {}
+        self._questions = itertools.count(1)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_reading = False
         self._attempt: ChildAttempt | None = None
         self._pid = os.getpid()
         self._memory = ProcessMemory()
@@ -87,6 +93,7 @@ class ChildProgram:
                 os._exit(0)
             attempt.is_over = True
             self._attempt = None
+            self._replies.clear()
             _flush()
             self._writer.send(
                 {
@@ -109,23 +116,67 @@ class ChildProgram:
             _flush()
             self._writer.send({"refused": describe(error)})
             os._exit(EXIT_FAILED)
-        return ChildAttempts(application)
+        return ChildAttempts(application, self)
+
+    def ask(self, question: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+        """A question of the attempt to the worker."""
+        attempt = self._attempt
+        assert attempt is not None  # noqa: S101 - only a handler asks
+        number = next(self._questions)
+        self._replies[number] = reply
+        self._writer.send({"ask": number, "run": attempt.run, **question})
+
+    def pump(self) -> None:
+        self._read()
+        self._stop_if_told()
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read in this event loop until `detach`."""
+        self._loop = loop
+        loop.add_reader(self._channel, self._read_in_loop)
+
+    def detach(self) -> None:
+        if self._loop is not None:
+            self._loop.remove_reader(self._channel)
+            self._loop = None
+
+    def _read_in_loop(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            self._read(socket.MSG_DONTWAIT)
+        self._stop_if_told()
+
+    def _read(self, flags: int = 0) -> None:
+        """Not to be entered by a signal: its bytes would be put before those that were just received."""
+        self._is_reading = True
+        try:
+            data = self._channel.recv(65536, flags)
+            if not data:
+                os._exit(EXIT_FAILED)
+            for message in self._reader.feed(data):
+                if "reply" in message:
+                    self._replies.pop(message["reply"], _ignore)(message)
+                else:
+                    self._orders.append(message)
+        finally:
+            self._is_reading = False
 
     def _next_order(self) -> dict[str, Any]:
         while not self._orders:
-            data = self._channel.recv(65536)
-            if not data:
-                os._exit(EXIT_FAILED)
-            self._orders += self._reader.feed(data)
+            self._read()
         return self._orders.popleft()
 
     def _on_term(self, *_: object) -> None:
         """End the attempt if the worker says so. A signal sent to a whole service is meant for the worker."""
-        attempt = self._attempt
-        if attempt is None or attempt.stop is not None or os.getpid() != self._pid:
-            return
+        if self._attempt is None or os.getpid() != self._pid or self._is_reading:
+            return  # who reads looks for the order
         with contextlib.suppress(BlockingIOError):
-            self._orders += self._reader.feed(self._channel.recv(65536, socket.MSG_DONTWAIT))
+            self._read(socket.MSG_DONTWAIT)
+        self._stop_if_told()
+
+    def _stop_if_told(self) -> None:
+        attempt = self._attempt
+        if attempt is None or attempt.stop is not None:
+            return
         reason = next((order["stop"] for order in self._orders if "stop" in order), None)
         if reason is None:
             return
@@ -149,6 +200,11 @@ class ProcessMemory:
             return int(os.pread(self._statm, 100, 0).split()[1]) * PAGE
         except OSError:  # a handler has closed descriptors that are not its own
             return 0
+
+
+def _ignore(message: object) -> None:
+    """An answer to a question of an attempt that is over."""
+    del message
 
 
 def _has_children() -> bool:

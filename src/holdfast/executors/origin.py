@@ -1,13 +1,18 @@
 """The module and name of an application, so that another process can import it."""
 
 import importlib
+import importlib.util
+import os
 import runpy
 import sys
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
 
+from holdfast.errors import ConfigurationError
+
 MAIN_IN_CHILD = "__holdfast_main__"
+DJANGO_SETTINGS = "DJANGO_SETTINGS_MODULE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +45,26 @@ def find_origin(application: object, given: str | None = None) -> Origin | None:
     return found
 
 
+def set_up_django() -> None:
+    """Set up Django if DJANGO_SETTINGS_MODULE names its settings: models can be imported only afterwards."""
+    named = os.environ.get(DJANGO_SETTINGS)
+    if not named or importlib.util.find_spec("django") is None:
+        return
+    try:
+        if not importlib.import_module("django.apps").apps.ready:
+            importlib.import_module("django").setup()
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{named}.".startswith(f"{error.name}."):
+            raise
+        raise ConfigurationError(
+            f"{DJANGO_SETTINGS}={named!r} cannot be used: there is no module {error.name!r}",
+            hint="Start the command in the directory of manage.py, or correct the variable.",
+        ) from None
+
+
 def load(origin: Origin) -> Any:
     """Import the application. The part of a program under `if __name__ == "__main__"` is not run."""
+    set_up_django()
     if origin.module is not None:
         holder: Any = importlib.import_module(origin.module)
     else:

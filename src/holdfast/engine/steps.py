@@ -1,0 +1,223 @@
+"""Steps of runs: how a worker records and reads them, and how anybody signals a run."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+from uuid import UUID
+
+from holdfast.engine.statement import (
+    Bound,
+    Rows,
+    Statement,
+    call,
+    document,
+    many,
+    nothing,
+    scalar,
+    select,
+    text,
+    texts,
+    uuid,
+)
+from holdfast.serialization.text import Json, RawJson, json_array, load_json
+
+SignalAnswer = Literal["kept", "replayed", "conflict", "ended"]
+
+_FACTS = """
+answer.task_id::text, answer.fact, answer.name, answer.number, answer.kind, date_part('epoch', answer.until),
+answer.signal_id, answer.result::text, answer.error::text, date_part('epoch', queues.clock())"""
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What runs remember, by task_id, as of a time of the database. Each row is a `FactRow`."""
+
+    rows: dict[str, list[tuple[Any, ...]]]
+    clock: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedStep:
+    """How a step of a run ended."""
+
+    number: int
+    name: str
+    kind: str
+    tries: int
+    started_at: datetime
+    ended_at: datetime
+    until: datetime | None
+    """Of a sleep: when it is over."""
+    result: Json
+    error: Json
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """One thing that happened to a run: an event of its task, a step, a failed try, a signal, a wait."""
+
+    happened: str
+    name: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    attempt: int | None
+    tries: int | None
+    worker_id: str | None
+    actor: str | None
+    reason: str | None
+    related_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingRun:
+    """One thing that a suspended run waits for."""
+
+    task_id: UUID
+    type: str
+    queue: str
+    name: str
+    signal: str | None
+    on_task: UUID | None
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UnfinishedRun:
+    """A task that has steps and has not ended."""
+
+    task_id: UUID
+    type: str
+    payload: Json
+    created_at: datetime
+
+
+def run_json(task_id: str, token: int, written: str, *, lazy: bool = False) -> str:
+    """A run for `record_steps`. `written` is the inside of a JSON object: steps and tries."""
+    return f'{{"task_id":"{task_id}","token":{token},{_LAZY if lazy else ""}{written}}}'
+
+
+_LAZY = '"lazy":true,'
+
+
+def record_steps(worker_id: str, runs: Iterable[str]) -> Statement[list[tuple[str, Any]]]:
+    """Record steps of running tasks (`run_json`). Returns a verdict for each, and what was stored before."""
+    arguments = {"worker_id": text(worker_id), "runs": document(json_array(runs))}
+    return call("queues.record_steps", Rows("answer.verdict, answer.stored::text", _verdicts), arguments)
+
+
+def read_steps(worker_id: str, held: Iterable[str]) -> Statement[Facts]:
+    """What these runs remember (`held_json`)."""
+    arguments = {"worker_id": text(worker_id), "held": document(json_array(held))}
+    return call("queues.read_steps", Rows(_FACTS, _facts), arguments)
+
+
+def start_children(
+    worker_id: str, held: str, tasks: str, payloads: list[str] | None
+) -> Statement[tuple[str, list[str]]]:
+    """Start children of a running task (`run_json`). Returns the verdict, and their ids in order."""
+    arguments = {
+        "worker_id": text(worker_id),
+        "held": document(RawJson(held)),
+        "tasks": document(RawJson(tasks)),
+        "payloads": texts(payloads),
+    }
+    return call("queues.start_children", Rows("answer.verdict, answer.task_id::text", _started), arguments)
+
+
+def wake_joined(task_ids: Sequence[str]) -> Statement[list[str] | None]:
+    """Look at joins of tasks that have ended. Returns runs to look at again; None if there is no join."""
+    return call("queues.wake_joined", scalar, {"task_ids": Bound("uuid[]", list(task_ids))})
+
+
+def wake_waiting(task_ids: Sequence[str]) -> Statement[int]:
+    """Look whether what these suspended runs wait for has come meanwhile."""
+    return call("queues.wake_waiting", scalar, {"task_ids": Bound("uuid[]", list(task_ids))})
+
+
+def signal(task_id: UUID, name: str, payload: Any, key: str | None = None) -> Statement[SignalAnswer]:
+    arguments = {"task_id": uuid(task_id), "name": text(name), "payload": document(payload), "key": text(key)}
+    return call("queues.signal", scalar, arguments)
+
+
+def signal_key(
+    task_type: str, idempotency_key: str, name: str, payload: Any, key: str | None = None
+) -> Statement[SignalAnswer]:
+    arguments = {
+        "type": text(task_type),
+        "idempotency_key": text(idempotency_key),
+        "name": text(name),
+        "payload": document(payload),
+        "key": text(key),
+    }
+    return call("queues.signal_key", scalar, arguments)
+
+
+def record_changes(task_type: str, names: Sequence[str]) -> Statement[None]:
+    """Record that the code of this type asks `ctx.since` for these names."""
+    return call("queues.record_changes", nothing, {"type": text(task_type), "names": texts(names)})
+
+
+def fork(task_id: UUID, before_step: str | None, reason: str | None) -> Statement[UUID]:
+    """Run a task again as a new one that remembers the steps before this one."""
+    arguments = {"task_id": uuid(task_id), "before_step": text(before_step), "reason": text(reason)}
+    return call("queues.fork", scalar, arguments)
+
+
+def run_timeline(task_id: UUID) -> Statement[list[TimelineEntry]]:
+    """What happened to a run, in order."""
+    return call("queues.run_timeline", many(TimelineEntry), {"task_id": uuid(task_id)})
+
+
+def waiting_runs(queue: str | None, type_prefix: str | None, limit: int) -> Statement[list[WaitingRun]]:
+    """Suspended runs and what they wait for; the next that is due comes first."""
+    rest = (
+        "where answer.queue = coalesce($1::text, answer.queue)"
+        " and starts_with(answer.type, coalesce($2::text, ''))"
+        " order by answer.until, answer.task_id, answer.name limit $3"
+    )
+    return select(many(WaitingRun), "queues.wait_status", rest, (queue, type_prefix, limit))
+
+
+def unfinished_runs(types: Sequence[str], limit: int) -> Statement[list[UnfinishedRun]]:
+    """A sample of the runs of these types that have recorded steps and have not ended."""
+    rest = (
+        "where answer.type = any ($1::text[]) and answer.finished_at is null and answer.deleted_at is null"
+        " and exists (select from queues.step_status s where s.task_id = answer.task_id)"
+        " order by md5(answer.task_id::text) limit $2"
+    )
+    return select(many(UnfinishedRun), "queues.task_status", rest, (list(types), limit))
+
+
+def waits_of(task_id: UUID) -> Statement[list[WaitingRun]]:
+    """What a suspended run waits for; what is due next comes first."""
+    rest = "where answer.task_id = $1 order by answer.until, answer.name"
+    return select(many(WaitingRun), "queues.wait_status", rest, (task_id,))
+
+
+def clock() -> Statement[datetime]:
+    """The time of the engine."""
+    return call("queues.clock", scalar, {})
+
+
+def steps_of(task_id: UUID) -> Statement[list[RecordedStep]]:
+    """The steps of a run, in the order in which it called them."""
+    return select(
+        many(RecordedStep), "queues.step_status", "where answer.task_id = $1 order by number", (task_id,)
+    )
+
+
+def _verdicts(rows: Sequence[Sequence[Any]]) -> list[tuple[str, Any]]:
+    return [(verdict, load_json(stored)) for verdict, stored in rows]
+
+
+def _started(rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
+    return rows[0][0], [task_id for _, task_id in rows if task_id is not None]
+
+
+def _facts(rows: Sequence[Sequence[Any]]) -> Facts:
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    clock = 0.0
+    for task_id, *fact, clock in rows:  # noqa: B007 - it is the same in every row
+        found.setdefault(task_id, []).append(tuple(fact))
+    return Facts(found, clock)

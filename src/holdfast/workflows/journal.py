@@ -1,0 +1,40 @@
+"""How a run reaches the database and its worker, wherever its handler runs."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Protocol
+
+Read = Callable[[Sequence[Sequence[Any]] | None, float], None]
+"""Is given the facts of the run and the time of the database; None if the task was taken from this worker."""
+
+Recorded = Callable[[str, BaseException | None], None]
+"""Is given a verdict of `record_steps`, or `refused` and the error."""
+
+Started = Callable[[str, Sequence[str], BaseException | None], None]
+"""Is given a verdict of `start_children` and the ids of the children, or `refused` and the error."""
+
+
+class Journal(Protocol):
+    """The memory of one run. Answers come in the event loop of a coroutine, or in any thread."""
+
+    def read(self, done: Read) -> None: ...
+    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
+        """`written` is the inside of a JSON object: steps and tries."""
+
+    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
+        """Start children. `held` is the inside of a JSON object that names the step."""
+
+
+class Host(Protocol):
+    """What runs the handler."""
+
+    def cancel(self) -> None:
+        """End the coroutine of the handler, because its run is suspended."""
+
+    def in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
+        """Call a plain function without blocking the event loop."""
+
+    def limited(self, seconds: float, call: Callable[[], Any]) -> Any:
+        """Call a plain function in this thread, and raise TimeoutError in it when the time is over."""
+
+    def open_transaction(self) -> Any:
+        """A transaction of the application, whose commit also records a step."""

@@ -1,0 +1,375 @@
+"""The state of one run during one attempt, whichever way its handler is called."""
+
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from pydantic_core import from_json
+
+from holdfast.context import Stopped
+from holdfast.errors import InvalidStep, ResultError, RunTooLong, StepFailed, StepShapeChanged
+from holdfast.retry import DEFAULT_RETRY, RetryPolicy, next_delay
+from holdfast.serialization.codec import ResultCodec
+from holdfast.serialization.failure import describe, error_of
+from holdfast.workflows.callbacks import open_callback
+from holdfast.workflows.joins import Join, results_before
+from holdfast.workflows.journal import Host, Journal
+from holdfast.workflows.memory import (
+    NO_CHILDREN,
+    Children,
+    Memory,
+    Signal,
+    StepFact,
+    StepKind,
+    Wait,
+    brief_error,
+    failed_step,
+    failure_of,
+    step_json,
+    to_timestamp,
+    try_json,
+)
+from holdfast.workflows.names import StepNames
+from holdfast.workflows.step import Step, describe_function
+
+LINGER_SECONDS = 0.05
+"""A wait that is over sooner stays in memory."""
+LONGEST_DELAY_IN_MEMORY = 2.0
+"""Of a step that is tried again; a longer delay suspends the run."""
+DEFAULT_TIMEOUT = 30 * 86400.0
+LONGEST_WAIT = 90 * 365 * 86400.0
+
+
+class Suspended(BaseException):
+    """Ends the attempt of a plain function whose run waits. Do not catch it.
+
+    Not an Exception, so that `except Exception` in a handler does not catch it by mistake.
+    """
+
+
+class RunTask(Protocol):
+    """The task of a run."""
+
+    type: str
+
+    @property
+    def stop(self) -> str | None: ...
+
+
+class Run:
+    """Names, memory and memos of a run. The subclasses know how to wait."""
+
+    def __init__(self, task: RunTask, journal: Journal, host: Host) -> None:
+        self._task = task
+        self._journal = journal
+        self._host = host
+        self._names = StepNames()
+        self._numbers = 0
+        self._memory: Memory | None = None
+        self._heard = 0.0
+        self._steps: list[str] = []
+        self._tries: list[str] = []
+        self._failures: list[tuple[Any, str]] = []
+        self._all_lazy = True
+        self._sent_lazily = True
+        self._in_flight = 0
+        self._broken: BaseException | None = None
+        self._is_over = False
+        self.suspended: list[Wait] | None = None
+        self._deadline: float | None = None
+
+    @property
+    def waits_for_signal(self) -> bool:
+        """Whether it waits for a signal or a task: then the worker looks again after the commit."""
+        return any(wait.signal or wait.policy or wait.on_tasks for wait in self.suspended or ())
+
+    def memo(self, status: str) -> str:
+        """What the report about this attempt carries, as the inside of a JSON object.
+
+        A failed step of a failed attempt is not remembered: the next attempt tries it again.
+        """
+        steps = self._steps if status == "retry" else [*self._steps, *(memo for _, memo in self._failures)]
+        written = f'"steps":[{",".join(steps)}]'
+        if self._tries:
+            written += f',"tries":[{",".join(self._tries)}]'
+        if self.suspended is not None and status == "suspend":
+            run_at = min(wait.until for wait in self.suspended)
+            run_at = run_at if self._deadline is None else min(run_at, self._deadline)
+            waits = ",".join(wait.as_json() for wait in self.suspended)
+            written += f',"run_at":"{to_timestamp(run_at)}","waits":[{waits}]'
+        return written
+
+    def limit_life(self, seconds: float) -> float:
+        """The run has to end within this time from its enqueue. Returns what is left."""
+        self._deadline = self._memory_now().created_at + seconds
+        return self._deadline - self.now()
+
+    @property
+    def is_past_deadline(self) -> bool:
+        return self._deadline is not None and self.now() >= self._deadline
+
+    def _user(self) -> tuple[Any, Any]:
+        """The asyncio task that calls, and that of the handler."""
+        return None, None
+
+    def _begin(self, base: str, key: object = None) -> tuple[str, int]:
+        if self.suspended is not None or self._is_over:
+            self._raise_suspended()
+        user, root = self._user()
+        name = self._names.give(base, key, user, root)
+        self._numbers += 1
+        return name, self._numbers
+
+    def _raise_suspended(self) -> None:
+        raise Suspended
+
+    def _plan(
+        self,
+        function: Callable[..., Any],
+        *,
+        key: object,
+        retries: int,
+        retry: RetryPolicy | None,
+        timeout: float | timedelta | None,
+        lazy: bool,
+    ) -> Step:
+        described = describe_function(function)
+        if retries.__class__ is not int or retries < 0:
+            raise InvalidStep(f"retries of the step {described.name} has to be 0 or more, not {retries!r}")
+        if retry is not None and not isinstance(retry, RetryPolicy):
+            raise InvalidStep(f"retry of the step {described.name} takes a policy, not {retry!r}")
+        limit = None if timeout is None else seconds_of("timeout", timeout)
+        name, number = self._begin(described.name, key)
+        policy = DEFAULT_RETRY if retry is None else retry
+        return Step(described, name, number, retries=retries, retry=policy, timeout=limit, lazy=lazy)
+
+    def _loaded(self, rows: Sequence[Sequence[Any]] | None, clock: float) -> None:
+        """The answer to a read."""
+        self._heard = clock - time.monotonic()
+        if rows is None or any(row[0] == "lost" for row in rows):
+            self._broken = Stopped(self._task.stop or "lost")
+        elif self._memory is None:
+            self._memory = Memory(rows, clock)
+        else:  # a later look: only signals and ends of children can have come from outside
+            later = Memory(rows, clock)
+            self._memory.inbox, self._memory.children = later.inbox, later.children
+
+    def now(self) -> float:
+        """The time of the database, estimated from its last answer."""
+        return time.monotonic() + self._heard
+
+    def recall(self, name: str) -> StepFact | None:
+        assert self._memory is not None  # noqa: S101 - it was loaded
+        return self._memory.steps.get(name)
+
+    def check_room(self, name: str, number: int) -> None:
+        """Before the step runs: what cannot be recorded must not happen."""
+        memory = self._memory
+        assert memory is not None  # noqa: S101 - it was loaded
+        if self._broken is not None:
+            raise self._broken
+        if self._task.stop is not None:
+            raise Stopped(self._task.stop)
+        if number > memory.max_steps:
+            raise RunTooLong(
+                f"the run has {memory.max_steps} steps, and {name} would be one more",
+                hint="End it with ctx.continue_as, or raise the setting max_steps.",
+            )
+        if memory.bytes > memory.max_memo_bytes:
+            raise RunTooLong(
+                f"the steps have results of {memory.bytes} bytes, of {memory.max_memo_bytes} allowed",
+                hint="Return references, end it with ctx.continue_as, or raise the setting max_memo_bytes.",
+            )
+
+    def value_of(self, fact: StepFact, codec: ResultCodec, adapt: Callable[[Any], Any] | None = None) -> Any:
+        """What a recorded step returned, or raise what it raised."""
+        if fact.error is not None:
+            raise failure_of(fact)
+        try:
+            if adapt is not None:
+                return adapt(None if fact.result is None else from_json(fact.result))
+            return codec.load(fact.result)
+        except ResultError as error:
+            raise StepShapeChanged(
+                f"the step {fact.name} was recorded with a result that no longer fits: {error.message}",
+                hint="Deploy code that reads it, pass adapt=, or rename the step.",
+            ) from error
+
+    def _succeeded(self, step: Step, value: Any, began: float) -> Any:
+        """Keep the result, and return it as a resumed run will see it."""
+        codec = step.function.codec
+        try:
+            written = codec.encode(value)
+        except ResultError as error:
+            raise self._gave_up(step, error, began) from error
+        memory = self._memory
+        assert memory is not None  # noqa: S101 - it was loaded
+        size = len(written)
+        if size > memory.max_result_bytes:
+            problem = ResultError(
+                f"its result is {size} bytes long, and {memory.max_result_bytes} are allowed"
+            )
+            raise self._gave_up(step, problem, began)
+        memory.bytes += size
+        took = time.monotonic() - began
+        self._keep(
+            step_json(step.name, step.number, "step", tries=step.tries, took=took, result=written),
+            lazy=step.lazy,
+        )
+        return codec.load(written)
+
+    def _failed(self, step: Step, error: Exception) -> float | None:
+        """Keep the failed try, and return when to try again. None if that was the last one."""
+        if step.tries > step.retries:
+            return None
+        delay = next_delay(step.policy, step.tries, error)
+        if delay is None:
+            return None
+        retry_at = self.now() + delay
+        self._tries.append(try_json(step.name, step.tries, retry_at, describe(error)))
+        self._all_lazy = False
+        return retry_at
+
+    def _gave_up(self, step: Step, error: Exception, began: float) -> StepFailed:
+        """Keep the failure until the handler has caught it: after one that ends the attempt, try again."""
+        described = describe(error)
+        took = time.monotonic() - began
+        shown = brief_error(described)
+        memo = step_json(step.name, step.number, "step", tries=step.tries, took=took, error=shown)
+        self._failures.append((self._user()[0], memo))
+        return failed_step(step.name, described)
+
+    def _keep(self, memo: str, *, lazy: bool = False) -> None:
+        self._steps.append(memo)
+        self._all_lazy = self._all_lazy and lazy
+
+    def _keep_simple(
+        self, name: str, number: int, kind: StepKind, result: str | None = None, **more: Any
+    ) -> None:
+        self._keep(step_json(name, number, kind, result=result, **more))
+
+    def transaction_memo(self, name: str, number: int, began: float, result: str | None) -> str:
+        """The inside of a JSON object, to be recorded in the transaction itself."""
+        took = time.monotonic() - began
+        return f'"steps":[{step_json(name, number, "transaction", took=took, result=result)}]'
+
+    def open_transaction(self) -> Any:
+        return self._host.open_transaction()
+
+    def callback(self, task_id: UUID, name: str, **options: Any) -> Any:
+        return open_callback(self, task_id, name, **options)  # type: ignore[arg-type] # the subclasses have steps
+
+    def since(self, change: str) -> bool:
+        """Whether the run was enqueued after this change was first seen."""
+        memory = self._memory_now()
+        name = f"since {change}"
+        fact = memory.steps.get(name)
+        if fact is None:
+            # A change that no worker has announced is new with this run, which was enqueued before.
+            first_seen = memory.changes.get(change, memory.clock)
+            answer = memory.created_at >= first_seen
+            self._numbers += 1
+            self.check_room(name, self._numbers)
+            fact = StepFact(name, "since", None, "true" if answer else "false", None)
+            memory.steps[name] = fact
+            self._keep_simple(name, self._numbers, "since", fact.result)
+        return fact.result == "true"
+
+    def _memory_now(self) -> Memory:
+        """What the run remembers, without waiting for it."""
+        if self._memory is None:
+            raise InvalidStep(
+                "ctx.since is asked before anything is known of the run",
+                hint="Call it in the handler itself, with the name as text, or after the first step.",
+            )
+        return self._memory
+
+    def _take_signal(self, name: str, number: int, signal: str) -> Signal | None:
+        memory = self._memory
+        assert memory is not None  # noqa: S101 - it was loaded
+        queue = memory.inbox.get(signal)
+        if not queue:
+            return None
+        taken = queue.popleft()
+        memory.bytes += len(taken.payload)
+        self._keep_simple(name, number, "signal", taken.payload, signal_id=taken.signal_id)
+        return taken
+
+    def _timed_out(self, name: str, number: int) -> TimeoutError:
+        self._keep_simple(name, number, "signal", error=error_of("timeout", "no signal came in time"))
+        return TimeoutError(f"no signal came for {name} in time")
+
+    def _children_of(self, name: str) -> Children | None:
+        memory = self._memory
+        assert memory is not None  # noqa: S101 - it was loaded
+        return memory.children.get(name)
+
+    def _results_before(self, kinds: Sequence[Any]) -> list[Any]:
+        """Of the tasks that `after=` named, which are the children of no step."""
+        return results_before(self._children_of("") or NO_CHILDREN, kinds)
+
+    def _started(self, name: str, join: Join, task_ids: Sequence[str]) -> Children:
+        memory = self._memory
+        assert memory is not None  # noqa: S101 - it was loaded
+        memory.children[name] = Children.started(task_ids, join.keys)
+        return memory.children[name]
+
+    def _join_until(self, name: str, seconds: float) -> float:
+        """When the join gives up: as the first attempt that waited for it said."""
+        memory = self._memory
+        assert memory is not None  # noqa: S101 - it was loaded
+        known = [until for of, until in memory.waits.items() if of == name or of.startswith(f"{name}/")]
+        return min(known, default=self.now() + seconds)
+
+    def _joined(self, name: str, number: int, join: Join, children: Children) -> Any:
+        """Record the end of a join, and return its value."""
+        result = join.memo(children)
+        self._keep_simple(name, number, join.kind, result)
+        return join.value(name, StepFact(name, join.kind, None, result, None), children)
+
+    def _join_timed_out(self, name: str, number: int, join: Join) -> TimeoutError:
+        self._keep_simple(name, number, join.kind, error=error_of("timeout", "the tasks did not end in time"))
+        return TimeoutError(f"the tasks of {name} did not end in time")
+
+    def _join_value(self, name: str, join: Join, fact: StepFact) -> Any:
+        """What a join that is over returned, or raise what it raised."""
+        if fact.error is not None:
+            raise failure_of(fact)
+        return join.value(name, fact, self._children_of(name) or NO_CHILDREN)
+
+    def _send(self, *, caught: bool) -> None:
+        """Hand what is kept to the journal; failures only if the handler has `caught` them, as it goes on.
+
+        It has caught those of the asyncio task that calls; the handler's own task has caught them all.
+        """
+        failures: list[tuple[Any, str]] = []
+        if caught and self._failures:
+            user, root = self._user()
+            failures = [one for one in self._failures if user is root or one[0] is user]
+            self._failures = [one for one in self._failures if one not in failures]
+        steps = [*self._steps, *(memo for _, memo in failures)]
+        if not steps and not self._tries:
+            return
+        written = f'"steps":[{",".join(steps)}]'
+        if self._tries:
+            written += f',"tries":[{",".join(self._tries)}]'
+        lazy, self._all_lazy = self._all_lazy and not failures, True
+        self._steps, self._tries = [], []
+        self._sent_lazily = lazy and (self._sent_lazily or not self._in_flight)
+        self._in_flight += 1
+        self._journal.record(written, self._recorded, lazy=lazy)
+
+    def _recorded(self, verdict: str, error: BaseException | None) -> None:
+        self._in_flight -= 1
+        if verdict not in ("recorded", "already"):
+            self._broken = error if error is not None else Stopped(self._task.stop or verdict)
+
+
+def seconds_of(what: str, given: object) -> float:
+    """A duration in seconds or as a timedelta."""
+    seconds = given.total_seconds() if isinstance(given, timedelta) else given
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WAIT:
+        raise InvalidStep(f"{what} takes seconds or a timedelta of at most 90 years, not {given!r}")
+    return float(seconds)

@@ -1,0 +1,103 @@
+"""A step: its function, with its name and how its result becomes JSON, and one call of it."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast.errors import InvalidStep
+from holdfast.retry import RetryPolicy
+from holdfast.serialization.codec import ResultCodec
+from holdfast.serialization.signature import read_result
+
+_known: dict[Any, "StepFunction"] = {}
+MAX_KNOWN = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepFunction:
+    name: str
+    is_async: bool
+    codec: ResultCodec
+
+
+def describe_function(function: Callable[..., Any]) -> StepFunction:
+    """Read once per function: building a codec takes longer than a step."""
+    plain = _plain(function)
+    code = getattr(plain, "__code__", None)
+    # A function that is defined in the handler is a new object each time, with the same code.
+    identity = plain if code is None else (code, getattr(plain, "__annotations__", {}).get("return"))
+    try:
+        found = _known.get(identity)
+    except TypeError:  # an annotation that is not hashable
+        return _described(function, plain)
+    if found is None:
+        found = _described(function, plain)
+        if len(_known) < MAX_KNOWN:
+            _known[identity] = found
+    return found
+
+
+def _described(function: Callable[..., Any], plain: Any) -> StepFunction:
+    name = getattr(plain, "__name__", None)
+    if not isinstance(name, str):
+        raise InvalidStep(
+            f"a step needs a function, not {function!r}",
+            hint="Write ctx.step(charge, order_id), without calling charge yourself.",
+        )
+    if name == "<lambda>":
+        raise InvalidStep(
+            "a lambda has no name by which a resumed run could find its step",
+            hint="Use def, or functools.partial.",
+        )
+    is_async, annotation = read_result(function)
+    return StepFunction(name, is_async, ResultCodec(f"step {name}", name, annotation))
+
+
+def _plain(function: Any) -> Any:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return getattr(function, "__func__", function)
+
+
+@functools.lru_cache(maxsize=1000)
+def codec_of(what: str, annotation: Any) -> ResultCodec:
+    """The codec for a type that the handler names, such as that of a signal."""
+    return ResultCodec(what, what, annotation)
+
+
+class Step:
+    """One call of `ctx.step`, and its tries so far in this attempt."""
+
+    __slots__ = (
+        "args",
+        "function",
+        "lazy",
+        "name",
+        "number",
+        "policy",
+        "retries",
+        "seen",
+        "timeout",
+        "tries",
+    )
+
+    def __init__(
+        self,
+        function: StepFunction,
+        name: str,
+        number: int,
+        *,
+        retries: int,
+        retry: RetryPolicy,
+        timeout: float | None,
+        lazy: bool,
+    ) -> None:
+        self.function = function
+        self.name = name
+        self.number = number
+        self.retries = retries
+        self.policy = retry
+        self.timeout = timeout
+        self.lazy = lazy
+        self.tries = 0

@@ -1,0 +1,170 @@
+"""`ctx.transaction(name)`: the rows of the application and the memo of the step in one commit.
+
+Python cannot skip the block of a `with` statement. So in a run that has committed the step already, `db`
+raises at its first use, and the statement catches that: the rest of the block is skipped.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn, Protocol
+
+from holdfast.context import Stopped
+from holdfast.errors import InvalidStep, ResultError
+from holdfast.serialization.codec import ResultCodec
+from holdfast.workflows.memory import StepFact
+from holdfast.workflows.step import StepFunction, describe_function
+
+
+class AlreadyCommitted(BaseException):
+    """Raised by `db` in a block whose step has been committed before. Its `with` statement catches it."""
+
+
+class TransactionRun(Protocol):
+    """What a transaction needs of its run."""
+
+    def recall(self, name: str) -> StepFact | None: ...
+    def value_of(self, fact: StepFact, codec: ResultCodec) -> Any: ...
+    def check_room(self, name: str, number: int) -> None: ...
+    def open_transaction(self) -> Any: ...
+    def transaction_memo(self, name: str, number: int, began: float, result: str | None) -> str: ...
+    def begin_work(self) -> None: ...
+    def end_work(self) -> None: ...
+
+
+class AsyncTransactionRun(TransactionRun, Protocol):
+    async def load(self) -> None: ...
+    async def flush(self) -> None: ...
+
+
+class BlockingTransactionRun(TransactionRun, Protocol):
+    def load(self) -> None: ...
+    def flush(self) -> None: ...
+
+
+class SkippedConnection:
+    """Stands for the connection in a block that was committed before."""
+
+    def __init__(self, owner: "StepTransaction") -> None:
+        object.__setattr__(self, "_owner", owner)
+
+    def __getattribute__(self, name: str) -> NoReturn:
+        del name
+        raise AlreadyCommitted(object.__getattribute__(self, "_owner"))
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        del name, value
+        raise AlreadyCommitted(object.__getattribute__(self, "_owner"))
+
+
+class StepTransaction:
+    """One call of `ctx.transaction(name)`."""
+
+    def __init__(self, run: Any, name: str, number: int) -> None:
+        self._run = run
+        self._name = name
+        self._number = number
+        self._began = 0.0
+        self._result: str | None = None
+        self._transaction: Any = None
+
+    def _is_skipped(self, error: BaseException | None) -> bool:
+        return isinstance(error, AlreadyCommitted) and error.args[0] is self
+
+    def _memo(self) -> str:
+        memo: str = self._run.transaction_memo(self._name, self._number, self._began, self._result)
+        return memo
+
+    def _judge(self, verdict: str) -> None:
+        if verdict != "recorded":
+            raise Stopped("lost" if verdict in ("busy", "already") else verdict)
+
+    def _written(self, function: StepFunction, value: Any) -> str:
+        try:
+            return function.codec.encode(value)
+        except ResultError as error:
+            raise InvalidStep(f"the transaction {self._name} was rolled back: {error.message}") from error
+
+
+class AsyncStepTransaction(StepTransaction):
+    """With `async with`, or awaited in the form with a function."""
+
+    _run: AsyncTransactionRun
+
+    async def __aenter__(self) -> Any:
+        await self._run.load()
+        if self._run.recall(self._name) is not None:
+            return SkippedConnection(self)
+        await self._run.flush()
+        self._run.check_room(self._name, self._number)
+        self._began = time.monotonic()
+        self._run.begin_work()
+        try:
+            self._transaction = self._run.open_transaction()
+            return await self._transaction.abegin()
+        except BaseException:
+            self._run.end_work()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        del trace
+        transaction = self._transaction
+        if transaction is None:
+            return self._is_skipped(error)
+        try:
+            if kind is not None:
+                await transaction.arollback()
+            else:
+                self._judge(await transaction.acommit(self._memo()))
+        finally:
+            self._run.end_work()
+        return False
+
+    async def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        described = describe_function(function)
+        await self._run.load()
+        fact = self._run.recall(self._name)
+        if fact is not None:
+            return self._run.value_of(fact, described.codec)
+        async with self as db:
+            value = function(db, *args)
+            self._result = self._written(described, await value if described.is_async else value)
+        return described.codec.load(self._result)
+
+
+class BlockingStepTransaction(StepTransaction):
+    """With `with`, in a plain function."""
+
+    _run: BlockingTransactionRun
+
+    def __enter__(self) -> Any:
+        self._run.load()
+        if self._run.recall(self._name) is not None:
+            return SkippedConnection(self)
+        self._run.flush()
+        self._run.check_room(self._name, self._number)
+        self._began = time.monotonic()
+        self._transaction = self._run.open_transaction()
+        return self._transaction.begin()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        del trace
+        transaction = self._transaction
+        if transaction is None:
+            return self._is_skipped(error)
+        if kind is not None:
+            transaction.rollback()
+        else:
+            self._judge(transaction.commit(self._memo()))
+        return False
+
+    def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
+        described = describe_function(function)
+        self._run.load()
+        fact = self._run.recall(self._name)
+        if fact is not None:
+            return self._run.value_of(fact, described.codec)
+        with self as db:
+            self._result = self._written(described, function(db, *args))
+        return described.codec.load(self._result)
