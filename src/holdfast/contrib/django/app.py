@@ -1,0 +1,140 @@
+"""The application of a Django project: its tasks use Django's database, settings and connections."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import replace
+from functools import wraps
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.db import close_old_connections
+
+from holdfast.app import App, DatabaseLocation
+from holdfast.client import Client
+from holdfast.contrib.django.client import DjangoAddress, DjangoClient, default_alias
+from holdfast.contrib.django.conf import dsn_of, project_name
+from holdfast.handler import Handler
+from holdfast.settings import Settings
+from holdfast.task import Task
+from holdfast.worker.subscription import subscribed
+
+
+class DjangoApp(App):
+    """An App that enqueues on Django's connection, so that a rollback also removes the task.
+
+    Without a database, HOLDFAST["DATABASE"] names it, and without that it is `default`.
+    """
+
+    def __init__(self, *, database: str | None = None, name: str | None = None) -> None:
+        super().__init__(name=name or "django")
+        self._named = name
+        find_alias = default_alias if database is None else lambda: database
+        self._location = _DjangoLocation(find_alias)
+        self._address = DjangoAddress(find_alias)
+        self.handlers = _Handlers(self._handlers)
+
+    @property
+    def name(self) -> str:
+        return self._named or project_name()
+
+    @name.setter
+    def name(self, given: str) -> None:
+        self._named = given
+
+    def run_worker(self, **options: Any) -> int:
+        """Run a worker. Without other queues, it serves those of the app and of the TASKS setting."""
+        from holdfast.contrib.django.task_runs import task_queues  # noqa: PLC0415 - needs Django's apps
+
+        settings = Settings.load(**self.settings.model_dump(exclude_unset=True) | options)
+        queues = task_queues()
+        if queues and not (settings.worker_queues or settings.worker_type_prefixes):
+            own = subscribed(self, settings).worker_queues if self._handlers or self._schedules else ()
+            options["worker_queues"] = ",".join(sorted({*own, *queues}))
+        return super().run_worker(**options)
+
+    def _new_client(self) -> Client:
+        # `at` puts another address in place: then all calls go to that database.
+        return (
+            DjangoClient(self._address) if isinstance(self._address, DjangoAddress) else Client(self._address)
+        )
+
+    def _register(self, handler: Handler) -> Task[..., Any]:
+        function = handler.function
+        super()._register(replace(handler, function=with_fresh_connections(function, handler.is_async)))
+        task: Task[..., Any] = Task(self, self._handlers[handler.type], function)
+        self._tasks[handler.type] = task
+        return task
+
+
+class _DjangoLocation(DatabaseLocation):
+    """The settings are read at each use, because tests override them."""
+
+    def __init__(self, alias: Callable[[], str]) -> None:
+        super().__init__(None, None)
+        self._alias = alias
+
+    @property
+    def settings(self) -> Settings:
+        return Settings.load(database_url=dsn_of(self._alias()))
+
+    def find(self) -> str:
+        return dsn_of(self._alias())
+
+
+class _Handlers(Mapping[str, Handler]):
+    """The handlers of the app. Looked up by type, also those of `django.tasks`, which nobody registers."""
+
+    def __init__(self, registered: Mapping[str, Handler]) -> None:
+        self._registered = registered
+        self._found: dict[str, Handler] = {}
+
+    def __getitem__(self, task_type: str) -> Handler:
+        handler = self._registered.get(task_type) or self._found.get(task_type)
+        if handler is None:
+            from holdfast.contrib.django.task_runs import find_handler  # noqa: PLC0415 - needs Django's apps
+
+            handler = self._found[task_type] = find_handler(task_type)
+        return handler
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._registered)
+
+    def __len__(self) -> int:
+        return len(self._registered)
+
+
+def with_fresh_connections(function: Callable[..., Any], is_async: bool) -> Callable[..., Any]:
+    """The function with what Django does around a request: connections that are too old or broken are closed.
+
+    A worker lives longer than its database connections may.
+    """
+    if is_async:
+
+        @wraps(function)
+        async def run_async(*args: Any, **kwargs: Any) -> Any:
+            await sync_to_async(_close_old_connections)()
+            try:
+                return await function(*args, **kwargs)
+            finally:
+                await sync_to_async(_close_old_connections)()
+
+        return run_async
+
+    @wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _close_old_connections()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _close_old_connections()
+
+    return run
+
+
+keeps_connections: ContextVar[bool] = ContextVar("keeps_connections", default=False)
+"""Set where a test runs the tasks: the connection of the test has to stay open."""
+
+
+def _close_old_connections() -> None:
+    if not keeps_connections.get():
+        close_old_connections()
