@@ -6,10 +6,19 @@ import contextvars
 import functools
 import queue
 import threading
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from holdfast.executors.attempt import HandlerTimeout, Reporter, bind_call, through_middleware
+from holdfast.context import Continued
+from holdfast.executors.attempt import (
+    AttemptEnd,
+    DeadlinePassed,
+    HandlerTimeout,
+    Reporter,
+    bind_call,
+    through_middleware,
+)
 from holdfast.executors.job_transaction import CommitUnknown, JobTransaction, end_of_unknown_commit
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job
@@ -18,6 +27,9 @@ from holdfast.outcome import OUTCOMES
 from holdfast.serialization.failure import brief
 from holdfast.worker.jobs import Job
 from holdfast.worker.watchdog import InterruptibleAwaitable, WatchedHandler
+from holdfast.workflows.async_run import AsyncRun
+from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.workflows.run import Run, Suspended
 
 
 class WatchHandlers(Protocol):
@@ -25,6 +37,12 @@ class WatchHandlers(Protocol):
 
     def watch(self, job: Job, limit: float | None, *, in_loop: bool = False) -> WatchedHandler: ...
     def forget(self, watched: WatchedHandler) -> None: ...
+
+
+class OpenRun(Protocol):
+    """Begins the run of a job at the first step of its handler."""
+
+    def __call__(self, job: Job, attempts: "Attempts", *, is_async: bool) -> Run: ...
 
 
 class ThreadPool:
@@ -76,6 +94,7 @@ class Attempts:
         reporter: Reporter,
         watch: WatchHandlers,
         open_transaction: Callable[[Job], JobTransaction],
+        open_run: OpenRun,
         settled: Callable[[Job, str], object],
         send_progress: Callable[[Job], None],
         log: Log,
@@ -86,6 +105,7 @@ class Attempts:
         self._threads = ThreadPool()
         self._watch = watch
         self._open_transaction = open_transaction
+        self._open_run = open_run
         self._settled = settled
         self._send_progress = send_progress
         self._log = log
@@ -104,7 +124,16 @@ class Attempts:
     async def run(self, job: Job, handler: Handler) -> str | None:
         current_job.set(job)
         try:
-            value = await self._call(job, handler)
+            bound = self._bound(job, handler)
+            limit = job.timeout or handler.timeout
+            if handler.remembers_first:
+                limit = await self._prepare_run(job, handler, limit)
+            if limit is None and not self._middlewares:  # most tasks: without another coroutine for each
+                value = await bound()
+            else:
+                value = await self._call(job, handler, bound, limit)
+            if job.run is not None:
+                await self._end_run(job.run)
             report = self._reporter.returned(job, handler, value)
             if job.transaction is not None:
                 job.phase = "ending"
@@ -113,13 +142,17 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 await job.transaction.arollback()
-            return self._went_wrong(job, handler, error)
+            return await self._run_went_wrong(job, handler, error)
         return report
 
     def run_here(self, job: Job, handler: Handler) -> str | None:
         current_job.set(job)
         try:
-            value = self._watched(job, handler, self._bound(job, handler))
+            value = self._watched(job, handler, self._prepared(job, handler))
+            if isinstance(job.run, BlockingRun):
+                job.run.ended()
+                if job.run.suspended is not None:
+                    raise Suspended  # noqa: TRY301 - the handler has caught it
             report = self._reporter.returned(job, handler, value)
             if job.transaction is not None:
                 job.phase = "ending"
@@ -128,20 +161,74 @@ class Attempts:
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 job.transaction.rollback()
+            if isinstance(job.run, BlockingRun):
+                error = _end_blocking(job.run, error)
             return self._went_wrong(job, handler, error)
         return report
 
-    async def _call(self, job: Job, handler: Handler) -> Any:
-        bound = self._bound(job, handler)
+    async def _call(self, job: Job, handler: Handler, bound: Callable[[], Any], limit: float | None) -> Any:
         call = self._through_middleware(job, handler, bound) if self._middlewares else bound()
-        limit = job.timeout or handler.timeout
         if limit is None or not handler.is_async:  # a thread is watched by `_watched`
             return await call
         return await self._within(job, limit, call)
 
     def _bound(self, job: Job, handler: Handler) -> Callable[[], Any]:
+        if not handler.wants_context:
+            return bind_call(job, handler, _not_given, _not_given, _not_given)
         send_progress = functools.partial(self._send_progress, job)
-        return bind_call(job, handler, send_progress, functools.partial(self._open_transaction, job))
+        open_run = functools.partial(self._open_run, job, self, is_async=handler.is_async)
+        return bind_call(
+            job, handler, send_progress, functools.partial(self._open_transaction, job), open_run
+        )
+
+    def _prepared(self, job: Job, handler: Handler) -> Callable[[], Any]:
+        bound = self._bound(job, handler)
+        if handler.remembers_first:
+            run = self._open_run(job, self, is_async=False)
+            if isinstance(run, BlockingRun):
+                run.load()
+            job.timeout = limit_within(run, handler, job.timeout or handler.timeout)
+        return bound
+
+    async def _prepare_run(self, job: Job, handler: Handler, limit: float | None) -> float | None:
+        """Load what the run remembers before its handler begins, and return its limit within the deadline."""
+        run = self._open_run(job, self, is_async=handler.is_async)
+        if isinstance(run, AsyncRun):
+            await run.load()
+        elif isinstance(run, BlockingRun):
+            await asyncio.to_thread(run.load)
+        return limit_within(run, handler, limit)
+
+    async def _end_run(self, run: Run) -> None:
+        if isinstance(run, AsyncRun):
+            await run.ended()
+        elif isinstance(run, BlockingRun):  # a plain function behind middleware
+            await asyncio.to_thread(run.ended)
+        if run.suspended is not None:
+            raise Suspended  # the handler has caught it
+
+    async def _run_went_wrong(self, job: Job, handler: Handler, error: BaseException) -> str | None:
+        if job.run is not None and job.stop is None:
+            try:
+                await self._end_run(job.run)
+            except BaseException as problem:  # noqa: BLE001 - it takes the place of the error
+                error = problem if job.run.suspended is None or job.stop is not None else error
+        return self._went_wrong(job, handler, error)
+
+    def in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
+        return self._in_thread(call)
+
+    def limited(self, job: Job, seconds: float, call: Callable[[], Any]) -> Any:
+        """Call it in this thread, and raise TimeoutError in it when the time is over."""
+        watched = self._watch.watch(job, seconds)
+        try:
+            return watched.run(call)
+        except HandlerTimeout as error:
+            if time.monotonic() < watched.limit_ends:
+                raise  # the limit of the handler itself
+            raise TimeoutError(f"the step took longer than its limit of {seconds:g} s") from error
+        finally:
+            self._watch.forget(watched)
 
     async def _through_middleware(self, job: Job, handler: Handler, bound: Callable[[], Any]) -> Any:
         async def in_thread() -> Any:
@@ -195,9 +282,39 @@ class Attempts:
             return self._reporter.write(job, end_of_unknown_commit(job.attempt))
         if job.stop is not None:  # the task was taken from this worker: there is nothing to report
             return None
-        if not isinstance(error, OUTCOMES):
+        if job.run is not None and job.run.suspended is not None:
+            return self._reporter.write(job, AttemptEnd("suspend"))
+        if isinstance(error, HandlerTimeout) and job.run is not None and job.run.is_past_deadline:
+            error = deadline_passed(handler)
+        if not isinstance(error, (*OUTCOMES, Continued)):
             self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
         return self._reporter.raised(job, handler, error)
+
+
+def limit_within(run: Run, handler: Handler, limit: float | None) -> float | None:
+    """The seconds that an attempt may take. Raises DeadlinePassed if none are left."""
+    if handler.deadline is None:
+        return limit
+    left = run.limit_life(handler.deadline)
+    if left <= 0:
+        raise deadline_passed(handler)
+    return left if limit is None else min(left, limit)
+
+
+def deadline_passed(handler: Handler) -> DeadlinePassed:
+    return DeadlinePassed(f"the task did not end within {handler.deadline:g} s of its enqueue")
+
+
+def _end_blocking(run: BlockingRun, error: BaseException) -> BaseException:
+    try:
+        run.ended()
+    except BaseException as problem:  # noqa: BLE001 - it takes the place of the error
+        return error if run.suspended is not None else problem
+    return error
+
+
+def _not_given() -> None:
+    """For a handler without a context, which can reach neither its progress nor a transaction."""
 
 
 def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from holdfast.connections.listener import WakeupListener
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement, leases, workers
-from holdfast.engine.leases import NextDue
+from holdfast.engine.leases import Rest
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.executors.attempt import DatabaseClock, to_timestamp
 from holdfast.logs import Log
@@ -22,7 +22,8 @@ from holdfast.worker.settling import Settler
 MAX_AT_ONCE = 10_000
 BUSY_SECONDS = 0.05
 HOLD_SECONDS = 0.25
-REPEAT_SECONDS = 30.0
+DEAF_SECONDS = 2.0
+"""How often a worker that gets no wake-ups looks, at the least."""
 LOOK_AGAIN_SECONDS = 0.2
 CURSOR_SECONDS = 1.0
 
@@ -73,11 +74,6 @@ class Claimer:
         self._clock = clock
         self._metrics = metrics
         self._cursor = Cursor()
-        self._marked_at = 0.0
-
-    @property
-    def was_marked_idle_recently(self) -> bool:
-        return self.idle and time.monotonic() - self._marked_at < REPEAT_SECONDS
 
     async def claim(self, count: int) -> list[Job]:
         """Claim at most this many tasks; fewer are returned only if no more are due."""
@@ -108,15 +104,17 @@ class Claimer:
         if not await self._mark(idle):
             await self.connection.run(self._register)
             await self._mark(idle)
-        self.idle, self._marked_at = idle, time.monotonic()
+        self.idle = idle
 
     def forget_idle(self) -> None:
         """A worker that was registered again is not idle until it says so."""
         self.idle = False
 
-    async def next_due(self) -> NextDue:
-        """How long until a claim may find something."""
-        return await self.connection.run(lambda: leases.next_due(self._queues, self._prefixes))
+    async def rest(self) -> Rest:
+        """Learn how long until a claim may find something."""
+        found = await self.connection.run(lambda: leases.rest(self._worker_id, self._queues, self._prefixes))
+        self.idle = self.idle and found.idle
+        return found
 
     async def _mark(self, idle: bool) -> bool:
         return await self.connection.run(lambda: workers.mark_idle(self._worker_id, idle))
@@ -178,10 +176,11 @@ class ClaimLoop:
         if jobs:
             self._in_vain = 0
             self._take(jobs)
+            await asyncio.sleep(0)  # the handlers start before the next statement is sent
         if len(jobs) == wanted:
             if self._claimer.idle:
                 await self._mark_idle(idle=False)
-        elif not self._claimer.was_marked_idle_recently and self._listener.listening:
+        elif not self._claimer.idle and self._listener.listening:
             # Mark first, then look again: the next claim finds what was enqueued in between.
             await self._mark_idle(idle=True)
         else:
@@ -204,15 +203,26 @@ class ClaimLoop:
         await self._listener.wait(seconds)
 
     async def _rest(self) -> None:
-        """Wait for a wake-up, for the next due task, or for the poll interval."""
-        longest = self._poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load
-        found = await self._claimer.next_due()
-        self._jobs.set_limited(found.held)
-        if found.due is not None:
-            longest = min(longest, self._until(found.due.total_seconds()))
-        if self._look_again:
-            # A client that enqueued just before the worker was marked idle sent no wake-up, and may commit
-            # just after.
-            longest, self._look_again = min(longest, LOOK_AGAIN_SECONDS), False
-        if not self._stopping.is_set():
-            await self._listener.wait(longest)
+        """Wait for a wake-up or the next due task. Every poll interval, ask whether there is one."""
+        was_idle = self._claimer.idle
+        found = await self._claimer.rest()
+        while self._claimer.idle == was_idle:
+            self._jobs.rested(found)
+            longest, until = self._poll_interval(), None
+            if found.due is not None:
+                until = self._until(found.due.total_seconds())
+            if self._look_again:
+                # A client that enqueued just before the worker was marked idle sent no wake-up, and may
+                # commit just after.
+                until, self._look_again = min(LOOK_AGAIN_SECONDS, until or LOOK_AGAIN_SECONDS), False
+            if self._stopping.is_set() or await self._listener.wait(min(longest, until or longest)):
+                return
+            if until is not None and until <= longest:
+                return
+            found = await self._claimer.rest()
+            if found.due is not None and found.due.total_seconds() <= 0:
+                return
+
+    def _poll_interval(self) -> float:
+        longest = self._poll_seconds if self._listener.listening else min(self._poll_seconds, DEAF_SECONDS)
+        return longest * random.uniform(1.0, 1.2)  # noqa: S311 - spreads load

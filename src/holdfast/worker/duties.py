@@ -16,9 +16,26 @@ from holdfast.worker.scheduling import FireSchedules, PruneFirings
 
 T = TypeVar("T")
 BATCH = 1000
+PRUNE_BATCH = 5000
 REST_FACTOR = 3.0
-"""How long a walk over a table pauses after each step, as a multiple of what the step took."""
+"""How long a walk over a table pauses after a step that changed nothing, as a multiple of what it took."""
 MAX_REPAIRS = 100
+
+
+class Sweep:
+    """Recovers tasks whose leases have ended. If the leader is late, the other workers do it."""
+
+    name = "sweep"
+    interval = 1.0
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def run(self, execute: Execute) -> float | None:
+        swept = execute(leases.sweep(BATCH))
+        if swept.recovered or swept.dead:
+            self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
+        return 0.0 if swept.recovered + swept.dead == BATCH else None
 
 
 class Recovery:
@@ -43,19 +60,23 @@ class Recovery:
         return 0.0 if lost else None
 
 
-class Measure:
+class Sampling:
     """Records once a minute how large everything is, so that health can report growth."""
 
-    name = "measure"
+    name = "sample"
     interval = 60.0
 
     def run(self, execute: Execute) -> float | None:
-        execute(health.measure())
+        execute(health.take_sample(count_tasks=False))
         return None
 
 
 class Retention:
-    """Deletes old rows in small steps, one status after the other, oldest first."""
+    """Deletes old rows in steps, one status after the other, oldest first.
+
+    It does not pause between steps that delete something: it has to be faster than the workers, which may
+    finish tens of thousands of tasks per second.
+    """
 
     name = "retention"
     interval = 60.0
@@ -70,26 +91,16 @@ class Retention:
         if not self._left:
             self._left, self._after, self._pruned = [*get_args(Prunable)], None, 0
         began = time.monotonic()
-        step = execute(retention.prune(self._left[0], BATCH, self._after))
+        step = execute(retention.prune(self._left[0], PRUNE_BATCH, self._after))
         self._pruned += step.pruned
         self._after = step.next
-        if step.next is None and (self._left[0] != "history" or step.pruned < BATCH):
+        if step.next is None and (self._left[0] != "history" or step.pruned < PRUNE_BATCH):
             self._left.pop(0)
         if self._left:
-            return (time.monotonic() - began) * REST_FACTOR
+            return 0.0 if step.pruned else (time.monotonic() - began) * REST_FACTOR
         if self._pruned:
             self._log.info("rows_pruned", rows=self._pruned)
         return None
-
-
-class SlotTidying:
-    """Deletes slots that claims leave behind because removing them at once would cost too much."""
-
-    name = "slots"
-    interval = 60.0
-
-    def run(self, execute: Execute) -> float | None:
-        return 0.0 if execute(limits.tidy_slots()) else None
 
 
 class LaneTidying:
@@ -187,12 +198,12 @@ class ProcessPruning:
 
 def build_duties(log: Log, unserved: UnservedQueues) -> tuple[Duty, ...]:
     return (
+        Sweep(log),
         Recovery(log),
         FireSchedules(log),
         PruneFirings(),
-        Measure(),
+        Sampling(),
         Retention(log),
-        SlotTidying(),
         LaneTidying(),
         OutboxPruning(),
         unserved,

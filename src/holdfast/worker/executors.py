@@ -17,6 +17,7 @@ from holdfast.logs import Log
 from holdfast.settings import Settings
 from holdfast.worker.jobs import Job
 from holdfast.worker.subscription import WorkerApp, serves_messages
+from holdfast.workflows.journal import Journal
 
 MAX_CONNECTIONS = 50
 
@@ -28,6 +29,7 @@ def isolated_executors(
     settings: Settings,
     send_progress: Callable[[], None],
     record_killed: Callable[[Job, str], None],
+    open_journal: Callable[[Job], Journal],
     log: Log,
 ) -> Mapping[str, Executor[Job]]:
     """Those that run tasks in child processes."""
@@ -41,6 +43,7 @@ def isolated_executors(
             settings=settings,
             send_progress=send_progress,
             record_killed=record_killed,
+            open_journal=open_journal,
             log=log,
         ),
         "command": CommandExecutor(spawner=spawner, settings=settings, record_killed=record_killed, log=log),

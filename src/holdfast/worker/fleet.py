@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.errors import DatabaseUnavailable
 from holdfast.logs import Log
 from holdfast.supervision import SUPERVISOR, notify_supervisor
 
@@ -22,10 +23,12 @@ MAX_PAUSE_SECONDS = 30.0
 CRASH_LOOP = 3
 KILL_SECONDS = 10.0
 STOP_MARGIN_SECONDS = 30.0
+# A shard that is lost must not keep the workers of the others from starting.
+_UNAVAILABLE = DatabaseUnavailable.exit_code
 
 
 def single_worker_command(arguments: Sequence[str]) -> list[str]:
-    """The command line of this process, without --processes."""
+    """The command line of this process, without --processes and --all-shards."""
     arguments_of_one: list[str] = []
     skip = False
     for argument in arguments:
@@ -33,7 +36,7 @@ def single_worker_command(arguments: Sequence[str]) -> list[str]:
             skip = False
         elif argument == "--processes":
             skip = True
-        elif not argument.startswith("--processes="):
+        elif argument != "--all-shards" and not argument.startswith("--processes="):
             arguments_of_one.append(argument)
     return [sys.executable, *arguments_of_one]
 
@@ -72,7 +75,10 @@ class Supervisor:
         log: Log,
         metrics_port: int | None = None,
         boot_seconds: float = BOOT_SECONDS,
+        shards: Sequence[str] = (),
     ) -> None:
+        """With shards, each worker serves one of them, in turn."""
+        self._shards = shards
         self._command = list(command)
         self._count = count
         self._grace = grace
@@ -125,7 +131,7 @@ class Supervisor:
             if self._stopping.is_set():
                 self._codes.append(code)
                 return
-            if code > 0 and not self._was_ready:
+            if code > 0 and not self._was_ready and not (self._shards and code == _UNAVAILABLE):
                 self._refuse(code)
                 return
             failures = 1 if time.monotonic() - started > HEALTHY_SECONDS else failures + 1
@@ -156,6 +162,8 @@ class Supervisor:
         notifications.bind(str(address))
         environment = os.environ | {"NOTIFY_SOCKET": str(address), SUPERVISOR: str(os.getpid())}
         command = list(self._command)
+        if self._shards:
+            command += ["--shard", self._shards[number % len(self._shards)]]
         if self._metrics_port:
             command += ["--metrics-port", str(self._metrics_port + number)]
         # A separate process group: otherwise Ctrl-C would reach the worker twice, which means to end at once.
@@ -205,11 +213,16 @@ class Supervisor:
             worker.send(signal.SIGKILL)
 
 
-def supervise(count: int, *, grace: float, log: Log, metrics_port: int | None) -> int:
+def supervise(
+    count: int, *, grace: float, log: Log, metrics_port: int | None, shards: Sequence[str] = ()
+) -> int:
     """Run `count` workers with the command line of this process, and return the exit code."""
 
     async def run() -> int:
         command = single_worker_command(sys.orig_argv[1:])
-        return await Supervisor(command, count, grace=grace, log=log, metrics_port=metrics_port).run()
+        supervisor = Supervisor(
+            command, count, grace=grace, log=log, metrics_port=metrics_port, shards=shards
+        )
+        return await supervisor.run()
 
     return asyncio.run(run())

@@ -15,6 +15,7 @@ import psycopg
 from holdfast.connections.session import configure_session, with_defaults
 from holdfast.connections.worker_connection import hang_up
 from holdfast.engine import Engine, Statement, leases, workers
+from holdfast.engine.leases import FleetState
 from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.executors.attempt import DatabaseClock
 from holdfast.logs import Log
@@ -23,7 +24,8 @@ from holdfast.worker.leader import Candidate
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.settling import release_statement
 
-SWEEP_SECONDS = 1.0
+RELEASE_SECONDS = 1.0
+SWEEP_SPREAD_SECONDS = 0.4
 PROGRESS_SECONDS = 1.0
 LONGEST_PAUSE_SECONDS = 2.0
 MAX_AT_ONCE = 5000
@@ -33,7 +35,10 @@ LEAST_BUSY_SECONDS = 1.0
 
 
 class Heartbeat(threading.Thread):
-    """Renews the leases of held tasks, stops tasks that were lost, sweeps expired leases, asks to lead."""
+    """Renews the leases of held tasks, stops lost tasks, sweeps if the leader is late, and asks to lead.
+
+    While the worker has no tasks, its claim loop shows that it is alive (`rest`), and no heartbeat is sent.
+    """
 
     def __init__(
         self,
@@ -71,7 +76,10 @@ class Heartbeat(threading.Thread):
         self._schedule = threading.Lock()
         self._closed = False
         self._next_beat = 0.0
+        self._next_release = 0.0
         self._next_sweep = 0.0
+        self._sent = 0
+        self._rested_at = float("-inf")
         self._failures = 0
         self.failing = False
 
@@ -133,25 +141,38 @@ class Heartbeat(threading.Thread):
     def _seconds_until_next(self) -> float:
         due = self._next_beat
         if not self.failing:
-            due = min(due, self._next_sweep, self._candidate.due)
+            due = min(due, self._next_release, self._next_sweep, self._candidate.due)
         return max(0.0, due - time.monotonic())
 
     def _run_due_work(self) -> None:
         now = time.monotonic()
-        if now >= self._next_beat:
+        if now >= self._next_beat and not self._skip_beat(now):
             # Set before the round trip, so that progress reported meanwhile is sent soon.
             with self._schedule:
                 self._next_beat = now + self._interval * random.uniform(0.8, 1.0)  # noqa: S311 - spreads load
             self._beat(now)
-        if now >= self._next_sweep:
-            self._next_sweep = now + SWEEP_SECONDS * random.uniform(0.7, 1.3)  # noqa: S311 - spreads load
+        if now >= self._next_release:
+            self._next_release = now + RELEASE_SECONDS
             self._release_stale()
-            self._sweep()
+            self._learn_from_claim_loop()
+        if now >= self._next_sweep:
+            self._sweep_if_late()
         if now >= self._candidate.due:
             self._candidate.request(self._execute)
 
+    def _skip_beat(self, now: float) -> bool:
+        """A worker without tasks needs no heartbeat while its claim loop rests."""
+        self._learn_from_claim_loop()
+        until = self._rested_at + self._interval
+        if self._jobs.held or self._sent or until <= now:
+            return False
+        with self._schedule:
+            self._next_beat = until
+        return True
+
     def _beat(self, sent: float) -> None:
         jobs = list(self._jobs.held)
+        self._sent = len(jobs)
         batches = deque(jobs[n : n + MAX_AT_ONCE] for n in range(0, max(1, len(jobs)), MAX_AT_ONCE))
         while batches:
             batch = batches.popleft()
@@ -161,7 +182,9 @@ class Heartbeat(threading.Thread):
                 # A locked row must not cost the others their leases: halve the batch.
                 half = len(batch) // 2
                 batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
-        if not self._execute(workers.is_registered(self._worker_id)):
+        state = self._execute(workers.fleet_state(self._worker_id))
+        self._learn(state, sent)
+        if not state.registered:
             self._execute(self._register())
             self._log.warning("registered_again", why="another worker took this one for dead")
             self._registered_again()
@@ -207,10 +230,33 @@ class Heartbeat(threading.Thread):
             self._execute(release_statement(self._worker_id, stale))
             self._log.info("tasks_released", tasks=len(stale), why="they waited too long to start")
 
-    def _sweep(self) -> None:
-        swept = self._execute(leases.sweep())
-        if swept.recovered or swept.dead:
-            self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
+    def _sweep_if_late(self) -> None:
+        """Usually the leader has swept meanwhile, and there is another time to wait for."""
+        asked = time.monotonic()
+        state = self._execute(workers.fleet_state(self._worker_id))
+        if state.sweep_in is not None and state.sweep_in.total_seconds() <= 0:
+            swept = self._execute(leases.sweep())
+            if swept.recovered or swept.dead:
+                self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
+            asked = time.monotonic()
+            state = self._execute(workers.fleet_state(self._worker_id))
+        self._learn(state, asked)
+
+    def _learn_from_claim_loop(self) -> None:
+        rest = self._jobs.last_rest
+        if rest is None or rest[0] == self._rested_at:
+            return
+        self._rested_at, state = rest
+        self._learn(state, self._rested_at)
+
+    def _learn(self, state: FleetState, asked: float) -> None:
+        """Plan the next sweep and the next request to lead."""
+        self._candidate.learn(state.term_left, asked)
+        if state.sweep_in is None:
+            self._next_sweep = float("inf")
+        else:
+            spread = SWEEP_SPREAD_SECONDS * random.uniform(0.0, 1.0)  # noqa: S311 - spreads load
+            self._next_sweep = asked + max(0.0, state.sweep_in.total_seconds()) + spread
 
     def _execute(self, statement: Any) -> Any:
         self._waiting_since = time.monotonic()

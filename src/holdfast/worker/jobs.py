@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.context import Stopped
-from holdfast.engine.leases import Claimed
+from holdfast.engine.leases import Claimed, Rest
 from holdfast.executors.executor import Phase
 from holdfast.logs import Log, is_verbose
 from holdfast.worker.metrics import Metrics
@@ -16,6 +16,7 @@ from holdfast.worker.metrics import Metrics
 if TYPE_CHECKING:
     from holdfast.executors.job_transaction import JobTransaction
     from holdfast.worker.watchdog import WatchedHandler
+    from holdfast.workflows.run import Run
 
 Stop = Literal["cancelled", "deleted", "lost", "shutdown"]
 
@@ -41,6 +42,7 @@ class Job:
         "payload",
         "phase",
         "progress",
+        "run",
         "run_at",
         "running",
         "started",
@@ -82,6 +84,13 @@ class Job:
         self.outside = False
         self.progress: dict[str, Any] | None = None
         self.transaction: JobTransaction | None = None
+        # Of a handler with steps: what it remembers.
+        self.run: Run | None = None
+
+    @property
+    def waits_for_signal(self) -> bool:
+        """Whether its run was suspended until a signal comes."""
+        return self.run is None or self.run.waits_for_signal
 
     @property
     def seconds_running(self) -> float:
@@ -135,6 +144,7 @@ class HeldJobs:
         lease: timedelta,
         release: Callable[[list[Job]], None],
         wake: Callable[[], None],
+        look: Callable[[Job], None],
         log_tasks: bool,
         log: Log,
         metrics: Metrics,
@@ -145,15 +155,21 @@ class HeldJobs:
         self.nothing_runs = asyncio.Event()
         self.nothing_runs.set()
         self._room = asyncio.Event()
+        self._needs_room = False
         self._concurrency = concurrency
         self._demand = Demand(concurrency, lease)
         self._release = release
         self._wake = wake
+        self._look = look
+        self.on_end: Callable[[Job], None] | None = None
+        """Called with each job whose task has ended. Set once, by what is built later."""
         self._log_tasks = log_tasks
         self._log = log
         self._verbose = is_verbose(log)
         self._metrics = metrics
         self._limited = False
+        self.last_rest: tuple[float, Rest] | None = None
+        """When, and with what answer; the heartbeat's thread reads it."""
 
     def add(self, jobs: Sequence[Job]) -> None:
         self.held.update(jobs)
@@ -195,20 +211,25 @@ class HeldJobs:
 
     def count_started(self, count: int) -> None:
         self._demand.started(count)
-        if self.wanted():
+        if self._needs_room and self.wanted():
             self._room.set()
 
     async def wait_for_room(self) -> None:
         self._room.clear()
+        self._needs_room = True
         await self._room.wait()
+        self._needs_room = False
 
     def stop_waiting(self) -> None:
         """End `wait_for_room`, because the worker stops."""
         self._room.set()
 
-    def set_limited(self, limited: bool) -> None:
-        """Whether due tasks wait for a limit: then the end of any task may make room for them."""
-        self._limited = limited
+    def rested(self, found: Rest) -> None:
+        """Record what the claim loop learned when it found nothing to claim."""
+        # If due tasks wait for a limit, the end of any task may make room for them.
+        self._limited = found.held
+        if found.registered:
+            self.last_rest = (time.monotonic(), found)
 
     def take_waiting(self) -> list[Job]:
         """Let go of everything that has not started, and return it."""
@@ -255,7 +276,11 @@ class HeldJobs:
             return
         ending = ending_of(job)
         self._metrics.finished[ending] += 1
-        if self._limited or ending in ("retrying", "snoozed"):
+        if ending == "suspended" and job.waits_for_signal:
+            self._look(job)
+        elif self.on_end is not None and ending not in ("retrying", "snoozed", "suspended"):
+            self.on_end(job)
+        if self._limited or ending in ("retrying", "snoozed", "suspended"):
             self._wake()  # a task may be due before the worker would look by itself
         self._log_end(job, ending)
 
@@ -285,4 +310,4 @@ def ending_of(job: Job) -> str:
     """The status that an accepted report led to."""
     if job.status == "retry":
         return "dead_letter" if job.attempt >= job.max_attempts else "retrying"
-    return "snoozed" if job.status == "snooze" else job.status
+    return {"snooze": "snoozed", "suspend": "suspended", "continue": "succeeded"}.get(job.status, job.status)

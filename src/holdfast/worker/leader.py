@@ -23,6 +23,8 @@ from holdfast.logs import Log
 T = TypeVar("T")
 
 REQUESTS_PER_TERM = 3
+LOOKS_PER_TERM = 2
+"""How often a worker that does not lead asks how long the term lasts, unless it learns it otherwise."""
 MARGIN = 0.1
 """The leader does not act in this last part of its term."""
 LONGEST_PAUSE_SECONDS = 60.0
@@ -109,8 +111,14 @@ class Candidate:
             self._leader.appoint(sent + self._term.total_seconds() * (1 - MARGIN))
             return
         self._leader.dismiss()
-        left = execute(workers.term_left())
-        self._retry_in(0.0 if left is None else left.total_seconds())
+        self.learn(execute(workers.fleet_state(self._worker_id)).term_left, time.monotonic())
+
+    def learn(self, term_left: timedelta | None, asked: float) -> None:
+        """Plan the next request by how long the current term lasts, counted from when that was asked."""
+        if self._leader.seconds_left > 0 or self._next <= time.monotonic():
+            return
+        self._next = asked + self._term.total_seconds() / LOOKS_PER_TERM
+        self._retry_in(0.0 if term_left is None else asked + term_left.total_seconds() - time.monotonic())
 
     def _interval(self) -> float:
         return self._term.total_seconds() / REQUESTS_PER_TERM

@@ -11,7 +11,7 @@ from holdfast.errors import ConfigurationError
 SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
-RoundTrip = Literal["claim", "finish", "heartbeat", "release"]
+RoundTrip = Literal["claim", "finish", "heartbeat", "release", "record_steps"]
 
 
 class Histogram:
@@ -115,7 +115,7 @@ def serve(metrics: Metrics, port: int) -> tuple[int, Callable[[], None]]:
         from prometheus_client import CollectorRegistry, start_http_server  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError(
-            f"HOLDFAST_METRICS_PORT={port} needs prometheus-client", hint="pip install 'holdfast[metrics]'"
+            f"HOLDFAST_METRICS_PORT={port} needs prometheus-client", hint="pip install 'holdfast-pg[metrics]'"
         ) from None
     registry = CollectorRegistry()
     registry.register(Collector(metrics))

@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast import __version__
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, schedules, workers
+from holdfast.engine import Statement, schedules, steps, workers
 from holdfast.errors import HoldfastError, NotAllowed, Refused
 from holdfast.executors.origin import Origin, find_origin
 from holdfast.handler import Handler
@@ -51,7 +51,15 @@ class Registration:
     async def register(self) -> None:
         await self._connection.run(self.statement)
         await self._register_types()
+        await self._record_changes()
         await self._declare_schedules()
+
+    async def _record_changes(self) -> None:
+        """Runs that are enqueued from now on have these changes; older ones keep their way."""
+        for handler in self._app.handlers.values():
+            if handler.changes:
+                record = functools.partial(steps.record_changes, handler.type, handler.changes)
+                await self._connection.run(record)
 
     def statement(self) -> Statement[None]:
         settings = self._settings

@@ -7,6 +7,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 from holdfast.executors.attempt import AttemptEnd, HandlerTimeout, Reporter
 from holdfast.executors.executor import Executor, bind_executor
@@ -188,8 +189,17 @@ def no_handler(job: Job) -> AttemptEnd:
 
 def no_application(job: Job) -> AttemptEnd:
     """A worker that was started without an application leaves the task to one that has its handler."""
-    message = f"this worker has no application, and {job.type} needs a handler"
-    return AttemptEnd.retry(job.attempt, "no_handler_registered", message)
+    message = (
+        f"it was started without an application, and {job.type} needs a Python handler. "
+        "Start a worker with the application that declares it."
+    )
+    return AttemptEnd.postpone(_postponement(job), "no_handler_registered", message)
+
+
+def _postponement(job: Job) -> float:
+    """A quarter of the age of the task, so that a task that waits for days is not claimed every minute."""
+    created = (UUID(str(job.task_id)).int >> 80) / 1000  # an id begins with the milliseconds of its creation
+    return min(max(15.0, (time.time() - created) / 4), 600.0)
 
 
 def no_executor(job: Job) -> AttemptEnd:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, leases
+from holdfast.engine import Statement, leases, steps
 from holdfast.errors import (
     DatabaseUnavailable,
     HoldfastError,
@@ -27,6 +27,10 @@ MAX_TRIES = 10
 SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
 BUSY_SECONDS = 0.1
+JOINS_SECONDS = 0.05
+"""How often a worker looks while tasks end for which runs may wait."""
+NO_JOINS_SECONDS = 0.5
+"""How often a worker asks whether any run waits for a task, as long as none does."""
 _QUERY_CANCELED = "57014"
 
 Report = tuple[Job, str]
@@ -70,8 +74,12 @@ class Settler:
         return len(self._waiting) + self._sending + self._aside
 
     def is_behind(self) -> bool:
-        """Whether reports cannot be sent, or too many wait."""
-        return self._connection.failing or self.unsettled > MAX_UNSETTLED
+        """Whether reports cannot be sent, or too many wait.
+
+        Without a report, a failure says nothing: it was that of a release, which is not repeated after the
+        end of its lease, and nobody would use the connection again.
+        """
+        return (self._connection.failing and self.unsettled > 0) or self.unsettled > MAX_UNSETTLED
 
     async def emptied(self) -> None:
         """Wait until every report is acknowledged."""
@@ -163,6 +171,62 @@ class Settler:
         self._metrics.sent("finish", len(reports))
         finish = leases.finish(self._worker_id, reports)
         return await self._connection.run(lambda: finish)
+
+
+class JoinLooker:
+    """After the commit of ends: looks whether runs wait for those tasks. Costs little where no run waits.
+
+    As long as no run waits for a task, it asks only now and then whether that is still so. A run that begins
+    to wait later looks itself, after its commit: the ends before that question need not be looked at.
+    """
+
+    def __init__(self, quiet: WorkerConnection, busy: WorkerConnection, log: Log) -> None:
+        """`quiet` is a connection that is open anyway."""
+        self._quiet = quiet
+        self._busy = busy
+        self._log = log
+        self._ended: list[str] = []
+        self._again: list[str] = []
+        self._looked = 0.0
+        self._joins_exist = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._more = asyncio.Event()
+
+    def ended(self, job: Job) -> None:
+        self._ended.append(job.task_id)
+        self._look_soon()
+
+    async def run(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            self._timer = None
+            self._looked = time.monotonic()
+            ended, self._ended = self._ended, []
+            try:
+                await self._look_at(ended)
+            except HoldfastError as error:  # a sweep does it within a second
+                self._log.warning("look_failed", error=str(error))
+
+    async def _look_at(self, ended: list[str]) -> None:
+        again, self._again = self._again, []
+        if again:
+            await self._busy.run(partial(steps.wake_waiting, again))
+        if ended and not self._joins_exist:
+            self._joins_exist = await self._quiet.run(partial(steps.wake_joined, [])) is not None
+        for n in range(0, len(ended) if self._joins_exist else 0, MAX_AT_ONCE):
+            moved = await self._busy.run(partial(steps.wake_joined, ended[n : n + MAX_AT_ONCE]))
+            self._joins_exist = moved is not None
+            self._again += [str(task_id) for task_id in moved or ()]
+        if self._again:
+            self._look_soon()
+
+    def _look_soon(self) -> None:
+        """At once after a pause; while many tasks end, each look is for those of a moment."""
+        if self._timer is None:
+            pause = JOINS_SECONDS if self._joins_exist else NO_JOINS_SECONDS
+            delay = self._looked + pause - time.monotonic() if self._joins_exist else pause
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, delay), self._more.set)
 
 
 class BackgroundSends:

@@ -21,9 +21,10 @@ from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.jobs import HeldJobs, Job
 from holdfast.worker.leader import MARGIN, Candidate, Leader
 from holdfast.worker.metrics import Metrics
+from holdfast.worker.recording import LoopJournal, RunOpener, StepRecorder
 from holdfast.worker.registration import Registration
 from holdfast.worker.running import Runner
-from holdfast.worker.settling import KilledRuns, Releaser, Settler
+from holdfast.worker.settling import JoinLooker, KilledRuns, Releaser, Settler
 from holdfast.worker.subscription import WorkerApp, queues_of, queues_to_hear
 from holdfast.worker.wakeups import WakeupThrottle
 from holdfast.worker.watchdog import TICK_SECONDS, EmergencyExit, Watchdog, WatchedHandler, call_in_loop
@@ -62,8 +63,8 @@ class WorkerParts:
         self._deps = deps
         self._clock = DatabaseClock()
         self._reporter = Reporter(self._clock)
-        claiming, settling, listening, throttling = self.connections = tuple(
-            deps.connection(name) for name in ("claim", "settle", "listen", "wakeups")
+        claiming, settling, listening, throttling, recording = self.connections = tuple(
+            deps.connection(name) for name in ("claim", "settle", "listen", "wakeups", "steps")
         )
         self.registration = Registration(
             deps.app,
@@ -90,10 +91,14 @@ class WorkerParts:
             lease=settings.lease,
             release=self.releaser.release_soon,
             wake=self.listener.woken.set,
+            look=self._look,
             log_tasks=logs_tasks(settings),
             log=log,
             metrics=metrics,
         )
+        self.recorder = StepRecorder(recording, worker_id, log, metrics, self.jobs.stop)
+        self.join_looker = JoinLooker(settling, recording, log)
+        self.jobs.on_end = self.join_looker.ended
         self.settler = Settler(settling, worker_id, log, metrics, self.jobs.settled)
         self.unserved = UnservedQueues(log)
         self.leader = Leader(url=deps.url, duties=build_duties(log, self.unserved), log=log)
@@ -147,6 +152,9 @@ class WorkerParts:
             metrics=deps.metrics,
         )
 
+    def _look(self, job: Job) -> None:
+        self.recorder.look(job)
+
     def _claim_again(self) -> None:
         self.claimer.forget_idle()
         self.listener.woken.set()
@@ -160,6 +168,7 @@ class WorkerParts:
             reporter=self._reporter,
             watch=self.watchdog,
             open_transaction=functools.partial(JobTransaction, deps.url),
+            open_run=RunOpener(deps.url, deps.worker_id, self.recorder, deps.loop),
             settled=settled,
             send_progress=lambda _job: heartbeat.send_progress_soon(),
             log=deps.log,
@@ -193,6 +202,7 @@ class WorkerParts:
             settings=deps.settings,
             send_progress=self.heartbeat.send_progress_soon,
             record_killed=self.killed.record,
+            open_journal=lambda job: LoopJournal(job, self.recorder),
             log=deps.log,
         )
         return {**in_database, **in_child_processes}

@@ -134,6 +134,8 @@ class Worker:
         loops: dict[str, Coroutine[Any, Any, None]] = {
             "claim": parts.claim_loop.run(),
             "settle": parts.settler.run(),
+            "steps": parts.recorder.run(),
+            "joins": parts.join_looker.run(),
             "listen": parts.listener.run(),
             "wakeups": parts.throttle.run(),
             "environment": parts.registration.record_environment(),

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import signal
 import sys
 import threading
@@ -13,7 +14,6 @@ from typing import Any
 
 from holdfast.logs import configure, worker_log
 from holdfast.postgres import resolve_database_url
-from holdfast.schema import migrate
 from holdfast.settings import Settings
 from holdfast.supervision import end_with_parent, is_supervised, notify_supervisor
 from holdfast.worker.metrics import Metrics, serve
@@ -37,8 +37,13 @@ def run(app: WorkerApp, *, settings: Settings | None = None, **options: Any) -> 
     end_with_parent()
     url = resolve_database_url(settings)
     if settings.database_url is None:
+        from holdfast.schema import migrate  # noqa: PLC0415 - for the embedded server only
+
         migrate(url)
     loop = _new_loop()
+    # What was loaded stays. A full collection would go through all of it, and every handler would wait.
+    gc.collect()
+    gc.freeze()
     try:
         return _run_until_done(loop, loop.create_task(_run(app, url, settings)))
     finally:
