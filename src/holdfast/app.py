@@ -6,26 +6,26 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from datetime import datetime, timedelta
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
-from holdfast.client import Client, Progress, with_trace
+from holdfast.arrangement import PLAIN, refuse_arranged
+from holdfast.batch import Batch
+from holdfast.client import ARunStatement, Client, Progress, RunStatement, with_trace
+from holdfast.client.enqueue import checked_statements
 from holdfast.client.results import ProcessHandle
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Statement
-from holdfast.engine.enqueue import NewTask, Reuse
+from holdfast.engine.enqueue import Enqueued, NewTask, When, enqueue_after
 from holdfast.engine.events import emit
-from holdfast.engine.schedules import CatchUp, NewSchedule, Overlap
+from holdfast.engine.schedules import NewSchedule
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle, handle_of
-from holdfast.handler import Handler, build_handler
+from holdfast.handler import Handler, HandlerOptions, build_handler
 from holdfast.middleware import Middleware
-from holdfast.resources import Resources
-from holdfast.retry import DEFAULT_RETRY, RetryPolicy
-from holdfast.schedule import build_schedule
+from holdfast.schedule import ScheduleOptions, build_schedule
 from holdfast.task import Task
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Decorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R, Callable[P, R]]: ...
 
 
-class _DatabaseLocation:
+class DatabaseLocation:
     """The address of the database. Separate from the app, so that connections do not keep the app alive."""
 
     def __init__(self, database_url: str | None, settings: Settings | None) -> None:
@@ -89,8 +89,8 @@ class _DatabaseLocation:
             self._settings = Settings.load(database_url=self._database_url)
         return self._settings
 
-    def moved_to(self, database_url: str) -> _DatabaseLocation:
-        return _DatabaseLocation(database_url, self._settings)
+    def moved_to(self, database_url: str) -> DatabaseLocation:
+        return DatabaseLocation(database_url, self._settings)
 
     def find(self) -> str:
         from holdfast.postgres import resolve_database_url  # noqa: PLC0415 - imports the settings
@@ -120,7 +120,7 @@ class App:
         self._tasks: dict[str, Task[..., Any]] = {}
         self._schedules: dict[str, NewSchedule] = {}
         self.schedules: Mapping[str, NewSchedule] = MappingProxyType(self._schedules)
-        self._location = _DatabaseLocation(database_url, settings)
+        self._location = DatabaseLocation(database_url, settings)
         self._address = DatabaseAddress(self._location.find)
         self._client: tuple[int, Client] | None = None
 
@@ -141,76 +141,23 @@ class App:
     def task(
         self,
         type: str,  # noqa: A002 - the name of it everywhere else
-        *,
-        queue: str | None = None,
-        priority: int = 0,
-        max_attempts: int = 3,
-        timeout: float | None = None,
-        lease: float | None = None,
-        retry: RetryPolicy = DEFAULT_RETRY,
-        executor: str = "python",
-        memory: int | str | None = None,
-        resources: Resources | None = None,
-        fresh: bool = False,
-        deterministic: bool = False,
-        reuse: Reuse | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> Decorator:
         """Decorator: make a function the handler of a type. The function stays callable."""
         task_type = type
 
         def register(function: Callable[..., Any], /) -> Task[..., Any]:
-            handler = build_handler(
-                task_type,
-                function,
-                queue=queue,
-                priority=priority,
-                max_attempts=max_attempts,
-                timeout=timeout,
-                lease=lease,
-                retry=retry,
-                executor=executor,
-                memory=memory,
-                resources=resources,
-                fresh=fresh,
-                deterministic=deterministic,
-                reuse=reuse,
-            )
-            return self._register(handler)
+            return self._register(build_handler(task_type, function, **options))
 
         if not isinstance(task_type, str):
             raise InvalidHandler("write @app.task('billing.charge'): a task needs a type")
         return cast("Decorator", register)
 
-    def schedule(
-        self,
-        cron: str | None = None,
-        *,
-        every: float | timedelta | None = None,
-        anchor: datetime | None = None,
-        tz: str | None = None,
-        name: str | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        catch_up: CatchUp = "latest",
-        catch_up_limit: int = 10,
-        jitter: float | timedelta | None = None,
-        overlap: Overlap = "allow",
-    ) -> Callable[[T], T]:
+    def schedule(self, cron: str | None = None, **options: Unpack[ScheduleOptions]) -> Callable[[T], T]:
         """Decorator: enqueue a task on a schedule. It goes above `@app.task`, once for each schedule."""
 
         def register(task: T) -> T:
-            schedule = build_schedule(
-                task,
-                cron,
-                every=every,
-                anchor=anchor,
-                tz=tz,
-                name=name,
-                arguments=arguments,
-                catch_up=catch_up,
-                catch_up_limit=catch_up_limit,
-                jitter=jitter,
-                overlap=overlap,
-            )
+            schedule = build_schedule(task, cron, **options)
             if schedule.name in self._schedules:
                 raise InvalidHandler(
                     f"there is a schedule {schedule.name} already", hint="Give this one another name."
@@ -226,17 +173,73 @@ class App:
         return middleware
 
     def enqueue_many(
-        self, tasks: Iterable[NewTask], *, tx: Any = None, progress: Progress | None = None
-    ) -> list[Handle[Any]]:
-        """Enqueue tasks of different types, each made by `task.build(…)`, all or nothing."""
-        enqueued = self.connect().enqueue_many(_checked(tasks), tx, progress)
-        return [self._handle(one.task_id, one.created) for one in enqueued]
+        self,
+        tasks: Iterable[NewTask],
+        *,
+        then: NewTask | None = None,
+        when: When = "succeeded",
+        tx: Any = None,
+        progress: Progress | None = None,
+    ) -> Batch:
+        """Enqueue tasks of different types, each made by `task.build(…)`, all or nothing.
+
+        `then` runs when all of them have succeeded, or with `when="ended"` when all have ended.
+        """
+        asked = _checked(tasks)
+        if then is None:
+            return self._batch(self.connect().enqueue_many(asked, tx, progress))
+        [last] = _checked([then])
+
+        def work(run: RunStatement) -> Batch:
+            enqueued = [one for statement in checked_statements(asked) for one in run(statement)]
+            [after] = run(enqueue_after([last], _ids(enqueued), when))
+            return self._batch(enqueued, after)
+
+        return self.connect().run_together(tx, work, "enqueue_many")
 
     async def aenqueue_many(
-        self, tasks: Iterable[NewTask], *, tx: Any = None, progress: Progress | None = None
-    ) -> list[Handle[Any]]:
-        enqueued = await self.connect().aenqueue_many(_checked(tasks), tx, progress)
-        return [self._handle(one.task_id, one.created) for one in enqueued]
+        self,
+        tasks: Iterable[NewTask],
+        *,
+        then: NewTask | None = None,
+        when: When = "succeeded",
+        tx: Any = None,
+        progress: Progress | None = None,
+    ) -> Batch:
+        asked = _checked(tasks)
+        if then is None:
+            return self._batch(await self.connect().aenqueue_many(asked, tx, progress))
+        [last] = _checked([then])
+
+        async def work(run: ARunStatement) -> Batch:
+            enqueued = [one for statement in checked_statements(asked) for one in await run(statement)]
+            [after] = await run(enqueue_after([last], _ids(enqueued), when))
+            return self._batch(enqueued, after)
+
+        return await self.connect().arun_together(tx, work, "enqueue_many")
+
+    def chain(self, *tasks: NewTask, tx: Any = None) -> Batch:
+        """Enqueue tasks that run one after the other, each when the one before has succeeded."""
+        asked = _checked(tasks)
+
+        def work(run: RunStatement) -> Batch:
+            enqueued: list[Enqueued] = []
+            for task in asked:
+                enqueued += run(enqueue_after([task], _ids(enqueued[-1:]), "succeeded"))
+            return self._batch(enqueued)
+
+        return self.connect().run_together(tx, work, "chain")
+
+    async def achain(self, *tasks: NewTask, tx: Any = None) -> Batch:
+        asked = _checked(tasks)
+
+        async def work(run: ARunStatement) -> Batch:
+            enqueued: list[Enqueued] = []
+            for task in asked:
+                enqueued += await run(enqueue_after([task], _ids(enqueued[-1:]), "succeeded"))
+            return self._batch(enqueued)
+
+        return await self.connect().arun_together(tx, work, "chain")
 
     def emit(
         self, event_type: str, payload: Any = None, aggregate_id: str | None = None, *, tx: Any = None
@@ -257,13 +260,18 @@ class App:
         """Every task by type, with its options and the JSON schemas of its arguments and its result."""
         return {task_type: _described(handler) for task_type, handler in sorted(self._handlers.items())}
 
-    def run_worker(self, **options: Any) -> int:
-        """Run a worker for these tasks in this process until it is asked to stop. Takes settings by name."""
+    def run_worker(self, *, shard: str | None = None, **options: Any) -> int:
+        """Run a worker for these tasks in this process until it is asked to stop. Takes settings by name.
+
+        With a shard, the worker connects to it. Handlers that use the app still use the front.
+        """
         from holdfast.settings import Settings  # noqa: PLC0415 - as above
         from holdfast.worker import run  # noqa: PLC0415 - not needed by programs that only enqueue
 
         given = self.settings.model_dump(exclude_unset=True)
         elsewhere = options.get("database_url")
+        if shard is not None:
+            options["database_url"] = Settings.load(**given | options).shard_url(shard)
         # Handlers that use the app use the same database.
         with self.at(elsewhere) if elsewhere else nullcontext():
             return run(self, settings=Settings.load(**given | options))
@@ -275,7 +283,7 @@ class App:
     def connect(self) -> Client:
         """The connections of this OS process. A fork gets its own: on a shared one, answers would mix."""
         if self._client is None or self._client[0] != os.getpid():
-            self._client = (os.getpid(), Client(self._address))
+            self._client = (os.getpid(), self._new_client())
         return self._client[1]
 
     def close(self) -> None:
@@ -297,6 +305,9 @@ class App:
             self.close()
             self._location, self._address = before
 
+    def _new_client(self) -> Client:
+        return Client(self._address)
+
     def _register(self, handler: Handler) -> Task[..., Any]:
         if handler.type in self._handlers:
             raise InvalidHandler(
@@ -307,6 +318,10 @@ class App:
         task: Task[..., Any] = Task(self, handler, handler.function)
         self._tasks[handler.type] = task
         return task
+
+    def _batch(self, enqueued: Iterable[Enqueued], then: Enqueued | None = None) -> Batch:
+        after = None if then is None else self._handle(then.task_id, then.created)
+        return Batch([self._handle(one.task_id, one.created) for one in enqueued], self, after)
 
     def _handle(self, task_id: UUID, created: bool | None) -> Handle[Any]:
         return Handle(task_id, created=created, home=self)
@@ -325,11 +340,16 @@ def _event(event_type: str, payload: Any, aggregate_id: str | None) -> Statement
     return emit(event_type, payload, aggregate_id, traceparent=trace.get("traceparent"))
 
 
+def _ids(enqueued: Iterable[Enqueued]) -> list[UUID]:
+    return [one.task_id for one in enqueued]
+
+
 def _checked(tasks: Iterable[NewTask]) -> list[NewTask]:
     asked = list(tasks)
     for place, task in enumerate(asked):
         if not isinstance(task, NewTask):
             raise InvalidArgument(f"tasks[{place}] is {task!r}", hint="Make it with task.build(…).")
+        refuse_arranged(getattr(task, "arrangement", PLAIN))
     return asked
 
 

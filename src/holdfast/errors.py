@@ -6,6 +6,10 @@ HoldfastError               1
 ├── PayloadError            2   a payload does not match the arguments of its handler
 ├── EventLoopRunning        1   a synchronous method was called inside a running event loop
 ├── ResultError             1   a result cannot be written as JSON, or does not match its type when read
+├── InvalidStep             2   a step cannot be run as written
+├── StepFailed              1   a step of a run failed, now or in an earlier attempt
+├── StepShapeChanged        1   the recorded result of a step no longer matches the type of its function
+├── RunTooLong              1   a run has reached its limit of steps or of memory
 ├── TaskEnded               1   the awaited task has no result
 │   ├── TaskFailed          1   the task failed, or its attempts were used up
 │   └── TaskCancelled       1   the task was cancelled
@@ -19,6 +23,7 @@ HoldfastError               1
 │   ├── TaskNotFound        4   no such task, function or subscription, or it belongs to another login
 │   ├── NotAllowed          7   the login lacks a role
 │   └── MigrationRefused    3   the schema cannot be installed or upgraded
+├── PartlyEnqueued          1   of a batch for several shards, some shards have written their part
 ├── DatabaseUnavailable     5   no connection, or it was lost: the outcome of the last call is unknown
 │   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
 ├── InvalidSignature        1   a webhook was not signed with a known secret, or too long ago
@@ -28,6 +33,7 @@ HoldfastError               1
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -77,6 +83,41 @@ class EventLoopRunning(HoldfastError):
 
 class ResultError(HoldfastError):
     """A result cannot be written as JSON, or does not match its type when read."""
+
+
+class InvalidStep(HoldfastError):
+    """A step cannot be run as written."""
+
+    exit_code: ClassVar[int] = 2
+
+
+class StepFailed(HoldfastError):
+    """A step of a run failed, now or in an earlier attempt. Its cause is what was raised now, if anything."""
+
+    def __init__(self, message: str, *, step: str, kind: str, exception: str | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+        self.kind = kind
+        self.exception = exception
+        """The module and name of the exception's class, such as `shop.errors.CardDeclined`."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        given: dict[str, Any] = {"step": self.step, "kind": self.kind, "exception": self.exception}
+        return partial(type(self), **given), (self.message,)
+
+    def is_caused_by(self, error: type[BaseException]) -> bool:
+        """Whether the step raised this class. A subclass is recognised only if it was raised now."""
+        if isinstance(self.__cause__, error):
+            return True
+        return self.exception == f"{error.__module__}.{error.__qualname__}"
+
+
+class StepShapeChanged(HoldfastError):
+    """The recorded result of a step no longer matches the type of its function."""
+
+
+class RunTooLong(HoldfastError):
+    """A run has reached its limit of steps or of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +207,27 @@ class InvalidSignature(HoldfastError):
     """A webhook was not signed with a known secret, or too long ago."""
 
 
+class PartlyEnqueued(HoldfastError):
+    """Of a batch for several shards, some shards have written their part, and one has not.
+
+    `enqueued` has the place in the batch, the id and whether it is new, for each task that was written. It is
+    empty if the batch was too long for that. `cause` is the error of the shard.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str | None = None,
+        sqlstate: str | None = None,
+        enqueued: tuple[tuple[int, UUID, bool], ...] = (),
+        cause: HoldfastError | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint, sqlstate=sqlstate)
+        self.enqueued = enqueued
+        self.cause = cause
+
+
 class DatabaseUnavailable(HoldfastError):
     """No connection, or it was lost: the outcome of the last call is unknown."""
 
@@ -208,6 +270,7 @@ def close_to(name: str, known: Iterable[str]) -> str | None:
 
 # Five characters name a state, two a whole class of them. The engine's own begin with QF.
 BY_SQLSTATE: dict[str, type[HoldfastError]] = {
+    "QF207": PartlyEnqueued,
     "QF400": InvalidArgument,
     "QF403": NotAllowed,
     "QF404": TaskNotFound,
@@ -278,6 +341,8 @@ def translate_state(
     kind = next(
         (BY_SQLSTATE[state[:n]] for n in (5, 3, 2) if state[:n] in BY_SQLSTATE), UnexpectedDatabaseError
     )
+    if kind is PartlyEnqueued:
+        return _partly(message, state, hint, detail)
     if kind is NotInstalled:
         return _missing(message, state) if not context else UnexpectedDatabaseError(message, sqlstate=state)
     if state == _DENIED and context and hint is None:
@@ -289,10 +354,22 @@ def translate_state(
     return kind(message, hint=hint or _HINTS.get(state), sqlstate=state)
 
 
+def _partly(message: str, state: str, hint: str | None, detail: str | None) -> HoldfastError:
+    """What a front says about the parts of a batch: see holdfast_front.rethrow_part."""
+    told = json.loads(detail or "{}")
+    written = tuple((int(n), UUID(task_id), bool(new)) for n, task_id, new in told.get("enqueued") or ())
+    cause = None
+    if "state" in told:
+        cause = translate_state(
+            told["state"], told["message"], detail=None, hint=told.get("hint"), context=None
+        )
+    return PartlyEnqueued(message, hint=hint, sqlstate=state, enqueued=written, cause=cause)
+
+
 def _denied_inside(message: str, context: str) -> tuple[str, str | None]:
     """The missing privilege. PostgreSQL names the object, and the statement in the context the privilege."""
     found = _FUNCTION.search(context)
-    if found is None or found["name"].startswith(("queues.", "internal.")):
+    if found is None or found["name"].startswith(("queues.", "internal.", "holdfast_front.")):
         return message, None  # of the engine: the caller lacks a role
     function, denied, statement = found["name"], _DENIED_OBJECT.match(message), _STATEMENT.search(context)
     wanted = "what it lacks"

@@ -58,7 +58,7 @@ def parse(headers: Mapping[str, str], body: bytes) -> ReceivedEvent:
         from cloudevents.core.exceptions import BaseCloudEventException  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
         raise ConfigurationError(
-            "reading CloudEvents needs the package cloudevents", hint="pip install 'holdfast[events]'"
+            "reading CloudEvents needs the package cloudevents", hint="pip install 'holdfast-pg[events]'"
         ) from None
     lowered = {name.lower(): value for name, value in headers.items()}
     try:

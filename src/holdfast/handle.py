@@ -10,12 +10,14 @@ from uuid import UUID
 from holdfast.client import Client
 from holdfast.client.results import task_not_found
 from holdfast.client.wait_ticket import WAIT_TTL, issue, wait_url
-from holdfast.engine import Statement, tasks
+from holdfast.engine import Statement, steps, tasks
+from holdfast.engine.steps import RecordedStep, SignalAnswer, steps_of
 from holdfast.engine.tasks import Status, TaskError, TaskSnapshot, TaskStatus
 from holdfast.errors import AttemptError, InvalidArgument, TaskCancelled, TaskFailed
 from holdfast.handler import Handler
 from holdfast.options import check_duration
 from holdfast.outcome import Outcome
+from holdfast.serialization.codec import encode_signal
 from holdfast.serialization.text import load_json
 
 if TYPE_CHECKING:
@@ -101,7 +103,12 @@ class Handle(Generic[R_co]):
         self: "Handle[T | Outcome]",
         timeout: float | None = None,  # noqa: ASYNC109 - part of the API
     ) -> T:
+        began = time.monotonic()
         end = await self._home.connect().await_end(self.task_id, timeout)
+        if (following := continued_as(end)) is not None:
+            following_run: Handle[T | Outcome] = Handle(following, created=None, home=self._home)
+            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
+            return await following_run.aresult(left)
         if end.status == "succeeded":
             result: T = self._loaded(end)
             return result
@@ -143,6 +150,39 @@ class Handle(Generic[R_co]):
     ) -> Status:
         return await self._arun(self._reschedule(run_at, delay))
 
+    def signal(
+        self, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
+    ) -> SignalAnswer:
+        """Send a signal to the run, which takes it with `ctx.wait(name)`, now or later.
+
+        Returns `kept`, or `ended` if the run has ended. A signal with a key is kept once: `replayed` if it is
+        repeated, `conflict` if the key has another payload. With `tx`, it is part of that transaction.
+        """
+        statement = self._signal(name, payload, key)
+        return self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None)
+
+    async def asignal(
+        self, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
+    ) -> SignalAnswer:
+        statement = self._signal(name, payload, key)
+        return await self._home.connect().arun_in(tx, statement, "signal", repeatable=key is not None)
+
+    def steps(self) -> list[RecordedStep]:
+        """The steps of the run that have come to an end, in the order in which it called them."""
+        return self._run(steps_of(self.task_id), "steps")
+
+    async def asteps(self) -> list[RecordedStep]:
+        return await self._arun(steps_of(self.task_id))
+
+    def fork(self, before: str | None = None, *, reason: str | None = None) -> "Handle[R_co]":
+        """Run the task again as a new one that remembers the steps before this one, or all of them."""
+        forked = self._run(steps.fork(self.task_id, before, reason), "fork", repeatable=False)
+        return Handle(forked, created=True, home=self._home)
+
+    async def afork(self, before: str | None = None, *, reason: str | None = None) -> "Handle[R_co]":
+        forked = await self._arun(steps.fork(self.task_id, before, reason), repeatable=False)
+        return Handle(forked, created=True, home=self._home)
+
     def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
         """A URL at which a front end can wait for this task and no other, until the ttl is over."""
         settings = self._home.settings
@@ -154,6 +194,9 @@ class Handle(Generic[R_co]):
 
     async def _arun(self, statement: Statement[T], *, repeatable: bool = True) -> T:
         return await self._home.connect().arun(statement, repeatable=repeatable)
+
+    def _signal(self, name: str, payload: Any, key: str | None) -> Statement[SignalAnswer]:
+        return steps.signal(self.task_id, name, encode_signal(payload), key)
 
     def _reschedule(self, run_at: datetime | None, delay: float | timedelta | None) -> Statement[Status]:
         if (run_at is None) == (delay is None):
@@ -171,6 +214,12 @@ class Handle(Generic[R_co]):
     def _loaded(self, end: TaskSnapshot) -> Any:
         handler = self._home.handlers.get(end.type)
         return handler.result.load(end.result_json) if handler else load_json(end.result_json)
+
+
+def continued_as(end: TaskSnapshot) -> UUID | None:
+    """The run that goes on where this one has ended by `ctx.continue_as`."""
+    found = (end.reason or "").removeprefix("continued as ") if end.status == "succeeded" else ""
+    return UUID(found) if found and found != end.reason else None
 
 
 def handle_of(task_id: UUID | str, home: Home) -> Handle[Any]:

@@ -4,20 +4,56 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from pydantic.errors import PydanticUserError
 
 from holdfast.engine.enqueue import REUSES, Reuse
-from holdfast.errors import InvalidHandler
+from holdfast.errors import InvalidHandler, did_you_mean
 from holdfast.options import EXECUTORS
 from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.serialization.codec import ArgumentsCodec, ResultCodec
 from holdfast.serialization.signature import name_of, read_signature
+from holdfast.workflows.changes import changes_in
 
 MAX_SCHEMA_CHARACTERS = 30_000
 """Of a JSON schema that is registered: the database takes 64 KiB."""
+
+
+class HandlerOptions(TypedDict, total=False):
+    """The options of `@app.task`, declared once. docs/reference/python.md describes them."""
+
+    queue: str | None
+    priority: int
+    max_attempts: int
+    timeout: float | None
+    deadline: float | timedelta | None
+    lease: float | None
+    retry: RetryPolicy
+    executor: str
+    memory: int | str | None
+    resources: Resources | None
+    fresh: bool
+    deterministic: bool
+    reuse: Reuse | None
+
+
+DEFAULT_OPTIONS: HandlerOptions = {
+    "queue": None,
+    "priority": 0,
+    "max_attempts": 3,
+    "timeout": None,
+    "deadline": None,
+    "lease": None,
+    "retry": DEFAULT_RETRY,
+    "executor": "python",
+    "memory": None,
+    "resources": None,
+    "fresh": False,
+    "deterministic": False,
+    "reuse": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +66,7 @@ class Handler:
     wants_context: bool
     retry: RetryPolicy
     timeout: float | None
+    deadline: float | None
     lease: float | None
     executor: str
     max_attempts: int
@@ -40,6 +77,10 @@ class Handler:
     reuse: Reuse | None
     arguments: ArgumentsCodec = field(repr=False, compare=False)
     result: ResultCodec = field(repr=False, compare=False)
+    changes: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    """The names that it asks `ctx.since` for."""
+    remembers_first: bool = field(init=False, repr=False, compare=False)
+    """Whether something has to be known of the run before its first step."""
     defaults: Mapping[str, Any] = field(init=False, repr=False, compare=False)
     """What the decorator declared, as options of enqueue."""
 
@@ -55,6 +96,7 @@ class Handler:
         }
         given = {name: value for name, value in declared.items() if value is not None}
         object.__setattr__(self, "defaults", given)
+        object.__setattr__(self, "remembers_first", self.deadline is not None or bool(self.changes))
 
     def may_have(self, field: str) -> bool:
         """Whether its payloads may have a member of this name."""
@@ -88,25 +130,14 @@ class Handler:
         return schema if len(json.dumps(schema)) <= MAX_SCHEMA_CHARACTERS else None
 
 
-def build_handler(
-    task_type: str,
-    function: Callable[..., Any],
-    *,
-    queue: str | None = None,
-    priority: int = 0,
-    max_attempts: int = 3,
-    timeout: float | None = None,
-    lease: float | None = None,
-    retry: RetryPolicy = DEFAULT_RETRY,
-    executor: str = "python",
-    memory: int | str | None = None,
-    resources: Resources | None = None,
-    fresh: bool = False,
-    deterministic: bool = False,
-    reuse: Reuse | None = None,
-) -> Handler:
+def build_handler(task_type: str, function: Callable[..., Any], **options: Unpack[HandlerOptions]) -> Handler:
     """Refuses an invalid handler at decoration, not when its first task fails."""
     name = name_of(function)
+    for given in options:
+        if given not in DEFAULT_OPTIONS:
+            raise InvalidHandler(f"{name}: unknown option {given!r}{did_you_mean(given, DEFAULT_OPTIONS)}")
+    chosen: HandlerOptions = {**DEFAULT_OPTIONS, **options}
+    retry, executor = chosen["retry"], chosen["executor"]
     if not task_type or not isinstance(task_type, str):
         raise InvalidHandler(f"{name} needs a type such as 'billing.invoice_charge.v1', not {task_type!r}")
     if not isinstance(retry, RetryPolicy):
@@ -122,17 +153,19 @@ def build_handler(
         is_async=signature.is_async,
         wants_context=signature.context is not None,
         retry=retry,
-        timeout=_seconds(name, "timeout", timeout),
-        lease=_seconds(name, "lease", lease),
+        timeout=_seconds(name, "timeout", chosen["timeout"]),
+        deadline=_deadline(name, chosen["deadline"]),
+        lease=_seconds(name, "lease", chosen["lease"]),
         executor=executor,
-        max_attempts=max_attempts,
-        queue=queue,
-        priority=priority,
-        resources=_resources(name, executor, memory, resources),
-        fresh=_fresh(name, executor, fresh),
-        reuse=_reuse(name, deterministic, reuse),
+        max_attempts=chosen["max_attempts"],
+        queue=chosen["queue"],
+        priority=chosen["priority"],
+        resources=_resources(name, executor, chosen["memory"], chosen["resources"]),
+        fresh=_fresh(name, executor, chosen["fresh"]),
+        reuse=_reuse(name, chosen["deterministic"], chosen["reuse"]),
         arguments=ArgumentsCodec(task_type, name, signature),
         result=ResultCodec(task_type, name, signature.result),
+        changes=changes_in(function) if signature.context is not None else (),
     )
 
 
@@ -168,6 +201,10 @@ def _reuse(name: str, deterministic: bool, reuse: Reuse | None) -> Reuse | None:
             f"{name}: only the result of a deterministic task can be reused", hint="Add deterministic=True."
         )
     return (reuse or "succeeded") if deterministic else None
+
+
+def _deadline(name: str, given: float | timedelta | None) -> float | None:
+    return _seconds(name, "deadline", given.total_seconds() if isinstance(given, timedelta) else given)
 
 
 def _seconds(name: str, option: str, given: object) -> float | None:

@@ -4,7 +4,7 @@
 declaration. To add an option, add a field here and a parameter to the SQL function `queues.enqueue`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
 
 from holdfast.errors import InvalidArgument, did_you_mean
 
-Kind = Literal["text", "name", "integer", "time", "duration", "document", "transaction"]
+Kind = Literal["text", "name", "integer", "time", "duration", "document", "transaction", "arrangement"]
 Executor = Literal["python", "process", "command", "db_function", "email", "sms"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 
@@ -109,12 +109,72 @@ class Options(TypedDict, total=False):
             },
         ),
     ]
+    shard_key: Annotated[
+        str | None,
+        Option(
+            "text",
+            "With shards, tasks with the same key are on the same shard. By default its concurrency_key "
+            "decides, or its type and key.",
+            schema={
+                "minLength": 1,
+                "maxLength": 200,
+                "pattern": r"^[!-~]([ -~]{0,198}[!-~])?$",
+                "examples": ["tenant-7"],
+            },
+        ),
+    ]
     metadata: Annotated[
         Mapping[str, Any] | None,
         Option(
             "document",
             "A JSON object that is stored with the task and given to its handler in the context.",
             schema={"maxProperties": 50, "examples": [{"order": 1}]},
+        ),
+    ]
+    after: Annotated[
+        Sequence[Any] | None,
+        Option(
+            "arrangement",
+            "Handles of tasks that have to end first.",
+            http=False,
+            command_line=False,
+        ),
+    ]
+    when: Annotated[
+        Literal["succeeded", "ended"] | None,
+        Option(
+            "arrangement",
+            "With after: `succeeded` (the default) cancels the task if one of them does not succeed; "
+            "`ended` runs it in any case.",
+            http=False,
+            command_line=False,
+        ),
+    ]
+    unique: Annotated[
+        Literal["waiting", "unfinished"] | None,
+        Option(
+            "arrangement",
+            "With key: return the task of this type with this key that has not begun, or has not ended.",
+            http=False,
+            command_line=False,
+        ),
+    ]
+    debounce: Annotated[
+        float | timedelta | None,
+        Option(
+            "arrangement",
+            "With key: run this long after the last enqueue, with its arguments. Replaces the waiting task.",
+            http=False,
+            command_line=False,
+        ),
+    ]
+    debounce_max: Annotated[
+        float | timedelta | None,
+        Option(
+            "arrangement",
+            "With debounce: run at the latest this long after the first enqueue.",
+            http=False,
+            command_line=False,
         ),
     ]
     tx: Annotated[
@@ -167,7 +227,7 @@ def parameters() -> dict[str, Option]:
     return {
         option.parameter or name: option
         for name, option in client_options().items()
-        if option.kind != "transaction"
+        if option.kind not in ("transaction", "arrangement")
     }
 
 
@@ -179,7 +239,7 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
         option = known.get(name)
         if option is None:
             raise InvalidArgument(f"unknown option {name!r}{did_you_mean(name, known)}")
-        if value is not None and option.kind != "transaction":
+        if value is not None and option.kind not in ("transaction", "arrangement"):
             parameter = option.parameter or name
             checked[parameter] = check_duration(name, value) if option.kind == "duration" else value
     if "run_at" in checked and "delay" in checked:

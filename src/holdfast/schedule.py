@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import CATCH_UPS, OVERLAPS, CatchUp, NewSchedule, Overlap
-from holdfast.errors import InvalidArgument, InvalidHandler
+from holdfast.errors import InvalidArgument, InvalidHandler, did_you_mean
 from holdfast.options import check_duration
 from holdfast.recurrence import Cron, Every
 from holdfast.task import Task
@@ -15,35 +15,43 @@ from holdfast.task import Task
 DECLARABLE = ("python", "process", "command")
 
 
-def build_schedule(
-    task: object,
-    cron: str | None,
-    *,
-    every: float | timedelta | None,
-    anchor: datetime | None,
-    tz: str | None,
-    name: str | None,
-    arguments: Mapping[str, Any] | None,
-    catch_up: CatchUp,
-    catch_up_limit: int,
-    jitter: float | timedelta | None,
-    overlap: Overlap,
-) -> NewSchedule:
+class ScheduleOptions(TypedDict, total=False):
+    """The options of `@app.schedule`, declared once. docs/reference/python.md describes them."""
+
+    every: float | timedelta | None
+    anchor: datetime | None
+    tz: str | None
+    name: str | None
+    arguments: Mapping[str, Any] | None
+    catch_up: CatchUp
+    catch_up_limit: int
+    jitter: float | timedelta | None
+    overlap: Overlap
+
+
+def build_schedule(task: object, cron: str | None, **options: Unpack[ScheduleOptions]) -> NewSchedule:
     """Refuses an invalid schedule at decoration, not when the worker starts."""
     if not isinstance(task, Task):
         raise InvalidHandler(f"{task!r} is not a task", hint="Write @app.schedule above @app.task.")
+    known = ScheduleOptions.__annotations__
+    for given in options:
+        if given not in known:
+            raise InvalidHandler(
+                f"the schedule of {task.type}: unknown option {given!r}{did_you_mean(given, known)}"
+            )
+    every, tz, jitter = options.get("every"), options.get("tz"), options.get("jitter")
     try:
         schedule = NewSchedule(
-            name=name or task.type,
-            task=_call(task, arguments or {}),
+            name=options.get("name") or task.type,
+            task=_call(task, options.get("arguments") or {}),
             cron=cron,
             every=None if every is None else check_duration("every", every),
-            anchor=anchor,
+            anchor=options.get("anchor"),
             tz=("UTC" if tz is None else tz) if cron is not None else None,
-            catch_up=catch_up,
-            catch_up_limit=catch_up_limit,
+            catch_up=options.get("catch_up", "latest"),
+            catch_up_limit=options.get("catch_up_limit", 10),
             jitter=None if jitter is None else check_duration("jitter", jitter),
-            overlap=overlap,
+            overlap=options.get("overlap", "allow"),
         )
         check_times(schedule, tz)
     except InvalidArgument as error:

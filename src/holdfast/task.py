@@ -7,12 +7,16 @@ from uuid import UUID
 
 from typing_extensions import TypeVar
 
+from holdfast.arrangement import PLAIN, Arrangement, refuse_arranged
 from holdfast.client import Progress, with_trace
+from holdfast.engine import steps
 from holdfast.engine.enqueue import Enqueued, NewTask
+from holdfast.engine.steps import SignalAnswer
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle, Home, handle_of
 from holdfast.handler import Handler
 from holdfast.options import Options, check_options
+from holdfast.serialization.codec import ResultCodec, encode_signal
 from holdfast.serialization.text import RawJson
 
 P = ParamSpec("P")
@@ -23,6 +27,27 @@ Call = Mapping[str, Any] | tuple[Any, ...] | NewTask
 """The arguments of one task of a batch, by name or in order; or a task made by `build`."""
 
 
+class BuiltTask(NewTask):
+    """Made by `build`: also knows how to read its result."""
+
+    __slots__ = ("arrangement", "result")
+    result: ResultCodec
+    arrangement: Arrangement
+
+    @classmethod
+    def of(cls, task: NewTask, result: ResultCodec, arrangement: Arrangement) -> "BuiltTask":
+        built = cls.__new__(cls)
+        built.type, built.payload, built.options, built.reuse = (
+            task.type,
+            task.payload,
+            task.options,
+            task.reuse,
+        )
+        built.result = result
+        built.arrangement = arrangement
+        return built
+
+
 class BoundTask(Generic[P, R]):
     """A task with options, returned by `Task.using`. It can be stored and used any number of times."""
 
@@ -31,6 +56,7 @@ class BoundTask(Generic[P, R]):
         self._home = home
         self._given = given
         self._tx = given.get("tx")
+        self._arrangement = Arrangement.of(given)
         # One mapping for all tasks that are enqueued with it: batches recognise it, and write it once.
         self._options: Mapping[str, Any] = {**handler.defaults, **check_options(given)}
 
@@ -47,11 +73,19 @@ class BoundTask(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one task: in the caller's transaction if `tx` is given, otherwise at once."""
-        return self._handle(self._home.connect().enqueue(self._new_task(args, kwargs), self._tx))
+        client = self._home.connect()
+        task = self._new_task(args, kwargs)
+        if self._arrangement is not PLAIN and (statement := self._arrangement.statement(task)) is not None:
+            return self._handle(client.run_in(self._tx, statement, "enqueue"))
+        return self._handle(client.enqueue(task, self._tx))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one task from an event loop. Concurrent calls share round trips."""
-        return self._handle(await self._home.connect().aenqueue(self._new_task(args, kwargs), self._tx))
+        client = self._home.connect()
+        task = self._new_task(args, kwargs)
+        if self._arrangement is not PLAIN and (statement := self._arrangement.statement(task)) is not None:
+            return self._handle(await client.arun_in(self._tx, statement, "enqueue"))
+        return self._handle(await client.aenqueue(task, self._tx))
 
     def enqueue_many(self, calls: Iterable[Call], *, progress: Progress | None = None) -> list[Handle[R]]:
         """Enqueue a task for each call, all or nothing.
@@ -75,7 +109,12 @@ class BoundTask(Generic[P, R]):
                 "a task of a batch has no tx of its own",
                 hint="Give tx to the batch: using(tx=…).enqueue_many.",
             )
-        return self._new_task(args, kwargs)
+        task = self._new_task(args, kwargs)
+        return BuiltTask.of(task, self.handler.result, self._arrangement)
+
+    def handle(self, task_id: UUID | str) -> Handle[R]:
+        """The handle of a task of this type that was enqueued before."""
+        return handle_of(task_id, self._home)
 
     def _new_task(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> NewTask:
         handler = self.handler
@@ -111,9 +150,18 @@ class Task(BoundTask[P, R], Generic[P, R, F]):
     def __call__(self) -> F:
         return self._function
 
-    def handle(self, task_id: UUID | str) -> Handle[R]:
-        """The handle of a task of this type that was enqueued before."""
-        return handle_of(task_id, self._home)
+    def signal(
+        self, key_of_run: str, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
+    ) -> SignalAnswer:
+        """Send a signal to the run that was enqueued with this key, as `Handle.signal` does."""
+        statement = steps.signal_key(self.type, key_of_run, name, encode_signal(payload), key)
+        return self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None)
+
+    async def asignal(
+        self, key_of_run: str, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
+    ) -> SignalAnswer:
+        statement = steps.signal_key(self.type, key_of_run, name, encode_signal(payload), key)
+        return await self._home.connect().arun_in(tx, statement, "signal", repeatable=key is not None)
 
 
 class _Batch:
@@ -122,6 +170,7 @@ class _Batch:
     def __init__(self, task: BoundTask[..., Any], calls: Iterable[Call]) -> None:
         self._task = task
         self._calls = list(calls)
+        refuse_arranged(task._arrangement)  # noqa: SLF001 - a part of BoundTask
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -142,6 +191,7 @@ class _Batch:
                 f"calls[{position}] is a task of type {given.type}, not {self._task.type}",
                 hint="Enqueue tasks of different types with app.enqueue_many.",
             )
+        refuse_arranged(getattr(given, "arrangement", PLAIN))
         if self._task._given.keys() - {"tx"}:  # noqa: SLF001 - a part of BoundTask
             raise InvalidArgument(
                 f"calls[{position}] was built with its own options, and the batch has options, too",

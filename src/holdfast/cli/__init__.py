@@ -3,64 +3,43 @@
 import re
 import signal
 import sys
+from collections.abc import Iterable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli import (
-    commands,
-    dispatch,
-    enqueue,
-    events,
-    health,
-    limits,
-    messages,
-    migrate,
-    namespaces,
-    postgres,
-    processes,
-    queues,
-    replay,
-    retention,
-    schedules,
-    serve,
-    task_actions,
-    task_types,
-    tasks,
-    tokens,
-    top,
-    up,
-    workers,
-)
-from holdfast.cli.output import print_error
 from holdfast.errors import HoldfastError, close_to
 
 COMMAND_MODULES = (
-    up,
-    enqueue,
-    workers,
-    serve,
-    tokens,
-    namespaces,
-    task_types,
-    tasks,
-    task_actions,
-    replay,
-    queues,
-    schedules,
-    limits,
-    retention,
-    messages,
-    events,
-    dispatch,
-    commands,
-    health,
-    processes,
-    top,
-    migrate,
-    postgres,
+    "up",
+    "enqueue",
+    "worker",
+    "workers",
+    "serve",
+    "tokens",
+    "namespaces",
+    "task_types",
+    "tasks",
+    "task_actions",
+    "replay",
+    "runs",
+    "queues",
+    "schedules",
+    "limits",
+    "retention",
+    "messages",
+    "events",
+    "dispatch",
+    "commands",
+    "health",
+    "processes",
+    "top",
+    "migrate",
+    "shards",
+    "postgres",
 )
 
 EXIT_CODES = (
@@ -81,6 +60,8 @@ class HoldfastGroup(TyperGroup):
             error.message = _with_suggestion(error.message)
             raise
         except HoldfastError as error:
+            from holdfast.cli.output import print_error  # noqa: PLC0415 - loads Rich
+
             print_error(error)
             raise typer.Exit(error.exit_code) from error
 
@@ -93,24 +74,12 @@ def _with_suggestion(message: str) -> str:
     return message if close is None else f"{message} Did you mean {close!r}?"
 
 
-app = typer.Typer(
-    name="holdfast",
-    cls=HoldfastGroup,
-    help="Durable tasks and workflows on Postgres.",
-    epilog=EXIT_CODES,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"holdfast {__version__}")
         raise typer.Exit
 
 
-@app.callback()
 def holdfast(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
@@ -119,14 +88,44 @@ def holdfast(
     pass
 
 
-for command_module in COMMAND_MODULES:
-    command_module.register(app)
+def build_app(modules: Iterable[str] = COMMAND_MODULES) -> typer.Typer:
+    """The command line with the commands of these modules."""
+    app = typer.Typer(
+        name="holdfast",
+        cls=HoldfastGroup,
+        help="Durable tasks and workflows on Postgres.",
+        epilog=EXIT_CODES,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(holdfast)
+    for name in modules:
+        import_module(f"holdfast.cli.{name}").register(app)
+    return app
+
+
+def __getattr__(name: str) -> typer.Typer:
+    """`app` is built when it is first asked for: a worker does not need the other commands."""
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    app = globals()["app"] = build_app()
+    return app
+
+
+def app_for(arguments: list[str]) -> typer.Typer:
+    """A worker runs for months: modules of other commands would stay in its memory."""
+    return build_app(["worker"] if arguments[:1] == ["worker"] else COMMAND_MODULES)
 
 
 def main() -> None:
-    """Run the command line. Characters that the locale cannot print are escaped."""
+    run_command(sys.argv[1:], None)
+
+
+def run_command(arguments: list[str], program: str | None) -> None:
+    """Run the command line and exit. Characters that the locale cannot print are escaped."""
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     # Shell scripts start background commands with SIGINT ignored, and Python would keep it ignored.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    app()
+    app_for(arguments)(arguments, prog_name=program)

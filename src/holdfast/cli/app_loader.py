@@ -1,5 +1,6 @@
 """Loads the application that a command names as MODULE:APP."""
 
+import os
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -9,6 +10,7 @@ import typer
 
 from holdfast.app import App
 from holdfast.errors import ConfigurationError
+from holdfast.executors.origin import DJANGO_SETTINGS, set_up_django
 
 Application = Annotated[str, typer.Argument(metavar="MODULE:APP", help="The application: shop.tasks:app")]
 
@@ -22,6 +24,7 @@ def load_app(given: str) -> App:
         )
     if "" not in sys.path and "." not in sys.path:
         sys.path.insert(0, "")
+    set_up_django()
     module = _import(module_name)
     found = _find(module, path)
     if not isinstance(found, App):
@@ -40,6 +43,13 @@ def _import(name: str) -> ModuleType:
             raise
         raise ConfigurationError(
             f"there is no module {name!r}", hint="Modules are searched in the working directory and sys.path."
+        ) from None
+    except Exception as error:
+        if type(error).__module__ != "django.core.exceptions" or os.environ.get(DJANGO_SETTINGS):
+            raise
+        raise ConfigurationError(
+            f"{name} uses Django, which is not set up: {type(error).__name__}",
+            hint=f"Set {DJANGO_SETTINGS}, such as shop.settings, or run python manage.py holdfast worker.",
         ) from None
 
 

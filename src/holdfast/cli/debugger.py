@@ -62,7 +62,11 @@ async def _arun(
 def _context(task: TaskStatus) -> Context:
     metadata = None if task.metadata is None else json.dumps(task.metadata)
     debugged = _DebuggedTask(str(task.task_id), task.type, max(1, task.attempt), task.max_attempts, metadata)
-    return Context(debugged, lambda: None, _refuse_transaction)
+    return Context(debugged, lambda: None, _refuse_transaction, _refuse_steps)
+
+
+def _refuse_steps() -> Any:
+    raise RuntimeError("steps are not available under the debugger: replay the task without --here")
 
 
 def _refuse_transaction() -> Any:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.database import DatabaseUrl
+from holdfast.cli.connection import DatabaseUrl
 from holdfast.errors import ConfigurationError
 from holdfast.settings import DispatcherSettings
 
@@ -48,7 +48,7 @@ def dispatch(
         from holdfast.outbox.dispatcher import run_dispatcher  # noqa: PLC0415 - needs an extra
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"holdfast dispatch needs the package {error.name}", hint="Run pip install 'holdfast[events]'."
+            f"holdfast dispatch needs the package {error.name}", hint="Run pip install 'holdfast-pg[events]'."
         ) from None
     options = {
         "lease": lease,

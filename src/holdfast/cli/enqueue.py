@@ -9,7 +9,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from holdfast.cli.arguments import document, duration, instant
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
 from holdfast.engine import Engine
 from holdfast.engine.enqueue import NewTask, enqueue_many

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import typer
 
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, cell_text, json_value
 from holdfast.engine import Engine, events
 from holdfast.engine.events import TailedEvent

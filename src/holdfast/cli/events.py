@@ -7,7 +7,7 @@ from uuid import UUID
 import typer
 
 from holdfast.cli.arguments import Reason, document
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.event_tail import tail
 from holdfast.cli.output import Json, count_of, print_json, print_table
 from holdfast.engine import Engine

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
 from holdfast.engine import health as engine_health
 from holdfast.engine.health import LEVELS, HealthLine, Level
@@ -61,7 +61,7 @@ def metrics_text(lines: Sequence[HealthLine]) -> str:
         from prometheus_client import CollectorRegistry, Gauge, generate_latest  # noqa: PLC0415 - an extra
     except ImportError:
         raise ConfigurationError(
-            "--metrics needs prometheus-client", hint="Run pip install 'holdfast[metrics]'."
+            "--metrics needs prometheus-client", hint="Run pip install 'holdfast-pg[metrics]'."
         ) from None
     registry = CollectorRegistry()
     labels = ["check_name", "subject"]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from holdfast.cli.arguments import Reason
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import limits as engine_limits
 from holdfast.engine.limits import Subject, drop_limit, limit_status

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, print_fields, print_json, print_table
 from holdfast.engine import messages
 from holdfast.engine.messages import MailboxMessage, erase_messages

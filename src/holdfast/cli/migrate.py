@@ -10,6 +10,7 @@ from holdfast.cli.output import Json
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import Migration, migrate, plan, script
 from holdfast.settings import Settings
+from holdfast.shards.migration import migrate_shards
 
 PENDING = 1
 
@@ -37,15 +38,30 @@ def migrate_database(
 
     Exit code: 0 if done or nothing to do, 1 if --check finds a pending migration, 3 if refused.
     """
-    if sql:
+    settings = Settings.load()
+    if settings.shards and not sql:
+        _migrate_shards(settings, check=check, force=force, as_json=as_json)
+    elif sql:
         typer.echo(script(), nl=False)
     elif check:
-        found = plan(resolve_database_url(Settings.load()), force=force)
+        found = plan(resolve_database_url(settings), force=force)
         _show(found, _PENDING.get(found.action, str(found)).format_map(asdict(found)), as_json)
         raise typer.Exit(0 if found.action == "nothing" else PENDING)
     else:
-        done = migrate(resolve_database_url(Settings.load()), echo=_say, force=force)
+        done = migrate(resolve_database_url(settings), echo=_say, force=force)
         _show(done, str(done), as_json)
+
+
+def _migrate_shards(settings: Settings, *, check: bool, force: bool, as_json: bool) -> None:
+    if check:
+        found = {name: plan(url, force=force) for name, url in settings.shards.items()}
+        for name, migration in found.items():
+            typer.echo(
+                f"{name}: {_PENDING.get(migration.action, str(migration)).format_map(asdict(migration))}"
+            )
+        raise typer.Exit(0 if all(one.action == "nothing" for one in found.values()) else PENDING)
+    done = migrate_shards(settings.database_url, settings.shards, echo=_say, force=force)
+    typer.echo(json.dumps(asdict(done)) if as_json else str(done))
 
 
 def _say(line: str) -> None:

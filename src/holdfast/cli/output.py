@@ -82,7 +82,7 @@ def status_text(status: str, deleted: object = None) -> Text:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
     """Print one line per row, never wrapped, so that it can be searched and copied. Omit empty columns."""
-    _print_lines(table_lines(columns, rows), title)
+    print_lines(table_lines(columns, rows), title)
 
 
 def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[Text]:
@@ -95,7 +95,7 @@ def table_lines(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[T
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
     """Print one name and value per line."""
-    _print_lines(_aligned([[Text(name, style="bold"), _cell(value)] for name, value in pairs]))
+    print_lines(_aligned([[Text(name, style="bold"), _cell(value)] for name, value in pairs]))
 
 
 def _cell(value: Any) -> Text:
@@ -104,7 +104,7 @@ def _cell(value: Any) -> Text:
     )
 
 
-def _print_lines(lines: Sequence[Text], title: str = "") -> None:
+def print_lines(lines: Sequence[Text], title: str = "") -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     if title:
         console.print(f"\n{title}")

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, print_fields, print_json, print_table
 from holdfast.errors import ConfigurationError
 from holdfast.processes.apply import apply_files, compare_files, read_files
@@ -49,11 +49,20 @@ def new(
             "--decision", help="Create a process that waits for a person to decide, until a deadline."
         ),
     ] = False,
+    python: Annotated[
+        bool,
+        typer.Option("--python", help="Create a process whose supervisor is a Python task with steps."),
+    ] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
     """Create a business process: tables, facts, handlers, supervisor, kickoff, grants and a test."""
-    made = scaffold(name, directory, "decision" if decision else "attempts")
+    if decision and python:
+        raise ConfigurationError(
+            "--decision and --python exclude each other",
+            hint="A Python task waits for a person with ctx.wait or ctx.callback.",
+        )
+    made = scaffold(name, directory, "decision" if decision else "python" if python else "attempts")
     if files_only:
         written = made.create(None)
     else:

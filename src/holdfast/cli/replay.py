@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, duration, resolve_past
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, pretty, print_fields, print_json, print_table
 from holdfast.cli.task_actions import find_task_ids
 from holdfast.cli.tasks import find_task

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn
 
 from holdfast.cli.arguments import duration
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import Engine, retention
 from holdfast.engine.retention import Prunable

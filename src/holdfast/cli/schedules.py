@@ -8,7 +8,7 @@ from rich.text import Text
 
 from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import Reason, document, duration, instant
-from holdfast.cli.database import DatabaseUrl, connected, run_statement
+from holdfast.cli.connection import DatabaseUrl, connected, run_statement
 from holdfast.cli.enqueue import with_task_options
 from holdfast.cli.output import Json, cell_text, print_fields, print_json, print_table
 from holdfast.engine.enqueue import NewTask

@@ -7,7 +7,7 @@ import typer
 
 from holdfast.app import App
 from holdfast.cli.app_loader import load_app
-from holdfast.cli.database import DatabaseUrl
+from holdfast.cli.connection import DatabaseUrl
 from holdfast.settings import Settings
 
 # Plain text: the settings validate the values and name the variable in errors.
@@ -57,7 +57,7 @@ def serve(
     from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
     from holdfast.http.connection_limit import raise_file_limit  # noqa: PLC0415 - as above
     from holdfast.http.security import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
-    from holdfast.http.server import ListenAddress, address_of, bind, check_exposure, make_server  # noqa: PLC0415 - as above
+    from holdfast.http.web_server import ListenAddress, address_of, bind, check_exposure, make_server  # noqa: PLC0415 - as above
     from holdfast.logs import configure  # noqa: PLC0415 - as above
 
     given = {

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, resolve_past
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, describe_error, print_error, print_json
 from holdfast.engine import Engine, tasks
 from holdfast.engine.tasks import TaskFilter
@@ -132,10 +132,13 @@ def retry(
 
 def find_task_ids(engine: Engine, matching: TaskFilter) -> Iterator[UUID]:
     """The ids of all matching tasks that are not deleted."""
-    before = None
-    while page := engine.run(tasks.list_task_ids(matching, before, PAGE)):
+    found = engine.run(tasks.find_tasks(matching, None, PAGE))
+    while True:
+        page = engine.run(tasks.deletions_of(found.task_ids))
         yield from (task.task_id for task in page if task.deleted_at is None)
-        before = page[-1].task_id
+        if found.next is None:
+            return
+        found = engine.run(tasks.find_tasks(matching, found.next, PAGE))
 
 
 def _retry_matching(engine: Engine, found: list[UUID], reason: str | None, yes: bool, as_json: bool) -> None:

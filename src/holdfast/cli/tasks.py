@@ -9,7 +9,7 @@ from uuid import UUID
 import typer
 
 from holdfast.cli.arguments import QueueOption, SinceOption, TypeOption, resolve_past
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, status_text
 from holdfast.engine import Engine, tasks
 from holdfast.engine import workers as engine_workers
@@ -47,16 +47,17 @@ def list_tasks(
     """List tasks, newest first, a page at a time."""
     with connected(database_url) as engine:
         matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since), spec)
-        # One more than requested, to find out whether there is another page.
-        found = engine.run(tasks.list_tasks(matching, before, limit + 1))
-    page = found[:limit]
-    next_before = page[-1].task_id if len(found) > limit else None
+        found = engine.run(tasks.find_tasks(matching, before, limit))
+        page = engine.run(tasks.tasks_with_ids(found.task_ids))
     if as_json:
-        print_json({"tasks": page, "next_before": next_before})
+        print_json({"tasks": page, "next_before": found.next})
         return
-    _print_page(page)
-    if next_before:
-        typer.echo(f"\nNext page: {_next_command(context, next_before)}", err=True)
+    if page or found.next is None:
+        _print_page(page)
+    else:
+        typer.echo("No tasks found among those examined so far; there are older ones.", err=True)
+    if found.next:
+        typer.echo(f"\nNext page: {_next_command(context, found.next)}", err=True)
 
 
 def _print_page(page: list[TaskStatus]) -> None:

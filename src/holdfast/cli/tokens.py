@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.arguments import Reason, duration
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import access
 from holdfast.engine.access import SCOPES

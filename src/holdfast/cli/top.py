@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.health import level_text, worst_level
 from holdfast.cli.output import Json, print_json, table_lines
 from holdfast.cli.workers import running_text, state_text

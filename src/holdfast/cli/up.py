@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import psycopg
 import typer
 
-from holdfast.cli.database import DatabaseUrl
+from holdfast.cli.connection import DatabaseUrl
 from holdfast.engine import Engine, access
 from holdfast.errors import ConfigurationError, HoldfastError, translate
 from holdfast.http.access import hash_of, new_token
@@ -31,7 +31,7 @@ from holdfast.settings import Settings
 if TYPE_CHECKING:
     import socket
 
-    from holdfast.http.server import HttpServer, ListenAddress
+    from holdfast.http.web_server import HttpServer, ListenAddress
 
 T = TypeVar("T")
 
@@ -83,7 +83,7 @@ def up(
 
 def _run_all(settings: Settings, given: tuple[Path | None, Path | None], *, own: bool) -> None:
     _check_extras("web", "events", *(() if settings.database_url else ("embedded",)))
-    from holdfast.http.server import ListenAddress, bind, check_exposure  # noqa: PLC0415 - an extra
+    from holdfast.http.web_server import ListenAddress, bind, check_exposure  # noqa: PLC0415 - an extra
 
     certificate: Path | None = None
     if own:
@@ -105,13 +105,13 @@ def _check_extras(*extras: str) -> None:
     if missing:
         raise ConfigurationError(
             f"up needs extras that are not installed: {', '.join(missing)}",
-            hint=f"Run pip install 'holdfast[{','.join(missing)}]'.",
+            hint=f"Run pip install 'holdfast-pg[{','.join(missing)}]'.",
         )
 
 
 def _packages_of(extra: str) -> list[str]:
     needed = re.compile(rf"""([\w.-]+).*;.*\bextra\s*==\s*["']{extra}["']""")
-    lines = importlib.metadata.requires("holdfast") or []
+    lines = importlib.metadata.requires("holdfast-pg") or []
     return [match[1] for line in lines if (match := needed.match(line))]
 
 
@@ -126,7 +126,7 @@ def _is_installed(package: str) -> bool:
 def _serve(
     settings: Settings, url: str, listen: "ListenAddress", bound: "socket.socket", certificate: Path | None
 ) -> None:
-    from holdfast.http.server import address_of, make_server  # noqa: PLC0415 - an extra
+    from holdfast.http.web_server import address_of, make_server  # noqa: PLC0415 - an extra
 
     address = address_of(listen, bound)
     # For this process and its child processes: the example application reads its settings from here.

@@ -1,8 +1,6 @@
-"""holdfast worker and workers: run a worker, and list all workers."""
+"""holdfast workers: list the workers."""
 
 import contextlib
-import os
-import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -13,13 +11,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.app import App
-from holdfast.cli.app_loader import load_app
-from holdfast.cli.database import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, table_lines
 from holdfast.engine import Engine, health
 from holdfast.engine.workers import WorkerStatus, worker_status
-from holdfast.settings import Settings
 
 WATCH_SECONDS = 1.0
 STATE_COLOURS = {"silent": "red", "late": "yellow", "idle": "dim", "working": "green"}
@@ -27,113 +22,10 @@ _COLUMNS = [
     *("worker_id", "state", "running", "serves", "leads", "heard", "started_at"),
     *("hostname", "pid", "version"),
 ]
-EXIT_SECONDS = 3.0
-
-# Plain text: the settings validate the values and name the variable in errors.
-TextOption = str | None
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(worker)
     app.command()(workers)
-
-
-def worker(
-    application: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODULE:APP",
-            help="The application: shop.tasks:app. Without one, only tasks that need no handler are run: "
-            "database functions and messages.",
-        ),
-    ] = None,
-    *,
-    queues: Annotated[
-        TextOption, typer.Option(metavar="NAMES", help="Queues to serve, separated by commas: default,mail")
-    ] = None,
-    prefixes: Annotated[
-        TextOption,
-        typer.Option(
-            metavar="NAMES", help="Prefixes of the task types to serve, separated by commas: billing.,mail."
-        ),
-    ] = None,
-    concurrency: Annotated[
-        TextOption, typer.Option(metavar="NUMBER", help="Number of tasks to run at once.")
-    ] = None,
-    lease: Annotated[
-        TextOption, typer.Option(metavar="DURATION", help="How long a task is held without a heartbeat.")
-    ] = None,
-    heartbeat: Annotated[
-        TextOption,
-        typer.Option(metavar="DURATION", help="How often leases are renewed; at most half a lease."),
-    ] = None,
-    grace: Annotated[
-        TextOption,
-        typer.Option(metavar="DURATION", help="How long running tasks may continue after a signal."),
-    ] = None,
-    poll_interval: Annotated[
-        TextOption, typer.Option(metavar="DURATION", help="Maximum time between polls for tasks.")
-    ] = None,
-    worker_id: Annotated[TextOption, typer.Option(metavar="NAME", help="Name of the worker.")] = None,
-    log_format: Annotated[
-        TextOption, typer.Option(metavar="FORMAT", help="Log format: console or json.")
-    ] = None,
-    log_level: Annotated[
-        TextOption, typer.Option(metavar="LEVEL", help="Log level: debug, info, warning or error.")
-    ] = None,
-    metrics_port: Annotated[
-        TextOption, typer.Option(metavar="PORT", help="Serve Prometheus metrics on this port of 127.0.0.1.")
-    ] = None,
-    processes: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="NUMBER", help="Number of worker processes.")
-    ] = 1,
-    database_url: DatabaseUrl = None,
-) -> None:
-    """Run the tasks of an application until SIGTERM or Ctrl-C."""
-    options = {
-        "worker_queues": queues,
-        "worker_type_prefixes": prefixes,
-        "worker_concurrency": concurrency,
-        "lease": lease,
-        "heartbeat": heartbeat,
-        "grace": grace,
-        "poll_interval": poll_interval,
-        "worker_id": worker_id,
-        "log_format": log_format,
-        "log_level": log_level,
-        "metrics_port": metrics_port,
-        "database_url": database_url,
-    }
-    given = {name: value for name, value in options.items() if value is not None}
-    if processes > 1:
-        code = _run_many(processes, given)
-    else:
-        code = (App() if application is None else load_app(application)).run_worker(**given)
-    _exit_within(EXIT_SECONDS, code)
-    raise typer.Exit(code)
-
-
-def _run_many(processes: int, given: dict[str, str]) -> int:
-    from holdfast.logs import configure, worker_log  # noqa: PLC0415 - other commands start faster
-    from holdfast.worker.fleet import supervise  # noqa: PLC0415 - as above
-    from holdfast.worker.startup import check_settings  # noqa: PLC0415 - as above
-
-    settings = Settings.load(**given)
-    check_settings(settings)  # once here, not in every worker process
-    configure(settings.log_format, settings.log_level)
-    return supervise(
-        processes,
-        grace=settings.grace.total_seconds(),
-        log=worker_log("supervisor"),
-        metrics_port=settings.metrics_port,
-    )
-
-
-def _exit_within(seconds: float, code: int) -> None:
-    """Exit even if handlers left threads running: Python would wait for them."""
-    exiting = threading.Timer(seconds, os._exit, [code])
-    exiting.daemon = True
-    exiting.start()
 
 
 def workers(

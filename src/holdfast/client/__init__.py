@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from importlib import import_module
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,19 +21,22 @@ from holdfast.client.enqueue import (
     one_or_many,
     statements,
 )
-from holdfast.client.results import Portal, ResultListener, wait_for_end, wait_for_process
+from holdfast.client.results import Portal, ResultListeners, wait_for_end, wait_for_process
 from holdfast.connections.pool import AsyncPool, Pool
-from holdfast.connections.session import DatabaseAddress
+from holdfast.connections.session import DatabaseAddress, is_front
 from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import AsyncEngine, Engine, Statement
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_one
 from holdfast.engine.processes import ProcessStatus
 from holdfast.engine.tasks import TaskSnapshot
-from holdfast.errors import EventLoopRunning, Refused, translate
+from holdfast.errors import EventLoopRunning, HoldfastError, Refused, translate
 
 __all__ = ["Client", "Progress", "with_trace"]
 
 T = TypeVar("T")
+
+RunStatement = Callable[[Statement[Any]], Any]
+ARunStatement = Callable[[Statement[Any]], Awaitable[Any]]
 
 
 class _LoopConnections:
@@ -42,10 +45,10 @@ class _LoopConnections:
     def __init__(self, address: DatabaseAddress) -> None:
         self.pool = AsyncPool(address)
         self.batcher = EnqueueBatcher(self._send)
-        self.listener = ResultListener(address)
+        self.listeners = ResultListeners(address, self.pool)
 
     def close(self) -> None:
-        self.listener.close()
+        self.listeners.close()
         self.pool.close()
 
     async def _send(self, tasks: list[NewTask]) -> list[Enqueued]:
@@ -86,6 +89,8 @@ class Client:
         refuse_in_event_loop("enqueue_many", "aenqueue_many")
 
         def work(engine: Engine) -> list[Enqueued]:
+            if is_front(engine.connection):
+                return _enqueue_parts(engine, tasks, count)
             try:
                 with engine.connection.transaction():
                     return [one for rows in engine.run_pipelined(statements(tasks)) for one in count(rows)]
@@ -108,6 +113,8 @@ class Client:
             ]
 
         async def work(engine: AsyncEngine) -> list[Enqueued]:
+            if is_front(engine.connection):
+                return await _aenqueue_parts(engine, tasks, count)
             try:
                 async with engine.connection.transaction():
                     return [
@@ -119,6 +126,34 @@ class Client:
                 raise count.placed(error) from error
 
         return await self._here().pool.run(work, repeatable=is_repeatable(tasks))
+
+    def run_together(self, tx: Any, work: Callable[[RunStatement], T], method: str) -> T:
+        """Run several statements in the caller's transaction, or in one of their own."""
+        if tx is not None:
+            return work(lambda statement: run_in(tx, statement, method))
+        refuse_in_event_loop(method, f"a{method}")
+
+        def in_transaction(engine: Engine) -> T:
+            try:
+                with engine.connection.transaction():
+                    return work(engine.run)
+            except psycopg.Error as error:
+                raise translate(error) from error
+
+        return self._pool.run(in_transaction, repeatable=False)
+
+    async def arun_together(self, tx: Any, work: Callable[[ARunStatement], Awaitable[T]], method: str) -> T:
+        if tx is not None:
+            return await work(lambda statement: arun_in(tx, statement, method))
+
+        async def in_transaction(engine: AsyncEngine) -> T:
+            try:
+                async with engine.connection.transaction():
+                    return await work(engine.run)
+            except psycopg.Error as error:
+                raise translate(error) from error
+
+        return await self._here().pool.run(in_transaction, repeatable=False)
 
     def run(self, statement: Statement[T], method: str, *, repeatable: bool = True) -> T:
         """Run one statement. `method` is what the caller called, for errors."""
@@ -141,11 +176,11 @@ class Client:
 
     async def await_end(self, task_id: UUID, timeout: float | None) -> TaskSnapshot:  # noqa: ASYNC109 - part of the API
         here = self._here()
-        return await wait_for_end(here.pool, here.listener, task_id, timeout)
+        return await wait_for_end(here.pool, await here.listeners.of_task(task_id), task_id, timeout)
 
     async def await_process(self, process: str, process_id: int, timeout: float | None) -> ProcessStatus:  # noqa: ASYNC109 - part of the API
         here = self._here()
-        return await wait_for_process(here.pool, here.listener, process, process_id, timeout)
+        return await wait_for_process(here.pool, await here.listeners.first(), process, process_id, timeout)
 
     def run_async(self, work: Coroutine[Any, Any, T], method: str, twin: str) -> T:
         """Run a coroutine for a caller without an event loop."""
@@ -171,6 +206,27 @@ class Client:
         """Close the connections of event loops that have ended: asyncio.run does not."""
         for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
             self._loops.pop(loop).close()
+
+
+def _enqueue_parts(engine: Engine, tasks: Tasks, count: EnqueueCounter) -> list[Enqueued]:
+    """On a front each statement commits by itself, so the error says what was written."""
+    enqueued: list[Enqueued] = []
+    for statement in list(statements(tasks)):  # all are checked before the first is sent
+        try:
+            enqueued += count(engine.run(statement))
+        except HoldfastError as error:
+            raise count.partly(error) from error
+    return enqueued
+
+
+async def _aenqueue_parts(engine: AsyncEngine, tasks: Tasks, count: EnqueueCounter) -> list[Enqueued]:
+    enqueued: list[Enqueued] = []
+    for statement in list(statements(tasks)):
+        try:
+            enqueued += count(await engine.run(statement))
+        except HoldfastError as error:
+            raise count.partly(error) from error
+    return enqueued
 
 
 def with_trace(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

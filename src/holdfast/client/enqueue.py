@@ -7,7 +7,7 @@ from typing import Protocol
 
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
 from holdfast.engine.statement import Statement
-from holdfast.errors import DatabaseUnavailable, Refused
+from holdfast.errors import DatabaseUnavailable, HoldfastError, PartlyEnqueued, Refused
 from holdfast.serialization.text import RawJson
 
 MAX_TASKS = 10_000
@@ -83,10 +83,29 @@ class EnqueueCounter:
 
     def placed(self, error: Refused) -> Refused:
         """The error with the position in the whole batch; the statement counts from its own first task."""
-        message = re.sub(
-            r"\btasks\[(\d+)\]", lambda position: f"tasks[{int(position[1]) + self.done}]", error.message
+        return type(error)(self._moved(error.message), hint=error.hint, sqlstate=error.sqlstate)
+
+    def partly(self, error: HoldfastError) -> HoldfastError:
+        """The same on a front, where the statements before this one have been written."""
+        if isinstance(error, PartlyEnqueued):
+            written = tuple((place + self.done, task_id, new) for place, task_id, new in error.enqueued)
+            cause = error.cause
+        elif self.done:
+            written, cause = (), error
+        else:
+            return error
+        before = f"the first {self.done} tasks were enqueued, and then: " if self.done else ""
+        hint = "Tasks with a key can be enqueued again: those that exist are returned."
+        return PartlyEnqueued(
+            f"{before}{self._moved(error.message)}",
+            hint=hint,
+            sqlstate="QF207",
+            enqueued=written,
+            cause=cause,
         )
-        return type(error)(message, hint=error.hint, sqlstate=error.sqlstate)
+
+    def _moved(self, message: str) -> str:
+        return re.sub(r"\btasks\[(\d+)\]", lambda position: f"tasks[{int(position[1]) + self.done}]", message)
 
 
 Send = Callable[[list[NewTask]], Awaitable[list[Enqueued]]]
@@ -131,6 +150,8 @@ class EnqueueBatcher:
             enqueued = await self._send_together([task for task, _ in batch])
         except DatabaseUnavailable as error:
             await self._settle_unknown(batch, error)
+        except PartlyEnqueued as error:
+            await self._settle_parts(batch, error)
         except Exception as error:  # noqa: BLE001 - raised in the caller whose task was refused
             await self._settle_refused(batch, error)
         except BaseException:
@@ -150,6 +171,19 @@ class EnqueueBatcher:
         middle = len(batch) // 2
         await self._send(batch[:middle])
         await self._send(batch[middle:])
+
+    async def _settle_parts(self, batch: Sequence[Waiting], error: PartlyEnqueued) -> None:
+        """Answer what some shards have written, and send the rest again."""
+        written = {place: Enqueued(task_id, created) for place, task_id, created in error.enqueued}
+        for place, one in written.items():
+            if not batch[place][1].done():
+                batch[place][1].set_result(one)
+        rest = [waiting for place, waiting in enumerate(batch) if place not in written]
+        if not written or isinstance(error.cause, DatabaseUnavailable):
+            cause = error.cause if isinstance(error.cause, DatabaseUnavailable) else None
+            await self._settle_unknown(rest, cause or DatabaseUnavailable(error.message))
+        else:
+            await self._settle_refused(rest, error.cause or error)
 
     async def _settle_unknown(self, batch: Sequence[Waiting], error: DatabaseUnavailable) -> None:
         """It is not known whether the tasks were written: only those with a key are sent again."""

@@ -14,6 +14,7 @@ from holdfast.client.wait_ticket import WAIT_TTL, issue, wait_url
 from holdfast.connections.listener import TASK_DONE, Listener, NotificationsUnavailable
 from holdfast.connections.pool import AsyncPool
 from holdfast.connections.session import DatabaseAddress, open_async_connection
+from holdfast.connections.shard_addresses import ShardAddresses, read_shard_addresses
 from holdfast.engine import AsyncEngine, Statement, processes, tasks
 from holdfast.engine.processes import ProcessStatus, RegisteredProcess, wait_key
 from holdfast.engine.tasks import ENDED, TaskSnapshot
@@ -103,6 +104,40 @@ class ResultListener:
     async def _pause(self, _: HoldfastError) -> None:
         self._tried.set()
         await asyncio.sleep(POLL_SECONDS * random.uniform(0.5, 1))  # noqa: S311 - spreads load
+
+
+class ResultListeners:
+    """The listeners of one event loop: one for each shard that has a task that is waited for."""
+
+    def __init__(self, address: DatabaseAddress, pool: AsyncPool) -> None:
+        self._address = address
+        self._pool = pool
+        self._shards: ShardAddresses | None = None
+        self._listeners: dict[int, ResultListener] = {}
+
+    async def of_task(self, task_id: UUID) -> ResultListener:
+        shards = await self._find()
+        return self._listener(shards, shards.of_task(task_id))
+
+    async def first(self) -> ResultListener:
+        """Processes are on the first shard."""
+        return self._listener(await self._find(), 0)
+
+    def close(self) -> None:
+        for listener in self._listeners.values():
+            listener.close()
+
+    def _listener(self, shards: ShardAddresses, number: int) -> ResultListener:
+        if number not in self._listeners:
+            self._listeners[number] = ResultListener(shards.addresses[number])
+        return self._listeners[number]
+
+    async def _find(self) -> ShardAddresses:
+        if self._shards is None:
+            self._shards = await self._pool.run(
+                lambda engine: read_shard_addresses(engine, self._address), repeatable=True
+            )
+        return self._shards
 
 
 async def wait_for_end(

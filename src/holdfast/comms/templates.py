@@ -92,7 +92,9 @@ def _environments(directory: Path | None) -> tuple[Environment, Environment]:
         from jinja2 import FileSystemLoader, StrictUndefined  # noqa: PLC0415 - an optional dependency
         from jinja2.sandbox import ImmutableSandboxedEnvironment  # noqa: PLC0415 - as above
     except ModuleNotFoundError:
-        raise ConfigurationError("templates need jinja2", hint="Run pip install 'holdfast[comms]'.") from None
+        raise ConfigurationError(
+            "templates need jinja2", hint="Run pip install 'holdfast-pg[comms]'."
+        ) from None
     loader = FileSystemLoader(directory) if directory else None
     plain, escaping = (
         ImmutableSandboxedEnvironment(loader=loader, autoescape=escape, undefined=StrictUndefined)

@@ -18,6 +18,6 @@ def __getattr__(name: str) -> Any:
         from holdfast.http.application import create_app  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"holdfast.http needs {error.name}, which is not installed", hint="pip install 'holdfast[web]'"
+            f"holdfast.http needs {error.name}, which is not installed", hint="pip install 'holdfast-pg[web]'"
         ) from error
     return create_app

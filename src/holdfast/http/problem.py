@@ -116,14 +116,20 @@ def problem_of(error: errors.HoldfastError) -> Problem:
     if isinstance(error, errors.DatabaseUnavailable | errors.NotInstalled):
         # The message names hosts and logins: for the log only.
         log.warning("database_unavailable", error=str(error))
-        return unavailable()
+        return unavailable(_lost_shard(error))
     headers = _retry_soon() if isinstance(error, errors.TryAgain) else {}
     code = state if state.startswith("QF") else None
     return Problem(status, error.message, code=code, hint=error.hint, headers=headers)
 
 
-def unavailable() -> Problem:
-    return Problem(503, "the database is unavailable", code="unavailable", headers=_retry_soon())
+def unavailable(what: str = "the database is unavailable") -> Problem:
+    return Problem(503, what, code="unavailable", headers=_retry_soon())
+
+
+def _lost_shard(error: errors.HoldfastError) -> str:
+    """The beginning of the message of a front, which names the shard but not its host."""
+    found = re.match(r"shard \w+ cannot be reached", error.message)
+    return found[0] if found else "the database is unavailable"
 
 
 def add_problem_handlers(app: FastAPI, respond: Callable[[Request, Problem], Response]) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeVar
 import psycopg
 
 from holdfast.connections.pool import AsyncPool, AsyncWork
-from holdfast.connections.session import DatabaseAddress
+from holdfast.connections.session import DatabaseAddress, is_front
 from holdfast.engine import AsyncEngine
 from holdfast.errors import NotAllowed
 
@@ -19,8 +19,10 @@ REPLY_SECONDS = 20.0
 _NOT_ALLOWED = "42501"
 
 # For the transaction only: a pooler would pass settings of the session on to other clients.
+# A front reads its shards as the login, and passes the role on to them.
 _TRANSACTION_SETTINGS = """
-select set_config('role', %s, true), set_config('holdfast.acting_for', %s, true),
+select set_config('{role}', %s, true), set_config('holdfast.partial', 'on', true),
+  set_config('holdfast.acting_for', %s, true),
   set_config('statement_timeout', '15s', true), set_config('lock_timeout', '3s', true)
 """
 
@@ -52,7 +54,10 @@ class RolePool:
 
 async def _assume(connection: psycopg.AsyncConnection[Any], role: Role, actor: str) -> None:
     try:
-        await connection.execute(_TRANSACTION_SETTINGS, (role, actor))
+        setting = "holdfast.role" if is_front(connection) else "role"
+        settings = _TRANSACTION_SETTINGS.format(role=setting).encode()
+        # If psycopg prepared it, a rollback would make psycopg deallocate the statements of the engine too.
+        await connection.execute(settings, (role, actor), prepare=False)
     except psycopg.Error as error:
         if error.sqlstate != _NOT_ALLOWED:
             raise

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from holdfast.connections.listener import TASK_DONE, Listener, NotificationsUnavailable
 from holdfast.connections.session import DatabaseAddress, open_async_connection
+from holdfast.connections.shard_addresses import ShardAddresses, read_shard_addresses
 from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessStatus
 from holdfast.engine.tasks import TaskEvent, TaskSnapshot
@@ -109,7 +110,8 @@ class WaitRegistry:
         self._queries = 0
         self._has_urgent = asyncio.Event()
         # What ended before the listener was connected was not notified: read everything once.
-        self._listener = EndListener(address, self._refresh_all_soon, self._refresh_soon_if_watched)
+        self._address = address
+        self._listeners: list[EndListener] = []
         self._tasks: list[asyncio.Task[None]] = []
 
     def __len__(self) -> int:
@@ -169,8 +171,27 @@ class WaitRegistry:
 
     def _start(self) -> None:
         if not self._tasks:
-            loops = (self._listener.run(), self._refresh_urgent(), self._refresh_due())
+            loops = (self._listen(), self._refresh_urgent(), self._refresh_due())
             self._tasks = [asyncio.create_task(loop) for loop in loops]
+
+    async def _listen(self) -> None:
+        """On the database, or on each shard of a front."""
+
+        async def find(engine: AsyncEngine) -> ShardAddresses:
+            return await read_shard_addresses(engine, self._address)
+
+        while not self._listeners:
+            try:
+                shards = await self._pool.run("holdfast_reader", find)
+            except HoldfastError as error:
+                self._trouble.found(error)
+                await asyncio.sleep(REFRESH_SECONDS_WITHOUT_LISTENER)
+                continue
+            self._listeners = [
+                EndListener(address, self._refresh_all_soon, self._refresh_soon_if_watched)
+                for address in shards.addresses
+            ]
+        await asyncio.gather(*(listener.run() for listener in self._listeners))
 
     def _refresh_soon(self, keys: Iterable[UUID]) -> None:
         self._urgent.update(keys)
@@ -246,7 +267,7 @@ class WaitRegistry:
     def _refresh_delay(self, watched: WatchedSubject) -> float:
         if watched.live:
             return LIVE_REFRESH_SECONDS
-        if not self._listener.listening:
+        if not self._listeners or not all(listener.listening for listener in self._listeners):
             return REFRESH_SECONDS_WITHOUT_LISTENER
         longest = FIRST_REFRESH_SECONDS if watched.refreshes == 1 else REFRESH_SECONDS
         return longest * random.uniform(0.75, 1.25)  # noqa: S311 - spreads load

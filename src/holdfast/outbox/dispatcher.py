@@ -33,6 +33,7 @@ from holdfast.supervision import end_with_parent
 CHANNEL = "holdfast_outbox"
 ROLE = "holdfast_dispatcher"
 COALESCE_SECONDS = 0.02
+LONGEST_POLL_SECONDS = 2.0
 FLUSH_SECONDS = 5.0
 RETIRE_SECONDS = 1.0
 MAX_REASON = 500
@@ -117,7 +118,7 @@ class Dispatcher:
             await self._listener.wait(self._poll_seconds())
 
     def _attend(self) -> Statement[list[Subscription]]:
-        return statements.attend_outbox(
+        return statements.dispatcher_heartbeat(
             self.dispatcher_id,
             [number for number, (sender, _) in self._senders.items() if sender.idle],
             hostname=socket.gethostname(),
@@ -128,7 +129,7 @@ class Dispatcher:
         )
 
     def _poll_seconds(self) -> float:
-        longest = self._settings.poll_interval.total_seconds()
+        longest = min(LONGEST_POLL_SECONDS, self._settings.poll_interval.total_seconds())
         return longest * random.uniform(0.8, 1.0)  # noqa: S311 - spreads polls; not a secret
 
     def _update_senders(self, subscriptions: Iterable[Subscription]) -> None:

@@ -136,7 +136,7 @@ def _build_built_in(sink: str, config: SinkConfig) -> Sink:
     except ModuleNotFoundError as error:
         extra = sink if sink in {"nats", "amqp"} else "events"
         raise ConfigurationError(
-            f"the sink {sink} needs the package {error.name}", hint=f"pip install 'holdfast[{extra}]'"
+            f"the sink {sink} needs the package {error.name}", hint=f"pip install 'holdfast-pg[{extra}]'"
         ) from None
     built: Sink = getattr(found, name)(config)
     return built

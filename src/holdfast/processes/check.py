@@ -6,26 +6,15 @@ from typing import Any
 
 import psycopg
 
-from holdfast.errors import TaskNotFound, did_you_mean, translate
-from holdfast.processes.catalog import query_catalog
+from holdfast.engine.catalog import PROCESSES, query_catalog
+from holdfast.engine.processes import try_function
+from holdfast.errors import HoldfastError, TaskNotFound, did_you_mean
 from holdfast.processes.rules import Finding, ProcessDefinition, ProcessRules
-
-# Registered processes, and what looks like one: x.shipping_supervisor belongs to x.shipping_task.
-_FIND = """
-  select coalesce(r.schema_name, n.nspname::text) as schema, coalesce(
-      regexp_replace(r.root_table, '_task$', ''), regexp_replace(p.proname, '_supervisor$', '')) as stem,
-    coalesce(r.kind, 'attempts') as kind, r.process is not null as registered
-  from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-  full join queues.registered_process r on r.supervisor = n.nspname || '.' || p.proname
-  where r.process is not null
-    or p.proname ~ '._supervisor$' and p.pronargs = 1 and p.proargtypes[0] = 'pg_catalog.jsonb'::regtype
-      and n.nspname !~ '^pg_' and p.proname !~ '^waiting_'
-  order by 1, 2"""
 
 
 def find_processes(connection: psycopg.Connection[Any], name: str | None) -> list[ProcessDefinition]:
     """All processes, those of a schema, or the one with a name such as comms.send_email."""
-    found = [ProcessDefinition(**row) for row in query_catalog(connection, _FIND)]
+    found = [ProcessDefinition(**row) for row in query_catalog(connection, PROCESSES)]
     if name is None:
         return found
     wanted = [one for one in found if name in (one.schema, f"{one.schema}.{one.stem}", str(one))]
@@ -54,13 +43,9 @@ def _check_envelope(
     if any(finding.object.startswith(f"{full}(") for finding in found):
         return  # the runner would refuse to call it; the finding already says why
     try:
-        with connection.transaction(force_rollback=True):
-            connection.execute("set local role holdfast_worker")
-            query = "select internal.run_function(%s, '{}')"
-            row = connection.execute(query.encode(), [full]).fetchone()
-        envelope = row[0] if row else None
-    except psycopg.Error as error:
-        envelope = f"{translate(error)}"
+        envelope = try_function(connection, full, {})
+    except HoldfastError as error:
+        envelope = f"{error}"
     valid = (
         isinstance(envelope, dict)
         and envelope.get("success") is False

@@ -1,6 +1,5 @@
 """One instance of a process: its history, what its supervisor would do now, and cancelling it."""
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -10,7 +9,7 @@ import psycopg
 from psycopg.sql import SQL, Identifier
 
 from holdfast.engine import Engine, health, processes, tasks
-from holdfast.errors import TaskNotFound, translate
+from holdfast.errors import ConfigurationError, TaskNotFound, translate
 from holdfast.processes.rules import ProcessDefinition
 
 
@@ -33,7 +32,7 @@ def history(
     except psycopg.Error as error:
         raise translate(error) from error
     if not found:
-        raise TaskNotFound(f"there is no {process.root} {process_id}")
+        raise TaskNotFound(f"there is no {process.task} {process_id}")
     steps = [HistoryStep(*row) for row in found]
     engine = Engine(connection)
     status = engine.run(processes.process_status(str(process), process_id))
@@ -67,16 +66,12 @@ def _with_next(engine: Engine, task_id: UUID, steps: list[HistoryStep]) -> list[
 
 def plan(connection: psycopg.Connection[Any], process: ProcessDefinition, process_id: int) -> dict[str, Any]:
     """What the supervisor would decide now. Runs it as a worker does, and rolls back."""
-    payload = json.dumps({f"{process.root}_id": process_id})
-    try:
-        with connection.transaction(force_rollback=True):
-            connection.execute("set local role holdfast_worker")
-            row = connection.execute(
-                "select internal.run_function(%s, %s)", [process.supervisor, payload]
-            ).fetchone()
-    except psycopg.Error as error:
-        raise translate(error) from error
-    envelope = row[0] if row else {}
+    if process.is_python:
+        raise ConfigurationError(
+            f"the supervisor of {process} is a Python task, which only a worker can run",
+            hint=f"See holdfast process show {process} {process_id}, and holdfast runs show with its task.",
+        )
+    envelope = processes.try_function(connection, process.supervisor, {f"{process.task}_id": process_id})
     if not envelope.get("success"):
         raise TaskNotFound(envelope.get("validation_failure_message") or str(envelope))
     return dict(envelope["payload"])

@@ -1,5 +1,6 @@
 """The rules of business processes. Each check yields the violations that it finds in the catalog."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.processes.catalog import (
+from holdfast.engine.catalog import (
     FUNCTIONS,
     INDEXES,
     PRIVILEGES,
@@ -27,10 +28,11 @@ _TRIGGER = (
 
 @dataclass(frozen=True, slots=True)
 class ProcessDefinition:
-    """A process. The names of its tables and functions derive from `schema` and `stem`."""
+    """A process. The names of its functions derive from `stem`, those of its tables from `root`."""
 
     schema: str
     stem: str
+    root: str
     kind: str = "attempts"
     registered: bool = True
 
@@ -38,8 +40,14 @@ class ProcessDefinition:
         return self.schema if self.schema == self.stem else f"{self.schema}.{self.stem}"
 
     @property
-    def root(self) -> str:
+    def task(self) -> str:
+        """What functions, payloads and messages call an instance: send_email_task."""
         return f"{self.stem}_task"
+
+    @property
+    def is_python(self) -> bool:
+        """True if the supervisor is a Python task, and not a function."""
+        return self.kind == "python"
 
     @property
     def supervisor(self) -> str:
@@ -54,21 +62,32 @@ class ProcessDefinition:
     def tables(self) -> dict[str, list[str]]:
         """The required tables (root and facts), each with the columns of its unique key."""
         key = f"{self.root}_id"
-        facts = {
-            "attempts": {"_scheduled": "attempt", "_failed": "attempt", "_succeeded": None},
-            "decision": {"_reminded": "reminder", "_decided": None},
-        }[self.kind]
+        attempts = {"_scheduled": "attempt", "_failed": "attempt", "_succeeded": None}
+        facts = {"_reminded": "reminder", "_decided": None} if self.kind == "decision" else attempts
         number: dict[str, str | None] = {"": None, **facts, "_supervised": "run"}
         return {f"{self.root}{suffix}": [key, *([more] if more else [])] for suffix, more in number.items()}
 
     @property
     def functions(self) -> list[str]:
         """The required functions."""
-        root = self.root
-        common = [f"{self.stem}_supervisor", f"repair_{self.stem}", f"kickoff_{root}", f"cancel_{root}"]
+        task = self.task
         if self.kind == "decision":
-            return [*common, f"decide_{root}"]
-        return [*common, f"has_{root}_succeeded", f"count_{root}_failures", f"count_{root}_scheduled"]
+            return [*self.recording, f"decide_{task}"]
+        facts = [f"has_{task}_succeeded", f"count_{task}_failures", f"count_{task}_scheduled"]
+        if self.is_python:
+            facts.append(f"read_{self.stem}_facts")
+        return [*self.recording, *facts]
+
+    @property
+    def recording(self) -> list[str]:
+        """The required functions that record which task runs the supervisor next, or the end."""
+        return [*self.called, f"kickoff_{self.task}", f"cancel_{self.task}"]
+
+    @property
+    def called(self) -> list[str]:
+        """Those that workers call: the supervisor, or what one in Python calls to record, and repair."""
+        decides = f"record_{self.stem}_decision" if self.is_python else f"{self.stem}_supervisor"
+        return [decides, f"repair_{self.stem}"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +125,7 @@ class ProcessRules:
         return [
             row
             for row in self._functions
-            if (row["takes_jsonb"] or row["name"] in self.process.functions[:2]) and row["definer"]
+            if (row["takes_jsonb"] or row["name"] in self.process.called) and row["definer"]
             if not self.process.shares_schema or subject in row["name"].split("_")
         ]
 
@@ -199,19 +218,25 @@ class ProcessRules:
             if name not in named:
                 rule = "a process has its required functions"
                 yield self._finding(self._qualified(name), rule, "create the function")
-        recording = self.process.functions[:4]
+        recording = self.process.recording
         for row in self._functions:
             signature = row["signature"]
             if row["name"] in recording and not row["definer"]:
                 fix = f"alter function {signature} security definer"
                 yield self._finding(signature, "business functions are security definer", fix)
-            if row["name"] in recording and "queues.note_supervision" not in row["body"]:
+            if row["name"] in recording and not self._records_runs(row):
                 fix = "call queues.note_supervision in it, as in the generated functions"
                 yield self._finding(signature, "each run is recorded so that lost supervisors are found", fix)
             if row["definer"]:
                 yield from self._check_definer(row)
             if not row["of_the_owner"]:
                 yield self._wrong_owner("function", signature, row["owner"])
+
+    def _records_runs(self, row: CatalogRow) -> bool:
+        """True if the function, or another function of the schema that it calls, records the run."""
+        called = re.findall(rf"\b{self.process.schema}\.(\w+)\(", row["body"])
+        bodies = [row["body"], *(one["body"] for one in self._functions if one["name"] in called)]
+        return any("queues.note_supervision" in body for body in bodies)
 
     def _check_definer(self, row: CatalogRow) -> Iterator[Finding]:
         signature = row["signature"]

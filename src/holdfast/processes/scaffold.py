@@ -15,9 +15,11 @@ import psycopg
 from holdfast.errors import ConfigurationError
 from holdfast.processes.apply import apply_files
 
-Kind = Literal["attempts", "decision"]
+Kind = Literal["attempts", "decision", "python"]
 
 _TEMPLATE = Path(__file__).parent / "template"
+_PARTS = _TEMPLATE / "parts"
+_PART = re.compile(r"^@part (\w+)@\n", re.MULTILINE)
 _NAME = re.compile(r"[a-z][a-z0-9_]{1,29}", re.ASCII)
 _TAKEN = {"queues", "internal", "comms", "public", "holdfast", "test", "tests", "information_schema"}
 
@@ -37,12 +39,27 @@ class Scaffold:
     @property
     def files(self) -> dict[Path, str]:
         found = {}
-        for path in sorted((_TEMPLATE / self.kind).glob("*.template")):
-            text = path.read_text(encoding="utf-8").replace("@ending@\n", _ending())
+        for path in self._templates:
+            text = self._with_parts(path.read_text(encoding="utf-8"))
             for name, value in self._values.items():
                 text = text.replace(f"@{name}@", value)
             found[self.directory / path.stem.replace("process", self.name)] = text
         return found
+
+    @property
+    def _templates(self) -> list[Path]:
+        """A process in Python has the tables, facts and handlers of one with attempts."""
+        kinds = ["attempts", "python"] if self.kind == "python" else [self.kind]
+        found = {path.name: path for kind in kinds for path in (_TEMPLATE / kind).glob("*.template")}
+        return [found[name] for name in sorted(found)]
+
+    def _with_parts(self, text: str) -> str:
+        """Insert what differs between a supervisor that is a function and one that is a task."""
+        of = _PARTS / ("task" if self.kind == "python" else "function")
+        while part := _PART.search(text):
+            path = next(found for at in (of, _PARTS) if (found := at / f"{part[1]}.sql").exists())
+            text = text.replace(part[0], path.read_text(encoding="utf-8"), 1)
+        return text
 
     @property
     def statements(self) -> dict[str, str]:
@@ -109,10 +126,6 @@ def scaffold(name: str, directory: Path | None = None, kind: Kind = "attempts") 
     """Raise ConfigurationError if the name cannot serve as schema, module and queue."""
     check_name(name)
     return Scaffold(name, directory or Path(name), kind)
-
-
-def _ending() -> str:
-    return (_TEMPLATE / "ending.sql.template").read_text(encoding="utf-8")
 
 
 def check_name(name: str) -> None:

@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import psycopg
 from psycopg import IsolationLevel
@@ -15,6 +15,7 @@ from holdfast.schema.sources import Sources, SqlPiece
 
 Action = Literal["install", "upgrade", "replay", "nothing"]
 Echo = Callable[[str], None]
+T = TypeVar("T")
 
 # Each attempt waits half a second for a lock, so a transaction may block a migration for about half a minute.
 _MAX_ATTEMPTS = 20
@@ -82,6 +83,11 @@ def install_test_clock(dsn: str) -> None:
         )
 
 
+def in_transaction(dsn: str, work: Callable[[psycopg.Connection[Any]], T]) -> T:
+    """Run a further step of a migration. It is retried after conflicts, and its refusals are explained."""
+    return _retry_conflicts(dsn, work, _say_nothing)
+
+
 def _migrate(connection: psycopg.Connection[Any], steps: MigrationSteps, say: Echo) -> Migration:
     found = _decide(connection, steps)
     if found.action == "nothing":
@@ -117,7 +123,7 @@ def _apply(connection: psycopg.Connection[Any], pieces: Iterable[SqlPiece]) -> N
             raise
 
 
-def _retry_conflicts(dsn: str, work: Callable[[psycopg.Connection[Any]], Migration], say: Echo) -> Migration:
+def _retry_conflicts(dsn: str, work: Callable[[psycopg.Connection[Any]], T], say: Echo) -> T:
     for attempt in range(1, _MAX_ATTEMPTS + 1):
         try:
             with _connect(dsn) as connection:

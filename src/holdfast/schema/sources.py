@@ -97,10 +97,10 @@ class Sources:
 
 
 def _describe(pattern: re.Pattern[str], pieces: list[SqlPiece]) -> str:
-    found = []
+    found: dict[str, str] = {}
     for piece in pieces:
-        match = pattern.search(piece.sql)
-        if match is None or match["name"].partition(".")[2] != Path(piece.name).stem:
-            raise ValueError(f"{piece.name} does not declare the object that its name says")
-        found.append(json.dumps(match.groupdict(), ensure_ascii=False))
-    return "[\n" + ",\n".join(found) + "\n]"
+        matches = list(pattern.finditer(piece.sql))
+        if not matches or matches[0]["name"].partition(".")[2] != Path(piece.name).stem:
+            raise ValueError(f"{piece.name} does not begin with the object that its name says")
+        found |= {match["name"]: json.dumps(match.groupdict(), ensure_ascii=False) for match in matches}
+    return "[\n" + ",\n".join(found.values()) + "\n]"

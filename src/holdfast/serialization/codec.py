@@ -18,7 +18,7 @@ from holdfast.errors import (
     did_you_mean,
 )
 from holdfast.serialization.signature import Field, Signature
-from holdfast.serialization.text import has_escaped_nul, storable_json, storable_value
+from holdfast.serialization.text import RawJson, has_escaped_nul, storable_json, storable_value
 
 _SHOWN = 80
 _typed_dict: Any = TypedDict  # to type checkers it takes literals only
@@ -122,6 +122,8 @@ class ResultCodec:
         self.to_json = self.adapter.serializer.to_json
         # Without an annotation, any value is valid; with None, there is nothing to read.
         self.typed = annotation not in (Any, None)
+        self.annotation = annotation
+        self._many: TypeAdapter[list[Any]] | None = None
 
     def encode(self, value: Any) -> str:
         if value is None:
@@ -143,6 +145,17 @@ class ResultCodec:
         except ValueError as error:
             raise ResultError(f"the result of {self.type} cannot be read: {error}") from None
 
+    def load_many(self, written: str) -> list[Any]:
+        """A JSON array of results, in a fraction of the time of `load` for each."""
+        if not self.typed:
+            return list(from_json(written))
+        try:
+            if self._many is None:
+                self._many = _adapter(self.type, "what it returns", list[self.annotation])  # type: ignore[name-defined]
+            return list(self._many.validator.validate_json(written))
+        except ValidationError as error:
+            raise ResultError(f"a result of {self.type} does not fit: {explain(error)}") from None
+
     def schema(self) -> dict[str, Any]:
         return self.adapter.json_schema(mode="serialization")
 
@@ -154,6 +167,14 @@ class ResultCodec:
         except Exception:  # noqa: BLE001 - the first error is the one that says why
             reason = _brief(error)
             raise ResultError(f"the result of {self.type} cannot be written as JSON: {reason}") from error
+
+
+def encode_signal(payload: Any) -> RawJson:
+    """The payload of a signal, which may be anything that pydantic can write."""
+    try:
+        return RawJson(_SIGNAL.encode(payload))
+    except ResultError as error:
+        raise InvalidArgument(f"the payload of the signal cannot be written: {error.message}") from error
 
 
 def explain(error: ValidationError) -> str:
@@ -218,3 +239,6 @@ def _add_default(schema: dict[str, Any], default: Any) -> None:
         schema["default"] = to_jsonable_python(default)
     except ValueError:
         return
+
+
+_SIGNAL = ResultCodec("a signal", "signal", Any)

@@ -46,6 +46,13 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     return Signature(fields, takes_others, context, _without_outcomes(result), _is_async(function, name))
 
 
+def read_result(function: Callable[..., Any]) -> tuple[bool, Any]:
+    """Whether a function is async, and the type of what it returns. Its parameters may be of any kind."""
+    name = name_of(function)
+    returns = getattr(_plain(function), "__annotations__", {}).get("return", Any)
+    return _is_async(function, name), _without_outcomes(_resolved(name, function, "what it returns", returns))
+
+
 def name_of(function: Callable[..., Any]) -> str:
     return getattr(_plain(function), "__qualname__", None) or type(function).__qualname__
 

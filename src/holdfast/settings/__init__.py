@@ -1,25 +1,27 @@
 """Settings: defaults, then `[tool.holdfast]` in pyproject.toml, then the environment, then arguments.
 
-Each source overrides the one before it. pyproject.toml is read from the working directory.
+Each source overrides the one before it. pyproject.toml is read from the working directory. A web framework
+that has settings of its own provides them with `provide_settings`.
 """
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from tomllib import TOMLDecodeError
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
-from pydantic.fields import FieldInfo
-from pydantic_core import PydanticCustomError
-from pydantic_settings import (
-    BaseSettings,
-    PydanticBaseSettingsSource,
-    PyprojectTomlConfigSettingsSource,
-    SettingsConfigDict,
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from holdfast.errors import ConfigurationError, did_you_mean
 from holdfast.settings.commands import Command, read_commands
@@ -36,6 +38,7 @@ from holdfast.settings.values import (
     between,
     check_secrets,
     check_web_url,
+    read_shards,
 )
 
 WITHHELD = "HOLDFAST_WITHHELD"
@@ -60,27 +63,21 @@ def variable_of(name: str) -> str:
     return name.upper() if name in _UNPREFIXED else f"HOLDFAST_{name.upper()}"
 
 
-class _Environment(PydanticBaseSettingsSource):
-    """Only the exact variable, unless it is empty: the standard source would also read `HOME` for `home`."""
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[str | None, str, bool]:
-        del field
-        return os.environ.get(variable_of(field_name)) or None, field_name, False
-
-    def __call__(self) -> dict[str, Any]:
-        found = {name: self.get_field_value(field, name)[0] for name, field in Settings.model_fields.items()}
-        return {name: value for name, value in found.items() if value is not None}
+_provided: list[Callable[[], Mapping[str, Any]]] = []
 
 
-class Settings(BaseSettings):
+def provide_settings(read: Callable[[], Mapping[str, Any]]) -> None:
+    """Let a framework provide settings, by name. They override pyproject.toml.
+
+    Its database also overrides DATABASE_URL: in a test, the framework alone knows the test database.
+    """
+    _provided[:] = [read]
+
+
+class Settings(BaseModel):
     """Every setting, declared once. Build it with `load`."""
 
-    model_config = SettingsConfigDict(
-        extra="forbid",
-        frozen=True,
-        pyproject_toml_table_header=("tool", "holdfast"),
-        validate_default=True,
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     database_url: DatabaseUrl | None = Field(
         default=None,
@@ -115,7 +112,7 @@ class Settings(BaseSettings):
         description="Whether the worker logs each finished task; auto does so in the console format.",
     )
     poll_interval: Annotated[Duration, between("10ms", "1h")] = Field(
-        default=timedelta(seconds=2),
+        default=timedelta(seconds=5),
         description="How long an idle worker waits for a wake-up before it polls.",
     )
     lease: Annotated[Duration, between("1s", "1d")] = Field(
@@ -281,11 +278,22 @@ class Settings(BaseSettings):
     def outbox_files(self) -> Path:
         return self.outbox_directory or self.home / "outbox"
 
+    def shard_url(self, name: str) -> str:
+        """The address of a shard."""
+        if name not in self.shards:
+            known = did_you_mean(name, self.shards) if self.shards else ": HOLDFAST_SHARDS is not set"
+            raise ConfigurationError(f"there is no shard {name!r}{known}")
+        return self.shards[name]
+
     @property
     def web_secrets(self) -> tuple[str, ...]:
         """The first signs, all are accepted."""
         return () if self.web_secret is None else tuple(self.web_secret.get_secret_value().split(","))
 
+    shards: Annotated[dict[str, DatabaseUrl], BeforeValidator(read_shards)] = Field(
+        default_factory=dict,
+        description="Names and addresses of the shards, in an order that never changes: s00=URL s01=URL.",
+    )
     commands: Annotated[dict[str, Command], BeforeValidator(read_commands)] = Field(
         default_factory=dict,
         description="External programs that run tasks of the executor command, by name.",
@@ -314,29 +322,47 @@ class Settings(BaseSettings):
             )
         return self
 
+    def __init__(self, **arguments: Any) -> None:
+        """Read all sources; arguments override them."""
+        from_file = _pyproject()
+        framework = {name: value for read in _provided for name, value in read().items()}
+        database = {name: value for name, value in framework.items() if name == "database_url"}
+        given = {**from_file, **framework, **_environment(), **database, **arguments}
+        if isinstance(from_file.get("commands"), dict) and isinstance(given["commands"], dict):
+            given["commands"] = {**from_file["commands"], **given["commands"]}
+        super().__init__(**given)
+
     @classmethod
     def load(cls, **arguments: Any) -> "Settings":
         """Read all sources. An argument that is None is ignored."""
-        given = {name: value for name, value in arguments.items() if value is not None}
         try:
-            return cls(**given)
+            return cls(**{name: value for name, value in arguments.items() if value is not None})
         except ValidationError as error:
             raise ConfigurationError(_explain(error.errors()[0])) from None
-        except TOMLDecodeError as error:
-            raise ConfigurationError(f"pyproject.toml cannot be read: {error}") from None
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        del env_settings, dotenv_settings, file_secret_settings
-        # The first source that has a value wins.
-        return init_settings, _Environment(settings_cls), PyprojectTomlConfigSettingsSource(settings_cls)
+
+def _environment() -> dict[str, str]:
+    """An empty variable counts as not set."""
+    found = {name: os.environ.get(variable_of(name)) for name in Settings.model_fields}
+    return {name: value for name, value in found.items() if value}
+
+
+def _pyproject() -> dict[str, Any]:
+    try:
+        text = Path("pyproject.toml").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"pyproject.toml cannot be read: {error}") from None
+    import tomllib  # noqa: PLC0415 - not needed where there is no such file
+
+    try:
+        table = tomllib.loads(text).get("tool", {}).get("holdfast", {})
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"pyproject.toml cannot be read: {error}") from None
+    if not isinstance(table, dict):
+        raise ConfigurationError(f"pyproject.toml: [tool.holdfast] must be a table, not {table!r}")
+    return table
 
 
 class DispatcherSettings(Settings):
@@ -351,6 +377,9 @@ def _explain(error: Mapping[str, Any]) -> str:
     if error["type"] == "heartbeat":
         return str(error["msg"])
     name = str(error["loc"][0])
+    if name == "shards":
+        allowed = str(error["msg"]).removeprefix("Value error, ")
+        return f"HOLDFAST_SHARDS cannot be used: {allowed}. It is not shown, because it may hold passwords"
     if name == "commands" and len(error["loc"]) > 1:
         place = ".".join(map(str, error["loc"]))
         given = "" if error["type"] in ("missing", "extra_forbidden") else f" {error['input']!r}"

@@ -18,7 +18,10 @@ _DURATION = re.compile(r"(?P<number>\d+(\.\d+)?|\.\d+)\s*(?P<unit>ms|s|m|h|d)?",
 _HOST = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252})", re.ASCII)
 _PREFIX = re.compile(r"\+[1-9][0-9]{0,14}", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_SHARD = re.compile(r"[a-z][a-z0-9]{0,15}", re.ASCII)
 MIN_SECRET_LENGTH = 32
+MAX_SHARDS = 256
+"""As many as one byte of an id can tell apart."""
 
 
 def parse_duration(value: object) -> timedelta:
@@ -64,6 +67,25 @@ def check_secrets(value: SecretStr | None) -> SecretStr | None:
 def split_names(value: object) -> object:
     """Names separated by commas, as an environment variable has them."""
     return [name.strip() for name in value.split(",") if name.strip()] if isinstance(value, str) else value
+
+
+def read_shards(value: object) -> object:
+    """Names and addresses: a table of pyproject.toml, or `s00=URL s01=URL` of the environment."""
+    if isinstance(value, str):
+        pairs = [pair.partition("=") for pair in value.split()]
+        value = {name: url for name, _, url in pairs}
+        if len(value) < len(pairs):
+            raise ValueError("give each shard a name of its own")
+    if not isinstance(value, dict):
+        raise ValueError("give names and addresses, such as s00=postgresql://… s01=postgresql://…")  # noqa: TRY004 - pydantic explains only this one
+    for name in value:
+        if not _SHARD.fullmatch(str(name)):
+            raise ValueError(
+                f"{name!r} is not a name such as s00: a letter, then up to 15 letters and digits"
+            )
+    if len(value) > MAX_SHARDS:
+        raise ValueError(f"give at most {MAX_SHARDS} shards")
+    return value
 
 
 def between(least: str, most: str) -> AfterValidator:

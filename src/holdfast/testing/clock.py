@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 
-from holdfast.engine import Engine, health
+from holdfast.engine import Engine, Statement, clock, health
 from holdfast.serialization.text import with_zone
 
 
@@ -22,11 +22,11 @@ class Clock:
 
     def set(self, moment: datetime) -> datetime:
         """Set the clock, and stop it there."""
-        return self._change("stands_at = %s, shifted_by = '0'", with_zone("moment", moment))
+        return self._change(clock.stop_clock(with_zone("moment", moment)))
 
     def freeze(self) -> datetime:
         """Stop the clock now."""
-        return self._change("stands_at = queues.clock(), shifted_by = '0'")
+        return self._change(clock.stop_clock())
 
     def advance(
         self, *, days: float = 0, hours: float = 0, minutes: float = 0, seconds: float = 0
@@ -35,23 +35,23 @@ class Clock:
         span = timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)
         if span < timedelta(0):
             raise ValueError(f"the clock cannot be advanced by {span}; to move it back, use set()")
-        return self._change("shifted_by = shifted_by + %s", span)
+        return self._change(clock.advance_clock(span))
+
+    def reset(self) -> datetime:
+        """Let the clock run again, at the time of the server."""
+        return self._change(clock.start_clock(timedelta(0)))
 
     @contextmanager
     def standing(self) -> Iterator[None]:
         """Stop the clock within the block. Afterwards it runs again if it ran before."""
-        with self._engine.connection.cursor() as cursor:
-            cursor.execute("select stands_at is null, shifted_by from queues.test_clock")
-            [(ticking, shift)] = cursor.fetchall()
+        before = self._engine.run(clock.clock_setting())
         start = self.freeze()
         try:
             yield
         finally:
-            if ticking:
-                self._change("stands_at = null, shifted_by = %s", shift + (self.now() - start))
+            if before.stands_at is None:
+                self._change(clock.start_clock(before.shifted_by + (self.now() - start)))
 
-    def _change(self, assignments: str, *values: object) -> datetime:
-        # The only table that Python names. It exists only in databases of tests.
-        statement = f"update queues.test_clock set {assignments}"  # noqa: S608 - our own text
-        self._engine.connection.execute(statement.encode(), values)
+    def _change(self, statement: Statement[None]) -> datetime:
+        self._engine.run(statement)
         return self.now()

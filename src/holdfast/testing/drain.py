@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -11,15 +12,24 @@ from typing import Any, Literal, cast
 from uuid import UUID
 
 from holdfast.app import App
-from holdfast.engine import Engine, leases, schedules, tasks
+from holdfast.engine import Engine, leases, schedules, steps, tasks
 from holdfast.engine.leases import Claimed
+from holdfast.engine.steps import WaitingRun
 from holdfast.engine.tasks import ENDED, TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.executors.job_transaction import JobTransaction
 from holdfast.serialization.text import report_json, with_zone
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
-from holdfast.testing.inline_runner import WORKER_ID, InlineRunner, RecordingReporter, silent_log
+from holdfast.testing.inline_runner import (
+    WORKER_ID,
+    CoroutineRunner,
+    InlineRunner,
+    Interrupted,
+    RecordingReporter,
+    silent_log,
+)
+from holdfast.testing.interruptions import Interruptions
 from holdfast.worker.executors import database_executors
 from holdfast.worker.jobs import Job, Stop
 from holdfast.worker.scheduling import FireSchedules
@@ -29,12 +39,14 @@ LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]
 """The empty prefix fits every type."""
 
-Ending = Literal["succeeded", "snoozed", "retrying", "failed", "dead_letter", "cancelled", "deleted"]
+Ending = Literal[
+    "succeeded", "suspended", "snoozed", "retrying", "failed", "dead_letter", "cancelled", "deleted"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """One attempt, and the status of its task afterwards. A snoozed or retrying task is due at `run_at`."""
+    """One attempt, and the status of its task afterwards. One that has not ended is due at `run_at`."""
 
     task_id: UUID
     type: str
@@ -44,6 +56,7 @@ class Ran:
     result: Any = None
     error: str | None = None
     run_at: datetime | None = None
+    waits: Sequence[WaitingRun] = ()
     exception: BaseException | None = field(default=None, repr=False)
 
 
@@ -84,6 +97,7 @@ class Drain:
         *,
         only_theirs: bool,
         limit: int,
+        interruptions: Interruptions,
     ) -> None:
         """With `only_theirs`, tasks without a handler are left alone; otherwise they fail, as in a worker."""
         if limit < 1:
@@ -98,10 +112,16 @@ class Drain:
         self._others: list[Job] = []
         self._only_theirs = only_theirs
         self._limit = limit
+        self._interruptions = interruptions
         self._prefixes = [t for app in apps for t in app.handlers] if only_theirs else EVERY_TYPE
         self._runners = [
             InlineRunner(
-                self._recorder, app.handlers, app.middlewares, partial(JobTransaction, dsn), self._heartbeat
+                self._recorder,
+                app.handlers,
+                app.middlewares,
+                partial(JobTransaction, dsn),
+                open_run=partial(interruptions.open_run, dsn, worker, WORKER_ID),
+                heartbeat=self._heartbeat,
             )
             for app in apps
         ]
@@ -115,18 +135,27 @@ class Drain:
             log=silent_log(),
         )
 
+    def new_loop(self) -> AbstractContextManager[CoroutineRunner]:
+        """Where asynchronous handlers run."""
+        return asyncio.Runner()
+
     def run(self, until: datetime | timedelta | None) -> list[Ran]:
-        with self._clock.standing(), asyncio.Runner() as loop:
+        with self._clock.standing(), self.new_loop() as loop:
             end = self._begin(until)
             try:
                 while job := self._next(end):
-                    if job.executor in self._executors:
-                        written = loop.run(self._run_elsewhere(job))
+                    try:
+                        if job.executor in self._executors:
+                            written = loop.run(self._run_elsewhere(job))
+                        else:
+                            written = self._runner_of(job).run(job, loop)
+                    except Interrupted:
+                        self._release([job])
                     else:
-                        written = self._runner_of(job).run(job, loop)
-                    self._settle(job, written)
+                        self._settle(job, written)
             finally:
                 loop.run(self._close_executors())
+        self._interruptions.check()
         return self._ran
 
     async def arun(self, until: datetime | timedelta | None) -> list[Ran]:
@@ -135,13 +164,18 @@ class Drain:
             end = await asyncio.to_thread(self._begin, until)
             try:
                 while job := await asyncio.to_thread(self._next, end):
-                    if job.executor in self._executors:
-                        written = await self._run_elsewhere(job)
+                    try:
+                        if job.executor in self._executors:
+                            written = await self._run_elsewhere(job)
+                        else:
+                            written = await self._runner_of(job).arun(job)
+                    except Interrupted:
+                        await asyncio.to_thread(self._release, [job])
                     else:
-                        written = await self._runner_of(job).arun(job)
-                    await asyncio.to_thread(self._settle, job, written)
+                        await asyncio.to_thread(self._settle, job, written)
             finally:
                 await self._close_executors()
+        self._interruptions.check()
         return self._ran
 
     def close(self) -> None:
@@ -226,6 +260,11 @@ class Drain:
             self._worker.run(release_statement(WORKER_ID, jobs))
 
     def _settle(self, job: Job, written: str | None) -> None:
+        if written is not None and job.status == "succeeded" and job.run is not None:
+            handler = self._runner_of(job).handlers[job.type]
+            if self._interruptions.is_to_replay(job, handler.result.encode(self._recorder.value)):
+                self._release([job])
+                return
         if written is not None:
             self._worker.run(leases.finish(WORKER_ID, [written]))
         elif job.stop not in (None, "cancelled"):
@@ -237,6 +276,7 @@ class Drain:
         if task is None:
             raise TaskNotFound(f"task {job.task_id} was removed while it ran")
         status = _status_after(job, task)
+        waits = self._reader.run(steps.waits_of(task.task_id)) if status == "suspended" else ()
         return Ran(
             task_id=task.task_id,
             type=task.type,
@@ -244,8 +284,9 @@ class Drain:
             attempt=job.attempt,
             status=status,
             result=self._result(task) if status == "succeeded" else None,
-            error=None if status in ("succeeded", "snoozed") else task.last_error or task.reason,
-            run_at=task.run_at if status in ("snoozed", "retrying") else None,
+            error=None if status in ("succeeded", "snoozed", "suspended") else task.last_error or task.reason,
+            run_at=task.run_at if status in ("snoozed", "suspended", "retrying") else None,
+            waits=waits,
             exception=self._recorder.error,
         )
 
@@ -275,4 +316,4 @@ def _status_after(job: Job, task: TaskStatus) -> Ending:
         return "deleted"
     if task.status in ENDED:
         return cast("Ending", task.status)
-    return "snoozed" if job.status == "snooze" else "retrying"
+    return {"snooze": "snoozed", "suspend": "suspended"}.get(job.status, "retrying")  # type: ignore[return-value]

@@ -6,13 +6,13 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol, TypeVar
+from unittest import SkipTest
 from uuid import uuid4
 
-import pytest
 import structlog
 
 from holdfast.engine.leases import Claimed
@@ -29,16 +29,25 @@ from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
-from holdfast.worker.attempts import Attempts
+from holdfast.worker.attempts import Attempts, OpenRun
 from holdfast.worker.jobs import Job
 from holdfast.worker.running import no_handler
 from holdfast.worker.watchdog import WatchedHandler
 
+T = TypeVar("T")
 WORKER_ID = "holdfast.testing"
 INTERRUPT_AFTER_SECONDS = 0.5
 
-# Exceptions for pytest, not for the task: Ctrl-C, and the ends of a test.
-_FOR_PYTEST = (KeyboardInterrupt, pytest.fail.Exception, pytest.skip.Exception, pytest.exit.Exception)
+# Exceptions for the test runner, not for the task: Ctrl-C, and the ends of a test.
+_FOR_RUNNER: tuple[type[BaseException], ...] = (KeyboardInterrupt, SkipTest)
+with suppress(ModuleNotFoundError):  # other runners do without it
+    import pytest
+
+    _FOR_RUNNER = (*_FOR_RUNNER, pytest.fail.Exception, pytest.skip.Exception, pytest.exit.Exception)
+
+
+class Interrupted(BaseException):
+    """Ends an attempt of a drain early. Its steps so far stay recorded."""
 
 
 class RecordingReporter(Reporter):
@@ -57,11 +66,17 @@ class RecordingReporter(Reporter):
         return super().returned(task, handler, value)
 
     def raised(self, task: ReportedTask, handler: Handler, error: BaseException) -> str:
-        if isinstance(error, _FOR_PYTEST):
+        if isinstance(error, (*_FOR_RUNNER, Interrupted)):
             raise error
         self.error = error.__cause__ if isinstance(error, NotDecoded | NotEncoded) else error
         with _seeded_random(f"{task.type} {task.attempt}"):
             return super().raised(task, handler, error)
+
+
+class CoroutineRunner(Protocol):
+    """What runs coroutines for a caller without an event loop, such as asyncio.Runner."""
+
+    def run(self, coro: Coroutine[Any, Any, T], *, context: contextvars.Context | None = None) -> T: ...
 
 
 class InlineRunner:
@@ -73,6 +88,8 @@ class InlineRunner:
         handlers: Mapping[str, Handler],
         middlewares: Sequence[Middleware],
         open_transaction: Callable[[Job], JobTransaction],
+        *,
+        open_run: OpenRun,
         heartbeat: Callable[[Job], object] | None = None,
     ) -> None:
         self.handlers = handlers
@@ -84,12 +101,13 @@ class InlineRunner:
             reporter=recorder,
             watch=_TimeLimits(),
             open_transaction=open_transaction,
+            open_run=open_run,
             settled=_ignore,
             send_progress=self._send_progress,
             log=silent_log(),
         )
 
-    def run(self, job: Job, loop: asyncio.Runner) -> str | None:
+    def run(self, job: Job, loop: CoroutineRunner) -> str | None:
         """Run it in this thread, a coroutine in the loop. Each handler gets its own context variables."""
         handler = self._start(job)
         if handler is None:

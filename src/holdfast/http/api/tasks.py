@@ -59,16 +59,15 @@ async def list_tasks(
     before: Annotated[UUID | None, Query(description="The last task of the previous page.")] = None,
     limit: Limit = 50,
 ) -> TaskPage:
-    """Newest first. `next` is the URL of the next page."""
+    """Newest first. `next` is the URL of the next page. A page may be short although others follow."""
     del caller
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
     matching = TaskFilter(status, queue, type, since)
-    found = await site_of(request).read(tasks.list_tasks(matching, before, limit + 1))
-    page, more = found[:limit], len(found) > limit
+    page, following = await site_of(request).read(lambda engine: _page(engine, matching, before, limit))
     return TaskPage(
         tasks=[TaskSummary.model_validate(hide_task(task)) for task in page],
-        next=_next_page(request, page[-1].task_id) if more else None,
+        next=None if following is None else _next_page(request, following),
     )
 
 
@@ -134,6 +133,13 @@ async def _of_existing(
 
 def _not_found(task_id: UUID) -> TaskNotFound:
     return TaskNotFound(f"there is no task {task_id}", sqlstate="QF404")
+
+
+async def _page(
+    engine: AsyncEngine, matching: TaskFilter, before: UUID | None, limit: int
+) -> tuple[list[TaskStatus], UUID | None]:
+    found = await engine.run(tasks.find_tasks(matching, before, limit))
+    return await engine.run(tasks.tasks_with_ids(found.task_ids)), found.next
 
 
 def _next_page(request: Request, before: UUID) -> str:

@@ -7,6 +7,7 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from holdfast.http.pages import (
+    callback,
     login,
     messages,
     outbox,
@@ -28,7 +29,10 @@ STATIC = Path(__file__).parent.parent / "static"
 
 
 def add_pages(web: FastAPI) -> None:
-    for module in (login, overview, tasks, task_detail, queues, workers, schedules, messages, outbox, tokens):
+    for module in (
+        *(login, overview, tasks, task_detail, queues, workers, schedules, messages, outbox, tokens),
+        callback,
+    ):
         web.include_router(module.router)
     web.mount("/static", StaticFiles(directory=STATIC), name="static")
 

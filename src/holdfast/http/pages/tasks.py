@@ -9,7 +9,7 @@ from fastapi import APIRouter
 
 from holdfast.engine import AsyncEngine
 from holdfast.engine.queues import queue_status
-from holdfast.engine.tasks import STATUSES, TaskFilter, TaskStatus, list_tasks, search_tasks
+from holdfast.engine.tasks import STATUSES, TaskFilter, TaskStatus, find_tasks, search_tasks, tasks_with_ids
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 
@@ -25,18 +25,18 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
     status = given["status"] if given["status"] in STATUSES else None
     before = _uuid(request.query("before"))
 
-    async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], list[str]]:
+    async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], UUID | None, list[str]]:
         queues = [queue.queue for queue in await engine.run(queue_status())]
         if given["search"]:
-            found = await engine.run(search_tasks(given["search"], PER_PAGE + 1))
-            return [task for task in found if status in (None, task.status)], queues
+            matches = await engine.run(search_tasks(given["search"], PER_PAGE))
+            return [task for task in matches if status in (None, task.status)], None, queues
         matching = TaskFilter(status, given["queue"] or None, given["type"] or None)
-        return await engine.run(list_tasks(matching, before, PER_PAGE + 1)), queues
+        found = await engine.run(find_tasks(matching, before, PER_PAGE))
+        return await engine.run(tasks_with_ids(found.task_ids)), found.next, queues
 
-    tasks, queues = await request.site.read(read)
-    page, more = tasks[:PER_PAGE], len(tasks) > PER_PAGE and not given["search"]
+    page, following, queues = await request.site.read(read)
     filters = {name: value for name, value in given.items() if value}
-    next_page = urlencode(filters | {"before": str(page[-1].task_id)}) if more else ""
+    next_page = urlencode(filters | {"before": str(following)}) if following else ""
     return {"tasks": page, "next_page": next_page, "filters": given, "queues": queues, "statuses": STATUSES}
 
 

@@ -54,9 +54,7 @@ begin
     elsif not exists (select from @name@.@name@_task t where t.@name@_task_id = _id) then
       perform queues.note_supervision('@name@', _id, null, decision => 'gave_up', reason => 'it was removed');
     else
-      perform queues.note_supervision('@name@', _id, queues.enqueue('@name@.@name@_supervisor', max_attempts => 25,
-        payload => jsonb_build_object('task_type', 'db_function', 'db_function', '@name@.@name@_supervisor',
-          '@name@_task_id', _id, 'run', @name@.count_@name@_task_runs(_id) + 1)), queues.clock());
+@part restart@
       _repaired := _repaired + 1;
     end if;
   end loop;

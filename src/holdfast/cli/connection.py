@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, TypeVar
 
+import psycopg
 import typer
 
-from holdfast.connections.session import DatabaseAddress, open_connection
+from holdfast.connections.session import DatabaseAddress, is_front, open_connection
 from holdfast.engine import Engine, Statement
 from holdfast.postgres import resolve_database_url
+from holdfast.serialization.text import visible
 from holdfast.settings import Settings
 
 T = TypeVar("T")
@@ -24,7 +26,16 @@ def connected(database_url: str | None) -> Iterator[Engine]:
     """Open a connection in autocommit mode: every statement commits by itself."""
     address = DatabaseAddress(lambda: resolve_database_url(Settings.load(database_url=database_url)))
     with open_connection(address) as connection:
+        if is_front(connection):
+            # A list shows what the other shards have, and a warning says what is missing.
+            connection.execute("select set_config('holdfast.partial', 'on', false)")
+            connection.add_notice_handler(_print_warning)
         yield Engine(connection)
+
+
+def _print_warning(notice: psycopg.errors.Diagnostic) -> None:
+    if notice.severity_nonlocalized == "WARNING" and notice.message_primary:
+        typer.echo(f"holdfast: {visible(notice.message_primary)}", err=True)
 
 
 def run_statement(database_url: str | None, statement: Statement[T]) -> T:

@@ -1,0 +1,208 @@
+"""holdfast runs: list runs that wait, show the timeline of one, signal it, fork it, check new code."""
+
+import json
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+from rich.text import Text
+
+from holdfast.app import App
+from holdfast.cli.app_loader import Application, load_app
+from holdfast.cli.arguments import QueueOption, Reason, TypeOption
+from holdfast.cli.connection import DatabaseUrl, connected
+from holdfast.cli.output import Json, print_json, print_lines, print_table
+from holdfast.engine import Engine, steps
+from holdfast.engine.steps import TimelineEntry, UnfinishedRun
+from holdfast.errors import InvalidArgument
+from holdfast.executors.memory_replay import Finding, Replay, ReplayedTask
+from holdfast.serialization.text import RawJson, visible
+
+BAR_COLUMNS = 32
+_STEPS = {"step", "transaction", "sleep", "signal", "children", "first", "since", "child"}
+
+TaskIdArgument = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the run.")]
+
+runs = typer.Typer(help="Show, signal, fork and check runs: tasks with steps.", no_args_is_help=True)
+
+
+def register(app: typer.Typer) -> None:
+    app.add_typer(runs, name="runs")
+
+
+@runs.command("list")
+def list_runs(
+    *,
+    queue: QueueOption = None,
+    type_prefix: TypeOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=10000, help="Maximum number of rows.")] = 50,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """List suspended runs and what they wait for; the next that is due comes first."""
+    with connected(database_url) as engine:
+        found = engine.run(steps.waiting_runs(queue, type_prefix, limit))
+    if as_json:
+        print_json({"runs": [asdict(one) for one in found]})
+        return
+    if not found:
+        typer.echo("No suspended runs found.", err=True)
+        return
+    print_table(
+        ("task_id", "type", "waits in", "for", "until"),
+        [(one.task_id, one.type, one.name, one.signal or one.on_task or "time", one.until) for one in found],
+    )
+
+
+@runs.command("show")
+def show_run(task_id: TaskIdArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Draw the timeline of a run: attempts, steps, failed tries, signals and waits. Values are not shown."""
+    with connected(database_url) as engine:
+        entries = engine.run(steps.run_timeline(task_id))
+        now = engine.run(steps.clock())
+    if as_json:
+        print_json({"timeline": [asdict(entry) for entry in entries]})
+        return
+    print_lines(draw(entries, now))
+
+
+@runs.command("signal")
+def signal_run(
+    task_id: TaskIdArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
+    payload: Annotated[str, typer.Argument(metavar="JSON", help="Payload, as JSON.")] = "null",
+    key: Annotated[str | None, typer.Option(help="A repeated signal with this key is kept once.")] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Send a signal to a run, and print kept, replayed, conflict or ended."""
+    try:
+        json.loads(payload)
+    except ValueError as error:
+        raise typer.BadParameter(f"the payload is not JSON: {error}", param_hint="JSON") from None
+    with connected(database_url) as engine:
+        answer = engine.run(steps.signal(task_id, name, RawJson(payload), key))
+    typer.echo(answer)
+    if answer in ("conflict", "ended"):
+        raise typer.Exit(1)
+
+
+@runs.command("fork")
+def fork_run(
+    task_id: TaskIdArgument,
+    before: Annotated[
+        str | None, typer.Option(metavar="STEP", help="Run again from this step; by default after all.")
+    ] = None,
+    reason: Reason = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Run a task again as a new one that remembers the steps before the given one. Prints its id."""
+    with connected(database_url) as engine:
+        typer.echo(str(engine.run(steps.fork(task_id, before, reason))))
+
+
+@runs.command("check")
+def check_runs(
+    application: Application,
+    *,
+    type_prefix: TypeOption = None,
+    limit: Annotated[int, typer.Option(min=1, max=100000, help="Maximum number of runs, a sample.")] = 1000,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Replay unfinished runs with this code on what they remember, and exit with 1 if one does not fit.
+
+    A replay ends at the first step without a memory: no step runs, and nothing is written.
+    """
+    app = load_app(application)
+    types = [name for name in app.handlers if name.startswith(type_prefix or "")]
+    with connected(database_url) as engine, engine.connection.transaction(force_rollback=True):
+        engine.connection.execute("set transaction isolation level repeatable read, read only")
+        found = [(run, _check(engine, app, run)) for run in engine.run(steps.unfinished_runs(types, limit))]
+    findings = [(run, finding) for run, all_of_it in found for finding in all_of_it]
+    if as_json:
+        listed = [
+            {"task_id": run.task_id, "type": run.type, "is_error": finding.is_error, **asdict(finding)}
+            for run, finding in findings
+        ]
+        print_json({"checked": len(found), "findings": listed})
+    else:
+        if findings:
+            print_table(
+                ("task_id", "type", "level", "problem", "message"),
+                [
+                    (run.task_id, run.type, "error" if one.is_error else "warning", one.problem, one.message)
+                    for run, one in findings
+                ],
+            )
+        typer.echo(f"{len(found)} runs checked, {len(findings)} findings.", err=True)
+    if any(finding.is_error or strict for _, finding in findings):
+        raise typer.Exit(1)
+
+
+def _check(engine: Engine, app: App, run: UnfinishedRun) -> list[Finding]:
+    timeline = engine.run(steps.run_timeline(run.task_id))
+    tried = [entry.name for entry in timeline if entry.happened == "try" and entry.name is not None]
+    awaited = [wait.name for wait in engine.run(steps.waits_of(run.task_id))]
+    task = ReplayedTask(str(run.task_id), run.type, run.payload)
+    replay = Replay(task, run.created_at, engine.run(steps.clock()), engine.run(steps.steps_of(run.task_id)))
+    return replay.run(app.handlers[run.type], {*awaited, *tried})
+
+
+def draw(entries: list[TimelineEntry], now: datetime) -> list[Text]:
+    """One line for each entry: a bar from its start to its end on the scale of the whole run."""
+    times = [time for entry in entries for time in (entry.started_at, entry.ended_at) if time is not None]
+    if not times:
+        raise InvalidArgument("the run has no history")
+    first, last = min(times), min(max(times), max(now, min(times)))
+    span = max((last - first).total_seconds(), 0.001)
+    return [Text.assemble(_bar(entry, first, span, now), "  ", _label(entry, first)) for entry in entries]
+
+
+def _bar(entry: TimelineEntry, first: datetime, span: float, now: datetime) -> Text:
+    begin = _column(entry.started_at or first, first, span)
+    end = _column(min(entry.ended_at or now, max(now, first)), first, span)
+    mark, style = ("█", "green") if entry.happened in _STEPS else ("│", "dim")
+    if entry.happened in ("sleep", "waits", "signal"):
+        mark, style = "░", "cyan"
+    elif entry.happened in ("try", "failed", "recovered", "dead_letter") or (
+        entry.happened in _STEPS and entry.reason
+    ):
+        mark, style = "x", "red"
+    elif entry.happened == "signalled":
+        mark, style = "▼", "yellow"
+    length = max(1, end - begin) if entry.happened in _STEPS else 1
+    bar = " " * begin + mark * length
+    return Text(bar.ljust(BAR_COLUMNS)[:BAR_COLUMNS], style=style)
+
+
+def _column(time: datetime, first: datetime, span: float) -> int:
+    share = (time - first).total_seconds() / span
+    return min(max(int(share * BAR_COLUMNS), 0), BAR_COLUMNS - 1)
+
+
+def _label(entry: TimelineEntry, first: datetime) -> str:
+    offset = f"+{_duration(entry.started_at - first)}" if entry.started_at is not None else ""
+    parts: list[Any] = [f"{offset:>9}", entry.happened, entry.name]
+    if entry.happened in _STEPS and entry.started_at is not None and entry.ended_at is not None:
+        parts.append(_duration(entry.ended_at - entry.started_at))
+    if entry.tries is not None and (entry.tries > 1 or entry.happened == "try"):
+        parts.append(f"try {entry.tries}")
+    if entry.attempt is not None:
+        parts.append(f"attempt {entry.attempt}")
+    if entry.happened == "waits" and entry.ended_at is not None:
+        parts.append(f"until {entry.ended_at:%Y-%m-%d %H:%M:%S}")
+    parts += [entry.worker_id, entry.actor, entry.reason, entry.related_id]
+    return visible("  ".join(str(part) for part in parts if part is not None))
+
+
+def _duration(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    for limit, divisor, unit in ((120, 1, "s"), (7200, 60, "m"), (172800, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / divisor:.1f}{unit}"
+    return f"{seconds / 86400:.1f}d"

@@ -1,0 +1,1 @@
+  perform queues.nudge(@name@.waiting_@name@_supervisor(_id));

@@ -1,0 +1,1 @@
+    decision in ('started', 'attempt', 'succeeded', 'failed', 'gave_up', 'cancelled')),

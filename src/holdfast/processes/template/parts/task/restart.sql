@@ -1,0 +1,1 @@
+      perform @name@.start_@name@_supervisor(_id, queues.clock(), 'the run before it was lost');

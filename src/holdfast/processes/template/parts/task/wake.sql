@@ -1,0 +1,1 @@
+  perform @name@.wake_@name@_supervisor(_id, _attempt);

@@ -1,0 +1,158 @@
+"""Runs without a task: they remember given steps and signals, and their time passes at once."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pydantic_core import to_json
+
+from holdfast.errors import InvalidArgument
+from holdfast.executors.step_transaction import StepTransaction
+from holdfast.serialization.failure import describe
+from holdfast.worker.attempts import Attempts
+from holdfast.worker.jobs import Job
+from holdfast.worker.recording import JobHost
+from holdfast.workflows.async_run import AsyncRun
+from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.workflows.journal import Read, Recorded, Started
+from holdfast.workflows.memory import (
+    DEFAULT_MAX_MEMO_BYTES,
+    DEFAULT_MAX_RESULT_BYTES,
+    DEFAULT_MAX_STEPS,
+    FactRow,
+    StepFact,
+    Wait,
+)
+from holdfast.workflows.run import Run
+
+LINGER_SECONDS = 0.005
+_LIMITS = json.dumps(
+    {
+        "max_steps": DEFAULT_MAX_STEPS,
+        "max_memo_bytes": DEFAULT_MAX_MEMO_BYTES,
+        "max_result_bytes": DEFAULT_MAX_RESULT_BYTES,
+    }
+)
+
+
+class GivenMemory:
+    """The journal of a run alone: steps that have ended, signals that have come, and a clock of its own."""
+
+    def __init__(self, clock: float, steps: Mapping[str, Any], signals: Mapping[str, Sequence[Any]]) -> None:
+        self._began = self._clock = clock
+        self._steps = [_step_row(name, value) for name, value in steps.items()]
+        sent = [(name, payload) for name, payloads in signals.items() for payload in payloads]
+        self._signals = {n: _signal_row(n, *one) for n, one in enumerate(sent, start=1)}
+        self._not_asked = dict.fromkeys(steps)
+
+    def open_run(self, dsn: str, job: Job, attempts: Attempts, *, is_async: bool) -> Run:
+        if job.run is None:
+            host = JobHost(job, attempts, partial(_UnrecordedTransaction, dsn, "", job))
+            job.run = (_AsyncRun if is_async else _BlockingRun)(job, self, host)
+        return job.run
+
+    def check(self) -> None:
+        """After the handler has returned: a result for a step that it never called is a mistake."""
+        if self._not_asked:
+            raise AssertionError(f"the handler has not called these steps: {', '.join(self._not_asked)}")
+
+    def asked(self, name: str) -> None:
+        self._not_asked.pop(name, None)
+
+    def travel(self, until: float) -> None:
+        self._clock = max(self._clock, until)
+
+    def read(self, done: Read) -> None:
+        run = FactRow("run", None, None, None, self._began, None, _LIMITS, None)
+        done([run, *self._steps, *self._signals.values()], self._clock)
+
+    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
+        del lazy
+        for step in json.loads(f"{{{written}}}")["steps"]:
+            self._signals.pop(step.get("signal_id"), None)
+        done("recorded", None)
+
+    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
+        del held, tasks, payloads
+        done(
+            "refused",
+            (),
+            InvalidArgument(
+                "run_task runs a handler without a task, which cannot start children",
+                hint="Enqueue the task, and call drain().",
+            ),
+        )
+
+    def later(self, call: Callable[[], None]) -> None:
+        call()
+
+
+class _AsyncRun(AsyncRun):
+    _journal: GivenMemory
+
+    def recall(self, name: str) -> StepFact | None:
+        self._journal.asked(name)
+        return super().recall(name)
+
+    def _flush_soon(self) -> None:
+        self._flush_now()
+
+    def _consider_suspension(self) -> None:
+        if self._at_work == 0 and self._linger is None:
+            self._linger = self._loop.call_later(LINGER_SECONDS, self._suspend)
+
+    def _suspend(self) -> None:
+        """All that is left is waiting: go to the time at which the first wait is over."""
+        self._linger = None
+        if self._at_work or not self._waiting:
+            return
+        until = min(wait.until for wait in self._waiting.values())
+        self._journal.travel(until)
+        self._heard = max(self._heard, until - time.monotonic())
+        for future, wait in self._waiting.items():
+            if wait.until <= until and not future.done():
+                future.set_result(None)
+        self._consider_suspension()
+
+
+class _BlockingRun(BlockingRun):
+    _journal: GivenMemory
+
+    def recall(self, name: str) -> StepFact | None:
+        self._journal.asked(name)
+        return super().recall(name)
+
+    def _pause(self, wait: Wait) -> None:
+        self._journal.travel(wait.until)
+        self._heard = max(self._heard, wait.until - time.monotonic())
+
+
+class _UnrecordedTransaction(StepTransaction):
+    """Commits what the handler wrote; there is no task whose step could be recorded."""
+
+    def commit(self, written: str) -> str:
+        del written
+        if self._connection is not None:
+            self._connection.commit()
+        self.rollback()
+        return "recorded"
+
+    async def acommit(self, written: str) -> str:
+        del written
+        if self._async_connection is not None:
+            await self._async_connection.commit()
+        await self.arollback()
+        return "recorded"
+
+
+def _step_row(name: str, value: Any) -> FactRow:
+    if isinstance(value, Exception):
+        error = {what: text for what, text in describe(value).items() if what != "traceback"}
+        return FactRow("step", name, None, "step", None, None, None, json.dumps(error))
+    return FactRow("step", name, None, "step", None, None, to_json(value).decode(), None)
+
+
+def _signal_row(number: int, name: str, payload: Any) -> FactRow:
+    return FactRow("signal", name, None, None, None, number, to_json(payload).decode(), None)
