@@ -8,7 +8,8 @@ import signal
 import threading
 import time
 
-from holdfast import App, Context
+from acceptance.twelve import FACTS, IN_THREAD, SLEEP, TRANSACTIONS, WAIT, fact_name
+from holdfast import App, Context, Linear
 from holdfast.supervision import is_supervised
 
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # os.abort is part of the test; its core dump is not
@@ -91,6 +92,62 @@ async def abort(ctx: Context, label: str) -> None:
 def leave(ctx: Context, label: str) -> None:
     note(ctx, "started", label)
     os._exit(3)
+
+
+@app.task("acceptance.twelve", retry=Linear(step=0.05))
+async def twelve(ctx: Context, label: str, halts: str = "") -> Receipt:
+    """It can be halted between any two of its facts, and between an effect and its fact."""
+    note(ctx, "started", label)
+    for n in range(1, FACTS + 1):
+        await halt(ctx, halts, f"before-{n}")
+        if n == SLEEP:
+            await ctx.sleep(0.2, fact_name(n))
+        elif n == WAIT:
+            await ctx.wait(fact_name(n), str)
+        elif n in TRANSACTIONS:
+            async with ctx.transaction(fact_name(n)) as db:
+                await db.execute("insert into ledger values (%s, %s)", [ctx.task_id, fact_name(n)])
+                note(ctx, "effect", fact_name(n))
+                await halt(ctx, halts, f"after-{n}")
+        else:
+            await ctx.step(act_in_thread if n in IN_THREAD else act, ctx, halts, n, key=n)
+    await halt(ctx, halts, "before-end")
+    note(ctx, "ended", label)
+    return receipt(ctx)
+
+
+async def act(ctx: Context, halts: str, n: int) -> int:
+    note(ctx, "effect", fact_name(n))
+    await halt(ctx, halts, f"after-{n}")
+    return n
+
+
+def act_in_thread(ctx: Context, halts: str, n: int) -> int:
+    note(ctx, "effect", fact_name(n))
+    asyncio.run(halt(ctx, halts, f"after-{n}"))
+    return n
+
+
+async def halt(ctx: Context, halts: str, place: str) -> None:
+    """Wait while there is a file for this place, which the test removes."""
+    if _is_halted(halts, place):
+        note(ctx, "halted", place)
+    while _is_halted(halts, place):  # noqa: ASYNC110 - another process removes it
+        await asyncio.sleep(0.02)
+
+
+def _is_halted(halts: str, place: str) -> bool:
+    return halts != "" and os.path.exists(f"{halts}/{place}")  # noqa: PTH110 - as short as can be
+
+
+@app.task("acceptance.decide")
+async def decide(ctx: Context, label: str) -> str:
+    note(ctx, "started", label)
+    await ctx.step(act, ctx, "", 1, key=1)
+    decision = await ctx.wait("decision", str, timeout=60 * 86400)
+    await ctx.step(act, ctx, "", 4, key=4)
+    note(ctx, "ended", label)
+    return str(decision)
 
 
 def _end_with_the_test() -> None:

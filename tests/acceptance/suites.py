@@ -25,6 +25,12 @@ SUITES = [
     Suite("tests/sql/test_skip_lost_tokens.py", ("P3",), "tokens that a crash undid are skipped"),
     Suite("tests/sql/test_attacks.py", ("P8",), "attacks by every role fail"),
     Suite("tests/sql/test_catalog.py", ("P8",), "owners, paths and grants in the catalog follow the rules"),
+    Suite("tests/sql/test_record_steps.py", ("P11",), "only the holder of the lease records, and once"),
+    Suite(
+        "tests/concurrency/test_lost_wakeups.py",
+        ("P11",),
+        "a suspended run does not miss its signal, in any order of commits",
+    ),
     Suite("tests/http/test_scopes.py", ("P8",), "every path of the HTTP API requires its scope"),
     Suite("tests/worker/test_clock.py", ("P9",), "a worker with a wrong clock works like any other"),
     Suite("tests/worker/test_pgbouncer.py", ("P1", "P9"), "workers work behind PgBouncer"),

@@ -80,8 +80,8 @@ def test_no_more_than_five_run_at_once_whoever_is_killed(ground: Ground) -> None
     assert (
         engine.value(ground.conn, "select count(*) from queues.outcome where status = 'succeeded'") == count
     )
-    engine.answer(ground.conn, "queues.tidy_slots", {})
-    assert engine.value(ground.conn, "select count(*) from queues.slot") == 0
+    engine.answer(ground.conn, "queues.tidy_lanes", {})
+    assert engine.value(ground.conn, "select count(*) from queues.lease") == 0
 
 
 @trial("P3")
@@ -105,5 +105,5 @@ def test_no_key_runs_more_than_its_share_and_a_late_small_one_gets_its_own(groun
     at_once = max(most.values())
     tell(f"{len(most)} keys, at most {at_once} of one at once, {after} of the big one after the small one")
     assert after > count // 4
-    engine.answer(ground.conn, "queues.tidy_slots", {})
-    assert engine.value(ground.conn, "select count(*) from queues.slot") == 0
+    engine.answer(ground.conn, "queues.tidy_lanes", {})
+    assert engine.value(ground.conn, "select count(*) from queues.lease") == 0

@@ -138,7 +138,7 @@ async def test_a_hundred_callers_need_few_round_trips(
     ids = await asyncio.gather(*map(caller, range(100)))
     assert len({task_id for some in ids for task_id in some}) == 500
     assert trips <= 20
-    [found] = db.connect().execute("select count(*) from queues.task").fetchone() or [None]
+    [found] = db.connect().execute("select count(*) from queues.task_status").fetchone() or [None]
     assert found == 500
 
 

@@ -168,3 +168,15 @@ def test_the_schema_of_an_app_has_limits_arguments_and_results() -> None:
     limits = {name: described[name] for name in ("queue", "priority", "max_attempts", "timeout", "lease")}
     assert limits == {"queue": "q", "priority": 2, "max_attempts": 7, "timeout": 5.0, "lease": 60.0}
     assert described["description"] == "Counts."
+
+
+def test_an_unknown_option_is_refused_with_the_closest_name() -> None:
+    app = App()
+    options: Any = {"max_attempt": 5}
+    with pytest.raises(InvalidHandler, match=r"unknown option 'max_attempt'.*max_attempts"):
+        app.task("decoration.unknown", **options)(lambda: None)
+
+    task = app.task("decoration.known")(lambda: None)
+    times: Any = {"evry": 5}
+    with pytest.raises(InvalidHandler, match=r"unknown option 'evry'.*every"):
+        app.schedule(**times)(task)

@@ -7,7 +7,7 @@ import pytest
 from holdfast import App, Linear, Task
 from holdfast.engine import Engine
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.tasks import TaskStatus, list_task_ids, list_tasks, task_status
+from holdfast.engine.tasks import TaskStatus, find_tasks, list_tasks, task_status
 from holdfast.errors import InvalidArgument, KeyConflict, NotPortable, TooLarge
 from support.clock import NOON, Clock
 from support.database import Database
@@ -165,7 +165,7 @@ def test_a_refusal_far_back_names_its_place_and_leaves_nothing_behind(
     calls[2100]["note"] = "x" * 300_000
     with pytest.raises(TooLarge, match=r"tasks\[2100\]\.payload"):
         charge.enqueue_many(calls)
-    assert Engine(db.connect()).run(list_task_ids()) == []
+    assert Engine(db.connect()).run(find_tasks()).task_ids == []
 
 
 async def test_an_event_loop_enqueues_many_too(charge: Task[..., str]) -> None:

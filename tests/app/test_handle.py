@@ -23,13 +23,19 @@ from holdfast.errors import (
     ResultError,
     TaskNotFound,
 )
-from support.database import Database
+from support.database import Database, shards_of
 from support.drain import drain
 from support.sessions import in_background
 
 Work = Callable[[], int]
 
-LISTENING = "pg_stat_activity where datname = current_database() and query like 'listen %'"
+
+def listening(connection: psycopg.Connection[Any]) -> list[int]:
+    """The sessions that listen in this database."""
+    found = connection.execute(
+        "select pid from pg_stat_activity where datname = current_database() and query like 'listen %'"
+    )
+    return [pid for (pid,) in found.fetchall()]
 
 
 @dataclass
@@ -66,8 +72,9 @@ def only_by_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 def wait_for_waiter(connection: psycopg.Connection[Any], handle: Handle[Any]) -> None:
     """Return once somebody has asked to be told of this task's end."""
     for _ in range(20_000):
-        if connection.execute("select 1 from queues.waiter where task_id = %s", [handle.task_id]).fetchone():
-            return
+        for shard in shards_of(connection):
+            if shard.execute("select 1 from queues.waiter where task_id = %s", [handle.task_id]).fetchone():
+                return
     raise AssertionError("nobody waits")
 
 
@@ -175,10 +182,13 @@ async def test_many_wait_on_one_listening_connection(
 ) -> None:
     handles = await charge.aenqueue_many([(n,) for n in range(50)])
     results = [asyncio.create_task(handle.aresult(60)) for handle in [*handles, handles[0]]]
+    admin = db.connect()
     for handle in handles:
-        await asyncio.to_thread(wait_for_waiter, db.connect(), handle)
-    listening = db.connect().execute(f"select count(*) from {LISTENING}")
-    assert listening.fetchone() == (1,)
+        await asyncio.to_thread(wait_for_waiter, admin, handle)
+    used = {handle.task_id.bytes[11] for handle in handles}
+    assert [len(listening(shard)) for shard in shards_of(admin)] == [
+        n in used for n in range(len(shards_of(admin)))
+    ]
     await asyncio.to_thread(work)
     assert [receipt.invoice_id for receipt in await asyncio.gather(*results)] == [*range(50), 0]
 
@@ -191,8 +201,8 @@ async def test_a_listener_that_is_cut_off_listens_again(
     result = asyncio.create_task(handle.aresult(60))
     admin = db.connect()
     await asyncio.to_thread(wait_for_waiter, admin, handle)
-    cut = admin.execute(f"select pg_terminate_backend(pid) from {LISTENING}")
-    assert cut.fetchall() == [(True,)]
+    (pid,) = [pid for shard in shards_of(admin) for pid in listening(shard)]
+    admin.execute("select pg_terminate_backend(%s)", [pid])
     await asyncio.to_thread(work)
     assert (await result).invoice_id == 7
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from uuid import UUID
 
+import psycopg
 import pytest
 
-from holdfast.connections.pool import MAX_STATEMENTS, PreparedEngine
-from holdfast.engine import health, tasks
+from holdfast.engine import AsyncPreparedEngine, PreparedEngine, health, tasks
 from holdfast.engine.enqueue import NewTask, enqueue_one
-from holdfast.engine.statement import Statement, scalar
+from holdfast.engine.statement import MAX_STATEMENTS, Statement, scalar
 from holdfast.errors import DatabaseUnavailable, InvalidArgument, TaskNotFound
 from support.database import Database
 
@@ -76,3 +76,23 @@ def test_behind_a_pooler_nothing_is_prepared(engine: PreparedEngine) -> None:
         with pytest.raises(TaskNotFound):
             engine.run(tasks.cancel(UUID(int=1)))
     assert prepared(engine) == []
+
+
+def test_a_number_may_be_larger_than_when_its_statement_was_prepared(engine: PreparedEngine) -> None:
+    for number in (1, 2, 100_000):
+        assert engine.run(Statement("select $1::integer", (number,), scalar)) == number
+
+
+async def test_on_an_asynchronous_connection_it_is_the_same(db: Database) -> None:
+    task = NewTask("billing.charge", {"invoice": "ä"})
+    async with await psycopg.AsyncConnection.connect(db.dsn, autocommit=True) as connection:
+        engine = AsyncPreparedEngine(connection)
+        made = [await engine.run(enqueue_one(task)) for _ in range(3)]
+        assert len({each.task_id for each in made}) == 3
+        for _ in range(3):
+            with pytest.raises(InvalidArgument, match="type"):
+                await engine.run(enqueue_one(NewTask("not a type")))
+        found = await connection.execute(
+            "select statement from pg_prepared_statements where name ~ '^holdfast_'"
+        )
+        assert [row[0] for row in await found.fetchall()] == [enqueue_one(task).sql]

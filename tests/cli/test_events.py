@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 
 from holdfast.engine import Engine
-from holdfast.engine.events import Settlement, attend_outbox, claim_events, emit, settle_events
+from holdfast.engine.events import Settlement, claim_events, dispatcher_heartbeat, emit, settle_events
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import Holdfast, answer, fail
 from support.database import Database
@@ -103,7 +103,7 @@ def test_a_secret_is_rotated(holdfast: Holdfast, shop: str) -> None:
 
 
 def _claim(engine: Engine, shop: str, status: str) -> UUID:
-    (subscription,) = engine.run(attend_outbox("d1"))
+    (subscription,) = engine.run(dispatcher_heartbeat("d1"))
     assert subscription.name == shop
     number = subscription.subscription_id
     events = engine.run(claim_events("d1", number))

@@ -10,7 +10,7 @@ from typer.testing import Result
 
 from holdfast.engine import Engine, enqueue, leases, queues, schedules, tasks, workers
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.health import measure
+from holdfast.engine.health import take_sample
 from support.clock import Clock
 from support.commands import Holdfast, run
 from support.database import Database
@@ -89,7 +89,7 @@ def test_a_long_open_transaction(
     holder = db.connect("holdfast_operator", autocommit=False)
     Engine(holder).run(tasks.reschedule(task_id, clock.now))
     for _ in range(70):
-        busy.run(measure())
+        busy.run(take_sample())
         clock.advance(60)
     busy.run(leases.heartbeat("w1", []))
 
@@ -176,5 +176,5 @@ def test_whoever_may_not_read_is_told_so(db: Database) -> None:
     assert (refused.exit_code, "permission denied" in refused.stderr) == (7, True)
 
 
-def test_a_measurement_tells_the_size(busy: Engine, db: Database) -> None:
-    assert answer(db.connect("holdfast_worker"), "queues.measure", {}) is True
+def test_a_sample_tells_the_size(busy: Engine, db: Database) -> None:
+    assert answer(db.connect("holdfast_worker"), "queues.take_sample", {}) is True

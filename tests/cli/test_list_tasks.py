@@ -108,7 +108,7 @@ def test_every_status_can_be_asked_for(empty_db: Database, status: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--status", "done"], "'done' is not one of 'scheduled', 'pending', 'retrying'"),
+        (["--status", "done"], "'done' is not one of 'scheduled', 'suspended', 'pending'"),
         (["--limit", "0"], "--limit"),
         (["--limit", "1001"], "--limit"),
         (["--before", "yesterday"], "--before"),

@@ -301,7 +301,10 @@ def shipping_again(db: Database) -> None:
         admin.execute(path.read_text().encode())
 
 
-@pytest.mark.parametrize(("name", "how"), [("parcels", []), ("process", []), ("decision", ["--decision"])])
+@pytest.mark.parametrize(
+    ("name", "how"),
+    [("parcels", []), ("process", []), ("decision", ["--decision"]), ("errands", ["--python"])],
+)
 def test_the_generated_tests_pass_untouched(project: Path, run: Holdfast, name: str, how: list[str]) -> None:
     run("new", name, "--files-only", *how)
 

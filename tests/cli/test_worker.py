@@ -1,5 +1,6 @@
 """holdfast worker: an application that is not there, or a value that cannot be used, is explained."""
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ def options(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return 7
 
     monkeypatch.setattr(App, "run_worker", run_worker)
-    monkeypatch.setattr("holdfast.cli.workers._exit_within", lambda *_: None)
+    monkeypatch.setattr("holdfast.cli.worker._exit_within", lambda *_: None)
     return given
 
 
@@ -235,3 +236,16 @@ def test_a_worker_without_an_application_runs(options: dict[str, Any], db: Datab
 
 def test_a_number_of_processes_below_one_is_refused(db: Database) -> None:
     assert run("worker", "some_shop:app", "--processes", "0", url=db.dsn).exit_code == 2
+
+
+def test_a_worker_loads_nothing_that_it_does_not_need() -> None:
+    program = """
+import sys
+from holdfast.cli import build_app
+build_app(["worker"])
+import holdfast.worker
+unwanted = {"rich", "greenlet", "colorama", "holdfast.postgres.embedded_server", "holdfast.schema"}
+print(sorted(unwanted & sys.modules.keys()))
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

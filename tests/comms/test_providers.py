@@ -112,7 +112,7 @@ def test_a_library_that_is_missing_is_named(name: str, monkeypatch: pytest.Monke
     monkeypatch.setattr(providers, "import_module", missing)
     choose = sms_provider if name == "twilio" else email_provider
     setting = "sms_provider" if name == "twilio" else "email_provider"
-    with pytest.raises(ConfigurationError, match=r"needs httpx. Run pip install 'holdfast\[comms\]'"):
+    with pytest.raises(ConfigurationError, match=r"needs httpx. Run pip install 'holdfast-pg\[comms\]'"):
         choose(Settings.load(**{setting: name}))
 
 

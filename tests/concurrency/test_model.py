@@ -214,7 +214,7 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def tidy(self) -> None:
-        for function in ("tidy_slots", "tidy_lanes", "tidy_lanes"):
+        for function in ("tidy_lanes", "tidy_lanes"):
             engine.answer(self.sessions.workers["w1"], f"queues.{function}", {})
         live = {row["lane_id"] for row in engine.rows(self.sessions.admin, "select lane_id from queues.lane")}
         self.lanes = {lane: lane_id for lane, lane_id in self.lanes.items() if lane_id in live}

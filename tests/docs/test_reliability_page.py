@@ -15,7 +15,7 @@ def test_the_page_is_in_step_with_the_trials_and_the_last_run() -> None:
 
 def test_every_promise_has_its_trials_and_every_trial_a_promise() -> None:
     promised = page.promises()
-    assert promised == [f"P{n}" for n in range(1, 11)]
+    assert promised == [f"P{n}" for n in range(1, 12)]
     held = {name for trial in page.trials() for name in trial.promises}
     assert held == {*promised}
     assert [trial.name for trial in page.trials() if not trial.promises] == []

@@ -49,8 +49,9 @@ def test_a_dialogue_is_commands_and_what_they_print() -> None:
 
 
 def test_the_readme_shows_the_product_in_twenty_lines() -> None:
-    [program] = code((ROOT / "README.md").read_text(), "python")
+    program, workflow = code((ROOT / "README.md").read_text(), "python")
     assert len([line for line in program.splitlines()[1:] if line.strip()]) <= 20
+    assert len([line for line in workflow.splitlines()[1:] if line.strip()]) <= 10
 
 
 def test_a_block_of_output_belongs_to_the_commands_before_it() -> None:

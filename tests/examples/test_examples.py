@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -154,25 +153,6 @@ def test_flask(db: Database, example: Callable[[str], Any]) -> None:
     assert client.get(f"/tasks/{task_id}").json == {"status": "succeeded"}
 
 
-@pytest.mark.full
-def test_django(db: Database) -> None:
-    script = """
-        import os
-        import django_shop
-        from django.test import Client
-        from support.worker_thread import working
-
-        django_shop.create_tables()
-        with working(django_shop.tasks, os.environ["DATABASE_URL"], worker_queues="shop"):
-            answered = Client().post("/orders?item=lamp").json()
-        print(answered)
-        print(django_shop.Order.objects.get().shipped)
-        """
-    *_, answered, shipped = run(db, "-c", dedent(script)).splitlines()
-    assert answered == "{'order': 1, 'shipping': 'lamp is on its way'}"
-    assert shipped == "True"
-
-
 def test_the_task_executor() -> None:
     payload = json.dumps({"task": "shout", "arguments": {"text": "done"}})
     ran = subprocess.run(
@@ -184,3 +164,13 @@ def test_the_task_executor() -> None:
         check=True,
     )
     assert json.loads(ran.stdout) == {"success": True, "payload": "DONE"}
+
+
+def test_order_workflow(db: Database, example: Callable[[str], Any]) -> None:
+    shop = example("order_workflow")
+    script = str(EXAMPLES / "order_workflow.py")
+    with working(shop.tasks, db.dsn, worker_queues="orders"):
+        assert run(db, script, "7").strip() == "begun"
+        assert run(db, script, "7", "yes").strip() == "kept"
+        assert shop.fulfil.using(key="order-7").enqueue(7).result(60) == "parcel-7"
+        assert shop.decide(7, approved=False) == "ended"

@@ -20,7 +20,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.http import create_app
 from holdfast.http.access import MAX_RECORDED
 from holdfast.http.security import SecurityMiddleware, TrustedProxies
-from holdfast.http.server import ListenAddress, bind, check_exposure
+from holdfast.http.web_server import ListenAddress, bind, check_exposure
 from support.commands import run
 from support.database import Database
 from support.web import Web, serving

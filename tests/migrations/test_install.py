@@ -110,3 +110,21 @@ def test_a_file_that_does_not_declare_what_its_name_says_is_refused(release: Rel
     sources = release.sources
     with pytest.raises(ValueError, match=name):
         _ = sources.function_headers + sources.view_queries
+
+
+def test_documents_are_compressed_with_lz4_where_the_server_has_it(blank: Database) -> None:
+    migrate(blank.dsn)
+    connection = blank.connect()
+
+    offered = connection.execute(
+        "select enumvals from pg_settings where name = 'default_toast_compression'"
+    ).fetchone()
+    methods = connection.execute(
+        """select distinct a.attcompression::text from pg_attribute a
+           where (a.attrelid, a.attname) in (('queues.task'::regclass, 'payload'),
+             ('queues.outcome'::regclass, 'result'), ('queues.error'::regclass, 'message'),
+             ('queues.error'::regclass, 'detail'))"""
+    ).fetchall()
+
+    assert offered is not None
+    assert methods == [("l" if "lz4" in offered[0] else "",)]

@@ -172,7 +172,7 @@ async def _across_the_only(admin: Connection, dispatching: Dispatching, rabbit: 
     first = str(value(admin, "select event_id from queues.outbox_event"))
     admin.execute("select queues.pause_subscription('nowhere')")
     admin.execute("delete from queues.delivery where subscription_id = 2")
-    admin.execute("update queues.subscription set event_likes = '{none}' where name = 'nowhere'")
+    admin.execute("update queues.subscription set event_patterns = '{none}' where name = 'nowhere'")
     return [first, *await _across_a_restart(admin, dispatching, rabbit, signal.SIGTERM)]
 
 

@@ -115,7 +115,7 @@ CALLS = [
     Call("claim from many lanes", "select * from queues.claim('m', 100, array['work'])", 100),
     Call("claim by prefix", "select * from queues.claim('m', 100, null, array['work.'])", 100),
     Call("claim one", "select * from queues.claim('m', 1, array['work'])", pages=100),
-    Call("ring", "select queues.ring(array['work', 'solo'])", pages=200),
+    Call("ring", "select queues.notify_idle(array['work', 'solo'])", pages=200),
     Call("claim nothing", "select * from queues.claim('m', 100, array['empty'])"),
     Call("heartbeat", "select * from queues.heartbeat('m', '{held}')", 100, before=tickets),
     Call("heartbeat, late", "select * from queues.heartbeat('m', '{held}')", 100, before=stale_tickets),
@@ -124,12 +124,13 @@ CALLS = [
     Call("finish, late", "select * from queues.finish('m', '{mixed}')", 100, 30, before=stale_tickets),
     Call("release", "select * from queues.release('m', '{held}')", 100, 30, before=tickets),
     Call("release, late", "select * from queues.release('m', '{held}')", 100, 30, before=stale_tickets),
-    Call("sweep", "select * from queues.sweep(100)", 100, 30, before=expired),
+    Call("sweep", "select * from queues.sweep(100)", 100, 50, whole=frozenset({"lease"}), before=expired),
     Call(
         "recover_workers",
         "select * from queues.recover_workers(100)",
         100,
-        40,
+        50,
+        3,
         whole=frozenset({"lease"}),
         before=expired,
     ),
@@ -176,6 +177,13 @@ CALLS = [
     Call("list what runs", "select * from queues.list_tasks(status => 'claimed')", 50, 40, growth=3),
     Call("list what is due", "select * from queues.list_tasks(status => 'pending')", 50, 60, growth=3),
     Call("list a type", "select * from queues.list_tasks(type_prefix => 'solo.')", 50, 40, growth=3),
+    # However many tasks there are, 50,000 are examined.
+    Call(
+        "list a type that no task has", "select * from queues.list_tasks(type_prefix => 'no.')", 6000, 1, 1000
+    ),
+    Call("find a type that none has", "select queues.find_tasks('succeeded', 'no')", 50_000, 10, 100_000),
+    Call("search", "select * from queues.search_tasks('solo')", 20_000, 1, 1000),
+    Call("search in vain", "select * from queues.search_tasks('nothing')", 20_000, 1, 1000),
     Call("list a queue", "select * from queues.list_tasks(queue => 'solo')", 50, 40, growth=3),
     Call(
         "status of one",

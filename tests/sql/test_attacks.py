@@ -260,12 +260,10 @@ def test_a_client_cannot_enqueue_what_acts_with_the_rights_of_the_database(
 def test_a_client_cannot_take_the_way_of_a_process(castle: Database) -> None:
     client = castle.connect("holdfast_client")
     task = """'[{"type": "a.b", "executor": "db_function"}]'"""
-    one = ["'a.b'", "'{}'", "null", "0", "null", "null", "3", "null", "null", "'sms'", "null", "null"]
 
     for attempt in (
         f"select queues.enqueue_for_process({task})",
         f"select queues.insert_tasks({task}, true)",
-        f"select queues.enqueue_one_for_process({', '.join(one)})",
     ):
         assert isinstance(_error(client, attempt), InsufficientPrivilege), attempt
 
@@ -404,7 +402,16 @@ HIJACKED = [
         "setting",
         "namespace_login",
     ),
-    *("executor", "paused_queue", "worker", "leadership", "waiter", "unbroken", "new_task", "task_status"),
+    *(
+        "executor",
+        "paused_queue",
+        "worker",
+        "leadership",
+        "waiter",
+        "crash_detector",
+        "new_task",
+        "task_status",
+    ),
     *("pg_proc", "pg_namespace", "pg_roles", "text", "jsonb", "uuid", "timestamptz", "interval"),
 ]
 
@@ -455,8 +462,8 @@ def test_temporary_tables_and_their_triggers_catch_no_function_of_a_worker(castl
         "select queues.lead('w1')",
         "select queues.mark_idle('w1', true)",
         "select queues.next_due()",
-        "select queues.leave_door('w1', queues.keep_door('w1', '{trap}'))",
-        "select queues.ring('{trap}')",
+        "select queues.release_wakeups('w1', queues.hold_wakeups('w1', '{trap}'))",
+        "select queues.notify_idle('{trap}')",
         "select queues.retire_worker('w1')",
     ):
         attacker.execute(query.encode())
@@ -608,7 +615,7 @@ def test_a_login_without_a_role_cannot_keep_workers_from_being_woken(besieged: D
 @pytest.mark.parametrize("login", ["stranger", "holdfast_client", "holdfast_operator", "holdfast_reader"])
 def test_nobody_locks_a_row_that_work_waits_for(besieged: Database, login: str) -> None:
     attacker = besieged.connect(login)
-    for table in ("limit_lock", "door", "task_limit", "lane", "slot", "installation"):
+    for table in ("limit_lock", "wakeup_throttle", "task_limit", "lane", "installation"):
         for attempt in (
             f"select from queues.{table} for update",
             f"do $$ begin lock table queues.{table} in access share mode; end $$",
@@ -641,7 +648,9 @@ def test_what_many_lanes_cost_ends_with_their_tasks(besieged: Database, field: s
     }
     enqueue_many(mallory, [{"type": "siege.work", field: each} for each in many[field]])
     taken = claim(worker, max_tasks=1000, type_prefixes=["siege."])
-    assert (len(taken), _lanes(besieged.connect())) == (150, 150)
+    # Types beyond a few share a lane, and so do all keys.
+    lanes = {"type": 33, "concurrency_key": 1}.get(field, 150)
+    assert (len(taken), _lanes(besieged.connect())) == (150, lanes)
     finish(worker, held(*taken, status="succeeded"))
 
     assert _tidy(besieged) == 0
@@ -649,21 +658,16 @@ def test_what_many_lanes_cost_ends_with_their_tasks(besieged: Database, field: s
     assert len(claim(worker, max_tasks=5, queues=["siege"])) == 1
 
 
-@pytest.mark.parametrize(
-    ("field", "setting"), [("type", "max_lanes"), ("concurrency_key", "max_keyed_lanes")]
-)
 @pytest.mark.parametrize("many", [True, False])
-def test_a_login_cannot_make_lanes_without_bound(
-    besieged: Database, field: str, setting: str, many: bool
-) -> None:
+def test_a_login_cannot_make_lanes_without_bound(besieged: Database, many: bool) -> None:
     admin, mallory = besieged.connect(), besieged.connect("holdfast_client")
-    change_setting(admin, setting, 200)
+    change_setting(admin, "max_lanes", 200)
     later = "2090-01-01T00:00:00+00:00"
 
     def ask(n: int) -> None:
-        given = {"type": "siege.work", field: f"siege.t{n}", "run_at": later}
+        given = {"type": "siege.work", "queue": f"siege{n}", "run_at": later}
         if many:
-            enqueue_many(mallory, [{**given, field: f"siege.t{n}x{m}"} for m in range(70)])
+            enqueue_many(mallory, [{**given, "queue": f"siege{n}x{m}"} for m in range(70)])
         else:
             enqueue(mallory, **given)
 
@@ -674,18 +678,18 @@ def test_a_login_cannot_make_lanes_without_bound(
     with pytest.raises(psycopg.Error) as caught:
         ask_on()
     assert caught.value.sqlstate == "QF429"
-    assert setting in str(caught.value.diag.message_hint)
+    assert "max_lanes" in str(caught.value.diag.message_hint)
     assert _lanes(admin) < 200 + 70 * 64
     other = besieged.connect("holdfast_process")
     enqueue(other, "siege.other", concurrency_key="mine")  # bounds are each login's own
-    enqueue(mallory, "siege.t0x0" if many else "siege.t0", **({} if field == "type" else {"queue": "siege"}))
+    enqueue(mallory, "siege.work", queue="siege0x0" if many else "siege0")
     admin.execute("delete from queues.ready where run_at > queues.clock() + interval '1 day'")
     _tidy(besieged)
     ask(20_000)
 
 
 def test_a_claim_looks_at_no_lane_of_another_queue(besieged: Database) -> None:
-    """Neither by queues nor by prefixes: what others have there costs it nothing."""
+    """Neither by queues nor by prefixes, but for one probe of the lane that many types share."""
     mallory, worker = besieged.connect("holdfast_client"), besieged.connect("holdfast_worker")
     enqueue(mallory, "calm.work")
     admin = besieged.connect()
@@ -704,4 +708,4 @@ def test_a_claim_looks_at_no_lane_of_another_queue(besieged: Database) -> None:
     enqueue_many(mallory, [{"type": f"siege.t{n}", "run_at": "2090-01-01T00:00:00Z"} for n in range(1500)])
     admin.execute("analyze queues.lane")
     after = [pages(query) for query in queries for _ in range(2)][1::2]
-    assert [now < once + 20 for once, now in zip(before, after, strict=True)] == [True] * 3, (before, after)
+    assert [now < once + 30 for once, now in zip(before, after, strict=True)] == [True] * 3, (before, after)

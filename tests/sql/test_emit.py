@@ -96,7 +96,7 @@ def test_what_could_not_travel_is_refused(tx: Connection, code: str, arguments: 
 
 
 def _wait_for(dispatcher: Connection, *subscriptions: int) -> None:
-    call(dispatcher, "queues.attend_outbox", {"dispatcher_id": "d1", "waiting": list(subscriptions)})
+    call(dispatcher, "queues.dispatcher_heartbeat", {"dispatcher_id": "d1", "waiting": list(subscriptions)})
 
 
 def _heard(dispatcher: Connection, admin: Connection) -> int:

@@ -60,8 +60,8 @@ def test_the_address_and_the_text_are_kept_in_one_table(
 ) -> None:
     _sent(tx, channel)
 
-    assert _places_of(tx, recipient) == [f"{channel.name}_message"]
-    assert _places_of(tx, "123456") == [f"{channel.name}_message"]
+    assert _places_of(tx, recipient) == ["message_content"]
+    assert _places_of(tx, "123456") == ["message_content"]
 
 
 def test_what_was_written_to_a_recipient_goes_and_the_facts_stay(
@@ -158,7 +158,7 @@ class TestRetention:
         clock.advance(2 * DAY)
 
         assert _prune(tx, dry_run=True)["pruned"] == 1
-        assert _places_of(tx, recipient) == [f"{channel.name}_message"]
+        assert _places_of(tx, recipient) == ["message_content"]
         assert _prune(tx)["pruned"] == 1
         assert _places_of(tx, recipient) == []
         assert channel.status(tx, send)["status"] == "succeeded"

@@ -244,7 +244,7 @@ def test_an_ended_task_whose_events_are_not_delivered(tx: Connection, clock: Clo
     waits = " Its event task.succeeded waits for subscription crm since 2030-01-31 12:00:00+00: "
 
     assert explain(tx, task_id).endswith(f"{waits}no dispatcher is live.")
-    call(tx, "queues.attend_outbox", {"dispatcher_id": "d1"})
+    call(tx, "queues.dispatcher_heartbeat", {"dispatcher_id": "d1"})
     assert explain(tx, task_id).endswith(f"{waits}others come before it.")
     claimed = claim_events(tx, subscription_id)
     assert explain(tx, task_id).endswith(f"{waits}dispatcher d1 is sending it.")
@@ -261,7 +261,7 @@ def test_locked_by_a_transaction_that_stays_open(db: Database) -> None:
     call(holder, "queues.reschedule", {"task_id": task_id, "run_at": clock.now})
     pid = holder.info.backend_pid
     for _ in range(10):
-        answer(admin, "queues.measure", {})
+        answer(admin, "queues.take_sample", {})
         clock.advance(60)
     _worker(admin)
 
@@ -278,7 +278,7 @@ def test_slow_because_dead_rows_cannot_be_cleaned_up(db: Database) -> None:
     admin.execute("alter table queues.ready set (autovacuum_enabled = off)")
     clock = Clock(admin)
     holder.execute("select pg_current_xact_id()")
-    answer(admin, "queues.measure", {})
+    answer(admin, "queues.take_sample", {})
     task_id = enqueue(admin)
     admin.execute(
         """insert into queues.ready

@@ -1,6 +1,5 @@
 """What queues.health says of every kind of trouble, and that it says nothing where there is none."""
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from support.engine import (
     end,
     enqueue,
     enqueue_many,
-    rows,
     value,
 )
 from support.outbox import emit, subscribe
@@ -326,13 +324,13 @@ def test_a_session_that_keeps_a_snapshot(db: Database) -> None:
 
 
 def test_a_session_of_which_only_its_transaction_is_seen(db: Database) -> None:
-    """Without a right to see more, the leader's measurements tell how long it has been there."""
+    """Without a right to see more, the samples tell how long it has been there."""
     admin, holder = db.connect(), db.connect(autocommit=False)
     clock = Clock(admin)
     holder.execute("select pg_current_xact_id()")
     pid = holder.info.backend_pid
     for _ in range(10):
-        answer(admin, "queues.measure", {})
+        answer(admin, "queues.take_sample", {})
         clock.advance(60)
 
     reader = db.connect("holdfast_reader")
@@ -344,11 +342,11 @@ def test_a_session_of_which_only_its_transaction_is_seen(db: Database) -> None:
     assert not [row for row in health(reader) if row["subject"] == f"session {pid}"]
 
 
-def test_a_session_that_came_after_the_measurements_is_young(db: Database) -> None:
+def test_a_session_that_came_after_the_samples_is_young(db: Database) -> None:
     admin, holder = db.connect(), db.connect(autocommit=False)
     clock = Clock(admin)
     for _ in range(5):
-        answer(admin, "queues.measure", {})
+        answer(admin, "queues.take_sample", {})
         clock.advance(60)
     holder.execute("select pg_current_xact_id()")
 
@@ -368,10 +366,10 @@ def test_a_replication_slot_that_nobody_reads(db: Database) -> None:
         admin.execute("select pg_drop_replication_slot('standby')")
 
 
-def test_growth_is_told_once_it_was_measured(tx: Connection, clock: Clock) -> None:
+def test_growth_is_told_once_there_is_a_sample(tx: Connection, clock: Clock) -> None:
     assert "is known after" in line(tx, "growth")["message"]
-    answer(tx, "queues.measure", {})
-    tx.execute("update queues.measurement set bytes = 0")
+    answer(tx, "queues.take_sample", {})
+    tx.execute("update queues.sample set bytes = 0")
     clock.advance(2 * 3600)
 
     found, size = line(tx, "growth"), line(tx, "size")["value"]
@@ -379,21 +377,11 @@ def test_growth_is_told_once_it_was_measured(tx: Connection, clock: Clock) -> No
     assert size > 100_000
 
 
-def test_measurements_are_taken_once_and_forgotten_after_a_week(tx: Connection, clock: Clock) -> None:
-    assert [answer(tx, "queues.measure", {}) for _ in range(2)] == [True, False]
-    clock.advance(31)
-    assert answer(tx, "queues.measure", {})
-    clock.advance(timedelta(days=7).total_seconds() + 1)
-    assert answer(tx, "queues.measure", {})
-
-    assert len(rows(tx, "select * from queues.measurement")) == 1
-
-
-def test_a_clock_set_back_does_not_keep_measurements_from_being_taken(tx: Connection, clock: Clock) -> None:
-    answer(tx, "queues.measure", {})
+def test_a_clock_set_back_does_not_keep_samples_from_being_taken(tx: Connection, clock: Clock) -> None:
+    answer(tx, "queues.take_sample", {})
     clock.advance(-3600)
 
-    assert answer(tx, "queues.measure", {})
+    assert answer(tx, "queues.take_sample", {})
 
 
 def test_every_line_that_is_not_green_says_what_to_do(tx: Connection, clock: Clock) -> None:
@@ -416,3 +404,30 @@ def test_every_line_that_is_not_green_says_what_to_do(tx: Connection, clock: Clo
 def test_who_may_ask(db: Database) -> None:
     for role in ("holdfast_reader", "holdfast_operator"):
         assert health(db.connect(role))
+
+
+@pytest.mark.parametrize(
+    ("days", "level_then"), [(7, None), (7 + 1 / 48, None), (7.1, "amber"), (8.1, "red")]
+)
+def test_retention_that_is_behind_is_told(
+    tx: Connection, clock: Clock, days: float, level_then: str | None
+) -> None:
+    enqueue(tx)
+    end(tx, claim_one(tx))
+    clock.advance(days * 86400)
+
+    found = [row for row in health(tx) if row["check_name"] == "retention"]
+
+    assert [row["level"] for row in found] == ([] if level_then is None else [level_then])
+    if found:
+        assert found[0]["message"].startswith("1 succeeded task should have been deleted more than")
+
+
+def test_retention_is_not_behind_when_its_policy_has_just_changed(tx: Connection, clock: Clock) -> None:
+    enqueue(tx)
+    end(tx, claim_one(tx))
+    clock.advance(6 * 86400)
+
+    call(tx, "queues.set_retention", {"status": "succeeded", "keep": "1 day"})
+
+    assert "retention" not in checks(tx)

@@ -19,6 +19,7 @@ from support.engine import (
     end,
     enqueue,
     enqueue_many,
+    finish,
     held,
     refused,
     release,
@@ -131,10 +132,11 @@ def test_a_retry_does_not_collide_with_its_own_slot(tx: Connection, clock: Clock
         clock.advance(2)
 
 
-def test_what_runs_already_when_a_limit_is_set_counts(tx: Connection) -> None:
+def test_what_runs_already_when_a_limit_is_set_counts(tx: Connection, clock: Clock) -> None:
     fill(tx, 6)
     assert len(take(tx, 2)) == 2
     set_limit(tx, "queue", "mail", max_running=3)
+    clock.advance(11)  # past the time in which claims look for tasks that do not count yet
     assert len(take(tx)) == 1
 
 
@@ -176,7 +178,7 @@ def test_a_claim_that_is_under_way_when_a_limit_is_set_counts(db: Database) -> N
     assert len(take(admin)) == 1
 
 
-def test_a_claim_that_is_under_way_for_long_when_a_limit_is_set_counts_once_slots_are_tidied(
+def test_a_claim_that_is_under_way_for_long_when_a_limit_is_set_counts_once_the_leader_looks(
     db: Database,
 ) -> None:
     late, admin = db.connect(autocommit=False), db.connect()
@@ -186,7 +188,7 @@ def test_a_claim_that_is_under_way_for_long_when_a_limit_is_set_counts_once_slot
     set_limit(admin, "queue", "mail", max_running=3)
     clock.advance(60)
     late.commit()
-    assert answer(admin, "queues.tidy_slots", {}) == 0
+    answer(admin, "queues.tidy_lanes", {})
     assert len(take(admin)) == 1
 
 
@@ -283,6 +285,15 @@ def test_a_rate_is_not_charged_for_a_task_that_somebody_holds(db: Database) -> N
     assert take(worker) == []
 
 
+def test_tasks_that_somebody_holds_do_not_keep_others_under_a_limit(db: Database) -> None:
+    worker, person = db.connect(), db.connect(autocommit=False)
+    set_limit(worker, "queue", "mail", max_running=2)
+    *held_back, third, fourth, _ = fill(worker, 5)
+    for task_id in held_back:
+        act(person, "cancel", task_id)
+    assert [task["task_id"] for task in take(worker)] == [third, fourth]
+
+
 def test_a_task_that_somebody_holds_does_not_keep_the_others_of_its_key(db: Database) -> None:
     worker, person = db.connect(), db.connect(autocommit=False)
     first, second = fill(worker, 2, concurrency_key="customer")
@@ -368,6 +379,153 @@ def test_a_big_key_that_has_enough_is_not_walked_over(tx: Connection) -> None:
     assert len(take(tx, 1)) == 1
     assert len(take(tx, 1)) == 1
     assert take(tx, 1) == []
+
+
+def set_aside(conn: Connection) -> int:
+    """How many tasks wait in the lane of their key, which claims do not read."""
+    count: int = value(
+        conn,
+        "select count(*) from queues.ready join queues.lane using (lane_id) where concurrency_key > ''",
+    )
+    return count
+
+
+@pytest.mark.parametrize("way", ["succeeded", "failed", "retry", "release", "cancel", "sweep", "delete_task"])
+def test_tasks_of_a_key_come_one_after_the_other_however_each_ends(
+    tx: Connection, clock: Clock, way: str
+) -> None:
+    expected = fill(tx, 3, concurrency_key="customer", max_attempts=1)
+    ran = []
+    while taken := take(tx):
+        (task,) = taken
+        ran.append(task["task_id"])
+        assert set_aside(tx) == 3 - len(ran)
+        if way == "release":
+            release(tx, held(task))
+            act(tx, "cancel", task["task_id"])
+        elif way == "sweep":
+            clock.advance(31)
+            sweep(tx)
+        elif way == "cancel":
+            act(tx, "cancel", task["task_id"])
+        elif way == "delete_task":
+            act(tx, "delete_task", task["task_id"])
+            end(tx, task)
+        else:
+            end(tx, task, status=way)
+    assert ran == expected
+
+
+@pytest.mark.parametrize("way", ["cancel", "delete_task", "reschedule"])
+def test_a_task_whose_turn_it_is_does_not_keep_the_others_of_its_key_when_it_goes(
+    tx: Connection, clock: Clock, way: str
+) -> None:
+    _, second, third = fill(tx, 3, concurrency_key="customer")
+    end(tx, take(tx)[0])
+    act(tx, way, second, **({"run_at": clock.after(3600)} if way == "reschedule" else {}))
+    assert [task["task_id"] for task in take(tx)] == [third]
+
+
+def test_a_task_that_waits_for_its_key_can_be_moved_and_cancelled(tx: Connection, clock: Clock) -> None:
+    _, second, third = fill(tx, 3, concurrency_key="customer")
+    (running,) = take(tx)
+    act(tx, "reschedule", third, run_at=clock.after(-60))
+    act(tx, "cancel", second)
+    assert take(tx) == []
+    end(tx, running)
+    assert [task["task_id"] for task in take(tx)] == [third]
+
+
+def test_a_key_that_waits_in_several_queues_and_types_goes_on_in_each(tx: Connection) -> None:
+    """One that was blocked behind a task of another queue is not forgotten."""
+    enqueue(tx, "mail.send", concurrency_key="customer")
+    enqueue(tx, "mail.send", concurrency_key="customer", queue="other")
+    enqueue(tx, "mail.send", concurrency_key="customer", priority=-5)
+    order = []
+    while taken := claim(tx, max_tasks=9, queues=["mail", "other"]):
+        (task,) = taken
+        order.append(task["task_id"])
+        end(tx, task)
+    assert len(order) == 3
+
+
+def test_a_key_of_which_several_may_run_stays_full(tx: Connection) -> None:
+    set_limit(tx, "type", "mail.send", per_key=3)
+    fill(tx, 9, concurrency_key="customer")
+    for left in (9, 6, 3):
+        taken = take(tx)
+        assert (len(taken), set_aside(tx)) == (3, left - 3)
+        finish(tx, held(*taken, status="succeeded"))
+    assert take(tx) == []
+
+
+def test_a_task_that_ran_under_a_limit_that_was_dropped_counts_under_the_next_one_only(
+    tx: Connection, clock: Clock
+) -> None:
+    set_limit(tx, "queue", "mail", max_running=1)
+    fill(tx, 4)
+    (first,) = take(tx)
+    answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    end(tx, first, status="retry", run_at=clock.now.isoformat())
+    assert len(take(tx)) == 4
+    set_limit(tx, "type", "mail.send", max_running=5)
+    fill(tx, 4)
+    assert len(take(tx)) == 1
+
+
+def test_an_older_limit_does_not_block_tasks_of_a_key_after_it_was_dropped(tx: Connection) -> None:
+    set_limit(tx, "queue", "mail", per_key=1)
+    fill(tx, 1, "mail.send", concurrency_key="customer")
+    fill(tx, 1, "mail.bounce", concurrency_key="customer")
+    assert (len(take(tx)), set_aside(tx)) == (1, 1)
+    answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
+    assert len(take(tx)) == 1
+
+
+def test_a_slow_claim_does_not_keep_other_keys_of_its_type_waiting(db: Database) -> None:
+    slow, other = db.connect(autocommit=False), db.connect()
+    fill(other, 2, concurrency_key="slow")
+    expected = fill(other, 2, concurrency_key="quick")
+    assert len(take(slow, 1)) == 1
+    taken = take(other)
+    assert [task["task_id"] for task in taken] == expected[:1]
+    slow.commit()
+    finish(other, held(*taken, status="succeeded"))
+    assert [task["task_id"] for task in take(other)] == expected[1:]
+    assert_invariant(other)
+
+
+def test_a_task_that_somebody_held_while_its_key_became_free_is_brought_back(db: Database) -> None:
+    worker, person = db.connect(), db.connect(autocommit=False)
+    _, second = fill(worker, 2, concurrency_key="customer")
+    (first,) = take(worker)
+    act(person, "cancel", second)
+    end(worker, first)
+    person.rollback()
+    answer(worker, "queues.tidy_lanes", {})
+    assert [task["task_id"] for task in take(worker)] == [second]
+
+
+def test_types_beyond_a_few_share_a_lane(tx: Connection) -> None:
+    expected = [enqueue(tx, f"mail.t{n}") for n in range(40)]
+    assert len(lanes(tx)) == 33
+    assert [task["task_id"] for task in claim(tx, max_tasks=9, type_prefixes=["mail.t39"])] == expected[39:]
+    assert [task["task_id"] for task in take(tx)] == expected[:39]
+
+
+@pytest.mark.parametrize("key", [None, "customer"])
+def test_a_limit_of_a_type_applies_where_types_share_a_lane(tx: Connection, key: str | None) -> None:
+    enqueue_many(tx, [{"type": f"mail.t{n}", "concurrency_key": key} for n in range(35)])
+    assert len(take(tx)) == 35
+    set_limit(tx, "type", "mail.t34", rate=100, per=timedelta(seconds=1))
+    assert value(tx, "select running from queues.limit_status") == 1
+    set_limit(tx, "type", "mail.t34", max_running=2, per_key=5)
+    fill(tx, 3, "mail.t34", concurrency_key=key)
+    taken = take(tx)
+    taken += take(tx)
+    assert len(taken) == 1
+    end(tx, taken[0])
+    assert len(take(tx)) == 1
 
 
 def test_a_redriven_task_keeps_its_key(tx: Connection) -> None:
@@ -500,7 +658,7 @@ def test_health_names_a_session_that_stays_in_a_claim_under_a_limit(db: Database
     slow, admin = db.connect(autocommit=False), db.connect()
     fill(admin, 2, concurrency_key="customer")
     take(slow, 1)
-    answer(admin, "queues.measure", {})  # its times are hidden, and told by what the leader has measured
+    answer(admin, "queues.take_sample", {})  # its times are hidden, and told by samples
     Clock(admin).advance(30)
 
     (line,) = rows(admin, "select * from queues.health() where check_name = 'held_limit'")
@@ -510,30 +668,10 @@ def test_health_names_a_session_that_stays_in_a_claim_under_a_limit(db: Database
 
 
 def test_health_counts_lanes(tx: Connection) -> None:
-    use_once(tx, "a", "b")
+    use_once(tx, "a", "b", None)
     fill(tx, 1, priority=3)
     (line,) = rows(tx, "select * from queues.health() where check_name = 'lanes'")
     assert (line["value"], line["level"]) == (3, "green")
-
-
-def test_stale_slots_are_removed_and_live_ones_stay(tx: Connection) -> None:
-    set_limit(tx, "queue", "mail", max_running=5)
-    fill(tx, 5)
-    for task in take(tx)[:3]:
-        end(tx, task)
-    assert value(tx, "select count(*) from queues.slot") == 5
-    assert answer(tx, "queues.tidy_slots", {}) == 3
-    assert answer(tx, "queues.tidy_slots", {}) == 0
-    assert take(tx) == []
-
-
-def test_slots_do_not_pile_up_behind_a_gate_in_use(tx: Connection) -> None:
-    set_limit(tx, "queue", "mail", max_running=2)
-    fill(tx, 40)
-    while taken := take(tx):
-        for task in taken:
-            end(tx, task)
-    assert value(tx, "select count(*) from queues.slot") <= 2
 
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
@@ -622,12 +760,17 @@ def test_idle_lanes_of_every_kind_are_removed_and_others_stay(db: Database) -> N
     enqueue(conn, "mail.keyed", concurrency_key="waiting", run_at="2090-01-01T00:00:00+00:00")
     enqueue(conn, "mail.keyed", priority=7, run_at="2090-01-01T00:00:00+00:00")
 
+    fill(conn, 2, "mail.other", concurrency_key="once")
+    end(conn, take(conn)[0])
+    end(conn, take(conn)[0])
+
+    assert lanes(conn) == ["", None, None, "", "once"]
     assert tidy(conn) == 0, "one that was made just now may be wanted again at once"
     clock.advance(6)
-    assert tidy(conn) == 1
+    assert tidy(conn) == 1, "that of a key"
     clock.advance(60)
-    assert tidy(conn) == 1
-    assert lanes(conn) == ["running", "waiting", None]
+    assert tidy(conn) == 2
+    assert lanes(conn) == ["", None], "one with a running task, one with a task for later"
     assert tidy(conn) == 0
 
 
@@ -667,13 +810,13 @@ def test_a_key_whose_lane_was_removed_gets_another(db: Database) -> None:
     clock = Clock(conn)
     deleted = enqueue(conn, "mail.keyed", concurrency_key="customer")
     act(conn, "delete_task", deleted)
-    clock.advance(6)
+    clock.advance(61)
     assert tidy(conn) == 1
 
     act(conn, "restore_task", deleted)
     fill(conn, 1, "mail.keyed", concurrency_key="customer")
 
-    assert lanes(conn) == ["customer"]
+    assert lanes(conn) == [""]
     assert [task["task_id"] for task in take(conn)] == [deleted]
 
 
@@ -712,10 +855,10 @@ def test_a_lane_that_is_about_to_go_is_not_used_any_more(db: Database, key: str 
 def test_only_those_who_may_use_a_lane_are_waited_for(db: Database) -> None:
     """A transaction that is open for hours and has nothing to do with lanes keeps none of them."""
     client, other, worker = db.connect(autocommit=False), db.connect(autocommit=False), db.connect()
-    use_once(worker, "customer", "neighbour")
+    use_once(worker, "customer", None)
     Clock(worker).advance(61)
     other.execute("create table elsewhere ()")
-    ask(client, "neighbour")
+    ask(client, None)
 
     assert tidy(worker) == 0, "who has read one lane may have read any"
     client.commit()
@@ -781,8 +924,10 @@ def test_lanes_are_not_tidied_by_an_old_snapshot(db: Database, level: str) -> No
 
 
 def test_a_call_takes_a_bounded_number_of_lanes_a_step_further(tx: Connection, clock: Clock) -> None:
-    use_once(tx, *"abcde")
-    clock.advance(6)
+    for queue in "abcde":
+        enqueue(tx, f"{queue}.work")
+        end(tx, claim_one(tx, queues=[queue]))
+    clock.advance(61)
     assert answer(tx, "queues.tidy_lanes", {"max_lanes": 3}) == 3
     for wrong in (0, 10_001, None):
         with refused(tx, "QF400", "max_lanes must be between"):
@@ -792,7 +937,7 @@ def test_a_call_takes_a_bounded_number_of_lanes_a_step_further(tx: Connection, c
 def test_a_lane_that_one_transaction_found_idle_is_removed_by_a_later_one(db: Database) -> None:
     client, worker, tidying = db.connect(), db.connect(), db.connect(autocommit=False)
     use_once(worker, "customer")
-    Clock(worker).advance(6)
+    Clock(worker).advance(61)
     assert answer(tidying, "queues.tidy_lanes", {}) == 1
     ask(client, "customer")  # who does not see the mark yet uses it
     assert answer(tidying, "queues.tidy_lanes", {}) == 0

@@ -6,6 +6,7 @@ from uuid import UUID
 import pytest
 
 from support.clock import Clock
+from support.database import Database
 from support.engine import (
     Connection,
     Row,
@@ -170,3 +171,53 @@ def test_an_unknown_status_is_refused(tx: Connection, wanted: str) -> None:
 def test_a_page_size_that_cannot_be_meant_is_refused(tx: Connection, max_tasks: Any) -> None:
     with refused(tx, "QF400", "max_tasks"):
         _list(tx, max_tasks=max_tasks)
+
+
+OTHERS = """
+insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
+  enqueued_by, namespace, payload)
+select ('ffffffff-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid, queues.clock(), queues.clock(), 0, 3,
+  'other.work', 'other', 'python', 'somebody', 'somebody', '{}'
+from generate_series(1, 50000) i
+"""
+
+
+def _find(conn: Connection, **filters: Any) -> tuple[list[UUID], UUID | None]:
+    (row,) = call(conn, "queues.find_tasks", filters)
+    return row["task_ids"], row["next"]
+
+
+def test_a_page_says_where_the_next_begins(tx: Connection) -> None:
+    ids = [enqueue(tx) for _ in range(3)]
+
+    assert _find(tx, max_tasks=2) == ([ids[2], ids[1]], ids[1])
+    assert _find(tx, max_tasks=2, before=ids[1]) == ([ids[0]], None)
+    assert _find(tx, max_tasks=3) == (ids[::-1], None)
+
+
+@pytest.mark.parametrize("statuses", [[None], ["pending"], ["succeeded", "failed"]])
+def test_a_client_with_few_tasks_among_many_of_others_gets_a_short_page_and_where_to_go_on(
+    db: Database, statuses: list[str | None]
+) -> None:
+    admin, client = db.connect(), db.connect("holdfast_client")
+    own = enqueue(client)
+    admin.execute(OTHERS)
+    if statuses == ["pending"]:
+        admin.execute(
+            """insert into queues.ready (task_id, run_at, lane_id, attempt)
+               select t.task_id, t.run_at, 1, 0 from queues.task t where t.queue = 'other'"""
+        )
+    for ending in statuses if statuses[0] == "succeeded" else []:
+        admin.execute("delete from queues.outcome")
+        admin.execute(
+            """insert into queues.outcome (task_id, finished_at, attempt, status)
+               select t.task_id, queues.clock(), 1, %s from queues.task t""",
+            [ending],
+        )
+        first, following = _find(client, status=ending)
+        assert (first, str(following)) == ([], "ffffffff-0000-7000-8000-000000000001")
+        assert _find(client, status=ending, before=following) == ([own], None)
+    if statuses[0] != "succeeded":
+        first, following = _find(client, status=statuses[0])
+        assert (first, str(following)) == ([], "ffffffff-0000-7000-8000-000000000001")
+        assert _find(client, status=statuses[0], before=following) == ([own], None)

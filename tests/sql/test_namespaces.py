@@ -294,7 +294,7 @@ def test_no_role_puts_a_login_into_a_namespace(house: Database, role: str) -> No
         "select queues.remove_from_namespace('bob')",
         "insert into queues.namespace_login values (session_user, 'bob', now(), 'me')",
         "select queues.insert_tasks('[{\"type\": \"a.b\"}]', false, 'bob', 'bob')",
-        "select queues.hold_keys('{}', 'bob')",
+        "select queues.reserve_keys('{}', '{}', '{}', 'bob')",
     ):
         assert sqlstate_of(lambda a=attempt: intruder.execute(a.encode())) == "42501", attempt
 
@@ -446,13 +446,15 @@ def test_an_operator_makes_no_token_for_the_namespace_of_another_login(house: Da
             again.execute("drop role desk")
 
 
-def test_what_find_run_leaves_behind_is_removed_by_retention(house: Database, alice: Connection) -> None:
+def test_what_find_reusable_run_leaves_behind_is_removed_by_retention(
+    house: Database, alice: Connection
+) -> None:
     admin = house.connect()
     kept, _ = reuse(alice)
     for n in range(5):
         call(
             alice,
-            "queues.find_run",
+            "queues.find_reusable_run",
             {"type": "a.c", "payload": {"n": n}, "executor": None, "reuse": "active"},
         )
     prune = {"status": "history", "max_tasks": 3}
@@ -471,8 +473,8 @@ def answer_of(conn: Connection, given: dict[str, Any]) -> int:
 def test_retention_passes_over_a_run_that_is_being_looked_for(house: Database, alice: Connection) -> None:
     admin, asking = house.connect(), house.connect("alice", autocommit=False)
     given: dict[str, Any] = {"type": "a.b", "payload": {}, "executor": None, "reuse": "active"}
-    call(alice, "queues.find_run", given)
-    call(asking, "queues.find_run", given)
+    call(alice, "queues.find_reusable_run", given)
+    call(asking, "queues.find_reusable_run", given)
     admin.execute("set lock_timeout = '1ms'")
 
     assert answer_of(admin, {"status": "history"}) == 0

@@ -75,7 +75,7 @@ def test_what_waits_for_a_slot_is_not_waited_for(tx: Connection, clock: Clock) -
     assert call(tx, "queues.next_due", {}) == [{"due": timedelta(seconds=60), "held": True}]
 
 
-def test_what_waits_for_a_key_is_not_waited_for(tx: Connection) -> None:
+def test_what_waits_for_a_key_is_not_waited_for(tx: Connection, clock: Clock) -> None:
     for _ in range(2):
         enqueue(tx, concurrency_key="customer")
     claim(tx, max_tasks=5)

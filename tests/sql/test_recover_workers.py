@@ -9,7 +9,6 @@ from support.database import Database
 from support.engine import (
     Connection,
     act,
-    answer,
     call,
     claim,
     claim_one,
@@ -126,7 +125,7 @@ def test_a_worker_that_was_only_slow_has_lost_its_tokens_and_may_register_again(
 
     assert heartbeat(tx, held(task)) == ["lost"]
     assert end(tx, task) == "lost"
-    assert answer(tx, "queues.is_registered", {"worker_id": "w1"}) is False
+    assert call(tx, "queues.fleet_state", {"worker_id": "w1"})[0]["registered"] is False
     register(tx)
     assert fleet(tx) == ["w1"]
 

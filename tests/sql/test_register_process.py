@@ -145,6 +145,22 @@ def test_what_is_noted_must_be_a_task_of_its_supervisor_and_cannot_be_taken_back
         loans.execute("select queues.note_supervision('loans', 1, %s)", [task])
 
 
+def test_the_supervisor_of_the_kind_python_is_a_type_of_its_schema(loans: Connection) -> None:
+    for other in ("loans", "elsewhere.supervise", "loans.Supervise"):
+        with refused(loans, "QF400", "must be a type of tasks that begins with loans."):
+            _register(loans, "loans_owner", kind="python", supervisor=other)
+    _register(loans, "loans_owner", kind="python", supervisor="loans.supervise")
+    task = value(loans, "select queues.enqueue('loans.supervise', '{}')")
+    for type_name, payload in (
+        ("loans.other", "{}"),
+        ("loans.supervise", '{"task_type": "db_function", "db_function": "loans.loans_supervisor"}'),
+    ):
+        other_task = value(loans, "select queues.enqueue(%s, %s)", [type_name, payload])
+        with refused(loans, "QF400", "does not run loans.supervise"):
+            loans.execute("select queues.note_supervision('loans', 1, %s)", [other_task])
+    loans.execute("select queues.note_supervision('loans', 1, %s)", [task])
+
+
 def test_digests_are_recorded_by_the_owner_only(loans: Connection) -> None:
     _register(loans, "loans_owner")
     with _as(loans, "loans_owner"):

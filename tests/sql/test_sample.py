@@ -10,8 +10,8 @@ from support.database import Database
 from support.engine import Connection, answer, call, claim_one, end, enqueue, refused, rows, value
 
 
-def take(conn: Connection) -> bool:
-    return bool(answer(conn, "queues.take_sample", {}))
+def take(conn: Connection, **options: bool) -> bool:
+    return bool(answer(conn, "queues.take_sample", options))
 
 
 def test_a_sample_is_taken_once_in_ten_seconds(tx: Connection, clock: Clock) -> None:
@@ -30,6 +30,18 @@ def test_a_sample_counts_what_waits_and_runs(tx: Connection, clock: Clock) -> No
     take(tx)
     [sample] = rows(tx, "select due, scheduled, running, delay_p50, delay_p99 from queues.sample")
     assert sample == {"due": 2, "scheduled": 1, "running": 1, "delay_p50": 2.0, "delay_p99": 2.0}
+
+
+def test_the_leader_does_not_count_tasks_and_a_server_adds_their_number(tx: Connection, clock: Clock) -> None:
+    del clock
+    enqueue(tx, "counted.one")
+    assert [take(tx, count_tasks=False) for _ in range(2)] == [True, False]
+    [sample] = rows(tx, "select bytes > 100000 as large, due from queues.sample")
+    assert sample == {"large": True, "due": None}
+
+    assert take(tx) is True
+    assert (take(tx), take(tx, count_tasks=False)) == (False, False)
+    assert value(tx, "select due from queues.sample") == 1
 
 
 def test_old_samples_are_forgotten(tx: Connection, clock: Clock) -> None:
@@ -58,7 +70,7 @@ def test_activity_tells_rates_from_one_sample_to_the_next(db: Database) -> None:
 
 def test_statistics_that_began_anew_are_no_negative_rate(tx: Connection, clock: Clock) -> None:
     insert = """insert into queues.sample (taken_at, due, scheduled, running, enqueued_total, finished_total,
-      errors_total) values (%s, 0, 0, 0, %s, 0, 0)"""
+      errors_total, transaction_id, bytes) values (%s, 0, 0, 0, %s, 0, 0, '1', 0)"""
     tx.execute(insert, [clock.now - timedelta(seconds=20), 500])
     tx.execute(insert, [clock.now - timedelta(seconds=10), 3])
     tx.execute(insert, [clock.now, 13])

@@ -1,4 +1,4 @@
-"""After a crash of the server, which empties queues.unbroken, no token is issued again."""
+"""After a crash of the server, which empties queues.crash_detector, no token is issued again."""
 
 from support.database import Database
 from support.engine import Connection, claim_one, enqueue, enqueue_many, value
@@ -7,7 +7,7 @@ from support.sessions import in_background, wait_until_blocked
 
 def crash(conn: Connection) -> None:
     """What recovery does to an unlogged table."""
-    conn.execute("truncate queues.unbroken")
+    conn.execute("truncate queues.crash_detector")
 
 
 def test_the_first_claim_after_a_crash_skips_what_may_have_been_forgotten(tx: Connection) -> None:

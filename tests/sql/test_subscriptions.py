@@ -14,7 +14,7 @@ SECRET = "whsec_" + "A" * 32
 
 
 def _attend(conn: Connection) -> list[dict[str, Any]]:
-    return call(conn, "queues.attend_outbox", {"dispatcher_id": "d1"})
+    return call(conn, "queues.dispatcher_heartbeat", {"dispatcher_id": "d1"})
 
 
 def test_asking_twice_for_the_same_changes_nothing(tx: Connection) -> None:
@@ -213,7 +213,7 @@ def test_readers_see_the_names_of_headers_and_not_their_values(db: Database) -> 
 
 def test_a_sink_of_a_package_can_be_asked_for_once_a_dispatcher_has_it(tx: Connection) -> None:
     attending = {"dispatcher_id": "d1", "sinks": ["console", "pigeon"]}
-    call(tx, "queues.attend_outbox", attending)
+    call(tx, "queues.dispatcher_heartbeat", attending)
     assert subscribe(tx, sink="pigeon", target="home", options={"colour": "grey"})
     with refused(tx, "QF400", 'no dispatcher has a sink "kafka"'):
         subscribe(tx, "other", sink="kafka")
@@ -222,16 +222,18 @@ def test_a_sink_of_a_package_can_be_asked_for_once_a_dispatcher_has_it(tx: Conne
 @pytest.mark.parametrize("unusable", [[], "x", 1])
 def test_what_a_dispatcher_cannot_serve_is_an_object_of_reasons(tx: Connection, unusable: Any) -> None:
     with refused(tx, "QF400", "unusable"):
-        call(tx, "queues.attend_outbox", {"dispatcher_id": "d1", "unusable": json.dumps(unusable)})
+        call(tx, "queues.dispatcher_heartbeat", {"dispatcher_id": "d1", "unusable": json.dumps(unusable)})
 
 
 def test_a_dispatcher_is_seen_until_it_retires(tx: Connection, clock: Clock) -> None:
-    call(tx, "queues.attend_outbox", {"dispatcher_id": "d1", "hostname": "h", "pid": 7, "version": "1"})
+    call(
+        tx, "queues.dispatcher_heartbeat", {"dispatcher_id": "d1", "hostname": "h", "pid": 7, "version": "1"}
+    )
     live = "select live from queues.dispatcher_status where dispatcher_id = 'd1'"
     assert value(tx, live) is True
     clock.advance(61)
     assert value(tx, live) is False
-    call(tx, "queues.attend_outbox", {"dispatcher_id": "d1"})
+    call(tx, "queues.dispatcher_heartbeat", {"dispatcher_id": "d1"})
     assert value(tx, live) is True
 
     assert answer(tx, "queues.retire_dispatcher", {"dispatcher_id": "d1"}) is True
@@ -239,10 +241,10 @@ def test_a_dispatcher_is_seen_until_it_retires(tx: Connection, clock: Clock) -> 
 
 
 def test_who_retires_takes_those_along_that_were_silent_for_an_hour(tx: Connection, clock: Clock) -> None:
-    call(tx, "queues.attend_outbox", {"dispatcher_id": "killed"})
+    call(tx, "queues.dispatcher_heartbeat", {"dispatcher_id": "killed"})
     clock.advance(3601)
-    call(tx, "queues.attend_outbox", {"dispatcher_id": "d1"})
-    call(tx, "queues.attend_outbox", {"dispatcher_id": "d2"})
+    call(tx, "queues.dispatcher_heartbeat", {"dispatcher_id": "d1"})
+    call(tx, "queues.dispatcher_heartbeat", {"dispatcher_id": "d2"})
 
     answer(tx, "queues.retire_dispatcher", {"dispatcher_id": "d1"})
 

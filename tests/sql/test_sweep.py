@@ -45,6 +45,24 @@ def test_a_lease_is_not_expired_until_it_is_over(tx: Connection, clock: Clock) -
     assert sweep(tx) == {"recovered": 0, "dead": 0}
 
 
+def test_of_two_leases_only_the_one_that_has_ended_is_taken(tx: Connection, clock: Clock) -> None:
+    ended, other = enqueue(tx), enqueue(tx)
+    claim(tx, lease="10 seconds")
+    claim(tx, lease="1 hour")
+    clock.advance(11)
+
+    assert sweep(tx) == {"recovered": 1, "dead": 0}
+    assert (status(tx, ended)["status"], status(tx, other)["status"]) == ("retrying", "claimed")
+
+
+def test_more_ended_leases_than_asked_are_left_for_the_next_sweep(tx: Connection, clock: Clock) -> None:
+    enqueue_many(tx, [{"type": "default.work"}] * 5)
+    claim(tx, max_tasks=5)
+    clock.advance(31)
+
+    assert [sweep(tx, max_tasks=2)["recovered"] for _ in range(4)] == [2, 2, 1, 0]
+
+
 def test_a_lease_that_is_kept_alive_is_left_alone(tx: Connection, clock: Clock) -> None:
     enqueue(tx)
     task = claim_one(tx)

@@ -36,6 +36,17 @@ def test_an_idle_worker_is_woken_for_its_queue(fleet: Fleet) -> None:
     assert fleet.heard() == ["default"]
 
 
+def test_a_session_that_is_quiet_wakes_nobody(fleet: Fleet) -> None:
+    """For Citus: PostgreSQL cannot prepare a transaction that has notified."""
+    fleet.register()
+    fleet.admin.execute("set holdfast.quiet = on")
+
+    enqueue(fleet.admin)
+    enqueue_many(fleet.admin, [{"type": "default.work"}] * 3)
+
+    assert fleet.heard() == []
+
+
 def test_an_idle_worker_is_woken_for_its_prefix(fleet: Fleet) -> None:
     fleet.register(type_prefixes=["media."])
 
@@ -181,6 +192,7 @@ def behind(fleet: Fleet) -> Row:
     task = claim_one(fleet.admin, "busy")
     enqueue(fleet.admin, concurrency_key="customer", queue="other", priority=7)
     assert fleet.heard() == ["other"]
+    assert claim(fleet.admin, "idle", queues=["other"]) == []
     return task
 
 

@@ -1,4 +1,4 @@
-"""queues.register_worker, retire_worker, mark_idle, lead, term_left, resign: the fleet and its leader."""
+"""queues.register_worker, mark_idle, rest, retire_worker, lead, resign, fleet_state: the fleet."""
 
 from datetime import timedelta
 from typing import Any
@@ -8,7 +8,19 @@ import pytest
 
 from support.clock import Clock
 from support.database import Database
-from support.engine import Connection, Row, answer, call, claim_one, end, enqueue, refused, rows
+from support.engine import (
+    Connection,
+    Row,
+    answer,
+    call,
+    claim_one,
+    end,
+    enqueue,
+    heartbeat,
+    held,
+    refused,
+    rows,
+)
 from support.sessions import at_once, in_background, wait_until_blocked
 
 
@@ -18,6 +30,11 @@ def _register(conn: Connection, worker_id: Any = "w1", **arguments: Any) -> None
 
 def _lead(conn: Connection, worker_id: Any = "w1", **arguments: Any) -> bool:
     return bool(answer(conn, "queues.lead", {"worker_id": worker_id, **arguments}))
+
+
+def _state(conn: Connection, worker_id: str = "w1") -> Row:
+    (row,) = call(conn, "queues.fleet_state", {"worker_id": worker_id})
+    return row
 
 
 def _fleet(conn: Connection) -> list[Row]:
@@ -95,9 +112,9 @@ def test_a_worker_that_is_silent_for_its_timeout_or_a_minute_counts_as_dead(
 
 
 def test_a_worker_that_is_taken_out_is_no_longer_registered(tx: Connection) -> None:
-    assert answer(tx, "queues.is_registered", {"worker_id": "w1"}) is False
+    assert _state(tx)["registered"] is False
     _register(tx)
-    assert answer(tx, "queues.is_registered", {"worker_id": "w1"}) is True
+    assert _state(tx)["registered"] is True
 
 
 @pytest.mark.parametrize(
@@ -165,7 +182,7 @@ def test_who_resigns_leads_no_more_and_may_lead_again(tx: Connection) -> None:
     assert answer(tx, "queues.resign", {"worker_id": "w1"}) is True
 
     assert not _fleet(tx)[0]["leader"]
-    assert answer(tx, "queues.term_left", {}) is None
+    assert _state(tx)["term_left"] is None
     assert _lead(tx, "w2")
     answer(tx, "queues.resign", {"worker_id": "w2"})
     assert _lead(tx, "w1")
@@ -181,12 +198,79 @@ def test_who_does_not_lead_has_nothing_to_resign_from(tx: Connection, clock: Clo
 
 
 def test_what_is_left_of_a_term_is_known_to_all(tx: Connection, clock: Clock) -> None:
-    assert answer(tx, "queues.term_left", {}) is None
+    assert _state(tx)["term_left"] is None
     _lead(tx)
     clock.advance(5)
-    assert answer(tx, "queues.term_left", {}) == timedelta(seconds=10)
+    assert _state(tx)["term_left"] == timedelta(seconds=10)
     clock.advance(11)
-    assert answer(tx, "queues.term_left", {}) is None
+    assert _state(tx)["term_left"] is None
+
+
+def test_without_leases_nobody_has_to_sweep_while_somebody_does(tx: Connection, clock: Clock) -> None:
+    assert _state(tx)["sweep_in"] == timedelta(0)
+    call(tx, "queues.sweep", {})
+    clock.advance(2)
+    assert _state(tx)["sweep_in"] is None
+
+
+def test_everybody_has_to_sweep_when_nobody_has_for_two_seconds(tx: Connection, clock: Clock) -> None:
+    call(tx, "queues.sweep", {})
+    clock.advance(3)
+    assert _state(tx)["sweep_in"] == timedelta(0)
+
+
+def test_after_the_clock_was_set_back_everybody_has_to_sweep(tx: Connection, clock: Clock) -> None:
+    call(tx, "queues.sweep", {})
+    clock.advance(-10)
+    assert _state(tx)["sweep_in"] == timedelta(0)
+
+
+def test_a_worker_has_to_sweep_a_second_after_the_first_lease_has_ended(tx: Connection, clock: Clock) -> None:
+    enqueue(tx)
+    enqueue(tx)
+    claim_one(tx, lease="10 seconds")
+    claim_one(tx, lease="1 hour")
+    call(tx, "queues.sweep", {})
+    clock.advance(1)
+    assert _state(tx)["sweep_in"] == timedelta(seconds=10)
+
+
+def test_a_worker_that_rests_is_alive_and_learns_what_there_is_to_know(tx: Connection, clock: Clock) -> None:
+    _register(tx, queues=["default"])
+    answer(tx, "queues.mark_idle", {"worker_id": "w1", "idle": True})
+    _lead(tx)
+    call(tx, "queues.sweep", {})
+    enqueue(tx, run_at=clock.now + timedelta(minutes=1))
+    clock.advance(1)
+
+    (found,) = call(tx, "queues.rest", {"worker_id": "w1", "queues": ["default"]})
+
+    assert found == {
+        "due": timedelta(seconds=59),
+        "held": False,
+        "idle": True,
+        "registered": True,
+        "term_left": timedelta(seconds=14),
+        "sweep_in": None,
+    }
+    assert _fleet(tx)[0]["last_heartbeat"] == clock.now
+
+
+def test_a_worker_with_leases_is_not_alive_because_it_rests(tx: Connection, clock: Clock) -> None:
+    _register(tx)
+    enqueue(tx)
+    held_task = claim_one(tx)
+    heartbeat(tx, held(held_task))
+    clock.advance(5)
+
+    call(tx, "queues.rest", {"worker_id": "w1"})
+
+    assert _fleet(tx)[0]["last_heartbeat"] < clock.now
+
+
+def test_a_worker_that_was_removed_learns_it_when_it_rests(tx: Connection) -> None:
+    (found,) = call(tx, "queues.rest", {"worker_id": "gone"})
+    assert (found["registered"], found["idle"]) == (False, False)
 
 
 @pytest.mark.parametrize(("said", "kept"), [(True, True), (False, False), (None, False)])

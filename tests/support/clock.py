@@ -6,6 +6,8 @@ from typing import Any
 
 import psycopg
 
+from support.database import shards_of
+
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
 
 
@@ -21,7 +23,8 @@ class Clock:
 
     def set(self, now: datetime) -> datetime:
         self.now = now
-        self.conn.execute("update queues.test_clock set stands_at = %s", [now])
+        for shard in shards_of(self.conn):
+            shard.execute("update queues.test_clock set stands_at = %s", [now])
         return now
 
     def advance(self, seconds: float) -> datetime:

@@ -42,6 +42,11 @@ class Database:
             self._opened.pop().close()
 
 
+def shards_of(connection: psycopg.Connection[Any]) -> list[psycopg.Connection[Any]]:
+    """The connections to the databases that have the tables: of a front, to its shards."""
+    return getattr(connection, "shards", [connection])
+
+
 def _login_for(server: EmbeddedServer, role: str) -> str:
     """A role that may log in is used as it is; the others get a login of their own, once per server."""
     with psycopg.connect(server.url("postgres"), autocommit=True) as admin:

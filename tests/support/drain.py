@@ -12,6 +12,7 @@ from holdfast.engine.leases import Claimed
 from holdfast.handler import Handler
 from holdfast.outcome import Cancel, Fail, Snooze
 from holdfast.serialization.text import RawJson
+from support.database import shards_of
 from support.leases import ended
 
 WORKER = "drain"
@@ -19,8 +20,11 @@ WORKER = "drain"
 
 def drain(app: App, connection: psycopg.Connection[Any]) -> int:
     """Run until nothing is due; returns how many attempts that took."""
-    engine, done = Engine(connection), 0
-    prefixes = list(app.handlers)
+    return sum(_drain_shard(app, Engine(shard)) for shard in shards_of(connection))
+
+
+def _drain_shard(app: App, engine: Engine) -> int:
+    done, prefixes = 0, list(app.handlers)
     while claimed := engine.run(leases.claim(WORKER, 100, type_prefixes=prefixes)):
         engine.run(leases.finish(WORKER, [_run(app.handlers[task.type], task) for task in claimed]))
         done += len(claimed)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from holdfast import App, Cancel, Context, Exponential, Fail, NoRetry, Resources, Snooze
 
@@ -257,3 +258,69 @@ def many_files(path: str) -> None:
 @app.task("work.transaction", executor="process", retry=NoRetry())
 def transaction(ctx: Context) -> None:
     ctx.transaction()
+
+
+def _append(path: str) -> int:
+    with Path(path).open("a") as file:
+        file.write("x")
+    return Path(path).stat().st_size
+
+
+def _fail_once(path: str) -> None:
+    if not Path(f"{path}.failed").exists():
+        Path(f"{path}.failed").touch()
+        raise ValueError("once")
+
+
+async def _append_async(path: str) -> int:
+    return _append(path)
+
+
+@app.task("work.steps", executor="process", retry=Exponential(base=0.01))
+def steps(ctx: Context, path: str) -> list[Any]:
+    """Appends to a file once, fails once, sleeps and waits for a signal."""
+    first = ctx.step(_append, path)
+    _fail_once(path)
+    ctx.sleep(0.2)
+    return [first, ctx.wait("decision", str), ctx.step(_append, path)]
+
+
+@app.task("work.steps_async", executor="process", retry=Exponential(base=0.01))
+async def steps_async(ctx: Context, path: str) -> list[Any]:
+    first = await ctx.step(_append_async, path)
+    _fail_once(path)
+    _, decision = await asyncio.gather(ctx.sleep(0.2), ctx.wait("decision", str))
+    return [first, decision, await ctx.step(_append, path)]
+
+
+@app.task("work.double", executor="process")
+def double(n: int) -> int:
+    return 2 * n
+
+
+@app.task("work.after", executor="process")
+def after(ctx: Context) -> list[int]:
+    found: list[int] = ctx.after(double)
+    return found
+
+
+@app.task("work.children", executor="process")
+def children(ctx: Context) -> list[int]:
+    found: list[int] = ctx.map(double, range(3))
+    return found
+
+
+@app.task("work.children_async", executor="process")
+async def children_async(ctx: Context) -> list[int]:
+    found: list[int] = await ctx.map(double, range(3))
+    return found
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(0.01)
+
+
+@app.task("work.step_timeout", executor="process", retry=NoRetry())
+def step_timeout(ctx: Context) -> None:
+    ctx.step(_hang, timeout=0.2)

@@ -19,14 +19,27 @@ _BROKEN = {
           union all select task_id from queues.outcome union all select task_id from queues.deletion
           union all select task_id from queues.task_key) s
         where not exists (select from queues.task t where t.task_id = s.task_id)""",
-    "what waits or runs is in the lane of its queue, type, priority and key": """
+    "what waits or runs is in a lane of its queue, type and priority, and of its key if it has one": """
         select s.task_id from (
           select task_id, lane_id from queues.ready union all select task_id, lane_id from queues.lease) s
         join queues.task t on t.task_id = s.task_id
         left join queues.lane l on l.lane_id = s.lane_id
-        where (l.queue, l.type, l.priority, l.concurrency_key)
-          is distinct from (t.queue, t.type, t.priority, t.concurrency_key)
-          or t.concurrency_key is not null and l.namespace <> t.namespace""",
+        where (l.queue, l.priority) is distinct from (t.queue, t.priority) or l.type not in (t.type, '')
+          or (l.concurrency_key is null) <> (t.concurrency_key is null)
+          or l.concurrency_key > ''
+            and (l.concurrency_key <> t.concurrency_key or l.namespace <> t.namespace)""",
+    "what waits for another task of its key is behind one that runs, or that can be claimed": """
+        select r.task_id from queues.ready r join queues.lane l on l.lane_id = r.lane_id
+        where l.concurrency_key > ''
+          and not exists (
+            select from queues.lease e join queues.task t on t.task_id = e.task_id
+            where t.concurrency_key = l.concurrency_key and t.namespace = l.namespace and e.awaited)
+          and not exists (
+            select from queues.ready o
+            join queues.lane n on n.lane_id = o.lane_id
+            join queues.task t on t.task_id = o.task_id
+            where t.concurrency_key = l.concurrency_key and t.namespace = l.namespace
+              and n.concurrency_key = '')""",
     "attempts are counted within their limit": """
         select t.task_id from queues.task t
         left join queues.ready r on r.task_id = t.task_id
@@ -42,7 +55,8 @@ _BROKEN = {
           on k.type = t.type and k.idempotency_key = t.idempotency_key and k.namespace = t.namespace
             and k.task_id = t.task_id
         left join queues.deletion d on d.task_id = t.task_id
-        where t.idempotency_key is not null and (k.task_id is null) <> (d.task_id is not null)""",
+        where t.idempotency_key is not null and (k.task_id is null) <> (d.task_id is not null)
+          and not exists (select from queues.continuation c where c.task_id = t.task_id)""",
     "a lease knows whether its task was deleted": """
         select l.task_id from queues.lease l left join queues.deletion d on d.task_id = l.task_id
         where l.deleted <> (d.task_id is not null)""",

@@ -78,7 +78,6 @@ ON_QUEUES = [
     Call("resume", "select queues.resume('race', '{side}')"),
     Call("set_limit", "select queues.set_limit('queue', 'race', 100)"),
     Call("drop_limit", "select queues.drop_limit('queue', 'race')"),
-    Call("tidy_slots", "select queues.tidy_slots()"),
     Call("tidy_lanes", "select queues.tidy_lanes()"),
 ]
 ON_WORKERS = [
@@ -103,16 +102,26 @@ WITH_LIMITS = [
     ),
     _finish("succeeded"),
     _finish("retry", ", 'run_at', queues.clock()"),
+    _report("release"),
     _act("cancel"),
+    _act("delete_task"),
+    _act("reschedule", f", {LATER}"),
     Call("sweep", "select recovered, dead from queues.sweep()", "0, 0"),
     Call("enqueue with a concurrency key", _ASK),
     Call("enqueue_many with a concurrency key", _MANY),
     Call("set_limit to one at a time", _LIMIT),
     Call("drop_limit", "select queues.drop_limit('queue', 'race')"),
-    Call("tidy_slots", "select count(queues.tidy_slots())"),
     Call("tidy_lanes", "select count(queues.tidy_lanes()) from generate_series(1, 2)"),
 ]
-LIMITED_STATES = ["key free", "key runs", "key runs under a limit", "key idle", "key idle and found so"]
+LIMITED_STATES = [
+    "key free",
+    "key runs",
+    "key runs under a limit",
+    "key runs and is waited for",
+    "key is waited for and free",
+    "key idle",
+    "key idle and found so",
+]
 
 
 def _batches() -> Iterator[Call]:
@@ -222,11 +231,19 @@ def _limited(stage: Stage, conn: Connection, state: str) -> Row:
         conn.execute(_LIMIT.encode())
     engine.enqueue(conn, "race.run", concurrency_key="c")
     task = engine.claim_one(conn, HOLDER, queues=["race"])
+    if "waited for" in state:
+        for _ in range(2):
+            engine.enqueue(conn, "race.run", concurrency_key="c")
+        assert engine.claim(conn, HOLDER, max_tasks=9, queues=["race"]) == []
     if "runs" not in state:
         engine.end(conn, task, worker_id=HOLDER)
-    if state == "key free" or "runs" in state:
+    if state == "key is waited for and free":
+        # The next one may be claimed, and another waits for its end.
+        found = "select task_id from queues.ready join queues.lane using (lane_id) where concurrency_key = ''"
+        return {**task, "task_id": engine.value(conn, found)}
+    if state == "key free" or ("runs" in state and "waited" not in state):
         engine.enqueue(conn, "race.run", concurrency_key="c")
-    stage.clock.advance(15)
+    stage.clock.advance(61 if "idle" in state else 15)
     if "found" in state:
         assert engine.answer(conn, "queues.tidy_lanes", {}) == 1
     return task

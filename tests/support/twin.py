@@ -230,11 +230,11 @@ class Twin:
         """What a claim takes of what is due. Of what has no limit it sees that which is past its cursor."""
         taken: list[Task] = []
         for priority in sorted({task.spec.priority for task in due}, reverse=True):
-            wanted = max_tasks - len(taken)
             free = [task for task in seen if task.spec.priority == priority and not self.gates(task.spec)]
             limited = [task for task in due if task.spec.priority == priority and self.gates(task.spec)]
-            within = self._within_limits(limited, taken)[:wanted]
-            taken += sorted([*free[:wanted], *within], key=lambda task: task.order)[:wanted]
+            here = sorted([*free, *limited], key=lambda task: task.order)
+            within = self._within_limits(here, taken)[: max_tasks - len(taken)]
+            taken += sorted(within, key=lambda task: task.order)
         return taken
 
     def gates(self, spec: Spec) -> dict[Gate, tuple[int | None, float | None]]:
@@ -256,12 +256,12 @@ class Twin:
     def running(self, gate: Gate) -> int:
         return sum(task.lease is not None and gate.counts(task.spec) for task in self.tasks.values())
 
-    def _within_limits(self, limited: Sequence[Task], before: Sequence[Task]) -> list[Task]:
+    def _within_limits(self, here: Sequence[Task], before: Sequence[Task]) -> list[Task]:
         """Those whose key runs less come first; what the claim took before counts."""
         room: dict[Gate, float] = {}
         order = []
         places: dict[Lane, int] = {}
-        for task in limited:
+        for task in here:
             shares = [0]
             for gate, (most, tokens) in self.gates(task.spec).items():
                 running = self.running(gate)

@@ -19,8 +19,8 @@ from holdfast.engine import Engine, access
 from holdfast.http import create_app
 from holdfast.http.access import hash_of, new_token
 from holdfast.http.security import LOCAL_HOSTS
-from holdfast.http.server import HttpServer, ListenAddress, address_of, bind, make_server
 from holdfast.http.site import Site
+from holdfast.http.web_server import HttpServer, ListenAddress, address_of, bind, make_server
 from holdfast.settings import Settings
 from support.database import Database
 

@@ -234,7 +234,7 @@ import pkgutil, sys
 sys.modules["pytest"] = None
 import holdfast
 for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
-    if not module.name.startswith("holdfast.testing"):
+    if not module.name.startswith(("holdfast.testing", "holdfast.contrib.django")):
         __import__(module.name)
 """
     subprocess.run([sys.executable, "-c", program], check=True, env=dict(os.environ))

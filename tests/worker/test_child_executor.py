@@ -405,3 +405,31 @@ async def test_nothing_survives_a_worker_that_is_killed(works: Workshop, tmp_pat
         process.send(signal.SIGKILL)
         assert process.ended() == -signal.SIGKILL
     await works.sees(lambda: not any(_is_ours(pid) for pid in started))
+
+
+@pytest.mark.parametrize("kind", ["steps", "steps_async"])
+async def test_a_run_in_child_processes_remembers_its_steps(
+    works: Workshop, tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / "effects"
+    async with works.working(process_pool=1, worker_concurrency=2):
+        handle = await getattr(hostile, kind).aenqueue(str(path))
+        await works.until(
+            "select from queues.wait_status where task_id = %s and signal = 'decision'", handle.task_id
+        )
+        await handle.asignal("decision", "yes")
+        row = await works.ended(handle)
+    assert (row["result"], path.read_text()) == ([1, "yes", 2], "xx")
+
+
+@pytest.mark.parametrize("kind", ["children", "children_async"])
+async def test_a_run_in_child_processes_starts_and_joins_children(works: Workshop, kind: str) -> None:
+    async with works.working(process_pool=2, worker_concurrency=2):
+        row = await works.ended(await getattr(hostile, kind).aenqueue())
+    assert row["result"] == [0, 2, 4]
+
+
+async def test_a_step_in_a_child_process_has_a_time_limit(works: Workshop) -> None:
+    async with works.working(process_pool=1, worker_concurrency=1):
+        error = await _error(works, await hostile.step_timeout.aenqueue())
+    assert "took longer than its limit of 0.2 s" in error["message"]

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast.connections.listener import WakeupListener
-from holdfast.engine.leases import NextDue
+from holdfast.engine.leases import Rest
 from holdfast.worker import subscription
 from holdfast.worker.claiming import Claimer, Cursor
 from holdfast.worker.jobs import Demand, Job
@@ -28,15 +28,15 @@ async def test_what_is_enqueued_while_a_worker_falls_idle_is_found_without_a_wak
 ) -> None:
     shop.task("work.echo")(_echo)
     client = shop.db.connect(autocommit=False)
-    looked = Claimer.next_due
+    looked = Claimer.rest
 
-    async def commit_after_the_look(claimer: Claimer) -> NextDue:
+    async def commit_after_the_look(claimer: Claimer) -> Rest:
         due = await looked(claimer)
         if shop.conn.execute("select from queues.worker where idle").fetchone() is not None:
             client.commit()
         return due
 
-    monkeypatch.setattr(Claimer, "next_due", commit_after_the_look)
+    monkeypatch.setattr(Claimer, "rest", commit_after_the_look)
     # Before anybody is idle, so that nobody is told.
     handle = shop.app.tasks["work.echo"].using(tx=client).enqueue(text="just so")
     async with shop.working(poll_interval="1h"):
@@ -50,6 +50,35 @@ async def test_a_worker_waits_for_the_next_task_to_be_due(shop: Workshop) -> Non
     async with shop.working(poll_interval="1h"):
         row = await shop.ended(handle)
     assert timedelta(0) <= row["claimed_at"] - row["run_at"] < timedelta(seconds=10)
+
+
+async def test_a_task_that_is_due_before_an_idle_worker_would_look_starts_on_time(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.claiming.LOOK_AGAIN_SECONDS", 3600)
+    shop.task("work.echo")(_echo)
+    async with shop.working(poll_interval="1h"):
+        await shop.until("select from queues.worker where idle")
+        row = await shop.ended(await shop.app.tasks["work.echo"].using(delay=0.5).aenqueue(text="soon"))
+    assert row["claimed_at"] - row["run_at"] < timedelta(seconds=10)
+
+
+async def test_a_worker_that_was_removed_enters_itself_again_when_it_looks(shop: Workshop) -> None:
+    async with shop.working(poll_interval="50ms", heartbeat="1h", lease="3h", worker_timeout="1d") as worker:
+        await shop.until("select from queues.worker where idle")
+        shop.conn.execute("delete from queues.worker")
+        row = await shop.until("select worker_id from queues.worker where idle")
+    assert row["worker_id"] == worker.worker_id
+
+
+async def test_an_idle_worker_looks_without_a_claim(shop: Workshop) -> None:
+    async with shop.working(poll_interval="20ms") as worker:
+        await shop.until("select from queues.worker where idle")
+        await shop.logged("leading_started")
+        claims = worker.metrics.batches["claim"].count
+        before = (await shop.until("select last_heartbeat from queues.worker"))["last_heartbeat"]
+        await shop.until("select from queues.worker where last_heartbeat > %s + interval '500 ms'", before)
+        assert worker.metrics.batches["claim"].count <= claims + 2
 
 
 async def test_a_task_in_another_queue_is_left_alone(shop: Workshop) -> None:
@@ -142,10 +171,14 @@ async def test_a_worker_that_was_taken_out_of_the_registry_enters_itself_again(s
     assert row["worker_id"] == worker.worker_id
 
 
-async def test_a_worker_that_its_heartbeat_registered_again_says_that_it_is_idle(shop: Workshop) -> None:
+async def test_a_worker_that_its_heartbeat_registered_again_says_that_it_is_idle(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise the claim loop may notice it first.
+    monkeypatch.setattr("holdfast.worker.claiming.LOOK_AGAIN_SECONDS", 3600)
     shop.task("work.echo")(_echo)
-    async with shop.working(poll_interval="1h", heartbeat="100ms", lease="1s"):
-        await shop.until("select from queues.worker where idle")
+    async with shop.working(poll_interval="1h", heartbeat="100ms", lease="1s") as worker:
+        await shop.sees(lambda: worker._parts.claimer.idle and worker._parts.heartbeat._rested_at > 0)
         shop.conn.execute("delete from queues.worker")
         await shop.logged("registered_again")
         await shop.until("select from queues.worker where idle")

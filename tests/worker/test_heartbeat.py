@@ -191,6 +191,44 @@ async def test_a_worker_recovers_what_another_has_left_behind(shop: Workshop) ->
     assert shop.lines("leases_recovered")
 
 
+async def test_a_worker_that_does_not_lead_sweeps_when_the_leader_is_late(shop: Workshop) -> None:
+    @shop.task("work.echo")
+    async def echo() -> str:
+        return "done"
+
+    handle = await echo.aenqueue()
+    shop.conn.execute("select queues.claim('dead', 1, '{work}', null, '2 seconds')")
+    shop.conn.execute("select queues.lead('stuck', '1 hour')")
+    async with shop.working(poll_interval="1h", heartbeat="1h", lease="3h", worker_timeout="1d"):
+        row = await shop.ended(handle)
+    assert (row["status"], row["attempt"]) == ("succeeded", 2)
+    assert not shop.lines("leading_started")
+
+
+async def test_a_worker_without_tasks_sends_no_heartbeat_while_it_rests(shop: Workshop) -> None:
+    async with shop.working(poll_interval="50ms", heartbeat="500ms", lease="3s") as worker:
+        await shop.sees(lambda: worker._parts.heartbeat._rested_at > 0)
+        beats = worker.metrics.batches["heartbeat"].count
+        before = (await shop.until("select last_heartbeat from queues.worker"))["last_heartbeat"]
+        await shop.until("select from queues.worker where last_heartbeat > %s + interval '2 s'", before)
+        assert worker.metrics.batches["heartbeat"].count <= beats + 1
+
+
+async def test_a_worker_whose_tasks_have_ended_says_that_it_holds_none(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> None:
+        await gate.wait()
+
+    async with shop.working(poll_interval="50ms", heartbeat="100ms", lease="3s"):
+        handle = await long.aenqueue()
+        await shop.until("select from queues.worker where in_flight = 1")
+        gate.set()
+        await shop.ended(handle)
+        await shop.until("select from queues.worker where in_flight = 0")
+
+
 async def test_a_lease_that_another_session_has_locked_costs_the_others_nothing(shop: Workshop) -> None:
     gate = asyncio.Event()
 

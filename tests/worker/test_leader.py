@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.engine import Statement, health, workers
+from holdfast.engine.leases import FleetState
 from holdfast.engine.queues import UnservedQueue
 from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain
 from holdfast.logs import worker_log
@@ -72,6 +73,10 @@ def answering(*answers: Any) -> Callable[[Statement[Any]], Any]:
     return ask
 
 
+def state(term_left: timedelta | None) -> FleetState:
+    return FleetState(registered=True, term_left=term_left, sweep_in=None)
+
+
 @pytest.fixture
 def leader(db: Database) -> Leader:
     return Leader(url=db.dsn, duties=(), log=worker_log("w1"))
@@ -111,7 +116,7 @@ def test_a_leader_asks_for_its_next_term_three_times_before_the_present_one_ends
 
 
 def test_who_does_not_lead_looks_again_right_after_the_present_term(candidate: Candidate) -> None:
-    candidate.request(answering(False, timedelta(seconds=1)))
+    candidate.request(answering(False, state(timedelta(seconds=1))))
 
     assert seconds_until(candidate.due) < 1.5
 
@@ -119,15 +124,40 @@ def test_who_does_not_lead_looks_again_right_after_the_present_term(candidate: C
 def test_who_does_not_lead_looks_again_before_a_long_term_ends_because_it_may_be_handed_over(
     candidate: Candidate,
 ) -> None:
-    candidate.request(answering(False, timedelta(hours=1)))
+    candidate.request(answering(False, state(timedelta(hours=1))))
 
-    assert seconds_until(candidate.due) <= TERM.total_seconds() / 3
+    assert seconds_until(candidate.due) <= TERM.total_seconds() / 2
+
+
+def test_who_learns_otherwise_that_the_term_goes_on_does_not_look(candidate: Candidate) -> None:
+    candidate.request(answering(False, state(timedelta(seconds=1))))
+
+    candidate.learn(TERM, time.monotonic())
+
+    assert seconds_until(candidate.due) > 2
+
+
+def test_who_learns_that_nobody_leads_asks_soon(candidate: Candidate) -> None:
+    candidate.request(answering(False, state(TERM)))
+
+    candidate.learn(None, time.monotonic())
+
+    assert seconds_until(candidate.due) < 1
+
+
+def test_a_leader_that_learns_of_its_own_term_renews_it_as_planned(candidate: Candidate) -> None:
+    candidate.request(answering(True))
+    planned = candidate.due
+
+    candidate.learn(timedelta(hours=1), time.monotonic())
+
+    assert candidate.due == planned
 
 
 def test_who_is_told_that_another_leads_acts_no_more(candidate: Candidate, leader: Leader) -> None:
     candidate.request(answering(True))
 
-    candidate.request(answering(False, TERM))
+    candidate.request(answering(False, state(TERM)))
 
     assert leader.seconds_left <= 0
 

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from holdfast.connections import session
-from holdfast.connections.listener import Listener
+from holdfast.connections.listener import AsyncConnection, Listener
 from holdfast.worker import Worker
+from support.proxy import Proxy
 from support.workshop import Workshop
 
 
@@ -56,17 +57,45 @@ async def test_where_notifications_do_not_come_through_work_is_found_by_polling(
         await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
 
 
-async def test_a_listener_that_went_deaf_is_replaced(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_listener_that_nobody_answers_is_replaced(
+    shop: Workshop, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("holdfast.connections.listener.PROBE_SECONDS", 0.05)
     monkeypatch.setattr("holdfast.connections.listener.REPLY_SECONDS", 0.5)
-    async with shop.working(poll_interval="1h") as worker:
+    async with shop.working(proxy.dsn, poll_interval="1h") as worker:
         listener = worker._parts.listener
         await shop.sees(lambda: listener.listening)
-        listener._listener._probe, probe = "nobody_listens_here", listener._listener._probe
+        proxy.freeze()
         await shop.logged("database_unavailable", connection="listen")
-        listener._listener._probe = probe
+        proxy.thaw()
+        proxy.cut()
         await shop.logged("database_back", connection="listen")
         await shop.sees(lambda: listener.listening)
+
+
+async def test_a_listener_that_is_asked_for_a_sign_of_life_still_wakes_the_worker(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.connections.listener.PROBE_SECONDS", 0.02)
+    async with shop.working(poll_interval="1h") as worker:
+        await shop.until("select from queues.worker where idle")
+        probes = await _count_probes(shop, worker)
+        await shop.ended(await shop.app.tasks["work.echo"].aenqueue())
+    assert probes >= 3
+    assert not shop.lines("database_unavailable")
+
+
+async def _count_probes(shop: Workshop, worker: Worker) -> int:
+    listener = worker._parts.listener._listener
+    probe, seen = listener._probe_connection, []
+
+    async def counted(connection: AsyncConnection) -> None:
+        await probe(connection)
+        seen.append(connection)
+
+    listener._probe_connection = counted  # type: ignore[method-assign]
+    await shop.sees(lambda: len(seen) >= 3)
+    return len(seen)
 
 
 async def test_the_wake_up_of_another_queue_wakes_nobody(

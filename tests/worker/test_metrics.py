@@ -117,7 +117,7 @@ def test_a_port_that_is_taken_is_refused_with_its_variable() -> None:
 
 def test_without_its_library_the_refusal_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(ConfigurationError, match=r"needs prometheus-client. pip install 'holdfast\[m"):
+    with pytest.raises(ConfigurationError, match=r"needs prometheus-client. pip install 'holdfast-pg\[m"):
         serve(Metrics(), 0)
 
 

@@ -51,15 +51,18 @@ async def test_a_worker_registers_with_what_it_is_and_under_a_new_name_at_every_
         names.add(row["worker_id"])
         assert row["worker_id"].startswith("node")
         assert (row["hostname"], row["pid"]) == (socket.gethostname(), os.getpid())
-        assert (row["version"], row["concurrency"]) == (version("holdfast"), 7)
+        assert (row["version"], row["concurrency"]) == (version("holdfast-pg"), 7)
         assert (row["queues"], row["timeout"]) == (["work"], timedelta(seconds=42))
         assert row["last_heartbeat"] >= row["started_at"]
     assert len(names) == 2
 
 
 async def test_a_worker_without_an_application_leaves_a_task_to_others(shop: Workshop) -> None:
-    shop.conn.execute("select queues.enqueue('work.unknown')")
+    shop.conn.execute("select queues.enqueue('work.unknown', max_attempts => 1)")
     async with shop.working():
-        row = await shop.until("select * from queues.task_status where status = 'retrying'")
-    assert row["error"]["kind"] == "no_handler_registered"
-    assert "no application" in row["last_error"]
+        row = await shop.until("select * from queues.task_status where status = 'scheduled'")
+    assert (row["attempt"], row["error"]) == (0, None)
+    assert timedelta(seconds=10) < row["run_at"] - row["created_at"] < timedelta(minutes=1)
+    [(why,)] = shop.conn.execute("select queues.explain(%s)", [row["task_id"]]).fetchall()
+    assert "has postponed it until" in why
+    assert "it was started without an application, and work.unknown needs a Python handler" in why

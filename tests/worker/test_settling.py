@@ -134,6 +134,16 @@ async def test_one_statement_carries_only_so_many_results_and_characters() -> No
     assert [len(settler._next_batch()) for _ in range(4)] == [1, 1, 1, 1]
 
 
+async def test_a_release_that_failed_does_not_keep_the_worker_from_claiming() -> None:
+    """Nobody repeats it after the end of its lease, so the connection would seem to fail for ever."""
+    link = _Link()
+    link.failing = True
+    settler = Settler(link, "w1", structlog.get_logger(), Metrics(), lambda *_: None)  # type: ignore[arg-type]
+    assert not settler.is_behind()
+    settler.add(_job("kept"), "{}")
+    assert settler.is_behind()
+
+
 class _Link:
     """Refuses batches that hold one of these names with another status than failed."""
 

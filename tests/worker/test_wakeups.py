@@ -8,8 +8,8 @@ from holdfast.worker.worker import Worker
 from support.workshop import Workshop
 
 CROWD_SECONDS = 60.0
-HELD = "select where queues.is_kept('work', queues.clock())"
-FREE = "select where not queues.is_kept('work', queues.clock())"
+HELD = "select where queues.are_wakeups_held('work', queues.clock())"
+FREE = "select where not queues.are_wakeups_held('work', queues.clock())"
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ async def test_a_holder_whose_connection_is_cut_delays_no_task(shop: Workshop) -
         await shop.until(HELD)
         shop.conn.execute(
             "select pg_terminate_backend(a.pid) from pg_stat_activity a"
-            " where a.datname = current_database() and a.query ~ 'queues.(ring|keep_door)'"
+            " where a.datname = current_database() and a.query ~ 'queues.(notify_idle|hold_wakeups)'"
             " and a.pid <> pg_backend_pid()"
         )
         await shop.logged("wakeups_not_held")

@@ -16,22 +16,22 @@ def fleet(db: Database) -> Fleet:
 
 
 @pytest.fixture
-def doorkeeper(db: Database) -> Connection:
+def holder(db: Database) -> Connection:
     return db.connect("holdfast_worker")
 
 
 def keep(session: Connection, *queues: str | None, worker_id: str = "keeper") -> list[str]:
-    kept: list[str] = answer(session, "queues.keep_door", {"worker_id": worker_id, "queues": list(queues)})
+    kept: list[str] = answer(session, "queues.hold_wakeups", {"worker_id": worker_id, "queues": list(queues)})
     return sorted(kept)
 
 
-def ring(session: Connection, *queues: str) -> bool:
-    found: bool = answer(session, "queues.ring", {"queues": list(queues)})
+def notify_idle(session: Connection, *queues: str) -> bool:
+    found: bool = answer(session, "queues.notify_idle", {"queues": list(queues)})
     return found
 
 
-def test_who_enqueues_while_the_door_is_kept_wakes_nobody(fleet: Fleet, doorkeeper: Connection) -> None:
-    assert keep(doorkeeper, "default") == ["default"]
+def test_who_enqueues_while_the_door_is_kept_wakes_nobody(fleet: Fleet, holder: Connection) -> None:
+    assert keep(holder, "default") == ["default"]
 
     enqueue(fleet.admin)
     enqueue_many(fleet.admin, [{"type": "default.work"}] * 3)
@@ -39,9 +39,9 @@ def test_who_enqueues_while_the_door_is_kept_wakes_nobody(fleet: Fleet, doorkeep
     assert fleet.heard() == []
 
 
-def test_another_queue_has_another_door(fleet: Fleet, doorkeeper: Connection) -> None:
+def test_another_queue_has_another_door(fleet: Fleet, holder: Connection) -> None:
     fleet.register("w2", queues=["other"])
-    keep(doorkeeper, "default")
+    keep(holder, "default")
 
     enqueue(fleet.admin, "other.work")
     enqueue_many(fleet.admin, [{"type": "other.work"}, {"type": "default.work"}])
@@ -49,19 +49,19 @@ def test_another_queue_has_another_door(fleet: Fleet, doorkeeper: Connection) ->
     assert fleet.heard() == ["other", "other"]
 
 
-def test_a_door_is_kept_by_one(db: Database, doorkeeper: Connection) -> None:
+def test_a_door_is_kept_by_one(db: Database, holder: Connection) -> None:
     other = db.connect("holdfast_worker")
-    keep(doorkeeper, "a", "b")
+    keep(holder, "a", "b")
 
     assert keep(other, "b", "c", "c", None, worker_id="other") == ["c"]
-    assert keep(doorkeeper, "a", "b") == ["a", "b"]
+    assert keep(holder, "a", "b") == ["a", "b"]
 
 
-def test_a_door_is_free_when_its_keeper_leaves(fleet: Fleet, doorkeeper: Connection) -> None:
-    kept = keep(doorkeeper, "default", "other")
-    answer(doorkeeper, "queues.leave_door", {"worker_id": "other", "queues": kept})
+def test_a_door_is_free_when_its_keeper_leaves(fleet: Fleet, holder: Connection) -> None:
+    kept = keep(holder, "default", "other")
+    answer(holder, "queues.release_wakeups", {"worker_id": "other", "queues": kept})
     assert keep(fleet.admin, "default", worker_id="other") == []
-    answer(doorkeeper, "queues.leave_door", {"worker_id": "keeper", "queues": kept})
+    answer(holder, "queues.release_wakeups", {"worker_id": "keeper", "queues": kept})
 
     enqueue(fleet.admin)
 
@@ -69,12 +69,12 @@ def test_a_door_is_free_when_its_keeper_leaves(fleet: Fleet, doorkeeper: Connect
     assert keep(fleet.admin, "default", "other", worker_id="other") == ["default", "other"]
 
 
-def test_a_door_is_free_when_its_keeper_is_silent(fleet: Fleet, doorkeeper: Connection) -> None:
+def test_a_door_is_free_when_its_keeper_is_silent(fleet: Fleet, holder: Connection) -> None:
     clock = Clock(fleet.admin)
-    keep(doorkeeper, "default")
+    keep(holder, "default")
     clock.advance(0.4)
     assert keep(fleet.admin, "default", worker_id="other") == []
-    keep(doorkeeper, "default")
+    keep(holder, "default")
     clock.advance(0.4)
     assert keep(fleet.admin, "default", worker_id="other") == [], "it said in time that it goes on"
     clock.advance(0.2)
@@ -85,8 +85,8 @@ def test_a_door_is_free_when_its_keeper_is_silent(fleet: Fleet, doorkeeper: Conn
     assert keep(fleet.admin, "default", worker_id="other") == ["default"]
 
 
-def test_a_door_is_not_kept_for_ever_when_the_clock_is_set_back(fleet: Fleet, doorkeeper: Connection) -> None:
-    keep(doorkeeper, "default")
+def test_a_door_is_not_kept_for_ever_when_the_clock_is_set_back(fleet: Fleet, holder: Connection) -> None:
+    keep(holder, "default")
     Clock(fleet.admin).advance(-3600)
 
     enqueue(fleet.admin)
@@ -103,32 +103,32 @@ def test_who_enqueues_does_not_keep_anybody_from_the_door(db: Database, fleet: F
     assert keep(fleet.admin, "default") == ["default"]
 
 
-def test_ringing_wakes_idle_workers_for_what_came(fleet: Fleet, doorkeeper: Connection) -> None:
-    keep(doorkeeper, "default", "other")
+def test_ringing_wakes_idle_workers_for_what_came(fleet: Fleet, holder: Connection) -> None:
+    keep(holder, "default", "other")
     enqueue(fleet.admin)
     enqueue(fleet.admin, "default.more")
     enqueue(fleet.admin, "other.work")
 
-    assert ring(doorkeeper, "default", "other")
+    assert notify_idle(holder, "default", "other")
 
     assert fleet.heard() == ["default"], "nobody who is idle serves the other"
 
 
-def test_ringing_wakes_those_who_serve_by_prefix(fleet: Fleet, doorkeeper: Connection) -> None:
+def test_ringing_wakes_those_who_serve_by_prefix(fleet: Fleet, holder: Connection) -> None:
     fleet.register("w2", queues=[], type_prefixes=["media."])
     enqueue(fleet.admin, "media.cut", queue="elsewhere")
     fleet.heard()
 
-    ring(doorkeeper, "elsewhere")
+    notify_idle(holder, "elsewhere")
 
     assert fleet.heard() == ["elsewhere"]
 
 
-def test_ringing_with_nobody_idle_is_heard_by_nobody(fleet: Fleet, doorkeeper: Connection) -> None:
+def test_ringing_with_nobody_idle_is_heard_by_nobody(fleet: Fleet, holder: Connection) -> None:
     fleet.register(idle=False)
     enqueue(fleet.admin)
 
-    assert ring(doorkeeper, "default")
+    assert notify_idle(holder, "default")
 
     assert fleet.heard() == []
 
@@ -136,7 +136,7 @@ def test_ringing_with_nobody_idle_is_heard_by_nobody(fleet: Fleet, doorkeeper: C
 @pytest.mark.parametrize(
     "why", ["nothing came", "it was taken", "it is for later", "it waits longer", "it is paused"]
 )
-def test_nobody_is_woken_for_what_cannot_be_had(fleet: Fleet, doorkeeper: Connection, why: str) -> None:
+def test_nobody_is_woken_for_what_cannot_be_had(fleet: Fleet, holder: Connection, why: str) -> None:
     clock = Clock(fleet.admin)
     fleet.register(idle=False)
     if why != "nothing came":
@@ -149,17 +149,17 @@ def test_nobody_is_woken_for_what_cannot_be_had(fleet: Fleet, doorkeeper: Connec
         answer(fleet.admin, "queues.pause", {"queue": "default"})
     fleet.register()
 
-    assert not ring(doorkeeper, "default")
+    assert not notify_idle(holder, "default")
 
     assert fleet.heard() == []
 
 
-def test_a_person_who_makes_a_task_due_leaves_it_to_the_keeper(fleet: Fleet, doorkeeper: Connection) -> None:
+def test_a_person_who_makes_a_task_due_leaves_it_to_the_keeper(fleet: Fleet, holder: Connection) -> None:
     clock = Clock(fleet.admin)
     task_id = enqueue(fleet.admin, run_at=clock.after(60))
-    keep(doorkeeper, "default")
+    keep(holder, "default")
 
     act(fleet.admin, "reschedule", task_id, run_at=clock.now)
 
     assert fleet.heard() == []
-    assert ring(doorkeeper, "default")
+    assert notify_idle(holder, "default")

@@ -1,0 +1,74 @@
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from support.commands import Holdfast, answer
+from support.database import Database
+from support.engine import Connection, Row, claim_one, end, enqueue
+
+
+@pytest.fixture
+def conn(db: Database) -> Connection:
+    return db.connect()
+
+
+def _suspended(conn: Connection, steps: Sequence[Row] = ()) -> Any:
+    task_id = enqueue(conn)
+    wait = {"name": "decision", "signal": "decision", "until": "2090-01-01 00:00Z"}
+    end(conn, claim_one(conn), "suspend", waits=[wait], run_at="2090-01-01 00:00Z", steps=list(steps))
+    return task_id
+
+
+def test_suspended_runs_are_listed_with_what_they_wait_for(conn: Connection, holdfast: Holdfast) -> None:
+    assert holdfast("runs", "list").stderr == "No suspended runs found.\n"
+    task_id = _suspended(conn)
+
+    shown = holdfast("runs", "list")
+    assert str(task_id) in shown.stdout
+    (listed,) = answer(holdfast("runs", "list", "--json"))["runs"]
+    assert (listed["task_id"], listed["signal"]) == (str(task_id), "decision")
+    assert holdfast("runs", "list", "--queue", "other").stderr == "No suspended runs found.\n"
+
+
+def test_the_timeline_shows_steps_and_waits_without_values(conn: Connection, holdfast: Holdfast) -> None:
+    charge = {"name": "charge", "number": 1, "kind": "step", "took_ms": 20, "result": "secret"}
+    task_id = _suspended(conn, [charge])
+
+    shown = holdfast("runs", "show", str(task_id)).stdout
+
+    lines = shown.splitlines()
+    assert any("step  charge" in line and "█" in line for line in lines)
+    assert any("waits  decision" in line and "signal decision" in line for line in lines)
+    assert "secret" not in shown
+    entries = answer(holdfast("runs", "show", str(task_id), "--json"))["timeline"]
+    assert "charge" in [entry["name"] for entry in entries]
+
+
+def test_a_signal_wakes_the_run(conn: Connection, holdfast: Holdfast) -> None:
+    task_id = _suspended(conn)
+
+    sent = holdfast("runs", "signal", str(task_id), "decision", '{"approved": true}', "--key", "1")
+    assert sent.stdout == "kept\n"
+    again = holdfast("runs", "signal", str(task_id), "decision", '{"approved": true}', "--key", "1")
+    assert again.stdout == "replayed\n"
+    assert claim_one(conn)["task_id"] == task_id
+    refused = holdfast("runs", "signal", str(task_id), "decision", '{"approved": false}', "--key", "1")
+    assert (refused.stdout, refused.exit_code) == ("conflict\n", 1)
+
+
+def test_a_payload_that_is_not_json_is_refused(conn: Connection, holdfast: Holdfast) -> None:
+    refused = holdfast("runs", "signal", str(_suspended(conn)), "decision", "{yes")
+
+    assert refused.exit_code == 2
+    assert "JSON" in refused.stderr
+
+
+def test_a_fork_prints_the_id_of_the_new_task(conn: Connection, holdfast: Holdfast) -> None:
+    task_id = _suspended(conn, [{"name": "charge", "number": 1, "kind": "step"}])
+
+    forked = holdfast("runs", "fork", str(task_id), "--before", "charge", "--reason", "again")
+
+    assert claim_one(conn)["task_id"] != task_id
+    assert len(forked.stdout.strip()) == 36
+    assert holdfast("runs", "fork", str(task_id), "--before", "never").exit_code == 4

@@ -1,0 +1,67 @@
+"""Workers of one shard, and of all shards under one command."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import App
+from holdfast.errors import ConfigurationError
+from support.command import HOLDFAST
+from support.sharded import FrontDatabase
+
+APPLICATION = """
+from holdfast import App
+app = App()
+
+@app.task("billing.charge")
+def charge(n: int) -> int:
+    return n * 2
+
+@app.task("billing.order")
+def order(n: int) -> str:
+    return str(charge.using(key=f"order-{n}").enqueue(n).task_id)
+"""
+
+
+def test_workers_of_all_shards_run_what_clients_enqueue_and_are_stopped_together(
+    front: FrontDatabase, tmp_path: Path
+) -> None:
+    """A handler enqueues through the front, so that its keys are where other callers look for them."""
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    environment = (
+        os.environ | front.environment | {"PYTHONPATH": str(tmp_path), "HOLDFAST_LOG_FORMAT": "json"}
+    )
+    command = [str(HOLDFAST), "worker", "shop:app", "--all-shards"]
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL) as worker:
+        try:
+            sys.path.insert(0, str(tmp_path))
+            app = App(front.dsn)
+
+            @app.task("billing.charge")
+            def charge(n: int) -> int:
+                return n * 2
+
+            @app.task("billing.order")
+            def order(n: int) -> str:
+                return str(n)
+
+            handles = [charge.using(key=f"k{n}").enqueue(n) for n in range(16)]
+            assert [handle.result(90) for handle in handles] == [n * 2 for n in range(16)]
+            assert {handle.task_id.bytes[11] for handle in handles} == {0, 1, 2, 3}
+            ordered = [order.using(key=f"o{n}").enqueue(n).result(90) for n in range(4)]
+            assert ordered == [str(charge.using(key=f"order-{n}").enqueue(n).task_id) for n in range(4)]
+            app.close()
+        finally:
+            sys.path.remove(str(tmp_path))
+            worker.terminate()
+        assert worker.wait(60) == 0
+
+
+def test_a_shard_that_is_not_in_the_settings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SHARDS", "s00=postgresql://a/b s01=postgresql://a/c")
+
+    with pytest.raises(ConfigurationError, match="there is no shard 's02'"):
+        App("postgresql://a/front").run_worker(shard="s02")

@@ -1,0 +1,190 @@
+"""queues.record_steps and read_steps: facts of a run, under its lease, the first write wins."""
+
+from typing import Any
+
+from support.clock import Clock
+from support.engine import (
+    Connection,
+    Row,
+    act,
+    call,
+    change_setting,
+    claim_one,
+    end,
+    enqueue,
+    held,
+    refused,
+    rows,
+    status,
+    sweep,
+)
+
+
+def record(tx: Connection, task: Row, *steps: Row, worker_id: str = "w1", **more: Any) -> Row:
+    (row,) = call(
+        tx, "queues.record_steps", {"worker_id": worker_id, "runs": held(task, steps=list(steps), **more)}
+    )
+    return row
+
+
+def step(name: str, number: int = 1, kind: str = "step", **more: Any) -> Row:
+    return {"name": name, "number": number, "kind": kind, **more}
+
+
+def read(tx: Connection, task: Row, worker_id: str = "w1") -> list[Row]:
+    found = call(tx, "queues.read_steps", {"worker_id": worker_id, "held": held(task)})
+    return [row for row in found if row["fact"] != "run"]
+
+
+def _claimed(tx: Connection, **arguments: Any) -> Row:
+    enqueue(tx, **arguments)
+    return claim_one(tx)
+
+
+def test_a_step_is_recorded_and_read_again(tx: Connection) -> None:
+    task = _claimed(tx)
+
+    assert record(tx, task, step("charge", result={"id": 7}))["verdict"] == "recorded"
+
+    (fact,) = read(tx, task)
+    assert (fact["fact"], fact["name"], fact["kind"], fact["result"]) == ("step", "charge", "step", {"id": 7})
+
+
+def test_the_first_write_wins_and_the_second_gets_what_is_stored(tx: Connection) -> None:
+    task = _claimed(tx)
+    record(tx, task, step("charge", result=1))
+
+    again = record(tx, task, step("charge", result=2), step("ship", 2, result=3))
+
+    assert again["verdict"] == "already"
+    assert [(row["name"], row["result"]) for row in again["stored"]] == [("charge", 1)]
+    assert sorted((row["name"], row["result"]) for row in read(tx, task)) == [("charge", 1), ("ship", 3)]
+
+
+def test_two_claims_that_write_the_same_step_leave_the_first_one(tx: Connection, clock: Clock) -> None:
+    first = _claimed(tx)
+    record(tx, first, step("charge", result="first"))
+    clock.advance(31)
+    sweep(tx)
+    second = claim_one(tx, "w2")
+
+    assert record(tx, first, step("ship", 2))["verdict"] == "lost"
+    again = record(tx, second, step("charge", result="second"), worker_id="w2")
+
+    assert (again["verdict"], again["stored"][0]["result"]) == ("already", "first")
+    assert [row["name"] for row in read(tx, second, "w2")] == ["charge"]
+
+
+def test_a_worker_without_the_lease_neither_records_nor_reads(tx: Connection) -> None:
+    task = _claimed(tx)
+    record(tx, task, step("charge", result="secret"))
+
+    assert record(tx, task, step("ship"), worker_id="w2")["verdict"] == "lost"
+    assert record(tx, {**task, "token": task["token"] + 1}, step("ship"))["verdict"] == "lost"
+    assert [row["fact"] for row in read(tx, task, "w2")] == ["lost"]
+    assert [row["name"] for row in rows(tx, "select name from queues.step")] == ["charge"]
+
+
+def test_a_cancelled_run_records_nothing(tx: Connection) -> None:
+    task = _claimed(tx)
+    act(tx, "cancel", task["task_id"])
+
+    assert record(tx, task, step("charge"))["verdict"] == "cancelled"
+    assert rows(tx, "select from queues.step") == []
+
+
+def test_a_failed_try_is_kept_with_the_time_of_the_next(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    tries = [{"name": "charge", "try": n, "retry_at": clock.after(n), "error": {"kind": "E"}} for n in (1, 2)]
+
+    call(tx, "queues.record_steps", {"worker_id": "w1", "runs": held(task, tries=tries)})
+
+    (fact,) = read(tx, task)
+    assert (fact["fact"], fact["name"], fact["number"]) == ("try", "charge", 2)
+    assert fact["until"] == clock.after(2)
+
+
+def test_a_result_that_cannot_be_read_back_becomes_an_error(tx: Connection) -> None:
+    change_setting(tx, "max_result_bytes", 5000)
+    task = _claimed(tx)
+
+    record(tx, task, step("big", result="x" * 6000), step("small", 2, result="x" * 4000))
+
+    found = {row["name"]: row for row in read(tx, task)}
+    assert found["big"]["result"] is None
+    assert found["big"]["error"]["kind"] == "result_not_storable"
+    assert found["small"]["error"] is None
+
+
+def test_a_run_has_a_maximum_number_of_steps(tx: Connection) -> None:
+    change_setting(tx, "max_steps", 1500)
+    task = _claimed(tx)
+
+    assert record(tx, task, step("last", 1500))["verdict"] == "recorded"
+    with refused(tx, "QF413", "one too many", "1501", "at most 1500"):
+        record(tx, task, step("one too many", 1501))
+
+
+def test_a_claim_that_recorded_a_step_starts_the_count_of_attempts_anew(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx, max_attempts=2)
+    end(tx, task, "retry", run_at=clock.after(1))
+    clock.advance(1)
+    second = claim_one(tx)
+    record(tx, second, step("charge"))
+
+    end(tx, second, "retry", run_at=clock.after(1))
+
+    assert (status(tx, task["task_id"])["status"], status(tx, task["task_id"])["attempt"]) == ("retrying", 1)
+    clock.advance(1)
+    third = claim_one(tx)
+    end(tx, third, "retry")
+    assert status(tx, task["task_id"])["status"] == "dead_letter"
+
+
+def test_a_worker_that_died_after_a_step_uses_up_no_earlier_attempt(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx, max_attempts=2)
+    end(tx, task, "retry", run_at=clock.after(1))
+    clock.advance(1)
+    record(tx, claim_one(tx), step("charge"))
+    clock.advance(31)
+
+    assert sweep(tx) == {"recovered": 1, "dead": 0}
+
+
+def test_a_step_may_come_with_the_end_of_the_attempt(tx: Connection) -> None:
+    task = _claimed(tx)
+
+    assert end(tx, task, result=1, steps=[step("charge", result=2)]) == "accepted"
+
+    assert [(row["name"], row["result"]) for row in rows(tx, "select name, result from queues.step")] == [
+        ("charge", 2)
+    ]
+    assert status(tx, task["task_id"])["status"] == "succeeded"
+
+
+def test_a_late_report_records_no_step(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    clock.advance(31)
+    sweep(tx)
+
+    assert end(tx, task, steps=[step("charge")]) == "lost"
+    assert rows(tx, "select from queues.step") == []
+
+
+def test_each_run_of_a_batch_gets_its_own_verdict(tx: Connection) -> None:
+    known, new, foreign = (_claimed(tx) for _ in range(3))
+    record(tx, known, step("charge"))
+    batch = [
+        {**held(task)[0], "steps": [step("charge")]}
+        for task in (known, new, {**foreign, "token": foreign["token"] + 1})
+    ]
+
+    found = call(tx, "queues.record_steps", {"worker_id": "w1", "runs": batch})
+    assert [row["verdict"] for row in found] == ["already", "recorded", "lost"]
+
+    found = call(
+        tx,
+        "queues.record_steps",
+        {"worker_id": "w1", "runs": [{**batch[1], "steps": [step("ship")]}, batch[2]]},
+    )
+    assert [(row["verdict"], row["stored"]) for row in found] == [("recorded", None), ("lost", None)]

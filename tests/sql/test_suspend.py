@@ -1,0 +1,251 @@
+"""finish with suspend, and signals: a run that waits is a ready row, and no wake-up is lost."""
+
+import json
+from typing import Any
+
+import pytest
+
+from support.clock import Clock
+from support.engine import (
+    Connection,
+    Row,
+    act,
+    answer,
+    call,
+    claim,
+    claim_one,
+    counts,
+    end,
+    enqueue,
+    held,
+    refused,
+    rows,
+    status,
+    sweep,
+)
+
+
+def _claimed(tx: Connection, **arguments: Any) -> Row:
+    enqueue(tx, **arguments)
+    return claim_one(tx)
+
+
+def wait(name: str, until: Any, **more: Any) -> Row:
+    return {"name": name, "until": until, **more}
+
+
+def suspend(tx: Connection, task: Row, *waits: Row, **more: Any) -> str:
+    return end(tx, task, "suspend", waits=list(waits), run_at=min(one["until"] for one in waits), **more)
+
+
+def signal(
+    tx: Connection, task_id: Any, name: str = "decision", payload: Any = 1, key: str | None = None
+) -> str:
+    found = answer(tx, "queues.signal", {"task_id": task_id, "name": name, "payload": payload, "key": key})
+    return str(found)
+
+
+def wake(tx: Connection, *task_ids: Any) -> int:
+    return int(answer(tx, "queues.wake_waiting", {"task_ids": list(task_ids) or None}))
+
+
+def test_a_suspended_run_is_ready_when_it_has_to_look_and_uses_no_attempt(
+    tx: Connection, clock: Clock
+) -> None:
+    task = _claimed(tx)
+
+    assert suspend(tx, task, wait("nap", clock.after(60)), wait("decision", clock.after(90))) == "accepted"
+
+    now = status(tx, task["task_id"])
+    assert (now["status"], now["run_at"], now["attempt"]) == ("suspended", clock.after(60), 0)
+    assert claim(tx) == []
+    clock.advance(60)
+    assert status(tx, task["task_id"])["status"] == "pending"
+    assert claim_one(tx)["attempt"] == 1
+
+
+def test_a_repeated_suspension_changes_nothing(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("nap", clock.after(60)))
+    before = counts(tx)
+
+    assert suspend(tx, task, wait("other", clock.after(10))) == "already_done"
+    assert counts(tx) == before
+
+
+def test_a_late_suspension_changes_nothing(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    clock.advance(31)
+    sweep(tx)
+    before = counts(tx)
+
+    assert suspend(tx, task, wait("nap", clock.after(60))) == "lost"
+    assert counts(tx) == before
+
+
+def test_a_signal_wakes_the_run_that_waits_for_it(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
+    wake(tx)
+
+    assert signal(tx, task["task_id"], payload={"approved": True}) == "kept"
+
+    again = claim_one(tx)
+    facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(again)})
+    assert [(row["name"], row["result"]) for row in facts if row["fact"] == "signal"] == [
+        ("decision", {"approved": True})
+    ]
+
+
+def test_another_signal_does_not_wake_it(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
+
+    assert signal(tx, task["task_id"], "other") == "kept"
+    assert (wake(tx), claim(tx)) == (0, [])
+
+
+def test_a_signal_that_came_before_the_suspension_is_found_by_the_look_after_it(
+    tx: Connection, clock: Clock
+) -> None:
+    task = _claimed(tx)
+    signal(tx, task["task_id"])
+    sweep(tx)
+    suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
+
+    assert wake(tx, task["task_id"]) == 1
+    assert claim_one(tx)["task_id"] == task["task_id"]
+    assert rows(tx, "select from queues.recheck") == []
+
+
+def test_a_sweep_looks_for_a_worker_that_died_after_the_suspension(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    signal(tx, task["task_id"])
+    suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
+
+    sweep(tx)
+
+    assert claim_one(tx)["task_id"] == task["task_id"]
+
+
+def test_a_signal_that_a_step_has_taken_wakes_nothing(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    signal(tx, task["task_id"])
+    (taken,) = rows(tx, "select signal_id from queues.signal")
+    facts = [
+        {"name": "decision", "number": 1, "kind": "signal", "signal_id": taken["signal_id"], "result": 1}
+    ]
+    suspend(tx, task, wait("decision#2", clock.after(60), signal="decision"), steps=facts)
+
+    assert (wake(tx), claim(tx)) == (0, [])
+    assert rows(tx, "select taken_by from queues.signal_status") == [{"taken_by": "decision"}]
+
+
+def test_a_signal_to_a_failed_attempt_keeps_its_delay(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
+    clock.advance(60)
+    end(tx, claim_one(tx), "retry", run_at=clock.after(30))
+
+    signal(tx, task["task_id"])
+    sweep(tx)
+
+    assert (claim(tx), status(tx, task["task_id"])["status"]) == ([], "retrying")
+
+
+def test_a_wait_keeps_its_timeout_through_a_failed_attempt(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    timeout = clock.after(60)
+    suspend(tx, task, wait("decision", timeout, signal="decision"))
+    signal(tx, task["task_id"], "decision")
+    end(tx, claim_one(tx), "retry", run_at=clock.after(1))
+    clock.advance(1)
+
+    suspend(tx, claim_one(tx), wait("decision", clock.after(60), signal="decision"))
+
+    assert [row["until"] for row in rows(tx, "select until from queues.wait")] == [timeout]
+
+
+def test_a_suspension_forgets_what_the_run_no_longer_waits_for(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("one", clock.after(1)), wait("two", clock.after(60)))
+    clock.advance(1)
+
+    suspend(tx, claim_one(tx), wait("two", clock.after(60)))
+
+    assert [row["name"] for row in rows(tx, "select name from queues.wait_status")] == ["two"]
+
+
+@pytest.mark.parametrize("ending", ["succeeded", "failed", "cancelled"])
+def test_an_ended_run_waits_for_nothing(tx: Connection, clock: Clock, ending: str) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("nap", clock.after(1)))
+    clock.advance(1)
+
+    end(tx, claim_one(tx), ending, steps=[])
+
+    assert rows(tx, "select from queues.wait") == []
+
+
+def test_a_key_keeps_a_signal_once(tx: Connection) -> None:
+    task_id = enqueue(tx)
+
+    assert signal(tx, task_id, payload=1, key="hook-1") == "kept"
+    assert signal(tx, task_id, payload=1, key="hook-1") == "replayed"
+    assert signal(tx, task_id, payload=2, key="hook-1") == "conflict"
+    assert signal(tx, task_id, payload=2, key="hook-2") == "kept"
+    assert signal(tx, task_id, payload=1) == "kept"
+    assert len(rows(tx, "select from queues.signal")) == 3
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [("x" * 262_145, "QF413"), (json.loads("[" * 600 + "]" * 600), "QF422")],
+)
+def test_a_signal_has_the_limits_of_a_payload(tx: Connection, payload: Any, code: str) -> None:
+    task_id = enqueue(tx)
+    with refused(tx, code, "payload"):
+        signal(tx, task_id, payload=payload)
+
+
+def test_an_ended_run_takes_no_signal(tx: Connection) -> None:
+    task = _claimed(tx)
+    end(tx, task)
+
+    assert signal(tx, task["task_id"]) == "ended"
+    assert rows(tx, "select from queues.signal") == []
+
+
+def test_a_run_is_signalled_by_its_type_and_key(tx: Connection) -> None:
+    task_id = enqueue(tx, idempotency_key="order-7")
+    by_key = {"type": "default.work", "idempotency_key": "order-7", "name": "decision", "payload": 5}
+
+    assert answer(tx, "queues.signal_key", by_key) == "kept"
+    assert rows(tx, "select task_id, payload from queues.signal") == [{"task_id": task_id, "payload": 5}]
+    with refused(tx, "QF404", "order-8"):
+        answer(tx, "queues.signal_key", {**by_key, "idempotency_key": "order-8"})
+
+
+def test_a_cancelled_run_stays_ended_when_a_signal_comes(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
+    act(tx, "cancel", task["task_id"])
+
+    assert signal(tx, task["task_id"]) == "ended"
+    assert status(tx, task["task_id"])["status"] == "cancelled"
+
+
+def test_retention_removes_the_facts_of_a_run(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    signal(tx, task["task_id"])
+    tries = [{"name": "charge", "try": 1, "error": {}}]
+    facts = [{"name": "charge", "number": 1, "kind": "step"}]
+    end(tx, task, steps=facts, tries=tries)
+    clock.advance(8 * 86400)
+
+    call(tx, "queues.prune", {"status": "succeeded"})
+
+    left = counts(tx)
+    assert {
+        name: left[name] for name in ("task", "step", "step_try", "signal", "wait", "recheck")
+    } == dict.fromkeys(("task", "step", "step_try", "signal", "wait", "recheck"), 0)

@@ -1,0 +1,1 @@
+"""An app of Django for tests."""
