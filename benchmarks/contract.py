@@ -44,7 +44,7 @@ class Contract:
         return rows
 
     def finish(self, claimed: list[tuple[Any, ...]]) -> None:
-        # Written as our worker writes it: by hand, because there are so many.
+        # Written as our worker writes it: by hand, because of their number.
         results = ",".join(
             f'{{"task_id":"{row[0]}","token":{row[1]},"status":"succeeded"}}' for row in claimed
         )

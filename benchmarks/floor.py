@@ -21,6 +21,8 @@ where id in (
   order by priority desc, run_at, id limit %s for update skip locked)
 returning id, payload, attempt
 """
+# The fastest plain way that we know, level with COPY. As text, an array takes several times longer.
+ENQUEUE_MANY = "insert into floor (payload) select unnest(%b::text[])::jsonb"
 FINISH = "update floor set status = 'succeeded', finished_at = now() where id = any(%s)"
 
 
@@ -34,8 +36,8 @@ class Floor:
         connection.execute(INDEX)
 
     def enqueue_many(self, payload: dict[str, Any], count: int) -> None:
-        texts = [json.dumps(payload)] * count
-        self.connection.execute("insert into floor (payload) select unnest(%s::jsonb[])", (texts,))
+        texts = [json.dumps(payload) for _ in range(count)]
+        self.connection.execute(ENQUEUE_MANY, (texts,))
 
     def enqueue(self, payload: dict[str, Any]) -> None:
         self.connection.execute("insert into floor (payload) values (%s)", (json.dumps(payload),))

@@ -51,7 +51,7 @@ def wal_position(connection: psycopg.Connection[tuple[Any, ...]]) -> int:
 
 
 def drain_slice(side: Side, tasks: int, timing: Timing, *, batch: int = BATCH) -> None:
-    """Claim and finish so many tasks in batches."""
+    """Claim and finish this many tasks in batches."""
     claiming = finishing = 0.0
     start_of_log = wal_position(side.connection)
     done = 0

@@ -1,4 +1,4 @@
-"""The states of a database that a claim must not notice."""
+"""The states of a database that a claim must not notice. Ids are in order, as those of enqueued tasks are."""
 
 from typing import Any
 
@@ -10,9 +10,9 @@ FINISHED = """
 with made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
     enqueued_by, namespace, payload)
-  select queues.nth_task_id(gen_random_uuid(), n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
+  select queues.nth_task_id(first.id, n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
     'bench', 'bench', '{"n": 1}'
-  from generate_series(1, %s) n returning task_id)
+  from (select queues.new_task_id() as id offset 0) first, generate_series(1, %s) n returning task_id)
 insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id)
 select task_id, 1, now(), now(), now(), 1, 'succeeded', 'w0' from made
 """
@@ -24,26 +24,28 @@ with lanes as (
 made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
     enqueued_by, namespace, payload)
-  select queues.nth_task_id(gen_random_uuid(), n), now(), now() + %(later)s::interval, %(priority)s, 3,
+  select queues.nth_task_id(l.first_id, n), now(), now() + %(later)s::interval, %(priority)s, 3,
     l.type, l.queue, 'python', 'bench', 'bench', '{"n": 1}'
-  from lanes l, generate_series(1, %(count)s) n returning task_id, run_at, queue)
+  from (select lanes.*, queues.new_task_id() as first_id from lanes offset 0) l,
+    generate_series(1, %(count)s) n
+  returning task_id, run_at, queue)
 insert into queues.ready (task_id, run_at, lane_id, attempt)
 select m.task_id, m.run_at, l.lane_id, 0 from made m join lanes l on l.queue = m.queue
 """
 
 GREW = """
-insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
-  enqueued_by, namespace, payload)
-select queues.nth_task_id(gen_random_uuid(), n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
-  'bench', 'bench', '{"n": 1}'
-from generate_series(1, %s) n
-"""
-MADE_READY = """
+with made as (
+  insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
+    enqueued_by, namespace, payload)
+  select queues.nth_task_id(first.id, n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
+    'bench', 'bench', '{"n": 1}'
+  from (select queues.new_task_id() as id offset 0) first, generate_series(1, %s) n
+  returning task_id, run_at)
 insert into queues.ready (task_id, run_at, lane_id, attempt)
-select t.task_id, t.run_at, queues.lane_for('bench', 'bench.noop', 0, null, 'bench'), 0 from queues.task t
-where not exists (select from queues.ready r where r.task_id = t.task_id)
-  and not exists (select from queues.outcome o where o.task_id = t.task_id)
+select m.task_id, m.run_at, lane.id, 0
+from made m, (select queues.lane_for('bench', 'bench.noop', 0, null, 'bench') as id offset 0) lane
 """
+MILLION = 1_000_000
 
 
 def nothing(_connection: Connection) -> None:
@@ -51,11 +53,11 @@ def nothing(_connection: Connection) -> None:
 
 
 def a_million_finished(connection: Connection) -> None:
-    connection.execute(FINISHED, (1_000_000,))
+    connection.execute(FINISHED, (MILLION,))
 
 
 def a_million_for_tomorrow(connection: Connection) -> None:
-    later = {"queues": ["bench"], "priority": 9, "later": "1 day", "count": 1_000_000}
+    later = {"queues": ["bench"], "priority": 9, "later": "1 day", "count": MILLION}
     connection.execute(WAITING, later)
 
 
@@ -80,5 +82,5 @@ def a_backlog(connection: Connection, count: int) -> None:
     """So many tasks that wait, with those that were there."""
     row = connection.execute("select count(*) from queues.ready").fetchone()
     assert row is not None
-    connection.execute(GREW, (count - row[0],))
-    connection.execute(MADE_READY)
+    for made in range(row[0], count, MILLION):
+        connection.execute(GREW, (min(MILLION, count - made),))

@@ -4,24 +4,26 @@ import statistics
 import time
 from collections.abc import Callable
 
-import psycopg
-
-from benchmarks import scenarios
 from benchmarks.peers import processes
 from benchmarks.peers.cluster import number
 from benchmarks.peers.contender import Contender, Failure
-from benchmarks.peers.drain import Drained, drain
+from benchmarks.peers.drain import drain
 
 Values = dict[str, float]
 Measure = Callable[[Contender, float], Values]
 
-TRICKLE = 500
+TRICKLE = 1_000
 WARM_UP = 20
+FULL_LATENCY = 0.2
+"""From this scale on, all samples are taken: a 99th percentile needs them."""
 FIRST = 200
 IN_FLIGHT = 1000
 WIDTH = 100
-MILLION = 1_000_000
-SNAPSHOT_JOBS = 300_000
+SIZES = (100, 1_000, 10_000, 100_000)
+BYTES = 60_000_000
+"""Of each size as many as make up so much, but no more than MOST_DOCUMENTS."""
+MOST_DOCUMENTS = 60_000
+BATCH_BYTES = 10_000_000
 
 
 def scaled(count: int, scale: float) -> int:
@@ -55,7 +57,7 @@ def drain_together(contender: Contender, scale: float) -> Values:
 
 def latency(contender: Contender, scale: float) -> Values:
     """From the return of the enqueue, which is after its commit, to the start of the handler."""
-    count = scaled(TRICKLE, scale) + WARM_UP
+    count = (TRICKLE if scale >= FULL_LATENCY else scaled(TRICKLE, scale)) + WARM_UP
     settings = {**contender.peer.settings, **contender.peer.idle_settings}
     with contender.database() as database, contender.workers(database, count, settings=settings) as (worker,):
         worker.wait_until(lambda: worker.slots.is_ready, 20, "the worker was not ready")
@@ -83,38 +85,29 @@ def in_flight(contender: Contender, _scale: float) -> Values:
     return {"resident_mb": resident}
 
 
-def million_finished(contender: Contender, scale: float) -> Values:
-    """The same backlog in a database with a million finished tasks and without, in an order that is fair."""
+def documents(contender: Contender, scale: float) -> Values:
+    """Jobs per second, enqueued in bulk with documents of each size. Of Holdfast and of the floor."""
+    found = {}
+    for size in SIZES:
+        count = scaled(min(MOST_DOCUMENTS, BYTES // size), scale)
+        batch = min(1_000, BATCH_BYTES // size)
+        with contender.database() as database:
+            contender.ask(database, "enqueue", mode="many", count=batch, bytes=size, batch=batch)
+            order = {"count": count, "first": batch, "bytes": size, "batch": batch}
+            took = contender.ask(database, "enqueue", mode="many", **order)["seconds"]
+            _expect_unfinished(contender, database, batch + count)
+        found[f"bytes_{size}"] = count / took
+    return found
+
+
+def wal(contender: Contender, scale: float) -> Values:
+    """Bytes of log that running a task and storing its result writes; `enqueue_one` measures its enqueue."""
     count = scaled(contender.peer.jobs, scale)
-    clean, full = contender.template, _with_a_million(contender, scale)
-    drained: dict[str, list[Drained]] = {clean: [], full: []}
-    for template in (clean, full, full, clean):
-        with contender.database(template) as database:
-            contender.fill(database, count)
-            drained[template].append(drain(contender, database, count))
-    seconds = {name: sum(1 / each.per_second for each in drains) for name, drains in drained.items()}
-    micros = {name: sum(each.postgres_micros for each in drains) / 2 for name, drains in drained.items()}
-    return {
-        "ratio": seconds[clean] / seconds[full],
-        "clean_per_second": 2 / seconds[clean],
-        "full_per_second": 2 / seconds[full],
-        "clean_postgres_micros": micros[clean],
-        "full_postgres_micros": micros[full],
-    }
-
-
-def held_snapshot(contender: Contender, scale: float) -> Values:
-    """While a session holds an old snapshot: the last fifth of a backlog against the first."""
-    count = scaled(SNAPSHOT_JOBS, scale)
     with contender.database() as database:
-        contender.fill(database, count)
-        with psycopg.connect(contender.cluster.server.url(database)) as reader:
-            reader.execute("set transaction isolation level repeatable read")
-            reader.execute("select count(*) from pg_catalog.pg_class")
-            starts = drain(contender, database, count).starts
-            reader.rollback()
-    fifth = count // 5
-    return {"ratio": (starts[fifth] - starts[0]) / (starts[-1] - starts[-1 - fifth])}
+        contender.ask(database, "enqueue", mode="many", count=count, task="result")
+        with contender.cluster.connect(database) as connection:
+            connection.execute("vacuum analyze")
+        return {"run_bytes": drain(contender, database, count).wal_bytes}
 
 
 def _enqueue(contender: Contender, mode: str, count: int) -> Values:
@@ -143,19 +136,6 @@ def _expect_unfinished(contender: Contender, database: str, count: int) -> None:
         raise Failure(f"{count} jobs were enqueued and {found} are there")
 
 
-def _with_a_million(contender: Contender, scale: float) -> str:
-    """A template, made once in a run."""
-    name = f"{contender.template}_full"
-    with contender.cluster.connect("postgres") as admin:
-        if number(admin, f"select count(*) from pg_database where datname = '{name}'"):
-            return name
-    contender.cluster.create(name, contender.template)
-    with contender.cluster.connect(name) as connection:
-        connection.execute(scenarios.FINISHED, (scaled(MILLION, scale),))
-        connection.execute("vacuum analyze")
-    return name
-
-
 def _percentiles(values: list[float]) -> Values:
     cuts = statistics.quantiles(values, n=100, method="inclusive")
     return {"p50": cuts[49], "p95": cuts[94], "p99": cuts[98]}
@@ -170,10 +150,12 @@ EVERYONE: dict[str, Measure] = {
 }
 """Of every contender. The floor takes part in the first two."""
 
+AGAINST_THE_FLOOR: dict[str, Measure] = {"documents": documents}
+"""Of Holdfast and the floor."""
+
 OURS: dict[str, Measure] = {
     "concurrent": enqueue_concurrently,
     "in_flight": in_flight,
-    "finished": million_finished,
-    "snapshot": held_snapshot,
+    "wal": wal,
 }
 """Of Holdfast alone."""

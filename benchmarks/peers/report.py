@@ -61,5 +61,5 @@ def cell(results: Results, contender: str, figures: tuple[str, ...]) -> str:
 
 
 def _judged(bar: Bar, style_of_a_miss: str) -> tuple[str, str, str]:
-    style = {True: "green", False: style_of_a_miss, None: "dim"}[bar.holds]
+    style = {True: "green", False: style_of_a_miss, None: "dim"}[bar.met]
     return bar.words, figure(bar.value), f"[{style}]{bar.verdict}[/]"

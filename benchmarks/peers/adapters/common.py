@@ -1,7 +1,7 @@
 """What an adapter has in common with the others. Runs in each peer's environment: only the standard library.
 
     install
-    enqueue    {"mode": "one" or "many", "count": …, "first": 0, "batch": 1000}  prints {"seconds": …}
+    enqueue    {"mode": "one" or "many", "count": …, "first": 0, "batch": 1000, "bytes": 0} prints {"seconds"}
     concurrent {"count": …, "width": 100}                                        prints {"seconds": …}
     trickle    {"count": …, "interval": 0.02}           prints {"called": […], "returned": […]}
     worker     {"slots": path, "count": …, and the settings of the peer}   runs until SIGTERM
@@ -19,6 +19,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from benchmarks.documents import documents
 
 URL = os.environ.get("BENCH_DATABASE_URL", "")
 COMMAND = os.environ.get("BENCH_COMMAND", "")
@@ -51,6 +53,15 @@ def hits(path: str, count: int) -> Callable[[int], None]:
             slots[seq] = now()
 
     return hit
+
+
+def document_of(seq: int) -> dict[str, Any] | None:
+    """The document to enqueue with a job, where the order asks for documents of some size."""
+    size = ORDER.get("bytes")
+    if not size:
+        return None
+    found = documents(size)
+    return found[seq % len(found)]
 
 
 def hits_of_worker() -> Callable[[int], None]:

@@ -3,15 +3,15 @@
 import asyncio
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from benchmarks.peers.adapters import common
 from holdfast import App
 from holdfast.engine.health import clock
-from holdfast.schema import migrate
 
 app = App(common.URL)
 hit = common.hits_of_worker() if common.COMMAND == "worker" else None
@@ -25,11 +25,18 @@ async def noop(seq: int) -> None:
     hit(seq)
 
 
-@app.task("bench.padded")
-async def padded(seq: int, pad: str) -> None:
+@app.task("bench.documented")
+async def documented(seq: int, document: dict[str, Any]) -> None:
     assert hit is not None
-    assert pad
+    assert document
     hit(seq)
+
+
+@app.task("bench.result")
+async def result(seq: int) -> dict[str, Any]:
+    assert hit is not None
+    hit(seq)
+    return {"seq": seq, "done": True}
 
 
 @app.task("bench.wait")
@@ -59,18 +66,22 @@ watches: list[asyncio.Task[None]] = []
 
 @contextmanager
 def producer() -> Iterator[common.Producer]:
-    task = wait if common.ORDER.get("task") == "wait" else noop
+    tasks: dict[str, Any] = {"wait": wait, "result": result}
+    task = tasks.get(common.ORDER.get("task", ""), noop)
     app.connect().run(clock(), "clock")  # connected before the time is taken, as the others are
-    pad = "x" * common.ORDER.get("pad", 0)
     yield common.Producer(
         lambda seq: task.enqueue(seq=seq),
-        lambda seqs: (
-            padded.enqueue_many({"seq": seq, "pad": pad} for seq in seqs)
-            if pad
-            else task.enqueue_many({"seq": seq} for seq in seqs)
-        ),
+        _enqueue_documents if common.ORDER.get("bytes") else _enqueue_many(task),
     )
     app.close()
+
+
+def _enqueue_many(task: Any) -> Callable[[range], Any]:
+    return lambda seqs: task.enqueue_many({"seq": seq} for seq in seqs)
+
+
+def _enqueue_documents(seqs: range) -> Any:
+    return documented.enqueue_many({"seq": seq, "document": common.document_of(seq) or {}} for seq in seqs)
 
 
 @asynccontextmanager
@@ -81,6 +92,8 @@ async def concurrent_producer() -> AsyncIterator[common.AsyncProducer]:
 
 
 def install() -> None:
+    from holdfast.schema import migrate  # noqa: PLC0415 - a worker does not need it
+
     migrate(common.URL)
 
 

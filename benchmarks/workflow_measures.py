@@ -1,0 +1,211 @@
+"""What `make bench-workflows` measures: steps, suspended runs and joins, each on a fresh database."""
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+from benchmarks.peers import processes
+from benchmarks.peers.cluster import Connection, number
+from benchmarks.peers.contender import Contender, Failure, Worker
+from benchmarks.waiting import CLAIMS, FILL, WARM_UP, Queue
+
+CONCURRENT = 200
+STEPS = 10
+PATIENCE = 600.0
+SETTLED = 3.0
+"""A worker that has been idle this long has done what its start needs."""
+COMMITS = 200
+SIGNAL_INTERVAL = 0.02
+
+
+@dataclass(frozen=True)
+class Stepped:
+    """Runs with steps: when each step began, by run."""
+
+    starts: list[list[int]]
+    wal_bytes: int
+
+    @property
+    def per_second(self) -> float:
+        begun = sorted(start for run in self.starts for start in run)
+        return (len(begun) - 1) / ((begun[-1] - begun[0]) / 1e9)
+
+    @property
+    def milliseconds(self) -> float:
+        """From the begin of one step to that of the next: the median."""
+        gaps = [(after - before) / 1e6 for run in self.starts for before, after in pairwise(run)]
+        return statistics.median(gaps)
+
+
+def run_steps(contender: Contender, runs: int, steps: int, task: str = "run") -> Stepped:
+    """Run what was enqueued before the worker started. A failure unless each step ran exactly once."""
+    count = runs * (steps if task == "run" else 1)
+    with contender.database() as database:
+        mode = "many" if contender.peer.bulk else "one"
+        contender.ask(database, "enqueue", mode=mode, count=runs, steps=steps, task=task)
+        with contender.cluster.connect(database) as connection:
+            connection.execute("vacuum analyze")
+        with contender.cluster.connect(database) as connection:
+            _checkpointed_pages_written(contender, database)
+            log = contender.cluster.wal_position()
+            with contender.workers(database, count) as [worker]:
+                _until_started(worker, count)
+                _until_ended(contender, connection, worker, runs)
+                log = contender.cluster.wal_position() - log
+            starts = worker.slots.starts()
+            if worker.slots.repeated:
+                raise Failure(f"{worker.slots.repeated} steps ran again")
+    size = count // runs
+    return Stepped([starts[at : at + size] for at in range(0, count, size)], log)
+
+
+def _checkpointed_pages_written(contender: Contender, database: str) -> None:
+    """Nothing of the filling is left to be written while the worker is measured."""
+    with contender.cluster.connect(database) as connection:
+        connection.execute("checkpoint")
+
+
+def _until_started(worker: Worker, count: int) -> None:
+    worker.wait_until(lambda: worker.slots.started >= count, PATIENCE, f"fewer than {count} steps ran")
+
+
+def _until_ended(contender: Contender, connection: Connection, worker: Worker, runs: int) -> None:
+    finished = contender.peer.finished
+    assert finished is not None
+    query = finished
+    worker.wait_until(lambda: number(connection, query) >= runs, PATIENCE, "runs have not ended")
+
+
+def commit_milliseconds(contender: Contender) -> float:
+    """One commit of one small row, as a client sees it: the median."""
+    with contender.database() as database, contender.cluster.connect(database) as connection:
+        connection.execute("create table public.floor (n integer primary key, result text)")
+        taken = []
+        for row in range(COMMITS):
+            began = time.perf_counter()
+            connection.execute("insert into public.floor values (%s, %s)", (row, "r" * 60))
+            taken.append(time.perf_counter() - began)
+    return statistics.median(taken) * 1000
+
+
+def suspend_runs(connection: Connection, queue: str, count: int) -> dict[int, str]:
+    """Runs that wait for the signal `go`, made as a worker makes them. Returns their ids by number."""
+    until = (datetime.now(UTC) + timedelta(days=30)).isoformat()
+    ids: dict[int, str] = {}
+    for start in range(0, count, FILL):
+        size = min(FILL, count - start)
+        tasks = [
+            {"type": "bench.wait", "queue": queue, "payload": {"seq": start + n, "steps": 1}}
+            for n in range(size)
+        ]
+        connection.execute("select count(*) from queues.enqueue_many(%s)", (json.dumps(tasks),))
+        while claimed := connection.execute(
+            "select task_id::text, token, (payload->>'seq')::integer"
+            " from queues.claim('w1', 1000, array[%s])",
+            (queue,),
+        ).fetchall():
+            ended = [
+                {
+                    "task_id": row[0],
+                    "token": row[1],
+                    "status": "suspend",
+                    "run_at": until,
+                    "waits": [{"name": "go", "signal": "go", "until": until}],
+                }
+                for row in claimed
+            ]
+            connection.execute("select count(*) from queues.finish('w1', %s)", (json.dumps(ended),))
+            ids.update((row[2], row[0]) for row in claimed)
+    connection.execute("delete from queues.recheck")  # a leader's sweep does this within a second
+    return ids
+
+
+def claims_beside_suspended(contender: Contender, suspended: int, claims: int = CLAIMS) -> float:
+    """The time of a claim beside suspended runs, divided by that in a queue without them; in turns."""
+    with contender.database() as database, contender.cluster.connect(database) as connection:
+        suspend_runs(connection, "many", suspended)
+        size = 50
+        sides = [
+            Queue(connection, name, ({} for _ in range(size * (claims + WARM_UP))))
+            for name in ("one", "many")
+        ]
+        connection.execute("vacuum analyze")
+        for turn in range(WARM_UP + claims):
+            for side in sides if turn % 2 else reversed(sides):
+                side.claim_and_finish(size)
+        one, many = (statistics.median(side.claims[WARM_UP:]) for side in sides)
+        return many / one
+
+
+@dataclass(frozen=True)
+class Woken:
+    milliseconds: list[float]
+    """From the return of the signal to the handler that goes on."""
+    resident_mb: float
+
+    @property
+    def p99(self) -> float:
+        return statistics.quantiles(self.milliseconds, n=100)[98]
+
+
+def wake(contender: Contender, suspended: int, signals: int) -> Woken:
+    """Signals to some of the suspended runs, one after the other, with one worker."""
+    with _idle_worker(contender, suspended) as (connection, worker, ids):
+        resident = processes.resident_mb([worker.pid])
+        step = max(1, len(ids) // signals)
+        chosen = {seq: ids[seq] for seq in range(0, len(ids), step)}
+        sent = {}
+        for seq, task_id in chosen.items():
+            connection.execute("select queues.signal(%s, 'go', '1')", (task_id,))
+            sent[seq] = time.time_ns()
+            time.sleep(SIGNAL_INTERVAL)
+        worker.wait_until(lambda: worker.slots.started >= len(chosen), PATIENCE, "not every run has gone on")
+        starts = worker.slots.starts()
+        return Woken([max(0.0, (starts[seq] - at) / 1e6) for seq, at in sent.items()], resident)
+
+
+def resident_alone(contender: Contender) -> float:
+    """Megabytes of an idle worker with no suspended runs."""
+    with _idle_worker(contender, 0) as (_, worker, _ids):
+        return processes.resident_mb([worker.pid])
+
+
+@contextmanager
+def _idle_worker(contender: Contender, suspended: int) -> Iterator[tuple[Connection, Worker, dict[int, str]]]:
+    with contender.database() as database, contender.cluster.connect(database) as connection:
+        ids = suspend_runs(connection, "bench", suspended)
+        connection.execute("vacuum analyze")
+        with contender.workers(database, max(1, suspended)) as [worker]:
+            worker.wait_until(_registered(connection), 60, "the worker has not registered")
+            time.sleep(SETTLED)
+            yield connection, worker, ids
+
+
+def _registered(connection: Connection) -> Callable[[], bool]:
+    return lambda: number(connection, "select count(*) from queues.worker where worker_id <> 'w1'") > 0
+
+
+def children_alone(contender: Contender, children: int) -> float:
+    """Seconds from the first child's start until all have ended."""
+    return _children(contender, children, task="child", runs=children, ends=children)
+
+
+def children_joined(contender: Contender, children: int) -> float:
+    """Seconds from the first child's start until the run that joins them has ended."""
+    return _children(contender, children, task="join", runs=1, ends=children + 1)
+
+
+def _children(contender: Contender, children: int, *, task: str, runs: int, ends: int) -> float:
+    with contender.database() as database, contender.cluster.connect(database) as connection:
+        contender.ask(database, "enqueue", mode="many", count=runs, steps=children, task=task)
+        connection.execute("vacuum analyze")
+        with contender.workers(database, children + 1) as [worker]:
+            _until_started(worker, ends)
+            _until_ended(contender, connection, worker, ends)
+            ended = time.time()
+        return ended - min(start for start in worker.slots.starts() if start) / 1e9
