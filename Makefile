@@ -14,7 +14,7 @@ PYTEST := $(BIN)/python -m pytest -n auto
 SQL_TESTS = tests/sql tests/migrations tests/plans tests/concurrency/test_model.py
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture planted torture-web check format bench bench-outbox bench-isolation bench-start bench-peers docs dist lock clean
+.PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture planted torture-web check format bench bench-outbox bench-isolation bench-shards bench-start bench-workflows bench-peers docs dist lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ suite-all: suite-18
 
 # Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
 programs:
-	@for program in pgbouncer faketime nats-server rabbitmq chromium axe; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
+	@for program in pgbouncer faketime nats-server rabbitmq chromium axe plproxy; do tools/ensure-$$program || [ "$${CI:-}" != true ]; done
 
 torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	$(if $(ARGS),,$(MAKE) planted ARGS=)
@@ -82,8 +82,14 @@ bench-isolation: $(VENV) ## measure what a process of its own costs a task
 bench-outbox: $(VENV) ## measure how many events a second one dispatcher sends
 	$(BIN)/python -m benchmarks.outbox $(ARGS)
 
+bench-shards: $(VENV) ## measure how throughput grows with 1, 2 and 4 shards; needs root, and says so without it
+	$(BIN)/python -m benchmarks.shards $(ARGS)
+
 bench-start: $(VENV) ## measure how long an import, a command and the start of a worker take
 	$(BIN)/python -m benchmarks.start $(ARGS)
+
+bench-workflows: $(VENV) ## measure durable steps beside DBOS and absurd; ARGS="--page docs/performance.md"
+	$(BIN)/python -m benchmarks.workflows $(ARGS)
 
 bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json FILE" for more
 	$(BIN)/python -m benchmarks.peers $(ARGS)

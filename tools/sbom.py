@@ -61,7 +61,7 @@ def roots(project: dict[str, Any]) -> tuple[set[str], set[str]]:
 
 def _names(requirements: Iterable[str]) -> set[str]:
     found = [_NAMED.match(requirement) for requirement in requirements]
-    names = {normal(one["name"]) for one in found if one} - {"holdfast"}
+    names = {normal(one["name"]) for one in found if one} - {"holdfast-pg"}
     binary = {f"{normal(one['name'])}-binary" for one in found if one and "binary" in (one["extras"] or "")}
     return names | binary
 
