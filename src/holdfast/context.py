@@ -161,8 +161,8 @@ class Context:
         No worker is held meanwhile. Raises one ExceptionGroup with all failures (TaskFailed, TaskCancelled),
         or returns them in place with `return_exceptions`. An item is the argument of the task, or made by
         `build`. With `key`, a resumed run finds the result of each item by its key, and not by its position.
-        If the run is cancelled, so are the children, unless `on_cancel` is `leave`. In an async handler,
-        await it.
+        If the run is cancelled or fails for good, the children are cancelled, unless `on_cancel` is `leave`.
+        In an async handler, await it.
         """
         join = plan_map(task, items, key, on_cancel=on_cancel, return_exceptions=return_exceptions)
         return self._steps().map(task, join, timeout)

@@ -255,6 +255,73 @@ def test_children_of_children_are_cancelled_too(tx: Connection, clock: Clock) ->
     assert status(tx, grandchild["task_id"])["status"] == "cancelled"
 
 
+@pytest.mark.parametrize("how", ["failed", "cancelled", "retry", "expire"])
+def test_a_run_that_ends_without_success_cancels_the_children_that_it_waits_for(
+    tx: Connection, clock: Clock, how: str
+) -> None:
+    parent = _parent(tx, max_attempts=1)
+    (child,) = start(tx, parent, *pack(1))
+    (left,) = start(tx, parent, *pack(1), name="other", leave=True)
+    if how == "expire":
+        clock.advance(3600)
+    else:
+        end(tx, parent, how)
+    sweep(tx)
+
+    assert status(tx, child["task_id"])["status"] == "cancelled"
+    assert f"its parent {parent['task_id']} ended" in status(tx, child["task_id"])["reason"]
+    assert status(tx, left["task_id"])["status"] == "pending"
+
+
+@pytest.mark.parametrize("how", ["succeeded", "retry"])
+def test_children_go_on_if_their_run_succeeds_or_is_tried_again(tx: Connection, how: str) -> None:
+    parent = _parent(tx)
+    (child,) = start(tx, parent, *pack(1))
+    end(tx, parent, how)
+    sweep(tx)
+    assert status(tx, child["task_id"])["status"] == "pending"
+
+
+def test_a_deleted_run_leaves_its_children_until_retention_removes_it(tx: Connection, clock: Clock) -> None:
+    parent = _parent(tx)
+    (child,) = start(tx, parent, *pack(1))
+    suspend(tx, parent, clock)
+    act(tx, "delete_task", parent["task_id"])
+    sweep(tx)
+    assert status(tx, child["task_id"])["status"] == "pending"
+
+    clock.advance(31 * 86400)
+    call(tx, "queues.prune", {"status": "deleted"})
+    sweep(tx)
+    assert status(tx, child["task_id"])["reason"] == f"its parent {parent['task_id']} was deleted"
+
+
+def test_a_retry_brings_back_the_children_that_ended_with_the_run_and_theirs(tx: Connection) -> None:
+    parent = _parent(tx, max_attempts=1)
+    started = start(tx, parent, *pack(3))
+    first, second = claim(tx, queues=["work"], max_tasks=2)
+    end(tx, first)
+    (grandchild,) = start(tx, second, *pack(1))
+    end(tx, parent, "failed")
+    sweep(tx)
+
+    act(tx, "retry", parent["task_id"])
+
+    found = [status(tx, row["task_id"])["status"] for row in (*started, grandchild)]
+    assert found == ["succeeded", "pending", "pending", "pending"]
+    sweep(tx)
+    assert status(tx, second["task_id"])["status"] == "pending"
+
+
+def test_a_retry_before_the_children_are_cancelled_keeps_them(tx: Connection) -> None:
+    parent = _parent(tx, max_attempts=1)
+    (child,) = start(tx, parent, *pack(1))
+    end(tx, parent, "failed")
+    act(tx, "retry", parent["task_id"])
+    sweep(tx)
+    assert status(tx, child["task_id"])["status"] == "pending"
+
+
 def test_a_join_that_is_over_cancels_what_it_no_longer_waits_for(tx: Connection) -> None:
     parent = _parent(tx)
     (child,) = start(tx, parent, *pack(1), name="race")

@@ -69,7 +69,7 @@ comment on column queues.child.step is
   'The name of the step. Empty if the task waits for that one before it begins (after).';
 comment on column queues.child.awaited is 'Whether the step waits for it.';
 comment on column queues.child.ends_with_parent is
-  'Whether it is cancelled if the run is, as long as the step waits for it.';
+  'Whether it is cancelled if the run ends without success while the step waits for it.';
 comment on column queues.child.key is 'By which a resumed run finds it, where it was given one.';
 
 -- State, not a fact. A row stays until its run suspends without it or ends, so that a wait keeps its timeout through

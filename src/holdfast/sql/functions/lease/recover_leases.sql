@@ -54,7 +54,7 @@ begin
   end if;
   perform queues.notify_waiters(task_ids);
   if _dead is not null then
-    delete from queues.wait w where w.task_id = any (_dead);
+    perform queues.end_waits(_dead);
     perform queues.call_error_handlers(_dead, 'outcome_unknown',
       'its worker was silent, and there are no attempts left', false, true, recover_leases.now);
   end if;

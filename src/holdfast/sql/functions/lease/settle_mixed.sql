@@ -12,6 +12,7 @@ declare
   _awaited uuid[];
   _dead uuid[];
   _unsent uuid[];
+  _lost uuid[];
   _suspended integer[];
   _continued jsonb;
 begin
@@ -88,16 +89,21 @@ begin
     array_agg(s.task_id) filter (where s.awaited),
     array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' is distinct from 'false'),
     array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' = 'false'),
+    array_agg(s.task_id) filter (where s.ending <> 'succeeded'),
     array_agg(s.n) filter (where s.status = 'suspend'),
     jsonb_agg(jsonb_build_object('task_id', s.task_id, 'next_id', s.next_id, 'payload', s.payload))
       filter (where s.status = 'continue')
-  into accepted, places, _parked, _awaited, _dead, _unsent, _suspended, _continued from settled s;
+  into accepted, places, _parked, _awaited, _dead, _unsent, _lost, _suspended, _continued
+  from settled s;
 
   if jsonb_path_exists(results, '$[*].steps') then
     perform queues.insert_steps(results, places, now);
   end if;
   delete from queues.wait w
   where w.task_id = any (array(select o.task_id from queues.outcome o where o.task_id = any (accepted)));
+  if _lost is not null then
+    perform queues.end_waits(_lost);
+  end if;
   perform queues.continue_run(c.task_id, c.next_id, c.payload, settle_mixed.now)
   from jsonb_to_recordset(_continued) as c(task_id uuid, next_id uuid, payload jsonb);
   if _suspended is not null then

@@ -59,6 +59,9 @@ begin
         select true from queues.child c
         where c.child_id = o.task_id and c.awaited
           and (select true from queues.outcome p where p.task_id = c.parent_id limit 1) is null limit 1) is null);
+    if status = 'deleted' then
+      perform queues.end_waits(_old);
+    end if;
     perform queues.forget_tasks(_old);
   end if;
   pruned := cardinality(_old);

@@ -1,6 +1,7 @@
--- Removes what cancelled runs waited for. Children that a step of them still waits for become unwanted, unless they
--- were started to be left.
--- Internal: called by cancel and cancel_unwanted.
+-- Removes what runs waited for that have ended without success, or that are removed. Children that a step of them
+-- still waits for become unwanted, unless they were started to be left.
+-- Internal: called by cancel, cancel_unwanted, settle_mixed and recover_leases after the outcome was written, and by
+-- prune.
 create or replace function queues.end_waits(task_ids uuid[])
 returns void
 language sql volatile
@@ -8,7 +9,8 @@ set search_path = pg_catalog, pg_temp
 as $$
   delete from queues.wait w where w.task_id = any (task_ids);
   insert into queues.unwanted (task_id, reason)
-  select distinct on (1) queues.last_run(c.child_id), format('its parent %s was cancelled', c.parent_id)
+  select distinct on (1) queues.last_run(c.child_id), format('its parent %s %s', c.parent_id, coalesce((
+    select 'ended ' || p.status from queues.outcome p where p.task_id = c.parent_id), 'was deleted'))
   from queues.child c
   where c.parent_id = any (task_ids) and c.ends_with_parent
     and (select true from queues.step s where s.task_id = c.parent_id and s.name = c.step limit 1) is null
@@ -18,4 +20,4 @@ as $$
 $$;
 
 comment on function queues.end_waits(uuid[]) is
-  'Removes what cancelled runs waited for; children that a step of them still waits for become unwanted.';
+  'Removes what runs waited for that have ended without success; children that they still wait for become unwanted.';

@@ -1,6 +1,6 @@
 -- Gives a failed, dead or cancelled task a new set of attempts from now on, and returns pending. Tasks that were
--- cancelled because they come after it wait for it again.
--- For holdfast_operator. Locks: the outcome, then those of the tasks after it.
+-- cancelled because they come after it wait for it again, and so do children that ended with it.
+-- For holdfast_operator. Locks: the outcome, then those of the tasks after it and of its children.
 create or replace function queues.retry(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile security definer
@@ -41,6 +41,7 @@ begin
     'status', _former.status, 'reason', _former.reason, 'claimed_at', _former.claimed_at,
     'started_at', _former.started_at, 'finished_at', _former.finished_at));
   perform queues.revive_dependants(task_id, _now);
+  perform queues.revive_children(task_id, _now);
   perform queues.wake_for(task_id);
   return 'pending';
 end
