@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import metadata
@@ -21,10 +21,11 @@ import psycopg
 import pytest
 from playwright.sync_api import Browser, expect
 
-from holdfast.cli import up
+from holdfast.cli import local_stack
 from support.accessibility import serious
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import run
+from support.processes import descendants, processes
 from support.server import disposable_home
 from support.watch import watched
 
@@ -79,30 +80,6 @@ def until(what: str, look: Callable[[], Any]) -> Any:
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what} did not happen"
         time.sleep(0.05)
-    return found
-
-
-def processes() -> Iterator[tuple[int, int, str]]:
-    """Process id, parent and command line of every process that is not a zombie. Some systems have no ps."""
-    for place in Path("/proc").glob("[0-9]*"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
-            state, parent = (place / "stat").read_text(errors="replace").rpartition(")")[2].split()[:2]
-            if state != "Z":
-                yield (
-                    int(place.name),
-                    int(parent),
-                    (place / "cmdline").read_text(errors="replace").replace("\0", " "),
-                )
-
-
-def descendants(pid: int) -> set[int]:
-    children: dict[int, set[int]] = {}
-    for child, parent, _ in processes():
-        children.setdefault(parent, set()).add(child)
-    found: set[int] = set()
-    new = {pid}
-    while new := {child for one in new for child in children.get(one, ())} - found:
-        found |= new
     return found
 
 
@@ -261,9 +238,9 @@ def test_a_used_port_is_reported_before_anything_is_started(
 def test_under_nohup_closing_the_terminal_ends_nothing() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with up._signals():
+        with local_stack._signals():
             signal.raise_signal(signal.SIGHUP)
-            with pytest.raises(up._AskedToStop):
+            with pytest.raises(local_stack.AskedToStop):
                 signal.raise_signal(signal.SIGTERM)
     finally:
         signal.signal(signal.SIGHUP, before)

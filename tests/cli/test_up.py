@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast.cli import up
+from holdfast.cli import login_token
 from holdfast.engine import Engine, access
 from holdfast.engine.access import AccessTokenStatus
 from holdfast.http.access import hash_of
@@ -19,8 +19,8 @@ from support.database import Database
 
 HOLDER = """
 import sys, time
-from holdfast.cli.up import _token
-with _token(sys.argv[1]):
+from holdfast.cli.login_token import login_token
+with login_token(sys.argv[1], "up"):
     print("made", flush=True)
     time.sleep(600)
 """
@@ -38,7 +38,7 @@ def until(look: Callable[[], bool]) -> None:
 
 
 def test_the_token_is_revoked_when_it_ends(db: Database) -> None:
-    with up._token(db.dsn) as token:
+    with login_token.login_token(db.dsn, "up") as token:
         [made] = tokens(db)
         assert made.good
         assert Engine(db.connect()).run(access.check_token(hash_of(token)))
@@ -59,7 +59,7 @@ def test_the_token_of_one_that_was_killed_ends_soon_and_is_revoked_at_the_next_s
     assert left.good
     assert re.search(rf"process {holder.pid}$", left.name)
     assert left.expires_at - left.created_at <= timedelta(minutes=5)
-    with up._token(db.dsn):
+    with login_token.login_token(db.dsn, "up"):
         newest, left = tokens(db)
         assert (newest.good, left.good) == (True, False)
 
@@ -71,14 +71,14 @@ def test_the_token_of_another_that_runs_is_left_alone(db: Database) -> None:
         assert holder.stdout
         assert holder.stdout.readline() == "made\n"
         try:
-            with up._token(db.dsn):
+            with login_token.login_token(db.dsn, "up"):
                 assert [token.good for token in tokens(db)] == [True, True]
         finally:
             holder.kill()
 
 
 def test_the_token_is_renewed_while_it_runs(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(up, "RENEW_SECONDS", 0.01)
-    with up._token(db.dsn):
+    monkeypatch.setattr(login_token, "RENEW_SECONDS", 0.01)
+    with login_token.login_token(db.dsn, "up"):
         [first] = tokens(db)
         until(lambda: tokens(db)[0].expires_at > first.expires_at)

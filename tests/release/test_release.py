@@ -114,6 +114,8 @@ def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str
         assert f"pip install 'holdfast-pg[{extra}]'" in said
     [line] = run(machine, "holdfast", "up", code=2).splitlines()
     assert "pip install 'holdfast-pg[embedded,events,web]'" in line
+    [line] = run(machine, "holdfast", "dev", "shop:app", code=2).splitlines()
+    assert "pip install 'holdfast-pg[dev]'" in line
 
 
 def test_a_users_project_is_checked_strictly(machine: dict[str, str], wheel: str, place: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SERVICE = re.compile(r"^holdfast (?:worker|serve|dispatch|up)\b")
+SERVICE = re.compile(r"^holdfast (?:worker|serve|dispatch|up|dev)\b")
 LOOK = re.compile(
     r"^holdfast (?:show|why|list|queues|workers|health|top|(?:mailbox|process) (?:list|show|plan|check))\b"
 )

@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.errors import HoldfastError, close_to
 
 COMMAND_MODULES = (
+    "dev",
     "up",
     "enqueue",
     "worker",
