@@ -84,13 +84,16 @@ class Ground:
         return bool(engine.rows(self.conn, "select from queues.ready where task_id = %s", [task_id]))
 
     def quiesce(self, seconds: float = 90) -> None:
-        """Until nothing waits and nothing runs. The fleet does it without help."""
-        conn = self.conn
-        rest = "select (select count(*) from queues.ready) + (select count(*) from queues.lease)"
-        wait_for("the queue to become empty", lambda: engine.value(conn, rest) == 0, seconds)
+        wait_until_quiet(self.conn, seconds)
 
     def check(self, *producers: Producer) -> Verdict:
         return check(self.conn, self.witness, self.fleet, *producers)
+
+
+def wait_until_quiet(conn: Connection, seconds: float = 90) -> None:
+    """Until nothing waits and nothing runs. The fleet does it without help."""
+    rest = "select (select count(*) from queues.ready) + (select count(*) from queues.lease)"
+    wait_for("the queue to become empty", lambda: engine.value(conn, rest) == 0, seconds)
 
 
 @contextmanager

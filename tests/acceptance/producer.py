@@ -25,10 +25,17 @@ class Producer:
     """A call that ends in an unknown way is repeated under the same key until it is acknowledged."""
 
     def __init__(
-        self, url: str, *, per_second: float, seconds: Sequence[float], started: Callable[[], int]
+        self,
+        url: str,
+        *,
+        per_second: float,
+        seconds: Sequence[float],
+        started: Callable[[], int],
+        name: str = "",
     ) -> None:
         """Handlers take `seconds`, in turn. Waits when a second's worth of tasks has not `started` yet:
         a machine that cannot keep up would otherwise show how long its backlog is, and nothing else.
+        The `name` is part of its keys.
         """
         self.acknowledged: dict[str, UUID] = {}
         self.rolled_back: set[str] = set()
@@ -37,6 +44,7 @@ class Producer:
         self._per_second = per_second
         self._seconds = seconds
         self._started = started
+        self._name = name
         self._numbers = count(1)
         self._ended = threading.Event()
         self._failures: list[BaseException] = []
@@ -79,18 +87,18 @@ class Producer:
 
     def _enqueue_some(self, client: "_Client", number: int) -> int:
         if number % 50 == 0:
-            task = self._task(f"undone-{number}")
+            task = self._task(f"{self._name}undone-{number}")
             self._insist(client, lambda: client.undo(task))
             self.rolled_back.add(task.payload["label"])
         if number % 10:
-            task = self._task(f"single-{number}")
+            task = self._task(f"{self._name}single-{number}")
             self.acknowledged[task.payload["label"]] = self._insist(client, lambda: client.enqueue(task))
             return 1
         self._enqueue_batch(client, number, BATCH)
         return BATCH
 
     def _enqueue_batch(self, client: "_Client", number: int, count: int) -> None:
-        batch = [self._task(f"batch-{number}-{place}") for place in range(count)]
+        batch = [self._task(f"{self._name}batch-{number}-{place}") for place in range(count)]
         task_ids = self._insist(client, lambda: client.enqueue_many(batch))
         self.acknowledged |= {
             task.payload["label"]: task_id for task, task_id in zip(batch, task_ids, strict=True)
