@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from typing import Any, TypeVar
+from uuid import UUID
 
 from holdfast.engine import Statement, tasks
 from holdfast.engine.tasks import ENDED
@@ -11,7 +12,10 @@ T = TypeVar("T")
 
 
 class Batch(list[Handle[Any]]):
-    """The handles of the tasks, in their order. `then` is the handle of the task after them, or None."""
+    """The handles of the tasks, in their order. `then` is the handle of the task after them, or None.
+
+    With `then`, status, progress and cancel include the tasks that `ctx.batch.add` has added since.
+    """
 
     def __init__(self, handles: Iterable[Handle[Any]], home: Home, then: Handle[Any] | None = None) -> None:
         super().__init__(handles)
@@ -24,35 +28,50 @@ class Batch(list[Handle[Any]]):
 
     def status(self) -> dict[str, int]:
         """How many tasks have each status; those that retention has removed are `removed`."""
-        return self._counted(self._home.connect().run(self._count(), "status"))
+        members = self._members()
+        return _counted(members, self._home.connect().run(tasks.count_by_status(members), "status"))
 
     async def astatus(self) -> dict[str, int]:
-        return self._counted(await self._home.connect().arun(self._count()))
+        members = await self._amembers()
+        return _counted(members, await self._home.connect().arun(tasks.count_by_status(members)))
 
     def progress(self) -> tuple[int, int]:
         """How many tasks have ended, and how many there are."""
-        return self._ended(self.status()), len(self)
+        return _progress(self.status())
 
     async def aprogress(self) -> tuple[int, int]:
-        return self._ended(await self.astatus()), len(self)
+        return _progress(await self.astatus())
 
     def cancel(self, reason: str | None = None) -> int:
         """Cancel all tasks that have not ended, and the one after them. Returns how many ended by this."""
-        return self._home.connect().run(self._cancel(reason), "cancel")
+        return self._home.connect().run(self._cancel(self._members(), reason), "cancel")
 
     async def acancel(self, reason: str | None = None) -> int:
-        return await self._home.connect().arun(self._cancel(reason))
+        return await self._home.connect().arun(self._cancel(await self._amembers(), reason))
 
-    def _count(self) -> Statement[dict[str, int]]:
-        return tasks.count_by_status([handle.task_id for handle in self])
+    def _members(self) -> list[UUID]:
+        if self.then is None:
+            return self._listed()
+        return self._home.connect().run(tasks.batch_members(self.then.task_id), "status") or self._listed()
 
-    def _cancel(self, reason: str | None) -> Statement[int]:
-        everything = [*self, *([] if self.then is None else [self.then])]
-        return tasks.cancel_many(sorted({handle.task_id for handle in everything}), reason)
+    async def _amembers(self) -> list[UUID]:
+        if self.then is None:
+            return self._listed()
+        return await self._home.connect().arun(tasks.batch_members(self.then.task_id)) or self._listed()
 
-    def _counted(self, found: dict[str, int]) -> dict[str, int]:
-        removed = len({handle.task_id for handle in self}) - sum(found.values())
-        return {**found, "removed": removed} if removed else found
+    def _listed(self) -> list[UUID]:
+        return [handle.task_id for handle in self]
 
-    def _ended(self, status: dict[str, int]) -> int:
-        return sum(count for name, count in status.items() if name in ENDED or name == "removed")
+    def _cancel(self, members: list[UUID], reason: str | None) -> Statement[int]:
+        everything = [*members, *([] if self.then is None else [self.then.task_id])]
+        return tasks.cancel_many(sorted(set(everything)), reason)
+
+
+def _counted(members: list[UUID], found: dict[str, int]) -> dict[str, int]:
+    removed = len(set(members)) - sum(found.values())
+    return {**found, "removed": removed} if removed else found
+
+
+def _progress(status: dict[str, int]) -> tuple[int, int]:
+    ended = sum(count for name, count in status.items() if name in ENDED or name == "removed")
+    return ended, sum(status.values())

@@ -181,6 +181,11 @@ class Context:
         """
         return self._steps().first(plan_first(tasks, on_cancel=on_cancel), timeout, name)
 
+    @property
+    def batch(self) -> "OpenBatch":
+        """The batch of this task: all that the tasks after this one wait for."""
+        return OpenBatch(self._steps)
+
     def after(self, *kinds: Any) -> Any:
         """What the tasks before this one returned, in the order of `after=` or of the batch of `then=`.
 
@@ -241,6 +246,22 @@ class Context:
         if self._run is None:
             self._run = self._open_run()
         return self._run
+
+
+class OpenBatch:
+    """The batch of a running task, which may grow as long as this task runs."""
+
+    __slots__ = ("_steps",)
+
+    def __init__(self, steps: Callable[[], Any]) -> None:
+        self._steps = steps
+
+    def add(self, *tasks: Any, name: str | None = None) -> Any:
+        """Enqueue tasks into the batch, once, and return their handles. What comes after waits for them, too.
+
+        Tasks are made by `build`. This task does not wait for them. In an async handler, await it.
+        """
+        return self._steps().add_to_batch(tasks, name or "batch.add")
 
 
 def _number(given: float) -> float | None:

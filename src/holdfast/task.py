@@ -28,14 +28,15 @@ Call = Mapping[str, Any] | tuple[Any, ...] | NewTask
 
 
 class BuiltTask(NewTask):
-    """Made by `build`: also knows how to read its result."""
+    """Made by `build`: also knows how to read its result, and whose handles it has."""
 
-    __slots__ = ("arrangement", "result")
+    __slots__ = ("arrangement", "home", "result")
+    home: Home
     result: ResultCodec
     arrangement: Arrangement
 
     @classmethod
-    def of(cls, task: NewTask, result: ResultCodec, arrangement: Arrangement) -> "BuiltTask":
+    def of(cls, task: NewTask, home: Home, result: ResultCodec, arrangement: Arrangement) -> "BuiltTask":
         built = cls.__new__(cls)
         built.type, built.payload, built.options, built.reuse = (
             task.type,
@@ -43,9 +44,13 @@ class BuiltTask(NewTask):
             task.options,
             task.reuse,
         )
+        built.home = home
         built.result = result
         built.arrangement = arrangement
         return built
+
+    def handle(self, task_id: UUID | str) -> Handle[Any]:
+        return handle_of(task_id, self.home)
 
 
 class BoundTask(Generic[P, R]):
@@ -110,7 +115,7 @@ class BoundTask(Generic[P, R]):
                 hint="Give tx to the batch: using(tx=…).enqueue_many.",
             )
         task = self._new_task(args, kwargs)
-        return BuiltTask.of(task, self.handler.result, self._arrangement)
+        return BuiltTask.of(task, self._home, self.handler.result, self._arrangement)
 
     def handle(self, task_id: UUID | str) -> Handle[R]:
         """The handle of a task of this type that was enqueued before."""

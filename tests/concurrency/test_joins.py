@@ -143,6 +143,46 @@ def test_a_task_that_is_enqueued_after_one_that_ends_meanwhile(stage: Stage) -> 
         end(conn, following)
 
 
+def test_a_batch_that_grows_while_its_last_task_ends(stage: Stage) -> None:
+    """Either both are in the batch when it is over, or the member had ended before it could add."""
+    conn, _, one, other = stage
+    for order in orders(2, 4):
+        first = enqueue(conn, "work.first")
+        last = value(
+            conn, "select task_id from queues.enqueue_after(%s, %s)", ['[{"type": "run.next"}]', [first]]
+        )
+        member = claim_one(conn, queues=["work"])
+        of = {"task_id": first, "token": member["token"], "name": "add", "number": 1, "batch": True}
+        arguments = {"worker_id": "w1", "held": of, "tasks": [{"type": "work.first"}]}
+        answers: list[list[Row]] = []
+        ended: list[str] = []
+
+        def add(conn: Connection, arguments: Any = arguments, answers: Any = answers) -> None:
+            answers.append(call(conn, "queues.start_children", arguments))
+
+        def finish(conn: Connection, member: Row = member, ended: Any = ended) -> None:
+            ended.append(end(conn, member))
+
+        look = other.run(lambda conn, first=first: answer(conn, "queues.wake_joined", {"task_ids": [first]}))  # type: ignore[misc]
+        for step in list(merged(one.run(add), [*other.run(finish), *look]))[order]:
+            step()
+        if ended == ["busy"]:  # the worker repeats its report
+            end(conn, member)
+        sweep(conn)
+        [[row]] = answers
+        if row["verdict"] == "started":
+            assert claim(conn, queues=["run"]) == []
+            end(conn, claim_one(conn, queues=["work"]))
+            sweep(conn)
+        else:
+            assert row["verdict"] in ("lost", "busy")
+        (following,) = claim(conn, queues=["run"])
+        assert following["task_id"] == last
+        end(conn, following)
+        assert_invariant(conn)
+        assert rows(conn, "select from queues.wait") == []
+
+
 def unique(conn: Connection, kind: str = "waiting") -> Any:
     query = "select task_id from queues.enqueue_unique('work.sync', key => 'k', \"unique\" => %s)"
     return value(conn, query, [kind])

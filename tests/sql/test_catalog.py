@@ -33,7 +33,7 @@ _CLIENT = {
     *("add_schedule", "add_schedule_for_client", "declare_schedules"),
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
-    *("signal", "signal_key", "fork", "run_timeline"),
+    *("signal", "signal_key", "fork", "run_timeline", "batch_members"),
     *("enqueue_after", "hold_back", "enqueue_unique", "find_unique", "store_unique"),
     *_SCHEDULE_ACTS,
 }
@@ -100,7 +100,7 @@ MAY_EXECUTE = {
     "holdfast_dispatcher": {"dispatcher_heartbeat", "claim_events", "settle_events", "retire_dispatcher"},
     "holdfast_operator": _READER
     | _SCHEDULE_ACTS
-    | {"signal", "signal_key", "fork", "read_callback", "answer_callback"}
+    | {"signal", "signal_key", "fork", "batch_members", "read_callback", "answer_callback"}
     | _ACCESS
     | {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),

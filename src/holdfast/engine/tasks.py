@@ -192,6 +192,12 @@ def count_by_status(task_ids: Sequence[UUID]) -> Statement[dict[str, int]]:
     return select(Rows("answer.status, count(*)", _counts), "queues.task_status", rest, (list(task_ids),))
 
 
+def batch_members(task_id: UUID) -> Statement[list[UUID]]:
+    """The tasks that a task comes after, in order."""
+    members = Rows("answer.*", lambda rows: [one for (one,) in rows])
+    return call("queues.batch_members", members, {"task_id": uuid(task_id)})
+
+
 def retry(task_id: UUID, reason: str | None = None) -> Statement[Status]:
     """Give a task that failed, died or was cancelled new attempts. Returns the resulting status."""
     return call("queues.retry", scalar, {"task_id": uuid(task_id), "reason": text(reason)})

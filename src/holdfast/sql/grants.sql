@@ -133,7 +133,8 @@ grant select on queues.limit_status to holdfast_reader;
 grant execute on function queues.record_steps, queues.read_steps, queues.wake_waiting, queues.wake_joined,
   queues.record_changes, queues.start_children
 to holdfast_worker;
-grant execute on function queues.signal, queues.signal_key, queues.fork to holdfast_client, holdfast_operator;
+grant execute on function queues.signal, queues.signal_key, queues.fork, queues.batch_members
+to holdfast_client, holdfast_operator;
 grant execute on function queues.enqueue_after, queues.hold_back, queues.enqueue_unique, queues.find_unique,
   queues.store_unique to holdfast_client;
 -- The server verifies the signature of a link before it calls these.

@@ -10,7 +10,17 @@ from holdfast.context import Stopped
 from holdfast.engine.enqueue import NewTask
 from holdfast.outcome import OUTCOMES
 from holdfast.retry import RetryPolicy
-from holdfast.workflows.joins import ChildTask, Join, lone_held, name_of_child, started_id, tasks_json
+from holdfast.workflows.joins import (
+    ChildTask,
+    Join,
+    added_handles,
+    batch_held,
+    check_added,
+    lone_held,
+    name_of_child,
+    started_id,
+    tasks_json,
+)
 from holdfast.workflows.journal import Host, Journal
 from holdfast.workflows.memory import NO_CHILDREN, Wait
 from holdfast.workflows.run import (
@@ -87,6 +97,10 @@ class AsyncRun(Run):
     ) -> Coroutine[Any, Any, Any]:
         seconds = DEFAULT_TIMEOUT if timeout is None else seconds_of("timeout", timeout)
         return self._join(join, seconds, *self._begin(name or "first"))
+
+    def add_to_batch(self, tasks: Sequence[Any], name: str) -> Coroutine[Any, Any, list[Any]]:
+        check_added(tasks)
+        return self._add_to_batch(tasks, *self._begin(name))
 
     async def after(self, kinds: Sequence[Any]) -> list[Any]:
         await self.load()
@@ -221,6 +235,16 @@ class AsyncRun(Run):
             return task.handle(started_id(fact))
         [task_id] = await self._send_children(name, number, lone_held(name, number), [built])
         return task.handle(task_id)
+
+    async def _add_to_batch(self, tasks: Sequence[Any], name: str, number: int) -> list[Any]:
+        await self.load()
+        fact = self.recall(name)
+        if fact is not None:
+            return added_handles(name, tasks, fact)
+        if not tasks:
+            return []
+        task_ids = await self._send_children(name, number, batch_held(name, number), tasks)
+        return [task.handle(task_id) for task, task_id in zip(tasks, task_ids, strict=True)]
 
     async def _join(self, join: Join, seconds: float, name: str, number: int) -> Any:
         await self.load()

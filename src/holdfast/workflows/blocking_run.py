@@ -11,7 +11,17 @@ from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidStep
 from holdfast.outcome import OUTCOMES
 from holdfast.retry import RetryPolicy
-from holdfast.workflows.joins import ChildTask, Join, lone_held, name_of_child, started_id, tasks_json
+from holdfast.workflows.joins import (
+    ChildTask,
+    Join,
+    added_handles,
+    batch_held,
+    check_added,
+    lone_held,
+    name_of_child,
+    started_id,
+    tasks_json,
+)
 from holdfast.workflows.journal import Host, Journal
 from holdfast.workflows.memory import NO_CHILDREN, Memory, Wait
 from holdfast.workflows.run import (
@@ -138,6 +148,18 @@ class BlockingRun(Run):
 
     def first(self, join: Join, timeout: float | timedelta | None, name: str | None) -> Any:
         return self._join(join, timeout, *self._begin(name or "first"))
+
+    def add_to_batch(self, tasks: Sequence[Any], name: str) -> list[Any]:
+        check_added(tasks)
+        name, number = self._begin(name)
+        self.load()
+        fact = self.recall(name)
+        if fact is not None:
+            return added_handles(name, tasks, fact)
+        if not tasks:
+            return []
+        task_ids = self._send_children(name, number, batch_held(name, number), tasks)
+        return [task.handle(task_id) for task, task_id in zip(tasks, task_ids, strict=True)]
 
     def after(self, kinds: Sequence[Any]) -> list[Any]:
         self.load()

@@ -240,6 +240,28 @@ def started_id(fact: StepFact) -> str:
     return str(load_json(fact.result)["task_ids"][0])
 
 
+def batch_held(name: str, number: int) -> str:
+    """Names the step of `ctx.batch.add`."""
+    return f'{lone_held(name, number)},"batch":true'
+
+
+def check_added(tasks: Sequence[Any]) -> None:
+    odd = next((given for given in tasks if not hasattr(given, "handle")), None)
+    if odd is not None:
+        raise InvalidStep(f"ctx.batch.add takes tasks, such as resize.build(7), not {odd!r}")
+
+
+def added_handles(name: str, tasks: Sequence[Any], fact: StepFact) -> list[Any]:
+    """The tasks of `ctx.batch.add` in a resumed run."""
+    task_ids = load_json(fact.result)["task_ids"]
+    if len(task_ids) != len(tasks):
+        message = f"{name} has added {len(task_ids)} tasks, and has {len(tasks)} now"
+        raise StepShapeChanged(
+            message, hint="Take the tasks from a step, so that a resumed run has the same."
+        )
+    return [task.handle(task_id) for task, task_id in zip(tasks, task_ids, strict=True)]
+
+
 def tasks_json(tasks: Sequence[NewTask], now: float) -> tuple[str, list[str] | None]:
     """The tasks and payloads for `start_children`. A delay counts from now, by the clock of the database."""
     if any("delay" in task.options for task in tasks):

@@ -1,10 +1,11 @@
 -- Enqueues tasks as the children of a running task and returns them in their order, with the verdict started, or
 -- already if the step has started its children before: then those are returned. If the worker does not hold the task
 -- with this token, nothing is started, and the only row has the verdict lost, cancelled or busy. Held is {"task_id",
--- "token", "name", "number", "awaited", "leave", "keys"}: the step, whether it waits for them, whether they go on when
--- the run is cancelled, and optionally a key for each. Tasks and payloads are as in enqueue_many. They belong to the
+-- "token", "name", "number", "awaited", "leave", "keys", "batch"}: the step, whether it waits for them, whether they go
+-- on when the run ends without success, optionally a key for each, and whether they are added to the batch of the run:
+-- then tasks that come after the run wait for them, too. Tasks and payloads are as in enqueue_many. They belong to the
 -- namespace of the run, with executors that its clients may use. A step that does not wait is recorded here.
--- For holdfast_worker. Locks: the lease, without waiting; then keys.
+-- For holdfast_worker. Locks: the lease, without waiting; then waits of tasks after it; then keys.
 create or replace function queues.start_children(worker_id text, held jsonb, tasks jsonb, payloads text[] default null)
 returns table (number integer, task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
@@ -26,6 +27,7 @@ declare
   _most constant bigint := (select s.value from queues.setting s where s.name = 'max_children');
   _ends constant boolean := _awaited and (held ->> 'leave')::boolean is not true;
   _parent record;
+  _after uuid[];
   _ids uuid[];
   _created boolean[];
   _count bigint;
@@ -53,6 +55,9 @@ begin
     return;
   end if;
 
+  if (held ->> 'batch')::boolean then
+    _after := queues.lock_batch(_parent_id);
+  end if;
   select t.enqueued_by, t.namespace into _parent from queues.task t where t.task_id = _parent_id;
   if payloads is null then
     select array_agg(i.task_id), array_agg(i.created) into _ids, _created from queues.insert_tasks(
@@ -76,6 +81,9 @@ begin
   select _parent_id, _step, s.n, s.task_id, _awaited, _ends and s.created,
     case when _keys is not null then _keys ->> (s.n - 1)::integer end
   from unnest(_ids, _created) with ordinality s(task_id, created, n);
+  if _after is not null then
+    perform queues.extend_batch(_after, _ids, _created, _most);
+  end if;
   if not _awaited then
     insert into queues.step (token, ended_at, task_id, number, took_ms, tries, kind, name, result)
     values (_token, queues.clock(), _parent_id, (held ->> 'number')::integer, 0, 1, queues.step_code('children'), _step,
