@@ -27,7 +27,7 @@ FOREIGN_WORDS = [
     r"(?:earlier|previous|coding|chat)\s+[s]essions?\b",
     r"(?<!\")[a]ssistants?\b",  # quoted, it is a role in the API of a model
     r"\b(?:ai|language)[- ](?:[g]enerated|[m]odels?)\b",
-    r"\b[l]lms?\b(?!\.txt|_text)|\b[c]hatgpt\b|\b[c]opilot\b",
+    r"\b[l]lms?\b(?!\.txt|-full\.txt|_text)|\b[c]hatgpt\b|\b[c]opilot\b",
     r"\b(?:system|user|my|your|this|the)\s+[p]rompts?\b|\b[p]rompt(?:ed)? (?:to|by) (?:an?|the) [m]odel",
     r"\.\./[s]hared|/work/[a-z]",
     r"[p]ypi\.org|[p]ythonhosted|[t]est\.pypi|[n]pmjs|[r]ubygems\.org|[c]rates\.io",

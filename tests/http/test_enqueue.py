@@ -259,7 +259,7 @@ JSON = {"Content-Type": "application/json"}
 @pytest.mark.parametrize(
     ("path", "reader", "text"),
     [
-        ("/v1/tasks", "_read_one", '{"type": "large.one", "payload": "%s"}'),
+        ("/v1/tasks", "read_one", '{"type": "large.one", "payload": "%s"}'),
         ("/v1/tasks/batch", "_read_batch", '[{"type": "large.one", "payload": "%s"}]'),
     ],
 )

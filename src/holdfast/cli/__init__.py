@@ -20,6 +20,7 @@ COMMAND_MODULES = (
     "worker",
     "workers",
     "serve",
+    "mcp",
     "tokens",
     "namespaces",
     "task_types",

@@ -102,6 +102,39 @@ class TaskStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TaskLine:
+    """A task in a list, without its documents."""
+
+    task_id: UUID
+    type: str
+    queue: str
+    status: Status
+    attempt: int
+    max_attempts: int
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker_id: str | None
+    idempotency_key: str | None
+    deleted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failed tasks of one type with the same kind of error and the same exception."""
+
+    tasks: int
+    type: str
+    queue: str
+    status: Status
+    kind: str | None
+    exception: str | None
+    newest: UUID
+    newest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class TaskSnapshot:
     """What a caller that waits for a task needs to know. Documents are JSON text, as they were written."""
 
@@ -264,6 +297,22 @@ def find_tasks(
 def tasks_with_ids(task_ids: Sequence[UUID]) -> Statement[list[TaskStatus]]:
     """Returns these tasks, newest first."""
     return _of_tasks(many(TaskStatus), "queues.tasks_of", task_ids, "order by answer.task_id desc")
+
+
+def task_lines(task_ids: Sequence[UUID]) -> Statement[list[TaskLine]]:
+    """Returns the same tasks without documents, newest first."""
+    return _of_tasks(many(TaskLine), "queues.tasks_of", task_ids, "order by answer.task_id desc")
+
+
+def failure_groups(task_ids: Sequence[UUID]) -> Statement[list[FailureGroup]]:
+    """Groups tasks that have failed by what went wrong. The largest group comes first."""
+    exception = "answer.error -> 'detail' ->> 'exception'"
+    columns = (
+        f"count(*), answer.type, answer.queue, answer.status, answer.error ->> 'kind', {exception},"
+        " (array_agg(answer.task_id order by answer.finished_at desc))[1], max(answer.finished_at)"
+    )
+    rows = Rows(columns, lambda found: [FailureGroup(*row) for row in found])
+    return _of_tasks(rows, "queues.tasks_of", task_ids, "group by 2, 3, 4, 5, 6 order by 1 desc, 8 desc")
 
 
 def deletions_of(task_ids: Sequence[UUID]) -> Statement[list[TaskId]]:

@@ -2,8 +2,11 @@
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 
 from fastapi import FastAPI
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.app import App
@@ -80,7 +83,24 @@ def assemble(site: Site) -> FastAPI:
     web.include_router(api.router)
     web.include_router(probes.router)
     add_pages(web)
+    if find_spec("mcp") is not None:
+        web.router.routes.append(Route("/mcp", _LateMcp(site), methods=["POST"], include_in_schema=False))
     options = site.options
     web.add_middleware(SecurityMiddleware, hosts=options.hosts, proxies=options.proxies, url=options.url)
     web.openapi = lambda: build_openapi(web)  # type: ignore[method-assign] # the documented way to replace it
     return web
+
+
+class _LateMcp:
+    """Imports the SDK with the first request: it takes longer than all else that a server loads."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._endpoint: ASGIApp | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._endpoint is None:
+            from holdfast.http.mcp.server import McpEndpoint  # noqa: PLC0415 - see above
+
+            self._endpoint = McpEndpoint(self._site)
+        await self._endpoint(scope, receive, send)

@@ -68,7 +68,7 @@ class Site:
         """How many requests wait, in all event loops."""
         return sum(len(resources.waits) for resources in self._resources.values())
 
-    async def enqueue(self, caller: Caller, query: Statement[T], *, repeatable: bool) -> T:
+    async def enqueue(self, caller: Caller, query: Query[T], *, repeatable: bool) -> T:
         run = self.resources.action_pool.run
         return await run("holdfast_client", _as_work(query), actor=caller.name, repeatable=repeatable)
 

@@ -80,7 +80,7 @@ async def enqueue(
     """Returns 201 for a new task, 200 for the task that the key belongs to, 409 if that task is another."""
     site = site_of(request)
     given = await request_body.read_text(request)
-    batch = await request_body.work_on(given, lambda: _read_one(site, given, idempotency_key))
+    batch = await request_body.work_on(given, lambda: read_one(site, given, idempotency_key))
     [enqueued] = await site.enqueue(caller, batch.statement(caller), repeatable=batch.keyed)
     response.status_code = 201 if enqueued.created else 200
     response.headers["Location"] = str(request.app.url_path_for("show_task", task_id=str(enqueued.task_id)))
@@ -103,7 +103,7 @@ async def enqueue_batch(request: Request, caller: MayEnqueue) -> EnqueuedBatch:
     return EnqueuedBatch(tasks=[_with_wait_url(site, one) for one in enqueued])
 
 
-def _read_one(site: Site, text: str, idempotency_key: str | None) -> _WrittenTasks:
+def read_one(site: Site, text: str, idempotency_key: str | None) -> _WrittenTasks:
     given = request_body.parse(text)
     _check_names(given, _NEW_TASK, "")
     request_body.validate(_ONE, given)
