@@ -11,7 +11,18 @@ from uuid import UUID
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
 
-from holdfast.engine import Engine, enqueue, events, health, leases, messages, queues, schedules, workers
+from holdfast.engine import (
+    Engine,
+    activity,
+    enqueue,
+    events,
+    health,
+    leases,
+    messages,
+    queues,
+    schedules,
+    workers,
+)
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.events import Settlement
 from holdfast.engine.schedules import NewSchedule
@@ -81,7 +92,7 @@ def furnish(engine: Engine, database: Database) -> UUID:
             )
         )
     engine.run(queues.pause("mail", "the provider is down"))
-    engine.run(health.take_sample())
+    engine.run(activity.take_sample())
     task = NewTask("reports.weekly", {"of": "last week"})
     engine.run(
         schedules.add_schedule(

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import Result
 
 from holdfast.engine import Engine, enqueue, leases, queues, schedules, tasks, workers
+from holdfast.engine.activity import take_sample
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.health import take_sample
 from support.clock import Clock
 from support.commands import Holdfast, run
 from support.database import Database

@@ -13,8 +13,8 @@ import pytest
 
 from holdfast.cli.top import Rates, rates_between
 from holdfast.engine import Engine, enqueue, leases, queues, workers
+from holdfast.engine.activity import ActivityCount
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.health import ActivityCount
 from support.clock import NOON
 from support.command import HOLDFAST, IGNORING_INTERRUPTS
 from support.commands import run

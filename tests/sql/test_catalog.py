@@ -48,6 +48,7 @@ _READER = {
     *("health", "count_activity"),
     *("watch_processes", "process_status_of"),
     *("explain", "list_tasks", "find_tasks", "search_tasks", "list_activity", "tail_events"),
+    *("list_activity_of", "rank_types"),
     *("watch", "watch_many"),
     "run_timeline",
     *("may_read_all", "namespace", "clock", "status_of", "step_kind", "spec_hash", "tokens_at"),
@@ -86,6 +87,7 @@ MAY_EXECUTE = {
             "recover_workers",
             "prune",
             "record_killed",
+            "record_activity",
             "record_environment",
             "register_types",
             "unserved_queues",
@@ -639,9 +641,6 @@ def test_what_was_asked_and_what_went_wrong_stays_as_it_is_until_retention(
     assert functions_with(rf"insert into queues\.{table}\M")
     assert functions_with(rf"(update|truncate|merge into)\s+queues\.{table}\M") == set()
     assert functions_with(rf"delete from queues\.{table}\M") == {"forget_tasks"}
-
-
-# Directories whose lines are still to be wrapped.
 
 
 def test_no_line_of_sql_is_longer_than_120_characters() -> None:

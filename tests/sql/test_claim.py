@@ -139,6 +139,7 @@ def test_a_worker_is_given_all_that_it_needs_to_run_a_task(tx: Connection, clock
         "timeout": timedelta(seconds=5),
         "metadata": {"trace": "t"},
         "run_at": clock.after(-9),
+        "queue": "default",
         "lane_id": 0,
     }
 

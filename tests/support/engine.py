@@ -14,6 +14,7 @@ Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
 
 _JSON = {
+    "activity",
     "payload",
     "metadata",
     "tasks",

@@ -132,3 +132,17 @@ def test_a_histogram_counts_what_is_at_or_below_each_limit() -> None:
 def _get(port: int) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         return str(answer.read().decode())
+
+
+async def test_a_worker_reports_what_it_ran_for_the_charts(shop: Workshop) -> None:
+    @shop.task("work.echo", retry=Linear(step=0.01), max_attempts=2)
+    async def echo(fails: bool) -> None:
+        if fails:
+            raise RuntimeError
+
+    async with shop.working():
+        await shop.ended(*await echo.aenqueue_many([{"fails": False}] * 3 + [{"fails": True}]))
+    counted = shop.conn.execute(
+        "select succeeded, failed, retrying, run_p50 > 0 from queues.list_activity_of(type => 'work.echo')"
+    ).fetchall()
+    assert counted == [(3, 1, 1, True)]

@@ -21,8 +21,9 @@ from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.health import level_text, worst_level
 from holdfast.cli.output import Json, print_json, table_lines
 from holdfast.cli.workers import running_text, state_text
-from holdfast.engine import Engine, health, queues, workers
-from holdfast.engine.health import ActivityCount, HealthLine
+from holdfast.engine import Engine, activity, health, queues, workers
+from holdfast.engine.activity import ActivityCount
+from holdfast.engine.health import HealthLine
 from holdfast.engine.queues import QueueStatus
 from holdfast.engine.workers import WorkerStatus
 from holdfast.serialization.text import visible
@@ -90,7 +91,7 @@ def rates_between(before: ActivityCount, after: ActivityCount) -> Rates:
 
 def _take_snapshot(engine: Engine) -> Snapshot:
     return Snapshot(
-        engine.run(health.count_activity()),
+        engine.run(activity.count_activity()),
         engine.run(queues.queue_status()),
         engine.run(workers.worker_status()),
         engine.run(health.health()),
@@ -98,7 +99,7 @@ def _take_snapshot(engine: Engine) -> Snapshot:
 
 
 def _once(engine: Engine, interval: float, *, as_json: bool) -> None:
-    before = engine.run(health.count_activity())
+    before = engine.run(activity.count_activity())
     time.sleep(interval)
     snapshot = _take_snapshot(engine)
     rates = rates_between(before, snapshot.counted)

@@ -49,6 +49,7 @@ class Claimed(NamedTuple):
     lease_until: float
     run_at: float
     lane_id: int
+    queue: str
     clock: float
 
 
@@ -56,7 +57,7 @@ _CLAIMED = """
 answer.task_id::text, answer.token, answer.type, answer.payload::text, answer.attempt, answer.max_attempts,
 answer.executor, answer.metadata::text, date_part('epoch', answer.timeout),
 date_part('epoch', answer.lease_until), date_part('epoch', answer.run_at), answer.lane_id,
-date_part('epoch', queues.clock())"""
+answer.queue, date_part('epoch', queues.clock())"""
 
 
 @dataclass(frozen=True, slots=True)

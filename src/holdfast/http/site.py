@@ -12,7 +12,7 @@ from fastapi import Request
 from holdfast.comms.delivery_reports import ReportReader
 from holdfast.connections.pool import AsyncWork
 from holdfast.connections.session import DatabaseAddress
-from holdfast.engine import Statement, health
+from holdfast.engine import Statement, activity, health
 from holdfast.errors import HoldfastError
 from holdfast.http.access import Caller, LoginThrottle
 from holdfast.http.problem import TroubleLog
@@ -113,7 +113,7 @@ class Site:
         trouble = TroubleLog("sampling_failed")
         while True:
             try:
-                await self.operate(None, health.take_sample())
+                await self.operate(None, activity.take_sample())
                 trouble.is_over()
             except HoldfastError as error:
                 trouble.found(error)

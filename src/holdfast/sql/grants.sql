@@ -56,7 +56,7 @@ grant execute on function
   queues.sweep, queues.register_worker, queues.retire_worker, queues.mark_idle, queues.hold_wakeups,
   queues.release_wakeups, queues.notify_idle, queues.lead, queues.resign, queues.rest, queues.fleet_state,
   queues.explain, queues.recover_workers, queues.prune, queues.record_killed,
-  queues.record_environment, queues.register_types, queues.unserved_queues
+  queues.record_environment, queues.register_types, queues.unserved_queues, queues.record_activity
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.find_orphans, queues.processes_to_repair to holdfast_worker;
@@ -155,7 +155,7 @@ grant execute on function queues.take_sample to holdfast_worker, holdfast_operat
 grant execute on function queues.watch_many, queues.search_tasks to holdfast_client, holdfast_reader;
 grant execute on function queues.tasks_of, queues.task_events_of, queues.task_errors_of
 to holdfast_client, holdfast_reader;
-grant execute on function queues.list_activity to holdfast_reader;
+grant execute on function queues.list_activity, queues.list_activity_of, queues.rank_types to holdfast_reader;
 grant select on queues.access_token_status, queues.access_event to holdfast_operator;
 grant select on comms.send_event to holdfast_reader, holdfast_client;
 

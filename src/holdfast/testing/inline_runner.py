@@ -178,6 +178,7 @@ def job_without_task(handler: Handler, payload: str) -> Job:
         lease_until=30.0,
         run_at=0.0,
         lane_id=0,
+        queue="",
         clock=0.0,
     )
     return Job(claimed, 0.0)

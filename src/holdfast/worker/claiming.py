@@ -91,11 +91,8 @@ class Claimer:
         jobs = [Job(one, asked) for one in claimed]
         self._metrics.sent("claim", len(jobs))
         if jobs:
-            clock = claimed[0].clock
-            self._clock.heard(clock)
+            self._clock.heard(claimed[0].clock)
             self._metrics.claimed += len(jobs)
-            for job in jobs:
-                self._metrics.queue_delay.add(clock - job.run_at)
         self._cursor.advance(jobs, short=len(jobs) < count)
         return jobs
 

@@ -4,7 +4,7 @@ import time
 from typing import TypeVar, get_args
 from uuid import UUID
 
-from holdfast.engine import events, health, leases, limits, processes, queues, retention, workers
+from holdfast.engine import activity, events, leases, limits, processes, queues, retention, workers
 from holdfast.engine.processes import ProcessId
 from holdfast.engine.queues import UnservedQueue
 from holdfast.engine.retention import Prunable
@@ -67,7 +67,7 @@ class Sampling:
     interval = 60.0
 
     def run(self, execute: Execute) -> float | None:
-        execute(health.take_sample(count_tasks=False))
+        execute(activity.take_sample(count_tasks=False))
         return None
 
 

@@ -42,9 +42,11 @@ class Job:
         "payload",
         "phase",
         "progress",
+        "queue",
         "run",
         "run_at",
         "running",
+        "seconds_due",
         "started",
         "status",
         "stop",
@@ -69,11 +71,13 @@ class Job:
             lease_until,
             self.run_at,
             self.lane_id,
+            self.queue,
             clock,
         ) = claimed
         # Measured with our own steady clock: times of the server are only compared with each other.
         self.claimed = asked
         self.lease_seconds: float = lease_until - clock
+        self.seconds_due: float = clock - self.run_at
         self.lease_ends = asked + self.lease_seconds
         self.phase: Phase = "waiting"
         self.status = ""
@@ -200,7 +204,10 @@ class HeldJobs:
         self.running.discard(job)
         job.running = None
         job.phase = "ended"
-        self._metrics.handled(job.type, job.seconds_running)
+        attempts = self._metrics.attempts_of(job.queue, job.type)
+        attempts.run.add(job.seconds_running)
+        if job.started is not None:
+            attempts.delay.add(job.seconds_due + job.started - job.claimed)
         if not self.running:
             self.nothing_runs.set()
         return True
@@ -275,7 +282,7 @@ class HeldJobs:
             self._log.warning("result_refused", **job.log_fields, verdict=verdict)
             return
         ending = ending_of(job)
-        self._metrics.finished[ending] += 1
+        self._metrics.attempts_of(job.queue, job.type).endings[ending] += 1
         if ending == "suspended" and job.waits_for_signal:
             self._look(job)
         elif self.on_end is not None and ending not in ("retrying", "snoozed", "suspended"):

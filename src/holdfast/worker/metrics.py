@@ -2,13 +2,13 @@
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from holdfast.engine.activity import SECONDS
 from holdfast.errors import ConfigurationError
 
-SECONDS = (0.001, 0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0, 300.0)
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 RoundTrip = Literal["claim", "finish", "heartbeat", "release", "record_steps"]
@@ -40,17 +40,44 @@ class Histogram:
         return pairs
 
 
+class AttemptCounts:
+    """What is counted about the attempts of one type in one queue."""
+
+    __slots__ = ("delay", "endings", "run")
+
+    def __init__(self) -> None:
+        self.run = Histogram()
+        self.delay = Histogram()
+        self.endings: Counter[str] = Counter()
+
+
 @dataclass
 class Metrics:
     claimed: int = 0
     lost_leases: int = 0
     reconnects: int = 0
     in_flight: int = 0
-    finished: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     batches: dict[RoundTrip, Histogram] = field(default_factory=dict)
-    handler_seconds: dict[str, Histogram] = field(default_factory=dict)
-    queue_delay: Histogram = field(default_factory=Histogram)
+    attempts: dict[tuple[str, str], AttemptCounts] = field(default_factory=dict)
+    """By queue and type."""
+
+    @property
+    def finished(self) -> Counter[str]:
+        """AttemptCounts that ended, by what they led to."""
+        return sum((one.endings for one in list(self.attempts.values())), Counter())
+
+    @property
+    def queue_delay(self) -> Histogram:
+        return _merged(one.delay for one in list(self.attempts.values()))
+
+    @property
+    def handler_seconds(self) -> dict[str, Histogram]:
+        """By type."""
+        by_type: dict[str, list[Histogram]] = {}
+        for (_, type_), one in list(self.attempts.items()):
+            by_type.setdefault(type_, []).append(one.run)
+        return {type_: _merged(histograms) for type_, histograms in by_type.items()}
 
     def reconnected(self) -> None:
         """Count a connection that was opened again."""
@@ -63,11 +90,20 @@ class Metrics:
             histogram = self.batches[kind] = Histogram(SIZES)
         histogram.add(tasks)
 
-    def handled(self, task_type: str, seconds: float) -> None:
-        histogram = self.handler_seconds.get(task_type)
-        if histogram is None:
-            histogram = self.handler_seconds[task_type] = Histogram()
-        histogram.add(seconds)
+    def attempts_of(self, queue: str, task_type: str) -> AttemptCounts:
+        key = (queue, task_type)
+        attempts = self.attempts.get(key)
+        if attempts is None:
+            attempts = self.attempts[key] = AttemptCounts()
+        return attempts
+
+
+def _merged(histograms: Iterable[Histogram]) -> Histogram:
+    merged = Histogram()
+    for one in histograms:
+        merged.buckets = [a + b for a, b in zip(merged.buckets, one.buckets, strict=True)]
+        merged.total += one.total
+    return merged
 
 
 class Collector:
@@ -84,11 +120,13 @@ class Collector:
         yield CounterMetricFamily("holdfast_lost_leases", "Leases lost before the end.", value=m.lost_leases)
         yield CounterMetricFamily("holdfast_reconnects", "Connections made again.", value=m.reconnects)
         yield GaugeMetricFamily("holdfast_in_flight", "Tasks held now.", value=m.in_flight)
-        yield _counts("holdfast_finished", "Attempts that ended, by what they led to.", "status", m.finished)
+        yield _counts(
+            "holdfast_finished", "AttemptCounts that ended, by what they led to.", "status", m.finished
+        )
         yield _counts("holdfast_refused", "Results that came too late, by verdict.", "verdict", m.refused)
         yield _histograms("holdfast_handler_seconds", "How long handlers ran.", "type", m.handler_seconds)
         yield _histograms("holdfast_batch_size", "Tasks per round trip.", "kind", m.batches)
-        yield _histograms("holdfast_queue_delay_seconds", "From due to claimed.", "", {"": m.queue_delay})
+        yield _histograms("holdfast_queue_delay_seconds", "From due to started.", "", {"": m.queue_delay})
 
 
 def _counts(name: str, text: str, label: str, counts: Counter[str]) -> Any:

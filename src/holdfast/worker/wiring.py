@@ -13,6 +13,7 @@ from holdfast.executors.executor import Executor
 from holdfast.executors.job_transaction import JobTransaction
 from holdfast.logs import Log, is_for_people
 from holdfast.settings import Settings
+from holdfast.worker.activity import ActivityReporter
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.claiming import Claimer, ClaimLoop
 from holdfast.worker.duties import UnservedQueues, build_duties
@@ -100,6 +101,7 @@ class WorkerParts:
         self.join_looker = JoinLooker(settling, recording, log)
         self.jobs.on_end = self.join_looker.ended
         self.settler = Settler(settling, worker_id, log, metrics, self.jobs.settled)
+        self.activity = ActivityReporter(settling, metrics, log)
         self.unserved = UnservedQueues(log)
         self.leader = Leader(url=deps.url, duties=build_duties(log, self.unserved), log=log)
         self.heartbeat = self._build_heartbeat()

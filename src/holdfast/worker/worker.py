@@ -136,6 +136,7 @@ class Worker:
             "settle": parts.settler.run(),
             "steps": parts.recorder.run(),
             "joins": parts.join_looker.run(),
+            "activity": parts.activity.run(),
             "listen": parts.listener.run(),
             "wakeups": parts.throttle.run(),
             "environment": parts.registration.record_environment(),
@@ -185,6 +186,7 @@ class Worker:
         await self._up_to(LAST_STATEMENT_SECONDS, parts.releaser.emptied())
         await handing_over
         await self._up_to(LAST_STATEMENT_SECONDS, parts.killed.emptied())
+        await self._up_to(LAST_STATEMENT_SECONDS, parts.activity.report())
 
     async def _up_to(
         self, seconds: float, event: Coroutine[Any, Any, object], *, hurry: bool = False

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.engine.health import Activity
+from holdfast.engine.activity import Activity
 
 WIDTH, HEIGHT, FLOOR = 600, 150, 20
 GAP_STEPS = 3

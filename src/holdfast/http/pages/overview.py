@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from holdfast.engine import AsyncEngine, health, queues, tasks, workers
-from holdfast.engine.health import Activity
+from holdfast.engine import AsyncEngine, activity, queues, tasks, workers
+from holdfast.engine.activity import Activity
 from holdfast.engine.tasks import TaskFilter
 from holdfast.http.pages.charts import Chart, chart
 from holdfast.http.pages.page import Page, add_page
@@ -38,7 +38,7 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
             (task for page in failed for task in page), key=lambda task: task.task_id, reverse=True
         )
         return {
-            "points": await engine.run(health.list_activity(since, step)),
+            "points": await engine.run(activity.list_activity(since, step)),
             "queues": await engine.run(queues.queue_status()),
             "workers": await engine.run(workers.worker_status()),
             "failed": newest[:5],

@@ -100,6 +100,21 @@ from (values
     'select answer.at, sum(answer.due), sum(answer.scheduled), sum(answer.running), sum(answer.enqueued_per_second),
        sum(answer.finished_per_second), sum(answer.errors_per_second), max(answer.delay_p50), max(answer.delay_p99)
      group by answer.at order by answer.at'),
+  ('queues.record_activity', 'shard', null, null),
+  ('queues.list_activity_of', 'each', null,
+    'select answer.at, max(answer.seconds), sum(answer.succeeded)::bigint, sum(answer.failed)::bigint,
+       sum(answer.retrying)::bigint, sum(answer.cancelled)::bigint, max(answer.delay_p50), max(answer.delay_p99),
+       max(answer.run_p50), max(answer.run_p99), sum(answer.due)::bigint, sum(answer.running)::bigint
+     group by answer.at order by answer.at'),
+  ('queues.rank_types', 'each', null,
+    'select answer.queue, answer.type, sum(answer.succeeded)::bigint, sum(answer.failed)::bigint,
+       sum(answer.retrying)::bigint, sum(answer.cancelled)::bigint, avg(answer.mean_seconds)
+     group by answer.queue, answer.type
+     order by case $1 when ''busiest''
+       then sum(answer.succeeded + answer.failed + answer.retrying + answer.cancelled)::double precision
+       when ''slowest'' then avg(answer.mean_seconds)
+       else sum(answer.failed + answer.retrying)::double precision end desc, 1, 2
+     limit $4'),
   ('queues.health', 'each', null,
     'select answer.check_name, answer.level,
        pg_catalog.concat_ws('' '', holdfast_front.shard_name(answer.shard_number), answer.subject),

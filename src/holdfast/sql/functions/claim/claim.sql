@@ -17,7 +17,8 @@ create or replace function queues.claim(
   after jsonb default null)
 returns table (
   task_id uuid, token bigint, type text, executor text, payload jsonb, attempt integer, max_attempts integer,
-  lease_until timestamptz, timeout interval, metadata jsonb, run_at timestamptz, lane_id bigint)
+  lease_until timestamptz, timeout interval, metadata jsonb, run_at timestamptz, lane_id bigint,
+  queue text)
 language plpgsql volatile security definer rows 100
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -120,9 +121,9 @@ begin
     -- Three small statements start faster than the large one below, which does the same.
     delete from queues.ready r where r.ctid = _picked[1]
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 into task_id, run_at, lane_id, attempt;
-    select t.type, t.executor, t.payload, t.max_attempts, t.timeout, t.metadata, t.namespace, t.concurrency_key,
-      coalesce(t.lease, claim.lease, interval '30 seconds')
-    into type, executor, payload, max_attempts, timeout, metadata, _namespace, _key, lease
+    select t.type, t.queue, t.executor, t.payload, t.max_attempts, t.timeout, t.metadata, t.namespace,
+      t.concurrency_key, coalesce(t.lease, claim.lease, interval '30 seconds')
+    into type, queue, executor, payload, max_attempts, timeout, metadata, _namespace, _key, lease
     from queues.task t where t.task_id = claim.task_id;
     if not found then
       return;
@@ -150,8 +151,8 @@ begin
   -- those.
   work as materialized (
     select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, t.max_attempts, t.timeout,
-      coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.executor, t.metadata, t.payload,
-      t.namespace, t.concurrency_key
+      coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.queue, t.executor, t.metadata,
+      t.payload, t.namespace, t.concurrency_key
     from gone g join queues.task t on t.task_id = g.task_id
     where t.task_id = any (array(select task_id from gone))
     order by t.priority desc, g.run_at, g.task_id),
@@ -168,7 +169,7 @@ begin
       claim.worker_id, queues.qualified_key(w.namespace, w.concurrency_key)
     from work w)
   select w.task_id, claim.token, w.type, w.executor, w.payload, w.attempt, w.max_attempts, _now + w.lease, w.timeout,
-    w.metadata, w.run_at, w.lane_id
+    w.metadata, w.run_at, w.lane_id, w.queue
   from work w;
 end
 $$;

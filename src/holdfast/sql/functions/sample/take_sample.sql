@@ -1,6 +1,8 @@
 -- Takes a sample, unless there is one of the same ten seconds, and returns whether it did. Counts the waiting and the
--- running tasks only if asked, because that reads all of them. Deletes samples older than two days.
--- For holdfast_worker and holdfast_operator. Locks: old samples, skipping those that other transactions hold.
+-- running tasks, in all and per queue and type, only if asked, because that reads all of them. Deletes samples and
+-- activity older than two days, and activity per minute older than two hours.
+-- For holdfast_worker and holdfast_operator. Locks: activity of this minute, in the order of its key; old samples and
+-- activity, skipping those that other transactions hold.
 create or replace function queues.take_sample(count_tasks boolean default true)
 returns boolean
 language plpgsql volatile security definer
@@ -22,9 +24,29 @@ begin
     return false;
   end if;
   if coalesce(count_tasks, true) then
-    select count(*) filter (where r.run_at <= _now), count(*) filter (where r.run_at > _now),
-      (select count(*) from queues.lease)
-    into _due, _scheduled, _running from queues.ready r;
+    -- One pass over the waiting and one over the running tasks.
+    with counted as (
+      select r.lane_id, count(*) filter (where r.run_at <= _now) as due, count(*) as waiting, 0::bigint as running
+      from queues.ready r group by r.lane_id
+      union all
+      select l.lane_id, 0, 0, count(*) from queues.lease l group by l.lane_id),
+    per_lane as (
+      select l.queue, l.type, c.due, c.waiting, c.running from counted c left join queues.lane l using (lane_id)),
+    kept as (
+      insert into queues.activity as a (at, period, queue, type, due, running)
+      select date_bin(make_interval(mins => p.period), _now, '2000-01-01 00:00:00+00'), p.period, k.queue, k.type,
+        k.due, k.running
+      from (
+        select c.queue, case grouping(c.type) when 0 then c.type else '' end as type, sum(c.due) as due,
+          sum(c.running) as running
+        from per_lane c where c.queue is not null
+        group by grouping sets ((c.queue, c.type), (c.queue)) having grouping(c.type) = 1 or c.type <> '') k
+      cross join (values (1), (15)) p(period)
+      where k.due > 0 or k.running > 0
+      order by p.period, k.queue, k.type
+      on conflict (period, queue, type, at) do update set due = excluded.due, running = excluded.running)
+    select coalesce(sum(c.due), 0), coalesce(sum(c.waiting - c.due), 0), coalesce(sum(c.running), 0)
+    into _due, _scheduled, _running from counted c;
     -- Only the newest tasks: there is no index by the time of a claim, because every claim would have to maintain it.
     select percentile_disc(array[0.5, 0.99])
       within group (order by extract(epoch from held.claimed_at - newest.run_at))
@@ -53,6 +75,12 @@ begin
   where s.taken_at in (
     select o.taken_at from queues.sample o where o.taken_at < _now - interval '2 days'
     order by o.taken_at limit 100 for update skip locked);
+  delete from queues.activity a
+  where (a.period, a.queue, a.type, a.at) in (
+    select o.period, o.queue, o.type, o.at from queues.activity o
+    where o.period = 1 and o.at < _now - interval '2 hours'
+      or o.period = 15 and o.at < _now - interval '2 days'
+    limit 10000 for update skip locked);
   return true;
 end
 $$;

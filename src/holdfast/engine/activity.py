@@ -1,0 +1,123 @@
+"""Activity: what workers have run, in total, per queue and per type, for charts and rankings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Literal
+
+from holdfast.engine.statement import (
+    Statement,
+    boolean,
+    call,
+    document,
+    integer,
+    interval,
+    many,
+    nothing,
+    only,
+    scalar,
+    text,
+)
+from holdfast.serialization.text import json_array
+
+SECONDS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+    *(1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 7200.0, 43200.0),
+)
+"""The limits of the counts of `record_activity`, as queues.activity_limits has them."""
+
+Ranking = Literal["busiest", "slowest", "failing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """The averages of the samples within one step of time."""
+
+    at: datetime
+    due: float | None
+    scheduled: float | None
+    running: float | None
+    enqueued_per_second: float | None
+    finished_per_second: float | None
+    errors_per_second: float | None
+    delay_p50: float | None
+    delay_p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityCount:
+    """Totals since the statistics of the server began. Two of them give rates."""
+
+    counted_at: datetime
+    enqueued: int
+    finished: int
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class TypeActivity:
+    """What workers ran of a queue, a type, or of all, within one step of time. Times are in seconds."""
+
+    at: datetime
+    seconds: float
+    succeeded: int
+    failed: int
+    retrying: int
+    cancelled: int
+    delay_p50: float | None
+    delay_p99: float | None
+    run_p50: float | None
+    run_p99: float | None
+    due: int | None
+    running: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RankedType:
+    """How many attempts of a type ended how, and how long they ran on average."""
+
+    queue: str
+    type: str
+    succeeded: int
+    failed: int
+    retrying: int
+    cancelled: int
+    mean_seconds: float | None
+
+
+def count_activity() -> Statement[ActivityCount]:
+    return call("queues.count_activity", only(ActivityCount), {})
+
+
+def take_sample(*, count_tasks: bool = True) -> Statement[bool]:
+    """Record a sample of size and activity. Returns false if another session has just done so."""
+    return call("queues.take_sample", scalar, {"count_tasks": boolean(count_tasks)})
+
+
+def list_activity(since: timedelta, step: timedelta) -> Statement[list[Activity]]:
+    arguments = {"since": interval(since), "step": interval(step)}
+    return call("queues.list_activity", many(Activity), arguments)
+
+
+def record_activity(reports: Sequence[str]) -> Statement[None]:
+    """Add what a worker has counted since its last report, as JSON objects."""
+    return call("queues.record_activity", nothing, {"activity": document(json_array(reports))})
+
+
+def list_activity_of(
+    queue: str | None, type_: str | None, since: timedelta, step: timedelta
+) -> Statement[list[TypeActivity]]:
+    arguments = {"queue": text(queue), "type": text(type_), "since": interval(since), "step": interval(step)}
+    return call("queues.list_activity_of", many(TypeActivity), arguments)
+
+
+def rank_types(
+    by: Ranking, since: timedelta, queue: str | None = None, max_types: int = 10
+) -> Statement[list[RankedType]]:
+    arguments = {
+        "by": text(by),
+        "since": interval(since),
+        "of_queue": text(queue),
+        "max_types": integer(max_types),
+    }
+    return call("queues.rank_types", many(RankedType), arguments)
