@@ -1,73 +1,165 @@
-"""The page Overview: current numbers, charts over time, and the newest failures."""
+"""The page Overview: what is wrong now, current numbers, charts over time, and rankings of types."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
 
-from holdfast.engine import AsyncEngine, activity, queues, tasks, workers
-from holdfast.engine.activity import Activity
+from holdfast.engine import AsyncEngine, activity, health, queues, schedules, tasks, workers
+from holdfast.engine.activity import Activity, TypeActivity
 from holdfast.engine.tasks import TaskFilter
-from holdfast.http.pages.charts import Chart, chart
+from holdfast.http.hidden_values import hide_line
+from holdfast.http.pages.charts import Chart, Series, Window, chart
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 from holdfast.http.pages.render import count, rate, span
 
 router = APIRouter()
 
-# Name, length of the window, and step.
+MINUTE, QUARTER = timedelta(minutes=1), timedelta(minutes=15)
 WINDOWS = {
-    "15m": ("15 minutes", timedelta(minutes=15), timedelta(seconds=10)),
-    "1h": ("1 hour", timedelta(hours=1), timedelta(seconds=30)),
-    "6h": ("6 hours", timedelta(hours=6), timedelta(minutes=3)),
-    "1d": ("1 day", timedelta(days=1), timedelta(minutes=15)),
+    one.name: one
+    for one in (
+        Window("15m", "15 minutes", timedelta(minutes=15), timedelta(seconds=10), MINUTE),
+        Window("1h", "1 hour", timedelta(hours=1), timedelta(seconds=30), MINUTE),
+        Window("6h", "6 hours", timedelta(hours=6), timedelta(minutes=3), QUARTER),
+        Window("1d", "1 day", timedelta(days=1), timedelta(minutes=15), QUARTER),
+    )
 }
+MAX_FINDINGS = 8
+MAX_SCHEDULES = 5
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
-    chosen = request.query("window") if request.query("window") in WINDOWS else "15m"
-    _, since, step = WINDOWS[chosen]
+    """With a queue or a type in the query: the charts of that one only."""
+    window = WINDOWS.get(request.query("window"), WINDOWS["1h"])
+    queue, type_ = request.query("queue") or None, request.query("type") or None
+    shown = {"window": window.name, "windows": WINDOWS, "queue": queue, "type": type_}
+    if queue or type_:
+        return shown | await _load_one(request, window, queue, type_)
+    return shown | await _load_all(request, window)
 
+
+async def _load_one(
+    request: PageRequest, window: Window, queue: str | None, type_: str | None
+) -> dict[str, Any]:
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
+        of = activity.list_activity_of(queue, type_, window.length, window.activity_step)
+        now = await engine.run(health.clock())
+        points = await engine.run(of)
+        found: dict[str, Any] = {"charts": _charts_of_one(points, window, now)}
+        if type_ is None:
+            found["ranks"] = await _rank(engine, window, queue)
+        return found
+
+    return await request.site.read(read)
+
+
+async def _load_all(request: PageRequest, window: Window) -> dict[str, Any]:
     async def read(engine: AsyncEngine) -> dict[str, Any]:
         failed = [
             await engine.run(tasks.list_tasks(TaskFilter(status=status), None, 5))
             for status in ("failed", "dead_letter")
         ]
-        newest = sorted(
-            (task for page in failed for task in page), key=lambda task: task.task_id, reverse=True
-        )
+        newest = sorted((one for page in failed for one in page), key=lambda one: one.task_id, reverse=True)
         return {
-            "points": await engine.run(activity.list_activity(since, step)),
+            "now": await engine.run(health.clock()),
+            "samples": await engine.run(activity.list_activity(window.length, window.step)),
+            "points": await engine.run(
+                activity.list_activity_of(None, None, window.length, window.activity_step)
+            ),
             "queues": await engine.run(queues.queue_status()),
             "workers": await engine.run(workers.worker_status()),
+            "lines": await engine.run(health.health()),
+            "schedules": await engine.run(schedules.schedule_status()),
+            "ranks": await _rank(engine, window, None),
             "failed": newest[:5],
         }
 
     found = await request.site.read(read)
+    ended = [(point.failed, point.retrying) for point in found["points"]]
+    planned = [one for one in found["schedules"] if one.next_at is not None and one.paused_at is None]
     return found | {
-        "charts": _charts(found["points"]),
-        "window": chosen,
-        "windows": {name: words for name, (words, _, _) in WINDOWS.items()},
+        "charts": _charts_of_all(found, window),
+        "findings": [hide_line(line) for line in found["lines"] if line.level != "green"][:MAX_FINDINGS],
+        "failed_for_good": sum(failed for failed, _ in ended),
+        "failed_attempts": sum(failed + retrying for failed, retrying in ended),
+        "planned": sorted(planned, key=lambda one: one.next_at)[:MAX_SCHEDULES],
     }
 
 
-def _charts(points: list[Activity]) -> list[tuple[str, str, Chart, Callable[[float], str]]]:
+async def _rank(engine: AsyncEngine, window: Window, queue: str | None) -> list[tuple[str, str, Any]]:
+    kinds: tuple[tuple[str, activity.Ranking], ...] = (
+        ("Busiest types", "busiest"),
+        ("Slowest types", "slowest"),
+        ("Types that fail", "failing"),
+    )
+    return [
+        (title, by, await engine.run(activity.rank_types(by, window.length, queue, 5))) for title, by in kinds
+    ]
+
+
+def _charts_of_all(found: Mapping[str, Any], window: Window) -> list[Chart]:
+    samples: list[Activity] = found["samples"]
+    points: list[TypeActivity] = found["points"]
+    if not samples and not points:
+        return []
+    sampled = {"since": window.length, "step": window.step, "now": found["now"]}
+    due = float(sum(one.due for one in found["queues"]))
+    running = float(sum(one.running for one in found["queues"]))
+    throughput: list[Series[Activity]] = [
+        Series("finished", lambda point: point.finished_per_second),
+        Series("enqueued", lambda point: point.enqueued_per_second),
+    ]
+    backlog: list[Series[Activity]] = [
+        Series("due", lambda point: point.due, due),
+        Series("running", lambda point: point.running, running),
+    ]
+    return [
+        chart("Throughput", "per second", samples, throughput, show=rate, **sampled),
+        chart("Backlog", "tasks", samples, backlog, show=count, **sampled),
+        *_charts_of_attempts(points, window, found["now"]),
+    ]
+
+
+def _charts_of_one(points: list[TypeActivity], window: Window, now: Any) -> list[Chart]:
     if not points:
         return []
-    throughput = chart(
-        points,
-        ("finished", lambda point: point.finished_per_second),
-        ("enqueued", lambda point: point.enqueued_per_second),
-    )
-    delay = chart(points, ("p50", lambda point: point.delay_p50), ("p99", lambda point: point.delay_p99))
-    errors = chart(points, ("errors", lambda point: point.errors_per_second))
-    backlog = chart(points, ("due", lambda point: point.due), ("running", lambda point: point.running))
+    placed = {"since": window.length, "step": window.activity_step, "now": now}
+    throughput: list[Series[TypeActivity]] = [
+        Series("succeeded", lambda point: point.succeeded / point.seconds),
+        Series("cancelled", lambda point: point.cancelled / point.seconds),
+    ]
+    backlog: list[Series[TypeActivity]] = [
+        Series("due", lambda point: point.due or 0),
+        Series("running", lambda point: point.running or 0),
+    ]
     return [
-        ("Throughput", "per second", throughput, rate),
-        ("Delay until claimed", "", delay, span),
-        ("Failed attempts", "per second", errors, rate),
-        ("Backlog", "tasks", backlog, count),
+        chart("Throughput", "per second", points, throughput, show=rate, **placed),
+        chart("Backlog", "tasks", points, backlog, show=count, **placed),
+        *_charts_of_attempts(points, window, now),
+    ]
+
+
+def _charts_of_attempts(points: list[TypeActivity], window: Window, now: Any) -> list[Chart]:
+    placed = {"since": window.length, "step": window.activity_step, "now": now}
+    delay: list[Series[TypeActivity]] = [
+        Series("p50", lambda point: point.delay_p50),
+        Series("p99", lambda point: point.delay_p99),
+    ]
+    run: list[Series[TypeActivity]] = [
+        Series("p50", lambda point: point.run_p50),
+        Series("p99", lambda point: point.run_p99),
+    ]
+    failures: list[Series[TypeActivity]] = [
+        Series("retried", lambda point: point.retrying / point.seconds),
+        Series("failed for good", lambda point: point.failed / point.seconds),
+    ]
+    return [
+        chart("Delay until start", "seconds", points, delay, show=span, **placed),
+        chart("Run time", "seconds", points, run, show=span, **placed),
+        chart("Failed attempts", "per second", points, failures, show=rate, **placed),
     ]
 
 

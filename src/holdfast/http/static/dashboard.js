@@ -54,13 +54,28 @@ function merge(parent, wanted) {
   }
 }
 
+// Times are sent in UTC and shown in the zone of the browser.
+const TIMES = {
+  minute: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
+  day: { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" },
+};
+
+function localize(root) {
+  for (const node of root.querySelectorAll("[data-local]")) {
+    const at = new Date(node.getAttribute("datetime"));
+    if (!Number.isNaN(at.getTime())) node.textContent = new Intl.DateTimeFormat([], TIMES[node.dataset.local]).format(at);
+  }
+}
+
 const livePart = document.querySelector("#live-part");
 const button = document.querySelector("#live-button");
 let source = null;
 let pending = null;
+localize(document);
 
 function show(html) {
   const parsed = new DOMParser().parseFromString(`<div id="live-part">${html}</div>`, "text/html");
+  localize(parsed);
   merge(livePart, parsed.querySelector("#live-part"));
 }
 
