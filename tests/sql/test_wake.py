@@ -47,6 +47,24 @@ def test_a_session_that_is_quiet_wakes_nobody(fleet: Fleet) -> None:
     assert fleet.heard() == []
 
 
+def test_a_session_that_is_quiet_notifies_nobody_of_what_ends_or_resumes(fleet: Fleet) -> None:
+    fleet.register()
+    fleet.listener.execute("listen holdfast_done")
+    call(fleet.admin, "queues.set_limit", {"subject": "queue", "name": "default", "max_running": 1})
+    first, _ = enqueue(fleet.admin), enqueue(fleet.admin)
+    answer(fleet.admin, "queues.watch", {"task_id": first})
+    call(fleet.admin, "queues.pause", {"queue": "other"})
+    fleet.heard()
+
+    fleet.admin.execute("set holdfast.quiet = on")
+    act(fleet.admin, "cancel", first)
+    call(fleet.admin, "queues.resume", {"queue": "other"})
+
+    assert fleet.heard() == []
+    fleet.admin.execute("set holdfast.quiet = off")
+    assert answer(fleet.admin, "queues.watch", {"task_id": first}) == "cancelled"
+
+
 def test_an_idle_worker_is_woken_for_its_prefix(fleet: Fleet) -> None:
     fleet.register(type_prefixes=["media."])
 

@@ -15,7 +15,9 @@ begin
   end if;
   insert into queues.act (queue, act, occurred_at, actor, reason)
   values (queue, 'resumed', queues.clock(), queues.actor(), reason);
-  perform pg_notify('holdfast', resume.queue);
+  if coalesce(current_setting('holdfast.quiet', true), '') <> 'on' then
+    perform pg_notify('holdfast', resume.queue);
+  end if;
   return true;
 end
 $$;

@@ -12,7 +12,9 @@ as $$
 declare
   _now constant timestamptz := queues.clock();
 begin
-  if not exists (select from queues.worker w where w.idle) then
+  if coalesce(current_setting('holdfast.quiet', true), '') = 'on'
+    or not exists (select from queues.worker w where w.idle)
+  then
     return;
   end if;
   perform pg_notify('holdfast', behind.queue)
