@@ -17,6 +17,11 @@ from holdfast.serialization.codec import ArgumentsCodec, ResultCodec
 from holdfast.serialization.signature import name_of, read_signature
 from holdfast.workflows.changes import changes_in
 
+RAY_OPTIONS = (
+    *("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "label_selector", "runtime_env"),
+    "scheduling_strategy",
+)
+"""Options of `ray.remote` that say what a run needs. The others belong to Holdfast."""
 MAX_SCHEMA_CHARACTERS = 30_000
 """Of a JSON schema that is registered: the database takes 64 KiB."""
 
@@ -35,6 +40,7 @@ class HandlerOptions(TypedDict, total=False):
     memory: int | str | None
     resources: Resources | None
     fresh: bool
+    ray: Mapping[str, Any] | None
     deterministic: bool
     reuse: Reuse | None
 
@@ -51,6 +57,7 @@ DEFAULT_OPTIONS: HandlerOptions = {
     "memory": None,
     "resources": None,
     "fresh": False,
+    "ray": None,
     "deterministic": False,
     "reuse": None,
 }
@@ -74,6 +81,7 @@ class Handler:
     priority: int
     resources: Resources
     fresh: bool
+    ray: Mapping[str, Any]
     reuse: Reuse | None
     arguments: ArgumentsCodec = field(repr=False, compare=False)
     result: ResultCodec = field(repr=False, compare=False)
@@ -116,7 +124,7 @@ class Handler:
             "timeout": self.timeout,
             "lease": self.lease,
             # Those that act with the rights of the database cannot be declared.
-            "executor": self.executor if self.executor in ("python", "process", "command") else None,
+            "executor": self.executor if self.executor in ("python", "process", "command", "ray") else None,
             "schema": self._schema_to_register(),
         }
         return {name: value for name, value in declared.items() if value is not None}
@@ -162,6 +170,7 @@ def build_handler(task_type: str, function: Callable[..., Any], **options: Unpac
         priority=chosen["priority"],
         resources=_resources(name, executor, chosen["memory"], chosen["resources"]),
         fresh=_fresh(name, executor, chosen["fresh"]),
+        ray=_ray(name, executor, chosen["ray"]),
         reuse=_reuse(name, chosen["deterministic"], chosen["reuse"]),
         arguments=ArgumentsCodec(task_type, name, signature),
         result=ResultCodec(task_type, name, signature.result),
@@ -191,6 +200,24 @@ def _fresh(name: str, executor: str, fresh: bool) -> bool:
             hint='Add executor="process"; a command has a new process anyway.',
         )
     return bool(fresh)
+
+
+def _ray(name: str, executor: str, given: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if given is None:
+        return {}
+    if executor != "ray":
+        raise InvalidHandler(
+            f"{name}: ray says what a run needs of a Ray cluster, and the executor {executor} uses none",
+            hint='Add executor="ray".',
+        )
+    if not isinstance(given, Mapping):
+        raise InvalidHandler(f'{name}: ray takes options such as {{"num_gpus": 1}}, not {given!r}')
+    for option in given:
+        if option not in RAY_OPTIONS:
+            raise InvalidHandler(
+                f"{name}: ray has no option {option!r}{did_you_mean(str(option), RAY_OPTIONS)}"
+            )
+    return dict(given)
 
 
 def _reuse(name: str, deterministic: bool, reuse: Reuse | None) -> Reuse | None:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
 from holdfast.errors import InvalidArgument, did_you_mean
 
 Kind = Literal["text", "name", "integer", "time", "duration", "document", "transaction", "arrangement"]
-Executor = Literal["python", "process", "command", "db_function", "email", "sms"]
+Executor = Literal["python", "process", "command", "ray", "db_function", "email", "sms"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 
 
@@ -204,7 +204,7 @@ class ClientOptions(TypedDict, total=False):
         Option(
             "text",
             "What runs the task. By default as declared for the type, or python.",
-            schema={"enum": ["python", "process", "command"], "examples": ["python"]},
+            schema={"enum": ["python", "process", "command", "ray"], "examples": ["python"]},
         ),
     ]
 

@@ -12,7 +12,7 @@ from holdfast.recurrence import Cron, Every
 from holdfast.task import Task
 
 # Tasks that act with the rights of the database are scheduled by a login that has these rights.
-DECLARABLE = ("python", "process", "command")
+DECLARABLE = ("python", "process", "command", "ray")
 
 
 class ScheduleOptions(TypedDict, total=False):

@@ -94,7 +94,7 @@ def test_the_login_that_asks_is_recorded(db: Database) -> None:
     assert status(client, enqueue(client))["enqueued_by"] == "holdfast_client_login"
 
 
-@pytest.mark.parametrize("executor", ["python", "process", "command", "db_function", "email", "sms"])
+@pytest.mark.parametrize("executor", ["python", "process", "command", "ray", "db_function", "email", "sms"])
 def test_a_payloads_task_type_picks_the_executor(tx: Connection, executor: str) -> None:
     task_id = enqueue(tx, payload={"task_type": executor})
 
@@ -213,7 +213,9 @@ def test_a_message_says_what_to_do(tx: Connection) -> None:
         enqueue(tx, executor="cobol")
 
     assert caught.value.diag.message_primary == 'executor "cobol" is unknown'
-    assert caught.value.diag.message_hint == "Allowed: command, db_function, email, process, python, sms."
+    assert (
+        caught.value.diag.message_hint == "Allowed: command, db_function, email, process, python, ray, sms."
+    )
 
 
 ODD_SETTINGS = {

@@ -1,4 +1,7 @@
-"""The executor `process`: handlers of the application in child processes, which the worker can kill."""
+"""The executors `process` and `ray`: handlers in child processes, which the worker can kill.
+
+Those of `ray` have the handler run on a Ray cluster.
+"""
 
 import functools
 import json
@@ -49,6 +52,7 @@ class ChildExecutor:
         record_killed: Callable[[Any, str], None],
         open_journal: Callable[[Any], Journal],
         log: Log,
+        on_ray: bool = False,
     ) -> None:
         """With `starts_early`, child processes are started before the first task needs one."""
         self._worker_id = worker_id
@@ -60,6 +64,7 @@ class ChildExecutor:
         self._record_killed = record_killed
         self._open_journal = open_journal
         self._log = log
+        self._on_ray = on_ray
         self._pool: ChildPool | None = None
 
     async def prepare(self) -> None:
@@ -115,8 +120,9 @@ class ChildExecutor:
                 settings.log_format,
                 settings.log_level,
                 self._worker_id,
-                child_variables(settings),
+                child_variables(settings, ("RAY_*",) if self._on_ray else ()),
                 settings.process_user,
+                on_ray=self._on_ray,
             )
             start = functools.partial(start_child, self._spawner, boot, settings.output_limit, pass_on_output)
             self._pool = ChildPool(start, _sizes(settings), self._boot_failed)
@@ -147,9 +153,9 @@ class ChildExecutor:
         self._log.error("child_not_started", error=brief(error), stderr=error.detail.get("stderr"))
 
 
-def child_variables(settings: Settings) -> dict[str, str]:
+def child_variables(settings: Settings, others: tuple[str, ...] = ()) -> dict[str, str]:
     """The environment of a child process: what every program needs, and what the settings list."""
-    chosen = chosen_variables((*USUAL_VARIABLES, *settings.process_env))
+    chosen = chosen_variables((*USUAL_VARIABLES, *others, *settings.process_env))
     if settings.process_user is not None:
         account = pwd.getpwnam(settings.process_user)
         chosen |= {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}

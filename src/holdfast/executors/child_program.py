@@ -17,7 +17,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.context import Stopped
 from holdfast.executors import origin
@@ -26,6 +26,9 @@ from holdfast.executors.child_protocol import MessageReader, encode_message
 from holdfast.executors.process_tree import IS_LINUX, PAGE
 from holdfast.logs import configure, name_worker
 from holdfast.serialization.failure import describe
+
+if TYPE_CHECKING:
+    from holdfast.executors.ray_attempt import RayAttempts
 
 CHANNEL = 3
 PROGRESS_SECONDS = 0.1
@@ -106,7 +109,7 @@ class ChildProgram:
             if attempt.stop is not None:
                 return
 
-    def _load_application(self, boot: dict[str, Any]) -> ChildAttempts:
+    def _load_application(self, boot: dict[str, Any]) -> "ChildAttempts | RayAttempts":
         sys.path[:] = boot["path"]
         try:
             application: ChildApplication = origin.load(origin.Origin(**boot["origin"]))
@@ -116,6 +119,10 @@ class ChildProgram:
             _flush()
             self._writer.send({"refused": describe(error)})
             os._exit(EXIT_FAILED)
+        if boot["on_ray"]:
+            from holdfast.executors.ray_attempt import RayAttempts  # noqa: PLC0415 - few need it
+
+            return RayAttempts(application, boot)
         return ChildAttempts(application, self)
 
     def ask(self, question: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:

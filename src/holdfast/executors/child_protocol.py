@@ -27,6 +27,8 @@ class ChildBoot:
     worker_id: str
     environment: Mapping[str, str]
     user: str | None = None
+    on_ray: bool = False
+    """Whether it runs handlers on a Ray cluster."""
 
     def as_message(self) -> dict[str, Any]:
         return {
@@ -35,6 +37,7 @@ class ChildBoot:
             "log_format": self.log_format,
             "log_level": self.log_level,
             "worker_id": self.worker_id,
+            "on_ray": self.on_ray,
             "terminal": sys.stderr is not None and sys.stderr.isatty(),
         }
 

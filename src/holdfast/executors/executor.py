@@ -11,7 +11,7 @@ from holdfast.handler import Handler
 
 SHUTDOWN_GRACE = 1.0
 LEASE_MARGIN = 0.5
-_OF_HANDLERS = ("python", "process", "command")
+_OF_HANDLERS = ("python", "process", "command", "ray")
 
 
 Phase = Literal["waiting", "running", "ending", "ended"]
@@ -66,7 +66,7 @@ def bind_executor(asked: str, declared: str) -> str | None:
     """
     if asked == declared or asked not in _OF_HANDLERS:
         return asked
-    if declared in ("process", "command"):
+    if declared in ("process", "command", "ray"):
         return declared
     return asked if (asked, declared) == ("process", "python") else None
 

@@ -34,18 +34,23 @@ def isolated_executors(
 ) -> Mapping[str, Executor[Job]]:
     """Those that run tasks in child processes."""
     spawner = SpawnerClient()
-    return {
-        "process": ChildExecutor(
+    in_children = {
+        name: ChildExecutor(
             worker_id=worker_id,
             spawner=spawner,
             find_origin=lambda: find_origin(app, app.origin),
-            starts_early=any(handler.executor == "process" for handler in app.handlers.values()),
+            starts_early=any(handler.executor == name for handler in app.handlers.values()),
             settings=settings,
             send_progress=send_progress,
             record_killed=record_killed,
             open_journal=open_journal,
             log=log,
-        ),
+            on_ray=name == "ray",
+        )
+        for name in ("process", "ray")
+    }
+    return {
+        **in_children,
         "command": CommandExecutor(spawner=spawner, settings=settings, record_killed=record_killed, log=log),
     }
 

@@ -1,5 +1,6 @@
 """Checks before a worker starts, so that a wrong setting does not cost tasks their attempts."""
 
+import importlib.util
 import os
 import pwd
 import subprocess
@@ -43,10 +44,15 @@ def check_application(app: WorkerApp, settings: Settings) -> None:
                 f"no command runs {handler.type}, which is declared with executor='command'",
                 hint="Add one to [tool.holdfast.commands] whose types name it, or do not serve its queue.",
             )
-        if handler.executor == "process" and find_origin(app, app.origin) is None:
+        if handler.executor == "ray" and importlib.util.find_spec("ray") is None:
+            raise ConfigurationError(
+                f"Ray is not installed, and {handler.type} is declared with executor='ray'",
+                hint="Install the extra: pip install 'holdfast-pg[ray]'",
+            )
+        if handler.executor in ("process", "ray") and find_origin(app, app.origin) is None:
             raise ConfigurationError(
                 f"no child process could import the application, and {handler.type} is declared with "
-                "executor='process'",
+                f"executor={handler.executor!r}",
                 hint="Make the App a global name of a module.",
             )
 

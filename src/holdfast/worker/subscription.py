@@ -60,6 +60,7 @@ def describe(app: WorkerApp, settings: Settings) -> dict[str, Any]:
             "python",
             "process",
             *(["command"] if settings.commands else []),
+            *(["ray"] if any(handler.executor == "ray" for handler in app.handlers.values()) else []),
             "db_function",
             "email",
             "sms",
