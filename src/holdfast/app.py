@@ -13,7 +13,7 @@ from uuid import UUID
 
 from holdfast.arrangement import PLAIN, refuse_arranged
 from holdfast.batch import Batch
-from holdfast.client import ARunStatement, Client, Progress, RunStatement, with_trace
+from holdfast.client import ARunStatement, Client, Progress, RunStatement
 from holdfast.client.enqueue import checked_statements
 from holdfast.client.results import ProcessHandle
 from holdfast.connections.session import DatabaseAddress
@@ -27,6 +27,7 @@ from holdfast.handler import Handler, HandlerOptions, build_handler
 from holdfast.middleware import Middleware
 from holdfast.schedule import ScheduleOptions, build_schedule
 from holdfast.task import Task
+from holdfast.tracing import with_trace
 
 if TYPE_CHECKING:
     from holdfast.context import Context

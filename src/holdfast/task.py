@@ -1,14 +1,16 @@
 """Tasks: functions that `@app.task` has registered, and that workers run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import update_wrapper
 from typing import Any, Generic, ParamSpec, Unpack
 from uuid import UUID
 
 from typing_extensions import TypeVar
 
+from holdfast import tracing
 from holdfast.arrangement import PLAIN, Arrangement, refuse_arranged
-from holdfast.client import Progress, with_trace
+from holdfast.client import Progress
 from holdfast.engine import steps
 from holdfast.engine.enqueue import Enqueued, NewTask
 from holdfast.engine.steps import SignalAnswer
@@ -79,18 +81,26 @@ class BoundTask(Generic[P, R]):
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one task: in the caller's transaction if `tx` is given, otherwise at once."""
         client = self._home.connect()
-        task = self._new_task(args, kwargs)
-        if self._arrangement is not PLAIN and (statement := self._arrangement.statement(task)) is not None:
-            return self._handle(client.run_in(self._tx, statement, "enqueue"))
-        return self._handle(client.enqueue(task, self._tx))
+        with self._span():
+            task = self._new_task(args, kwargs)
+            if (
+                self._arrangement is not PLAIN
+                and (statement := self._arrangement.statement(task)) is not None
+            ):
+                return self._handle(client.run_in(self._tx, statement, "enqueue"))
+            return self._handle(client.enqueue(task, self._tx))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one task from an event loop. Concurrent calls share round trips."""
         client = self._home.connect()
-        task = self._new_task(args, kwargs)
-        if self._arrangement is not PLAIN and (statement := self._arrangement.statement(task)) is not None:
-            return self._handle(await client.arun_in(self._tx, statement, "enqueue"))
-        return self._handle(await client.aenqueue(task, self._tx))
+        with self._span():
+            task = self._new_task(args, kwargs)
+            if (
+                self._arrangement is not PLAIN
+                and (statement := self._arrangement.statement(task)) is not None
+            ):
+                return self._handle(await client.arun_in(self._tx, statement, "enqueue"))
+            return self._handle(await client.aenqueue(task, self._tx))
 
     def enqueue_many(self, calls: Iterable[Call], *, progress: Progress | None = None) -> list[Handle[R]]:
         """Enqueue a task for each call, all or nothing.
@@ -98,14 +108,17 @@ class BoundTask(Generic[P, R]):
         A call is a dict or a tuple of arguments. For arguments that type checkers see, and for options of
         single tasks, make it with `build`: `task.using(key=f"invoice-{n}").build(n)`.
         """
-        return self._handles(self._home.connect().enqueue_many(_Batch(self, calls), self._tx, progress))
+        batch = _Batch(self, calls)
+        with self._span(len(batch)):
+            return self._handles(self._home.connect().enqueue_many(batch, self._tx, progress))
 
     async def aenqueue_many(
         self, calls: Iterable[Call], *, progress: Progress | None = None
     ) -> list[Handle[R]]:
         """Enqueue a task for each call, all or nothing, from an event loop."""
         batch = _Batch(self, calls)
-        return self._handles(await self._home.connect().aenqueue_many(batch, self._tx, progress))
+        with self._span(len(batch)):
+            return self._handles(await self._home.connect().aenqueue_many(batch, self._tx, progress))
 
     def build(self, *args: P.args, **kwargs: P.kwargs) -> NewTask:
         """The task that `enqueue` would enqueue, for a batch. The batch decides on the transaction."""
@@ -129,10 +142,14 @@ class BoundTask(Generic[P, R]):
     def _traced_options(self) -> Mapping[str, Any]:
         """The options with the caller's trace in their metadata; the same object where there is no trace."""
         metadata = self._options.get("metadata")
-        traced = with_trace(metadata)
+        traced = tracing.with_trace(metadata)
         return self._options if traced is metadata else {**self._options, "metadata": traced}
 
+    def _span(self, tasks: int = 1) -> AbstractContextManager[Any]:
+        return tracing.enqueueing(self.type, self._options.get("queue"), tasks)
+
     def _handle(self, enqueued: Enqueued) -> Handle[R]:
+        tracing.enqueued(enqueued.task_id)
         return Handle(enqueued.task_id, created=enqueued.created, home=self._home)
 
     def _handles(self, enqueued: Iterable[Enqueued]) -> list[Handle[R]]:

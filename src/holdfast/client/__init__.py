@@ -2,10 +2,8 @@
 
 import asyncio
 import os
-import sys
 import weakref
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from importlib import import_module
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -31,7 +29,7 @@ from holdfast.engine.processes import ProcessStatus
 from holdfast.engine.tasks import TaskSnapshot
 from holdfast.errors import EventLoopRunning, HoldfastError, Refused, translate
 
-__all__ = ["Client", "Progress", "with_trace"]
+__all__ = ["Client", "Progress"]
 
 T = TypeVar("T")
 
@@ -227,16 +225,6 @@ async def _aenqueue_parts(engine: AsyncEngine, tasks: Tasks, count: EnqueueCount
         except HoldfastError as error:
             raise count.partly(error) from error
     return enqueued
-
-
-def with_trace(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Add the `traceparent` of the caller's OpenTelemetry span: the handler's spans then join its trace."""
-    if "opentelemetry.trace" not in sys.modules:  # not imported, so that no span can be active
-        return metadata
-    propagation = import_module("opentelemetry.trace.propagation.tracecontext")
-    carrier: dict[str, str] = {}
-    propagation.TraceContextTextMapPropagator().inject(carrier)
-    return {**carrier, **(metadata or {})} or None
 
 
 def refuse_in_event_loop(method: str, twin: str) -> None:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, Protocol
 
+from holdfast import tracing
 from holdfast.context import Context, Continued, Held
 from holdfast.engine.leases import result_json
 from holdfast.errors import InvalidArgument, PayloadError, ResultError, RunTooLong, StepFailed
@@ -227,6 +228,8 @@ class Reporter:
 
     def write(self, task: ReportedTask, end: AttemptEnd) -> str:
         task.status = end.status
+        if end.error is not None and end.status in ("retry", "failed"):
+            tracing.attempt_failed(end.error)
         memo = end.memo if task.run is None else task.run.memo(end.status)
         return result_json(
             task.task_id,

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
+from holdfast import tracing
 from holdfast.executors.attempt import (
     AttemptEnd,
     bind_call,
@@ -86,7 +87,7 @@ class ChildAttempts:
             return AttemptEnd.failed("no_handler_registered", message)
         current_job.set(attempt)
         try:
-            with _limited(attempt.resources):
+            with _limited(attempt.resources), tracing.joined(attempt.metadata):
                 end = end_of_value(handler, self._call(attempt, handler))
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the attempt, not the process
             if attempt.stop is not None:

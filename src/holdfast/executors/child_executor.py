@@ -10,6 +10,7 @@ import pwd
 from collections.abc import Callable
 from typing import Any
 
+from holdfast import tracing
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
 from holdfast.executors.child_process import ChildBootFailed, start_child
@@ -179,5 +180,5 @@ def _order(job: ExecutorTask) -> dict[str, Any]:
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
         "payload": job.payload,
-        "metadata": job.metadata,
+        "metadata": tracing.carried(job.metadata),
     }

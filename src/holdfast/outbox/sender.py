@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from itertools import groupby
 
+from holdfast import tracing
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import events as statements
 from holdfast.engine.events import ClaimedEvent, Settlement, Subscription
@@ -142,7 +143,10 @@ class SubscriptionSender:
         }
         try:
             async with asyncio.timeout(self._send_seconds):
-                await self._sink.send(OutgoingEvent(claimed))
+                with tracing.sending(
+                    claimed.event_type, claimed.event_id, self.subscription.name, claimed.traceparent
+                ):
+                    await self._sink.send(OutgoingEvent(claimed))
         except Rejected as error:
             self._log.warning("event_rejected", **log_fields, error=str(error))
             return self._settlement(claimed, "rejected", str(error))

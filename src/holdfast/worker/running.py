@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from uuid import UUID
 
+from holdfast import tracing
 from holdfast.executors.attempt import AttemptEnd, HandlerTimeout, Reporter
 from holdfast.executors.executor import Executor, bind_executor
 from holdfast.handler import Handler
@@ -150,7 +151,8 @@ class Runner:
 
     async def _run_in_loop(self, job: Job, handler: Handler) -> None:
         try:
-            report = await self._attempts.run(job, handler)
+            with tracing.attempt(job, handler.queue):
+                report = await self._attempts.run(job, handler)
         except BaseException as error:  # noqa: BLE001 - a task that never ends would be held for ever
             report = self._reporter.broken(job, error)
         self._end(job, report)
@@ -158,15 +160,17 @@ class Runner:
     async def _run_elsewhere(self, job: Job, handler: Handler | None) -> None:
         current_job.set(job)
         try:
-            end = await self._executors[job.executor].run(job, handler)
-            report = None if end is None else self._reporter.write(job, end)
+            with tracing.attempt(job, None if handler is None else handler.queue):
+                end = await self._executors[job.executor].run(job, handler)
+                report = None if end is None else self._reporter.write(job, end)
         except BaseException as error:  # noqa: BLE001 - as above
             report = None if job.stop is not None else self._reporter.broken(job, error)
         self._end(job, report)
 
     def _run_in_thread(self, job: Job, handler: Handler) -> None:
         try:
-            report = self._attempts.run_here(job, handler)
+            with tracing.attempt(job, handler.queue):
+                report = self._attempts.run_here(job, handler)
         except BaseException as error:  # noqa: BLE001 - as above
             report = self._reporter.broken(job, error)
         with contextlib.suppress(RuntimeError):  # the loop was closed: the worker has ended

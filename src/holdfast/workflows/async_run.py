@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast import tracing
 from holdfast.context import Stopped
 from holdfast.engine.enqueue import NewTask
 from holdfast.outcome import OUTCOMES
@@ -142,7 +143,8 @@ class AsyncRun(Run):
             step.tries += 1
             began = time.monotonic()
             try:
-                value = await self._work(step, function, args)
+                with tracing.step(step.name, step.tries):
+                    value = await self._work(step, function, args)
             except OUTCOMES:
                 raise
             except Exception as error:

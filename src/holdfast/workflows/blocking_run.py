@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from holdfast import tracing
 from holdfast.context import Stopped
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidStep
@@ -79,10 +80,11 @@ class BlockingRun(Run):
             step.tries += 1
             began = time.monotonic()
             try:
-                if step.timeout is None:
-                    value = function(*args)
-                else:
-                    value = self._host.limited(step.timeout, lambda: function(*args))
+                with tracing.step(step.name, step.tries):
+                    if step.timeout is None:
+                        value = function(*args)
+                    else:
+                        value = self._host.limited(step.timeout, lambda: function(*args))
             except OUTCOMES:
                 raise
             except Exception as error:

@@ -6,8 +6,10 @@ raises at its first use, and the statement catches that: the rest of the block i
 
 import time
 from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import Any, NoReturn, Protocol
 
+from holdfast import tracing
 from holdfast.context import Stopped
 from holdfast.errors import InvalidStep, ResultError
 from holdfast.serialization.codec import ResultCodec
@@ -66,6 +68,7 @@ class StepTransaction:
         self._began = 0.0
         self._result: str | None = None
         self._transaction: Any = None
+        self._span = tracing.step(name, 1)
 
     def _is_skipped(self, error: BaseException | None) -> bool:
         return isinstance(error, AlreadyCommitted) and error.args[0] is self
@@ -100,15 +103,16 @@ class AsyncStepTransaction(StepTransaction):
         self._run.begin_work()
         try:
             self._transaction = self._run.open_transaction()
-            return await self._transaction.abegin()
+            connection = await self._transaction.abegin()
         except BaseException:
             self._run.end_work()
             raise
+        self._span.__enter__()
+        return connection
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        del trace
         transaction = self._transaction
         if transaction is None:
             return self._is_skipped(error)
@@ -119,6 +123,7 @@ class AsyncStepTransaction(StepTransaction):
                 self._judge(await transaction.acommit(self._memo()))
         finally:
             self._run.end_work()
+            self._span.__exit__(kind, error, trace)
         return False
 
     async def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -146,17 +151,23 @@ class BlockingStepTransaction(StepTransaction):
         self._run.check_room(self._name, self._number)
         self._began = time.monotonic()
         self._transaction = self._run.open_transaction()
-        return self._transaction.begin()
+        connection = self._transaction.begin()
+        self._span.__enter__()
+        return connection
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        del trace
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         transaction = self._transaction
         if transaction is None:
             return self._is_skipped(error)
-        if kind is not None:
-            transaction.rollback()
-        else:
-            self._judge(transaction.commit(self._memo()))
+        try:
+            if kind is not None:
+                transaction.rollback()
+            else:
+                self._judge(transaction.commit(self._memo()))
+        finally:
+            self._span.__exit__(kind, error, trace)
         return False
 
     def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
