@@ -10,7 +10,9 @@ from support.fleet import Fleet
 
 @pytest.fixture
 def fleet(db: Database) -> Fleet:
+    """The clock stands still: a task is new for a quarter of a second only, and a test may take longer."""
     fleet = Fleet(db)
+    Clock(fleet.admin)
     fleet.register()
     return fleet
 
@@ -20,9 +22,9 @@ def holder(db: Database) -> Connection:
     return db.connect("holdfast_worker")
 
 
-def keep(session: Connection, *queues: str | None, worker_id: str = "keeper") -> list[str]:
-    kept: list[str] = answer(session, "queues.hold_wakeups", {"worker_id": worker_id, "queues": list(queues)})
-    return sorted(kept)
+def hold(session: Connection, *queues: str | None, worker_id: str = "holder") -> list[str]:
+    held: list[str] = answer(session, "queues.hold_wakeups", {"worker_id": worker_id, "queues": list(queues)})
+    return sorted(held)
 
 
 def notify_idle(session: Connection, *queues: str) -> bool:
@@ -30,8 +32,8 @@ def notify_idle(session: Connection, *queues: str) -> bool:
     return found
 
 
-def test_who_enqueues_while_the_door_is_kept_wakes_nobody(fleet: Fleet, holder: Connection) -> None:
-    assert keep(holder, "default") == ["default"]
+def test_an_enqueue_wakes_no_worker_while_wakeups_are_held(fleet: Fleet, holder: Connection) -> None:
+    assert hold(holder, "default") == ["default"]
 
     enqueue(fleet.admin)
     enqueue_many(fleet.admin, [{"type": "default.work"}] * 3)
@@ -39,9 +41,9 @@ def test_who_enqueues_while_the_door_is_kept_wakes_nobody(fleet: Fleet, holder: 
     assert fleet.heard() == []
 
 
-def test_another_queue_has_another_door(fleet: Fleet, holder: Connection) -> None:
+def test_wakeups_are_held_per_queue(fleet: Fleet, holder: Connection) -> None:
     fleet.register("w2", queues=["other"])
-    keep(holder, "default")
+    hold(holder, "default")
 
     enqueue(fleet.admin, "other.work")
     enqueue_many(fleet.admin, [{"type": "other.work"}, {"type": "default.work"}])
@@ -49,62 +51,62 @@ def test_another_queue_has_another_door(fleet: Fleet, holder: Connection) -> Non
     assert fleet.heard() == ["other", "other"]
 
 
-def test_a_door_is_kept_by_one(db: Database, holder: Connection) -> None:
+def test_the_wakeups_of_a_queue_are_held_by_one_worker(db: Database, holder: Connection) -> None:
     other = db.connect("holdfast_worker")
-    keep(holder, "a", "b")
+    hold(holder, "a", "b")
 
-    assert keep(other, "b", "c", "c", None, worker_id="other") == ["c"]
-    assert keep(holder, "a", "b") == ["a", "b"]
+    assert hold(other, "b", "c", "c", None, worker_id="other") == ["c"]
+    assert hold(holder, "a", "b") == ["a", "b"]
 
 
-def test_a_door_is_free_when_its_keeper_leaves(fleet: Fleet, holder: Connection) -> None:
-    kept = keep(holder, "default", "other")
-    answer(holder, "queues.release_wakeups", {"worker_id": "other", "queues": kept})
-    assert keep(fleet.admin, "default", worker_id="other") == []
-    answer(holder, "queues.release_wakeups", {"worker_id": "keeper", "queues": kept})
+def test_wakeups_can_be_held_again_after_they_are_released(fleet: Fleet, holder: Connection) -> None:
+    held = hold(holder, "default", "other")
+    answer(holder, "queues.release_wakeups", {"worker_id": "other", "queues": held})
+    assert hold(fleet.admin, "default", worker_id="other") == []
+    answer(holder, "queues.release_wakeups", {"worker_id": "holder", "queues": held})
 
     enqueue(fleet.admin)
 
     assert fleet.heard() == ["default"]
-    assert keep(fleet.admin, "default", "other", worker_id="other") == ["default", "other"]
+    assert hold(fleet.admin, "default", "other", worker_id="other") == ["default", "other"]
 
 
-def test_a_door_is_free_when_its_keeper_is_silent(fleet: Fleet, holder: Connection) -> None:
+def test_wakeups_can_be_held_again_when_their_holder_is_silent(fleet: Fleet, holder: Connection) -> None:
     clock = Clock(fleet.admin)
-    keep(holder, "default")
+    hold(holder, "default")
     clock.advance(0.4)
-    assert keep(fleet.admin, "default", worker_id="other") == []
-    keep(holder, "default")
+    assert hold(fleet.admin, "default", worker_id="other") == []
+    hold(holder, "default")
     clock.advance(0.4)
-    assert keep(fleet.admin, "default", worker_id="other") == [], "it said in time that it goes on"
+    assert hold(fleet.admin, "default", worker_id="other") == [], "it said in time that it goes on"
     clock.advance(0.2)
 
     enqueue(fleet.admin)
 
     assert fleet.heard() == ["default"]
-    assert keep(fleet.admin, "default", worker_id="other") == ["default"]
+    assert hold(fleet.admin, "default", worker_id="other") == ["default"]
 
 
-def test_a_door_is_not_kept_for_ever_when_the_clock_is_set_back(fleet: Fleet, holder: Connection) -> None:
-    keep(holder, "default")
+def test_wakeups_are_not_held_for_ever_when_the_clock_is_set_back(fleet: Fleet, holder: Connection) -> None:
+    hold(holder, "default")
     Clock(fleet.admin).advance(-3600)
 
     enqueue(fleet.admin)
 
     assert fleet.heard() == ["default"]
-    assert keep(fleet.admin, "default", worker_id="other") == ["default"]
+    assert hold(fleet.admin, "default", worker_id="other") == ["default"]
 
 
-def test_who_enqueues_does_not_keep_anybody_from_the_door(db: Database, fleet: Fleet) -> None:
+def test_an_open_enqueue_does_not_prevent_holding_wakeups(db: Database, fleet: Fleet) -> None:
     client = db.connect("holdfast_client", autocommit=False)
     enqueue(client)
     enqueue_many(client, [{"type": "default.work"}])
 
-    assert keep(fleet.admin, "default") == ["default"]
+    assert hold(fleet.admin, "default") == ["default"]
 
 
-def test_ringing_wakes_idle_workers_for_what_came(fleet: Fleet, holder: Connection) -> None:
-    keep(holder, "default", "other")
+def test_notify_idle_wakes_idle_workers_for_new_tasks(fleet: Fleet, holder: Connection) -> None:
+    hold(holder, "default", "other")
     enqueue(fleet.admin)
     enqueue(fleet.admin, "default.more")
     enqueue(fleet.admin, "other.work")
@@ -114,7 +116,7 @@ def test_ringing_wakes_idle_workers_for_what_came(fleet: Fleet, holder: Connecti
     assert fleet.heard() == ["default"], "nobody who is idle serves the other"
 
 
-def test_ringing_wakes_those_who_serve_by_prefix(fleet: Fleet, holder: Connection) -> None:
+def test_notify_idle_wakes_workers_that_serve_by_prefix(fleet: Fleet, holder: Connection) -> None:
     fleet.register("w2", queues=[], type_prefixes=["media."])
     enqueue(fleet.admin, "media.cut", queue="elsewhere")
     fleet.heard()
@@ -124,7 +126,7 @@ def test_ringing_wakes_those_who_serve_by_prefix(fleet: Fleet, holder: Connectio
     assert fleet.heard() == ["elsewhere"]
 
 
-def test_ringing_with_nobody_idle_is_heard_by_nobody(fleet: Fleet, holder: Connection) -> None:
+def test_notify_idle_notifies_nobody_if_no_worker_is_idle(fleet: Fleet, holder: Connection) -> None:
     fleet.register(idle=False)
     enqueue(fleet.admin)
 
@@ -154,10 +156,10 @@ def test_nobody_is_woken_for_what_cannot_be_had(fleet: Fleet, holder: Connection
     assert fleet.heard() == []
 
 
-def test_a_person_who_makes_a_task_due_leaves_it_to_the_keeper(fleet: Fleet, holder: Connection) -> None:
+def test_a_task_that_an_operator_makes_due_is_left_to_the_holder(fleet: Fleet, holder: Connection) -> None:
     clock = Clock(fleet.admin)
     task_id = enqueue(fleet.admin, run_at=clock.after(60))
-    keep(holder, "default")
+    hold(holder, "default")
 
     act(fleet.admin, "reschedule", task_id, run_at=clock.now)
 
