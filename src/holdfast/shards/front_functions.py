@@ -351,10 +351,10 @@ end"""
 def _returned(function: Function, call: str) -> str:
     if function.result == "void":
         return f"perform {call};"
-    if not function.columns:
-        return f"return {call};"
     if function.returns_set:
         return f"return query select c.* from {call} c;"
+    if not function.columns:
+        return f"return {call};"
     names = ", ".join(f'"{name}"' for name, _ in function.columns)
     return f"select c.* into {names} from {call} c;"
 
