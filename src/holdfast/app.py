@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
 from holdfast.arrangement import PLAIN, refuse_arranged
@@ -23,54 +23,16 @@ from holdfast.engine.events import emit
 from holdfast.engine.schedules import NewSchedule
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle, handle_of
-from holdfast.handler import Handler, HandlerOptions, build_handler
+from holdfast.handler import BatchHandlerOptions, Handler, HandlerOptions, build_handler
 from holdfast.middleware import Middleware
 from holdfast.schedule import ScheduleOptions, build_schedule
-from holdfast.task import Task
+from holdfast.task import BatchDecorator, Decorator, Task
 from holdfast.tracing import with_trace
 
 if TYPE_CHECKING:
-    from holdfast.context import Context
     from holdfast.settings import Settings
 
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
-
-
-class _Unannotated:
-    """Stands for any type: only a parameter without an annotation, or of Any or object, accepts it."""
-
-
-class Decorator(Protocol):
-    """Returned by `App.task`: tells type checkers the arguments of `enqueue` and the type of the result.
-
-    The context is not an argument of `enqueue`. The first two overloads are for functions whose first
-    parameter could be a context or an argument: their arguments are checked at run time only.
-    """
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[_Unannotated, P], Coroutine[Any, Any, R]], /
-    ) -> Task[..., R, Callable[..., Coroutine[Any, Any, R]]]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[_Unannotated, P], R], /
-    ) -> Task[..., R, Callable[..., R]]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap] # a narrower case of those below
-        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> Task[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[Context, P], R], /
-    ) -> Task[P, R, Callable[Concatenate[Context, P], R]]: ...
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> Task[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R, Callable[P, R]]: ...
 
 
 class DatabaseLocation:
@@ -139,12 +101,27 @@ class App:
     def tasks(self) -> Mapping[str, Task[..., Any]]:
         return MappingProxyType(self._tasks)
 
+    @overload
+    def task(
+        self,
+        type: str,
+        **options: Unpack[BatchHandlerOptions],
+    ) -> BatchDecorator: ...
+    @overload
+    def task(
+        self,
+        type: str,
+        **options: Unpack[HandlerOptions],
+    ) -> Decorator: ...
     def task(
         self,
         type: str,  # noqa: A002 - the name of it everywhere else
-        **options: Unpack[HandlerOptions],
-    ) -> Decorator:
-        """Decorator: make a function the handler of a type. The function stays callable."""
+        **options: Any,
+    ) -> Decorator | BatchDecorator:
+        """Decorator: make a function the handler of a type. The function stays callable.
+
+        With `batch`, the function takes a list with an item for each task, and returns a list of results.
+        """
         task_type = type
 
         def register(function: Callable[..., Any], /) -> Task[..., Any]:
@@ -152,7 +129,7 @@ class App:
 
         if not isinstance(task_type, str):
             raise InvalidHandler("write @app.task('billing.charge'): a task needs a type")
-        return cast("Decorator", register)
+        return cast("Decorator | BatchDecorator", register)
 
     def schedule(self, cron: str | None = None, **options: Unpack[ScheduleOptions]) -> Callable[[T], T]:
         """Decorator: enqueue a task on a schedule. It goes above `@app.task`, once for each schedule."""
@@ -316,7 +293,7 @@ class App:
                 hint="Give one of them another type, such as a new version.",
             )
         self._handlers[handler.type] = handler
-        task: Task[..., Any] = Task(self, handler, handler.function)
+        task: Task[..., Any] = Task(self, handler, handler.declared)
         self._tasks[handler.type] = task
         return task
 

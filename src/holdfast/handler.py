@@ -1,20 +1,26 @@
 """Handlers: the function that runs the tasks of a type, with its options and its codecs."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import Any, TypedDict, Unpack
+from functools import wraps
+from typing import Any, Required, TypedDict
 
 from pydantic.errors import PydanticUserError
 
 from holdfast.engine.enqueue import REUSES, Reuse
-from holdfast.errors import InvalidHandler, did_you_mean
+from holdfast.errors import InvalidHandler, ResultError, did_you_mean
 from holdfast.options import EXECUTORS
 from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.serialization.codec import ArgumentsCodec, ResultCodec
-from holdfast.serialization.signature import name_of, read_signature
+from holdfast.serialization.signature import (
+    name_of,
+    read_batch_signature,
+    read_result,
+    read_signature,
+)
 from holdfast.workflows.changes import changes_in
 
 RAY_OPTIONS = (
@@ -45,6 +51,13 @@ class HandlerOptions(TypedDict, total=False):
     reuse: Reuse | None
 
 
+class BatchHandlerOptions(HandlerOptions, total=False):
+    """The options of a handler that takes many tasks at once."""
+
+    batch: Required[int]
+    batch_wait: float
+
+
 DEFAULT_OPTIONS: HandlerOptions = {
     "queue": None,
     "priority": 0,
@@ -61,6 +74,55 @@ DEFAULT_OPTIONS: HandlerOptions = {
     "deterministic": False,
     "reuse": None,
 }
+
+MAX_BATCH = 10_000
+MAX_BATCH_WAIT_SECONDS = 60.0
+DEFAULT_BATCH_WAIT_SECONDS = 0.1
+_BATCH_OPTIONS = ("batch", "batch_wait")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchHandler:
+    """A function that takes the items of up to `size` tasks, which are gathered for up to `wait` seconds."""
+
+    function: Callable[..., Any]
+    size: int
+    wait: float
+    returns_nothing: bool
+
+    def results_of(self, task_type: str, value: Any, count: int) -> Sequence[Any]:
+        """One result for each task. Raises ResultError if the function returned more or fewer."""
+        if value is None and self.returns_nothing:
+            return [None] * count
+        if not isinstance(value, list | tuple):
+            returned = f"a {type(value).__name__}, not a list"
+        elif len(value) == count:
+            return value
+        else:
+            returned = f"{len(value)} results for {count} tasks"
+        raise ResultError(
+            f"the handler of {task_type} returned {returned}",
+            hint="Return a list with one result or outcome for each task, in the same order.",
+        )
+
+    def for_one(self, task_type: str, parameter: str, *, is_async: bool) -> Callable[..., Any]:
+        """The function for a single task, as a batch of one."""
+
+        @wraps(self.function)
+        async def in_loop(**given: Any) -> Any:
+            return self._only(task_type, await self.function([given[parameter]]))
+
+        @wraps(self.function)
+        def here(**given: Any) -> Any:
+            return self._only(task_type, self.function([given[parameter]]))
+
+        return in_loop if is_async else here
+
+    def _only(self, task_type: str, value: Any) -> Any:
+        [result] = self.results_of(task_type, value, 1)
+        if isinstance(result, BaseException):
+            raise result
+        return result
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +149,8 @@ class Handler:
     result: ResultCodec = field(repr=False, compare=False)
     changes: tuple[str, ...] = field(default=(), repr=False, compare=False)
     """The names that it asks `ctx.since` for."""
+    batch: BatchHandler | None = field(default=None, repr=False, compare=False)
+    """Set if it takes many tasks at once. `function` then takes one."""
     remembers_first: bool = field(init=False, repr=False, compare=False)
     """Whether something has to be known of the run before its first step."""
     defaults: Mapping[str, Any] = field(init=False, repr=False, compare=False)
@@ -105,6 +169,11 @@ class Handler:
         given = {name: value for name, value in declared.items() if value is not None}
         object.__setattr__(self, "defaults", given)
         object.__setattr__(self, "remembers_first", self.deadline is not None or bool(self.changes))
+
+    @property
+    def declared(self) -> Callable[..., Any]:
+        """The function below `@app.task`."""
+        return self.function if self.batch is None else self.batch.function
 
     def may_have(self, field: str) -> bool:
         """Whether its payloads may have a member of this name."""
@@ -138,13 +207,14 @@ class Handler:
         return schema if len(json.dumps(schema)) <= MAX_SCHEMA_CHARACTERS else None
 
 
-def build_handler(task_type: str, function: Callable[..., Any], **options: Unpack[HandlerOptions]) -> Handler:
+def build_handler(task_type: str, function: Callable[..., Any], **options: Any) -> Handler:
     """Refuses an invalid handler at decoration, not when its first task fails."""
     name = name_of(function)
     for given in options:
-        if given not in DEFAULT_OPTIONS:
-            raise InvalidHandler(f"{name}: unknown option {given!r}{did_you_mean(given, DEFAULT_OPTIONS)}")
-    chosen: HandlerOptions = {**DEFAULT_OPTIONS, **options}
+        if given not in (known := (*DEFAULT_OPTIONS, *_BATCH_OPTIONS)):
+            raise InvalidHandler(f"{name}: unknown option {given!r}{did_you_mean(given, known)}")
+    batch_options = {given: options.pop(given) for given in _BATCH_OPTIONS if given in options}
+    chosen: HandlerOptions = {**DEFAULT_OPTIONS, **options}  # type: ignore[typeddict-item] # checked above
     retry, executor = chosen["retry"], chosen["executor"]
     if not task_type or not isinstance(task_type, str):
         raise InvalidHandler(f"{name} needs a type such as 'billing.invoice_charge.v1', not {task_type!r}")
@@ -154,7 +224,11 @@ def build_handler(task_type: str, function: Callable[..., Any], **options: Unpac
         )
     if executor not in EXECUTORS:
         raise InvalidHandler(f"{name}: executor {executor!r} is not one of {', '.join(EXECUTORS)}")
-    signature = read_signature(function)
+    batch = _batch(name, function, chosen, **batch_options) if batch_options else None
+    signature = read_signature(function) if batch is None else read_batch_signature(function)
+    if batch is not None:
+        [parameter] = signature.fields
+        function = batch.for_one(task_type, parameter, is_async=signature.is_async)
     return Handler(
         type=task_type,
         function=function,
@@ -175,7 +249,31 @@ def build_handler(task_type: str, function: Callable[..., Any], **options: Unpac
         arguments=ArgumentsCodec(task_type, name, signature),
         result=ResultCodec(task_type, name, signature.result),
         changes=changes_in(function) if signature.context is not None else (),
+        batch=batch,
     )
+
+
+def _batch(
+    name: str,
+    function: Callable[..., Any],
+    chosen: HandlerOptions,
+    batch: Any = None,
+    batch_wait: Any = DEFAULT_BATCH_WAIT_SECONDS,
+) -> BatchHandler:
+    if isinstance(batch, bool) or not isinstance(batch, int) or not 1 <= batch <= MAX_BATCH:
+        raise InvalidHandler(f"{name}: batch takes a number of tasks from 1 to {MAX_BATCH}, not {batch!r}")
+    if isinstance(batch_wait, bool) or not isinstance(batch_wait, int | float):
+        raise InvalidHandler(f"{name}: batch_wait takes seconds, not {batch_wait!r}")
+    if not 0 <= batch_wait <= MAX_BATCH_WAIT_SECONDS:
+        raise InvalidHandler(
+            f"{name}: batch_wait takes 0 to {MAX_BATCH_WAIT_SECONDS:g} seconds, not {batch_wait!r}"
+        )
+    if chosen["executor"] != "python":
+        raise InvalidHandler(f"{name}: batch needs the executor python, not {chosen['executor']}")
+    if chosen["deadline"] is not None:
+        raise InvalidHandler(f"{name}: batch and deadline cannot be combined")
+    _, result = read_result(function)
+    return BatchHandler(function, batch, float(batch_wait), returns_nothing=result is None)
 
 
 def _resources(name: str, executor: str, memory: int | str | None, resources: Resources | None) -> Resources:

@@ -1,9 +1,11 @@
 """Tasks: functions that `@app.task` has registered, and that workers run."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import update_wrapper
-from typing import Any, Generic, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Unpack, overload
 from uuid import UUID
 
 from typing_extensions import TypeVar
@@ -21,8 +23,12 @@ from holdfast.options import Options, check_options
 from holdfast.serialization.codec import ResultCodec, encode_signal
 from holdfast.serialization.text import RawJson
 
+if TYPE_CHECKING:
+    from holdfast.context import Context
+
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any], default=Callable[..., Any])
 
 Call = Mapping[str, Any] | tuple[Any, ...] | NewTask
@@ -38,7 +44,7 @@ class BuiltTask(NewTask):
     arrangement: Arrangement
 
     @classmethod
-    def of(cls, task: NewTask, home: Home, result: ResultCodec, arrangement: Arrangement) -> "BuiltTask":
+    def of(cls, task: NewTask, home: Home, result: ResultCodec, arrangement: Arrangement) -> BuiltTask:
         built = cls.__new__(cls)
         built.type, built.payload, built.options, built.reuse = (
             task.type,
@@ -74,7 +80,7 @@ class BoundTask(Generic[P, R]):
     def type(self) -> str:
         return self.handler.type
 
-    def using(self, **options: Unpack[Options]) -> "BoundTask[P, R]":
+    def using(self, **options: Unpack[Options]) -> BoundTask[P, R]:
         """The same task with these options. An option that was given before is replaced."""
         return BoundTask(self._home, self.handler, {**self._given, **options} if self._given else options)
 
@@ -231,3 +237,59 @@ def _payload(handler: Handler, position: int, given: object) -> str:
     except InvalidArgument as error:
         raise type(error)(f"calls[{position}]: {error.message}", hint=error.hint) from None
     raise InvalidArgument(f"calls[{position}] is {given!r}; expected a dict or a tuple of arguments")
+
+
+class _Unannotated:
+    """Stands for any type: only a parameter without an annotation, or of Any or object, accepts it."""
+
+
+class Decorator(Protocol):
+    """Returned by `App.task`: tells type checkers the arguments of `enqueue` and the type of the result.
+
+    The context is not an argument of `enqueue`. The first two overloads are for functions whose first
+    parameter could be a context or an argument: their arguments are checked at run time only.
+    """
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[_Unannotated, P], Coroutine[Any, Any, R]], /
+    ) -> Task[..., R, Callable[..., Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[_Unannotated, P], R], /
+    ) -> Task[..., R, Callable[..., R]]: ...
+    @overload
+    def __call__(  # type: ignore[overload-overlap] # a narrower case of those below
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Task[P, R, Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> Task[P, R, Callable[Concatenate[Context, P], R]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Task[P, R, Callable[P, Coroutine[Any, Any, R]]]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R, Callable[P, R]]: ...
+
+
+class BatchDecorator(Protocol):
+    """The same for a handler that takes many tasks at once: `enqueue` takes one item of its list."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, None]], /
+    ) -> Task[[T], None, Callable[[list[T]], Coroutine[Any, Any, None]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, Sequence[R]]], /
+    ) -> Task[[T], R, Callable[[list[T]], Coroutine[Any, Any, Sequence[R]]]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], None], /
+    ) -> Task[[T], None, Callable[[list[T]], None]]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Sequence[R]], /
+    ) -> Task[[T], R, Callable[[list[T]], Sequence[R]]]: ...

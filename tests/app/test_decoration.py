@@ -125,7 +125,7 @@ def test_a_type_has_one_handler() -> None:
 
 def test_a_decorator_without_a_type_is_refused() -> None:
     with pytest.raises(InvalidHandler, match=r"write @app\.task"):
-        App().task(without_context)  # type: ignore[arg-type]
+        App().task(without_context)  # type: ignore[call-overload]
 
 
 def test_a_task_is_still_the_function_that_it_was() -> None:

@@ -41,4 +41,4 @@ async def test_enqueue_answers_with_a_run_of_the_same_spec(db: Database) -> None
 @pytest.mark.parametrize("options", [{"reuse": "active"}, {"deterministic": True, "reuse": "always"}])
 def test_what_makes_no_sense_is_refused(options: dict[str, object]) -> None:
     with pytest.raises(InvalidHandler):
-        App().task("default.odd", **options)(lambda: None)  # type: ignore[arg-type]
+        App().task("default.odd", **options)(lambda: None)  # type: ignore[call-overload]

@@ -40,6 +40,20 @@ async def move(ctx: Context, key: str, queue: int) -> int:
     return 1
 
 
+@app.task("index.documents", batch=100, batch_wait=0.2)
+async def index(documents: list[Decimal]) -> list[str | Fail]:
+    return []
+
+
+@app.task("index.words", batch=100, max_attempts=5)
+def words(found: list[str]) -> list[int]:
+    return []
+
+
+@app.task("index.nothing", batch=100)
+async def nothing(found: list[str]) -> None: ...
+
+
 @app.task("any.thing")
 def anything(document: Any, times: int = 1) -> None: ...
 '''
@@ -58,6 +72,10 @@ urgent = charge.using(
 assert_type(urgent.using(key="k", run_at=None).enqueue(8), Handle[str])
 charge.enqueue_many([(1,), {"invoice_id": 2}, charge.build(3), charge.using(key="4").build(invoice_id=4)])
 assert_type(charge(7), str)
+assert_type(index.enqueue(Decimal(1)), Handle[str | Fail])
+assert_type(index.using(key="k").enqueue(Decimal(1)).result(), str)
+assert_type(words.enqueue("a"), Handle[int])
+assert_type(nothing.enqueue("a"), Handle[None])
 
 
 async def event_loop() -> None:
@@ -82,6 +100,9 @@ WRONG = {
     "an option of the argument's type": 'copy.using(queue=3).enqueue(key="a", queue=3)',
     "a wrong argument in an event loop": "async def loop() -> None: await move.aenqueue(key=1, queue=3)",
     "a wrong argument for a batch": 'move.build(key="a")',
+    "a list for a task of a batch": 'words.enqueue(["a"])',
+    "an item of another type": "words.enqueue(1)",
+    "a batch without a list of results": 'app.task("x.y", batch=3)(len)',
     "a result of another type": "number: int = charge.enqueue(7).result()",
 }
 CHECKERS = {

@@ -10,7 +10,7 @@ import holdfast
 from holdfast import comms
 from holdfast.client.results import ProcessHandle
 from holdfast.comms.send_message import EmailContent, SmsContent
-from holdfast.handler import HandlerOptions
+from holdfast.handler import BatchHandlerOptions
 from holdfast.options import python_options
 from holdfast.schedule import ScheduleOptions
 from support.documents import DOCS, rows, sections
@@ -52,7 +52,7 @@ def test_every_member_of_an_app_is_described() -> None:
 
 
 def test_every_option_of_a_task_is_described() -> None:
-    assert described("Options of a task") == {"type", *HandlerOptions.__annotations__}
+    assert described("Options of a task") == {"type", *BatchHandlerOptions.__annotations__}
 
 
 def test_every_option_of_a_schedule_is_described() -> None:

@@ -1289,6 +1289,30 @@ JOINS = [
     ),
 ]
 
+BATCHES = [
+    Bug(
+        "a task that breaks every batch takes the others with it",
+        "worker/batches.py",
+        "return job.attempt >= job.max_attempts > 1",
+        "return False",
+        "tests/worker/test_batches.py",
+    ),
+    Bug(
+        "a cancelled task cancels the handler of its whole batch",
+        "worker/batches.py",
+        "        if any(job.stop is None for job in self.jobs):\n            return\n",
+        "",
+        "tests/worker/test_batches.py",
+    ),
+    Bug(
+        "tasks that gather for a batch are not given back at a shutdown",
+        "worker/jobs.py",
+        "return waiting + [job for job in gathered if self._withdraw_gathered(job)]",
+        "return waiting",
+        "tests/worker/test_batches.py",
+    ),
+]
+
 BUGS = [
     *TOKENS,
     *LEASES,
@@ -1303,4 +1327,5 @@ BUGS = [
     *JOINS,
     *DJANGO,
     *SHARDS,
+    *BATCHES,
 ]

@@ -137,5 +137,5 @@ def test_a_worker_without_ray_does_not_start(monkeypatch: pytest.MonkeyPatch) ->
 )
 def test_what_ray_does_not_take_is_refused_at_the_decorator(options: dict[str, object], match: str) -> None:
     with pytest.raises(InvalidHandler) as refused:
-        build_handler("work.add", lambda: None, **options)  # type: ignore[arg-type] # that is the test
+        build_handler("work.add", lambda: None, **options)
     assert match in f"{refused.value} {refused.value.hint}"

@@ -2,8 +2,8 @@
 
 import inspect
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Never, NoReturn, Union, get_args, get_origin, get_type_hints
 
@@ -11,6 +11,7 @@ from holdfast.errors import InvalidHandler
 from holdfast.outcome import OUTCOMES
 
 _EMPTY = inspect.Parameter.empty
+_LISTS = (list, Sequence, Collection, Iterable)
 _CONTEXT_NAMES = {"Context", "holdfast.Context", "context.Context", "holdfast.context.Context"}
 
 
@@ -44,6 +45,46 @@ def read_signature(function: Callable[..., Any]) -> Signature:
     returns = getattr(_plain(function), "__annotations__", {}).get("return", Any)
     result = _resolved(name, function, "what it returns", returns)
     return Signature(fields, takes_others, context, _without_outcomes(result), _is_async(function, name))
+
+
+def read_batch_signature(function: Callable[..., Any]) -> Signature:
+    """The signature of one task, for a function that takes a list with an item for each task."""
+    name = name_of(function)
+    many = read_signature(function)
+    if many.context is not None:
+        raise InvalidHandler(f"{name}: a handler of batches takes no context, because it runs several tasks")
+    if many.takes_others or len(many.fields) != 1:
+        raise InvalidHandler(f"{name}: a handler of batches takes one parameter, a list of items")
+    [(parameter, field)] = many.fields.items()
+    if not field.required:
+        raise InvalidHandler(f"{name}: parameter {parameter!r} of a handler of batches has no default")
+    item = Field(_item_of(name, f"parameter {parameter!r}", field.annotation))
+    result = many.result if many.result is None else _item_of(name, "what it returns", many.result)
+    kept = [
+        kind for kind in _union_of(result) if not (inspect.isclass(kind) and issubclass(kind, BaseException))
+    ]
+    return replace(many, fields={parameter: item}, result=_without_outcomes(_union(kept)))
+
+
+def _item_of(name: str, what: str, annotation: Any) -> Any:
+    """The type of the items of a list."""
+    if annotation is Any or annotation in _LISTS:
+        return Any
+    if get_origin(annotation) in _LISTS:
+        return get_args(annotation)[0]
+    raise InvalidHandler(
+        f"{name}: {what} of a handler of batches is a list, not {annotation!r}",
+        hint="Write list[int], for example.",
+    )
+
+
+def _union_of(annotation: Any) -> tuple[Any, ...]:
+    is_union = get_origin(annotation) in (Union, types.UnionType)
+    return get_args(annotation) if is_union else (annotation,)
+
+
+def _union(kinds: list[Any]) -> Any:
+    return Union[tuple(kinds)] if kinds else None  # noqa: UP007 - built from a list
 
 
 def read_result(function: Callable[..., Any]) -> tuple[bool, Any]:

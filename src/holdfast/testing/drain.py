@@ -30,6 +30,7 @@ from holdfast.testing.inline_runner import (
     silent_log,
 )
 from holdfast.testing.interruptions import Interruptions
+from holdfast.worker.batches import is_alone
 from holdfast.worker.executors import database_executors
 from holdfast.worker.jobs import Job, Stop
 from holdfast.worker.scheduling import FireSchedules
@@ -144,6 +145,9 @@ class Drain:
             end = self._begin(until)
             try:
                 while job := self._next(end):
+                    if jobs := self._batch_of(job):
+                        self._settle_all(self._runner_of(job).run_batch(jobs, loop))
+                        continue
                     try:
                         if job.executor in self._executors:
                             written = loop.run(self._run_elsewhere(job))
@@ -164,6 +168,10 @@ class Drain:
             end = await asyncio.to_thread(self._begin, until)
             try:
                 while job := await asyncio.to_thread(self._next, end):
+                    if jobs := await asyncio.to_thread(self._batch_of, job):
+                        done = await self._runner_of(job).arun_batch(jobs)
+                        await asyncio.to_thread(self._settle_all, done)
+                        continue
                     try:
                         if job.executor in self._executors:
                             written = await self._run_elsewhere(job)
@@ -212,10 +220,30 @@ class Drain:
 
     def _claim(self) -> Job | None:
         self._worker.run(leases.sweep())
+        return next(iter(self._claim_up_to(1, self._prefixes)), None)
+
+    def _claim_up_to(self, count: int, prefixes: list[str]) -> list[Job]:
         rows = self._worker.run(
-            leases.claim(WORKER_ID, 1, queues=None, type_prefixes=self._prefixes, lease=LEASE, after=None)
+            leases.claim(WORKER_ID, count, queues=None, type_prefixes=prefixes, lease=LEASE, after=None)
         )
-        return HeldJob(rows[0], self._heartbeat) if rows else None
+        return [HeldJob(row, self._heartbeat) for row in rows]
+
+    def _batch_of(self, job: Job) -> list[Job]:
+        """The task and others of its type that are due, for a handler that takes many; else nothing."""
+        handler = self._runner_of(job).handlers.get(job.type)
+        if handler is None or handler.batch is None or job.executor != "python":
+            return []
+        jobs = [job]
+        if not is_alone(job):
+            room = min(handler.batch.size, self._limit - len(self._ran)) - 1
+            found = self._claim_up_to(room, [job.type]) if room > 0 else []
+            jobs += [one for one in found if one.type == job.type and not is_alone(one)]
+            self._release([one for one in found if one not in jobs])
+        return jobs
+
+    def _settle_all(self, done: list[tuple[Job, str | None]]) -> None:
+        for job, written in done:
+            self._settle(job, written)
 
     def _begin(self, until: datetime | timedelta | None) -> datetime | None:
         """Return the end. If the clock may be advanced, schedules fire as under a leader."""
@@ -287,7 +315,7 @@ class Drain:
             error=None if status in ("succeeded", "snoozed", "suspended") else task.last_error or task.reason,
             run_at=task.run_at if status in ("snoozed", "suspended", "retrying") else None,
             waits=waits,
-            exception=self._recorder.error,
+            exception=self._recorder.errors.get(job.task_id),
         )
 
     def _result(self, task: TaskStatus) -> Any:

@@ -25,11 +25,12 @@ from holdfast.executors.attempt import (
     Reporter,
 )
 from holdfast.executors.job_transaction import JobTransaction
-from holdfast.handler import Handler
+from holdfast.handler import BatchHandler, Handler
 from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.testing.clock import Clock
 from holdfast.worker.attempts import Attempts, OpenRun
+from holdfast.worker.batches import BatchAttempts, RunningBatch
 from holdfast.worker.jobs import Job
 from holdfast.worker.running import no_handler
 from holdfast.worker.watchdog import WatchedHandler
@@ -57,9 +58,12 @@ class RecordingReporter(Reporter):
         super().__init__(_ExactClock(clock))
         self.value: Any = None
         self.error: BaseException | None = None
+        self.errors: dict[str, BaseException | None] = {}
+        """By task: a batch has several."""
 
     def forget(self) -> None:
         self.value = self.error = None
+        self.errors = {}
 
     def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:
         self.value = value
@@ -68,7 +72,8 @@ class RecordingReporter(Reporter):
     def raised(self, task: ReportedTask, handler: Handler, error: BaseException) -> str:
         if isinstance(error, (*_FOR_RUNNER, Interrupted)):
             raise error
-        self.error = error.__cause__ if isinstance(error, NotDecoded | NotEncoded) else error
+        self.error = (error.__cause__ or error) if isinstance(error, NotDecoded | NotEncoded) else error
+        self.errors[task.task_id] = self.error
         with _seeded_random(f"{task.type} {task.attempt}"):
             return super().raised(task, handler, error)
 
@@ -106,6 +111,7 @@ class InlineRunner:
             send_progress=self._send_progress,
             log=silent_log(),
         )
+        self._batches = BatchAttempts(self._attempts, recorder, silent_log())
 
     def run(self, job: Job, loop: CoroutineRunner) -> str | None:
         """Run it in this thread, a coroutine in the loop. Each handler gets its own context variables."""
@@ -132,8 +138,43 @@ class InlineRunner:
             raise
         return task.result()
 
+    def run_batch(self, jobs: Sequence[Job], loop: CoroutineRunner) -> list[tuple[Job, str | None]]:
+        """Run the tasks of one type together, and return the report about each."""
+        handler, together, batch, refused = self._start_batch(jobs)
+        if self._attempts.needs_loop(handler):
+            running = self._batches.run(batch, handler, together)
+            return [
+                *refused,
+                *zip(batch.jobs, loop.run(running, context=contextvars.copy_context()), strict=True),
+            ]
+        context = contextvars.copy_context()
+        return [
+            *refused,
+            *zip(batch.jobs, context.run(self._batches.run_here, batch, handler, together), strict=True),
+        ]
+
+    async def arun_batch(self, jobs: Sequence[Job]) -> list[tuple[Job, str | None]]:
+        """The same in the running event loop."""
+        handler, together, batch, refused = self._start_batch(jobs)
+        task = asyncio.create_task(self._batches.run(batch, handler, together))
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return [*refused, *zip(batch.jobs, task.result(), strict=True)]
+
     def close(self) -> None:
         self._attempts.close()
+
+    def _start_batch(
+        self, jobs: Sequence[Job]
+    ) -> tuple[Handler, BatchHandler, RunningBatch, list[tuple[Job, str]]]:
+        for job in jobs:
+            self._start(job)
+        handler = self.handlers[jobs[0].type]
+        assert handler.batch is not None  # noqa: S101 - the caller has looked
+        return handler, handler.batch, *self._batches.decode(jobs, handler)
 
     def _send_progress(self, job: Job) -> None:
         self._heartbeat(job)

@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.context import Continued
 from holdfast.executors.attempt import (
@@ -30,6 +30,9 @@ from holdfast.worker.watchdog import InterruptibleAwaitable, WatchedHandler
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.run import Run, Suspended
+
+if TYPE_CHECKING:
+    from holdfast.worker.batches import RunningBatch
 
 
 class WatchHandlers(Protocol):
@@ -165,6 +168,30 @@ class Attempts:
                 error = _end_blocking(job.run, error)
             return self._went_wrong(job, handler, error)
         return report
+
+    async def call_batch(
+        self, batch: "RunningBatch", call: Callable[[], Any], *, is_async: bool, limit: float | None
+    ) -> Any:
+        """Call a handler for several tasks. The middleware runs once and is told about the first of them."""
+        first = batch.jobs[0]
+
+        async def in_thread() -> Any:
+            return await self._in_thread(functools.partial(self.call_batch_here, batch, call, limit))
+
+        proceed = call if is_async else in_thread
+        if self._middlewares:
+            proceed = through_middleware(self._middlewares, first, proceed)
+        if limit is None or not is_async:
+            return await proceed()
+        return await self._within(first, limit, proceed())
+
+    def call_batch_here(self, batch: "RunningBatch", call: Callable[[], Any], limit: float | None) -> Any:
+        watched = self._watch.watch(batch.jobs[0], limit)
+        batch.interrupt = watched.interrupt
+        try:
+            return watched.run(call)
+        finally:
+            self._watch.forget(watched)
 
     async def _call(self, job: Job, handler: Handler, bound: Callable[[], Any], limit: float | None) -> Any:
         call = self._through_middleware(job, handler, bound) if self._middlewares else bound()

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.context import Stopped
 from holdfast.engine.leases import Claimed, Rest
 from holdfast.executors.executor import Phase
 from holdfast.logs import Log, is_verbose
@@ -15,6 +14,7 @@ from holdfast.worker.metrics import Metrics
 
 if TYPE_CHECKING:
     from holdfast.executors.job_transaction import JobTransaction
+    from holdfast.worker.batches import RunningBatch
     from holdfast.worker.watchdog import WatchedHandler
     from holdfast.workflows.run import Run
 
@@ -82,7 +82,7 @@ class Job:
         self.phase: Phase = "waiting"
         self.status = ""
         self.started: float | None = None
-        self.running: asyncio.Task[None] | WatchedHandler | None = None
+        self.running: asyncio.Task[None] | WatchedHandler | RunningBatch | None = None
         self.stop: Stop | None = None
         # True once a provider may have received the message: the next attempt has to know about this one.
         self.outside = False
@@ -156,6 +156,9 @@ class HeldJobs:
         self.held: set[Job] = set()
         self.waiting: deque[Job] = deque()
         self.running: set[Job] = set()
+        self._gathered: dict[str, list[Job]] = {}
+        # A batch takes one place: this many of those that run take none.
+        self._without_place = 0
         self.nothing_runs = asyncio.Event()
         self.nothing_runs.set()
         self._room = asyncio.Event()
@@ -182,7 +185,7 @@ class HeldJobs:
 
     def next_to_start(self) -> Job | None:
         """Remove and return the first waiting job, or None if nothing waits or too many run."""
-        if not self.waiting or len(self.running) >= self._concurrency:
+        if not self.waiting or len(self.running) - self._without_place >= self._concurrency:
             return None
         try:
             return self.waiting.popleft()
@@ -212,9 +215,39 @@ class HeldJobs:
             self.nothing_runs.set()
         return True
 
+    def gather(self, job: Job) -> int:
+        """Let it wait for others of its type. Returns how many have gathered."""
+        gathered = self._gathered.setdefault(job.type, [])
+        gathered.append(job)
+        return len(gathered)
+
+    def take_gathered(self, task_type: str) -> list[Job]:
+        return self._gathered.pop(task_type, [])
+
+    def still_held(self, jobs: list[Job]) -> list[Job]:
+        """Those whose leases have not ended while this process was suspended. The others are let go."""
+        now = time.monotonic()
+        for job in jobs:
+            if now >= job.lease_ends:
+                self.stop(job, "lost")
+                self.let_go(job)
+        return [job for job in jobs if job in self.held]
+
+    def mark_batch_running(self, jobs: list[Job]) -> None:
+        now = time.monotonic()
+        for job in jobs:
+            self.mark_running(job, now)
+        self._without_place += len(jobs) - 1
+
+    def batch_ended(self, batch: "RunningBatch") -> None:
+        """Before each of its jobs is marked as ended. May be called twice."""
+        if not batch.ended:
+            batch.ended = True
+            self._without_place -= len(batch.jobs) - 1
+
     def wanted(self) -> int:
         """How many tasks to claim now."""
-        return self._demand.wanted(len(self.running), len(self.waiting))
+        return self._demand.wanted(len(self.running) - self._without_place, len(self.waiting))
 
     def count_started(self, count: int) -> None:
         self._demand.started(count)
@@ -240,7 +273,9 @@ class HeldJobs:
 
     def take_waiting(self) -> list[Job]:
         """Let go of everything that has not started, and return it."""
-        return [job for job in list(self.waiting) if self._withdraw(job)]
+        gathered = [job for jobs in self._gathered.values() for job in jobs]
+        waiting = [job for job in list(self.waiting) if self._withdraw(job)]
+        return waiting + [job for job in gathered if self._withdraw_gathered(job)]
 
     def take_stale(self) -> list[Job]:
         """Let go of what has waited for a fraction of its lease. Called by the heartbeat's thread."""
@@ -258,9 +293,9 @@ class HeldJobs:
             self._metrics.lost_leases += 1
         if isinstance(job.running, asyncio.Task):
             job.running.cancel()
-        elif job.running is not None and why == "lost":
-            job.running.interrupt(Stopped)  # another worker may begin before it reaches a checkpoint
-        elif job.phase == "waiting" and self._withdraw(job):
+        elif job.running is not None:
+            job.running.stopped(why)
+        elif job.phase == "waiting" and (self._withdraw(job) or self._withdraw_gathered(job)):
             self.drop(job)
 
     def drop(self, job: Job) -> None:
@@ -309,6 +344,15 @@ class HeldJobs:
             self.waiting.remove(job)
         except (ValueError, IndexError):
             return False
+        self.let_go(job)
+        return True
+
+    def _withdraw_gathered(self, job: Job) -> bool:
+        """In the event loop only: the heartbeat's thread must not take a job out of a batch that starts."""
+        gathered = self._gathered.get(job.type, [])
+        if job not in gathered:
+            return False
+        gathered.remove(job)
         self.let_go(job)
         return True
 

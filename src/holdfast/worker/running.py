@@ -15,6 +15,7 @@ from holdfast.executors.executor import Executor, bind_executor
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job, name_worker
 from holdfast.worker.attempts import Attempts
+from holdfast.worker.batches import BatchAttempts, BatchGatherer, RunningBatch
 from holdfast.worker.jobs import HeldJobs, Job
 
 AddReport = Callable[[Job, str], None]
@@ -51,6 +52,14 @@ class Runner:
         self._context = contextvars.copy_context()
         self._context.run(name_worker, worker_id)
         self._closing = False
+        self._batches = BatchGatherer(
+            jobs,
+            BatchAttempts(attempts, reporter, log),
+            end=self._end,
+            refuse=self._refuse,
+            context=self._context,
+            loop=self._loop,
+        )
 
     async def prepare(self) -> None:
         for executor in self._executors.values():
@@ -71,14 +80,21 @@ class Runner:
     def stop_starting(self) -> list[Job]:
         """Start nothing any more. Returns what was claimed and not started; it is no longer held."""
         self._closing = True
+        self._batches.close()
         return self._jobs.take_waiting()
 
     def abandon(self, job: Job) -> None:
         """Report a thread that blocks in C past all limits. When it ends, its result is ignored."""
-        if job in self._jobs.running:
-            self._log.error("handler_stuck", **job.log_fields, seconds=round(job.seconds_running))
-            error = HandlerTimeout("the attempt is past its limit and its thread does not react")
-            self._end(job, self._reporter.raised(job, self._handlers[job.type], error))
+        if job not in self._jobs.running:
+            return
+        self._log.error("handler_stuck", **job.log_fields, seconds=round(job.seconds_running))
+        error = HandlerTimeout("the attempt is past its limit and its thread does not react")
+        jobs = [job]
+        if isinstance(job.running, RunningBatch):
+            jobs = job.running.jobs
+            self._jobs.batch_ended(job.running)
+        for one in jobs:
+            self._end(one, self._reporter.raised(one, self._handlers[one.type], error))
 
     def _start_waiting(self) -> None:
         started = 0
@@ -92,6 +108,9 @@ class Runner:
         if handler is not None and job.executor != handler.executor and not self._bind(job, handler):
             return
         if (handler is None or job.executor != "python") and self._cannot_run(job):
+            return
+        if handler is not None and handler.batch is not None and job.executor == "python":
+            self._batches.add(job, handler, handler.batch)
             return
         now = time.monotonic()
         if now >= job.lease_ends:  # this process was suspended meanwhile
@@ -128,8 +147,11 @@ class Runner:
         return True
 
     def _end_unstarted(self, job: Job, end: AttemptEnd) -> None:
+        self._refuse(job, self._reporter.write(job, end))
+
+    def _refuse(self, job: Job, report: str) -> None:
         job.phase = "ended"
-        self._add_report(job, self._reporter.write(job, end))
+        self._add_report(job, report)
 
     def _launch(self, job: Job, handler: Handler | None) -> None:
         # A context of its own: what one handler sets must not be seen by the next.

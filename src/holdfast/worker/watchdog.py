@@ -15,11 +15,12 @@ from typing import Any, TypeVar
 import psycopg
 
 from holdfast.connections.session import configure_session, with_defaults
+from holdfast.context import Stopped
 from holdfast.engine import Engine, leases
 from holdfast.executors.attempt import HandlerTimeout, Reporter
 from holdfast.handler import Handler
 from holdfast.logs import Log
-from holdfast.worker.jobs import Job
+from holdfast.worker.jobs import Job, Stop
 from holdfast.worker.settling import release_statement
 
 T = TypeVar("T")
@@ -76,6 +77,11 @@ class WatchedHandler:
             self._interrupted = True
             _raise_in_thread(self._thread_id, error)
             return True
+
+    def stopped(self, why: Stop) -> None:
+        """Its task was taken from this worker: another may begin before it reaches a checkpoint."""
+        if why == "lost":
+            self.interrupt(Stopped)
 
 
 class InterruptibleAwaitable:

@@ -59,9 +59,12 @@ class DjangoApp(App):
         )
 
     def _register(self, handler: Handler) -> Task[..., Any]:
-        function = handler.function
-        super()._register(replace(handler, function=with_fresh_connections(function, handler.is_async)))
-        task: Task[..., Any] = Task(self, self._handlers[handler.type], function)
+        function = with_fresh_connections(handler.function, handler.is_async)
+        batch = handler.batch
+        if batch is not None:
+            batch = replace(batch, function=with_fresh_connections(batch.function, handler.is_async))
+        super()._register(replace(handler, function=function, batch=batch))
+        task: Task[..., Any] = Task(self, self._handlers[handler.type], handler.declared)
         self._tasks[handler.type] = task
         return task
 
