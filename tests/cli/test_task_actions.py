@@ -3,7 +3,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, leases, tasks
+from holdfast.engine import Engine, enqueue, error_groups, leases, tasks
 from holdfast.engine.enqueue import NewTask
 from support.commands import Holdfast, answer, fail, run
 from support.database import Database
@@ -134,8 +134,8 @@ def test_no_match_is_no_error_and_asks_nothing(holdfast: Holdfast) -> None:
 def test_more_than_a_batch_and_more_than_a_page_are_retried(
     engine: Engine, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.cli.task_actions.PAGE", 7)
-    monkeypatch.setattr("holdfast.cli.task_actions.BATCH", 4)
+    monkeypatch.setattr("holdfast.cli.bulk_actions.PAGE", 7)
+    monkeypatch.setattr("holdfast.cli.bulk_actions.BATCH", 4)
     fail(engine, count=25)
     assert holdfast("retry", "--status", "failed", "--yes").stdout == "Retried 25 of 25 tasks.\n"
 
@@ -159,3 +159,52 @@ def test_names_and_filters_are_not_mixed_and_not_both_missing(
     empty_db: Database, arguments: list[str]
 ) -> None:
     assert run("retry", *arguments, url=empty_db.dsn).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        (["cancel", "--type", "mail."], ["cancelled"] * 3),
+        (["cancel", "--status", "pending", "--search", "WELCOME"], ["cancelled"] * 3),
+        (["cancel", "--where", "$.to ? (@ == 1)"], ["pending", "cancelled", "pending"]),
+        (["delete", "--queue", "mail", "--where", "$.to ? (@ < 2)"], ["pending"] * 3),
+        (["reschedule", "--at", "2h", "--type", "mail."], ["scheduled"] * 3),
+    ],
+)
+def test_all_that_match_are_changed_after_a_dry_run_that_changes_nothing(
+    engine: Engine, holdfast: Holdfast, arguments: list[str], left: list[str]
+) -> None:
+    ids = [engine.run(enqueue.enqueue(NewTask("mail.welcome", {"to": n}))) for n in range(3)]
+    engine.run(enqueue.enqueue(NewTask("other.task")))
+    tried = answer(holdfast(*arguments, "--dry-run", "--json"))
+    assert [status_of(engine, task_id) for task_id in ids] == ["pending"] * 3
+    done = answer(holdfast(*arguments, "--yes", "--reason", "tidying", "--json"))
+    assert done.pop("refused") == []
+    assert set(done.values()) == {tried["matched"]}
+    assert [status_of(engine, task_id) for task_id in ids] == left
+    assert engine.run(tasks.task_events(ids[1]))[-1].reason == "tidying"
+
+
+def test_the_tasks_of_one_error_are_retried_with_one_reason(engine: Engine, holdfast: Holdfast) -> None:
+    ids = fail(engine, count=3)
+    fail(engine, queue="other")
+    engine.run(error_groups.count_errors())
+    group = answer(holdfast("errors", "--type", "billing.", "--json"))["groups"][0]
+    assert (group["errors"], group["title"]) == (3, "it broke")
+    result = holdfast("retry", "--error", group["error_group"], "--reason", "mended", "--yes")
+    assert result.stdout == "Retried 3 of 3 tasks.\n"
+    assert {status_of(engine, task_id) for task_id in ids} == {"pending"}
+
+
+def test_a_dry_run_says_how_many(engine: Engine, holdfast: Holdfast, task_id: UUID) -> None:
+    assert holdfast("delete", "--queue", "billing", "--dry-run").stdout == "Would delete 1 task.\n"
+    assert holdfast("cancel", str(task_id), "--dry-run").stdout == "Would cancel 1 task.\n"
+    assert holdfast("reschedule", str(task_id), "--at", "1h").stdout == f"{task_id}  scheduled\n"
+    assert holdfast("retry", str(task_id), "--dry-run").stdout == "Would retry 0 tasks.\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["cancel", "--status", "failed"], ["reschedule", "--type", "a"], ["cancel"]]
+)
+def test_a_bulk_action_that_cannot_be_meant_is_refused(empty_db: Database, arguments: list[str]) -> None:
+    assert run(*arguments, url=empty_db.dsn).exit_code == 2

@@ -182,8 +182,20 @@ CALLS = [
         "list a type that no task has", "select * from queues.list_tasks(type_prefix => 'no.')", 6000, 1, 1000
     ),
     Call("find a type that none has", "select queues.find_tasks('succeeded', 'no')", 50_000, 10, 100_000),
-    Call("search", "select * from queues.search_tasks('solo')", 20_000, 1, 1000),
-    Call("search in vain", "select * from queues.search_tasks('nothing')", 20_000, 1, 1000),
+    Call("search", "select * from queues.list_tasks(words => 'solo')", 20_000, 1, 1000),
+    Call("search in vain", "select * from queues.list_tasks(words => 'nothing')", 20_000, 1, 1000),
+    Call("search a path", "select queues.find_tasks(payload_path => '$.nothing')", 10_000, 5, 100_000),
+    Call("search a group", f"select queues.find_tasks(error_group => '{'0' * 32}')", 10_000, 10, 100_000),
+    Call("count by status", "select * from queues.count_tasks()", 60_000, 1, 100_000),
+    Call("count a type", "select * from queues.count_tasks(type_prefix => 'no.')", 60_000, 10, 100_000),
+    Call("count errors", "select queues.count_errors(100)", 100, 60, 10),
+    Call("error groups", "select * from queues.list_error_groups()", 100, 10, 10),
+    Call(
+        "act on many",
+        "select queues.act_on_tasks('cancel', array['{id}'::uuid])",
+        pages=200,
+        before=due,
+    ),
     Call("list a queue", "select * from queues.list_tasks(queue => 'solo')", 50, 40, growth=3),
     Call(
         "status of one",

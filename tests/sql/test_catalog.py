@@ -26,7 +26,17 @@ _SCHEDULE_ACTS = {"pause_schedule", "resume_schedule", "remove_schedule", "run_s
 _CLIENT = {
     *("enqueue", "enqueue_many", "enqueue_for_client", "enqueue_simple", "enqueue_for_token"),
     *("enqueue_reusing", "find_reusable_run", "store_reusable_run"),
-    *("cancel", "reschedule", "explain", "list_tasks", "find_tasks", "search_tasks", "watch", "watch_many"),
+    *(
+        "cancel",
+        "reschedule",
+        "explain",
+        "list_tasks",
+        "find_tasks",
+        "count_tasks",
+        "act_on_tasks",
+        "watch",
+        "watch_many",
+    ),
     *("may_read_all", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
     *("tasks_of", "task_events_of", "task_errors_of"),
     *("watch_processes", "process_status_of", "cancel_send_email_task", "cancel_send_sms_task"),
@@ -47,7 +57,15 @@ _READER = {
     *("send_email_history", "send_sms_history"),
     *("health", "count_activity"),
     *("watch_processes", "process_status_of"),
-    *("explain", "list_tasks", "find_tasks", "search_tasks", "list_activity", "tail_events"),
+    *(
+        "explain",
+        "list_tasks",
+        "find_tasks",
+        "count_tasks",
+        "list_error_groups",
+        "list_activity",
+        "tail_events",
+    ),
     *("list_activity_of", "rank_types"),
     *("watch", "watch_many"),
     "run_timeline",
@@ -70,7 +88,7 @@ MAY_EXECUTE = {
         *("reserve_send", "keep_message"),
         *("claim", "next_due", "dequeue_next_available_task", "heartbeat", "finish", "release", "sweep"),
         *("due_schedules", "next_firing", "plan_schedule", "fire_schedule"),
-        *("prune_firings", "take_sample"),
+        *("prune_firings", "take_sample", "count_errors"),
         *(
             "register_worker",
             "retire_worker",
@@ -108,6 +126,7 @@ MAY_EXECUTE = {
         *("subscribe", "unsubscribe", "pause_subscription", "resume_subscription", "rotate_secret"),
         *("test_subscription", "redrive_events", "prune_events", "prune_inbox"),
         *("cancel", "retry", "replay", "delete_task", "restore_task", "reschedule", "pause", "resume"),
+        *("act_on_tasks", "count_errors"),
         *("sweep", "recover_workers", "clear_mailbox", "erase_messages", "record_delivery"),
         *("prune", "set_retention", "drop_retention", "prune_processes"),
         *("cancel_send_email_task", "cancel_send_sms_task"),
@@ -154,6 +173,7 @@ INVOKERS = {
         "enqueue_after",
         "enqueue_unique",
         "add_schedule",
+        "act_on_tasks",
         "run_function",
         "may_read_all",
         "clock",
@@ -520,14 +540,15 @@ def test_only_the_runner_builds_statements_at_run_time(admin: Connection) -> Non
     assert dynamic == {"run_function"}
 
 
-def test_no_function_opens_a_subtransaction(admin: Connection) -> None:
-    catching = [
+def test_no_function_that_workers_call_opens_a_subtransaction(admin: Connection) -> None:
+    catching = {
         row["name"]
         for row in _functions(admin)
         if re.search(r"\bexception\s+when\b", _statements(row["body"]))
-    ]
+    }
 
-    assert catching == []
+    # One act of a person may be refused among many; and PostgreSQL 15 cannot check a JSON path otherwise.
+    assert catching == {"act_on_tasks", "check_search"}
 
 
 # tgtype of a trigger per statement, before: update or truncate, and delete. None of them fires on insert.

@@ -788,8 +788,8 @@ def test_what_has_no_lane_any_more_is_still_listed_and_found(db: Database) -> No
     for function, arguments in (
         ("list_tasks", {"type_prefix": "mail."}),
         ("list_tasks", {"type_prefix": "mail.keyed", "status": "succeeded"}),
-        ("search_tasks", {"words": "mail."}),
-        ("search_tasks", {"words": "order-7"}),
+        ("list_tasks", {"words": "mail."}),
+        ("list_tasks", {"words": "order-7"}),
     ):
         assert [row["task_id"] for row in call(conn, f"queues.{function}", arguments)] == [task_id]
     shown = rows(conn, "select queue, live_workers from queues.queue_status order by queue")

@@ -139,9 +139,9 @@ def test_a_login_sees_and_touches_the_tasks_of_its_namespace_only(
             len(rows(conn, "select distinct task_id from queues.task_event")),
             len(call(conn, "queues.list_tasks", {})),
             len(call(conn, "queues.list_tasks", {"status": "retrying", "type_prefix": "billing."})),
-            len(call(conn, "queues.search_tasks", {"words": "i9"})),
-            len(call(conn, "queues.search_tasks", {"words": str(task_id)})),
-            len(call(conn, "queues.search_tasks", {"words": "billing"})),
+            len(call(conn, "queues.list_tasks", {"words": "i9"})),
+            len(call(conn, "queues.list_tasks", {"words": str(task_id)})),
+            len(call(conn, "queues.list_tasks", {"words": "billing"})),
             len(rows(conn, "select * from queues.watch_many(array[%s::uuid])", [task_id])),
             "There is no task" not in answer(conn, "queues.explain", {"task_id": task_id}),
         ]

@@ -26,6 +26,7 @@ COMMAND_MODULES = (
     "task_types",
     "tasks",
     "task_actions",
+    "error_groups",
     "replay",
     "runs",
     "queues",

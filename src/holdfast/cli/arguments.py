@@ -115,3 +115,23 @@ SinceOption = Annotated[
         help="Only tasks created since this time, or within this duration: 2030-01-31T08:00Z, 2h, 7d.",
     ),
 ]
+SearchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--search", metavar="TEXT", help="Only tasks with this text in their id, type, key or error messages."
+    ),
+]
+ErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--error", metavar="GROUP", help="Only tasks whose last error is of this group: see holdfast errors."
+    ),
+]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="JSONPATH",
+        help="Only tasks in whose payload this finds something: '$.invoice ? (@ == 7)'.",
+    ),
+]

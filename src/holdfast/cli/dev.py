@@ -67,7 +67,7 @@ def _run_application(application: str, port: str | None, database_url: str | Non
             stack.log.write("worker", f"Only the first {MAX_DIRECTORIES} directories here are watched.")
         serve_all(
             stack,
-            create_app(settings=Settings.load()),
+            create_app(settings=Settings.load(), is_local=True),
             parts,
             lambda token: _application_text(stack, application, token),
             stop_seconds=grace + STOP_SECONDS,

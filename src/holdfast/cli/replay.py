@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.progress import Progress
 
 from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, duration, resolve_past
+from holdfast.cli.bulk_actions import find_task_ids
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, pretty, print_fields, print_json, print_table
-from holdfast.cli.task_actions import find_task_ids
 from holdfast.cli.tasks import find_task
 from holdfast.engine import Engine, health, leases, tasks
 from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskSnapshot, TaskStatus

@@ -76,7 +76,13 @@ def serve(
     check_exposure(listen, asks_for_login=not no_login, hosts=named, proxies=settings.web_proxies)
     configure(settings.log_format, settings.log_level)
     raise_file_limit()
-    web = create_app(app, settings=settings, hosts=(*named, *LOCAL_HOSTS), asks_for_login=not no_login)
+    web = create_app(
+        app,
+        settings=settings,
+        hosts=(*named, *LOCAL_HOSTS),
+        asks_for_login=not no_login,
+        is_local=not listen.public and not (settings.web_proxies or settings.web_url or named),
+    )
     server = make_server(web, listen)
     with bind(listen) as bound:
         typer.echo(f"Serving on {address_of(listen, bound)}", err=True)

@@ -1,76 +1,198 @@
-"""holdfast cancel, delete, restore and retry: actions on tasks."""
+"""holdfast cancel, delete, reschedule, restore and retry: actions on tasks, by id or on all that match."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
 
 import typer
-from rich.console import Console
-from rich.progress import Progress
 
-from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption, resolve_past
+from holdfast.cli.arguments import (
+    ErrorOption,
+    Moment,
+    QueueOption,
+    Reason,
+    SearchOption,
+    SinceOption,
+    TypeOption,
+    WhereOption,
+    moment,
+    resolve_past,
+)
+from holdfast.cli.bulk_actions import BulkAction
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, describe_error, print_error, print_json
-from holdfast.engine import Engine, tasks
-from holdfast.engine.tasks import TaskFilter
+from holdfast.engine import Engine, Statement, health, tasks
+from holdfast.engine.task_actions import APPLIES_TO, RETRIED_BY_DEFAULT, Action
+from holdfast.engine.tasks import STATUSES, Status, TaskFilter
 from holdfast.errors import HoldfastError, IllegalMove, Refused, TryAgain
 
-TaskArguments = Annotated[list[UUID], typer.Argument(metavar="ID", help="Ids of tasks.")]
+TaskArguments = Annotated[list[UUID] | None, typer.Argument(metavar="ID", help="Ids of tasks.")]
+StatusOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Only tasks with this status; repeatable. Default: all that it can change."),
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only print how many tasks match.")]
+At = Annotated[
+    Any,
+    typer.Option(
+        "--at",
+        parser=moment,
+        metavar="TIME|DURATION",
+        help="Run them at this time, or this long from now: 2030-01-31T08:00Z, 0s, 2h.",
+    ),
+]
 
-
-class Retryable(StrEnum):
-    """The statuses from which a task can be retried."""
-
-    FAILED = "failed"
-    DEAD_LETTER = "dead_letter"
-    CANCELLED = "cancelled"
-
-
-# Cancelled tasks are retried only on request: somebody decided that they should not run.
-DEFAULT_STATUSES = (Retryable.FAILED, Retryable.DEAD_LETTER)
-
-PAGE = 10_000
-BATCH = 100  # tasks per commit
+_HELP = {
+    "cancel": "Cancel tasks that have not ended. A running task is notified at its next heartbeat.",
+    "delete": "Delete tasks. They do not run, and their idempotency keys become free. `restore` undoes it.",
+    "restore": "Restore deleted tasks.",
+    "retry": "Retry tasks that are failed or dead_letter, or cancelled if asked, with a new set of attempts.",
+    "reschedule": "Move waiting tasks to another time.",
+}
 
 
 def register(app: typer.Typer) -> None:
-    app.command()(cancel)
-    app.command()(delete)
-    app.command()(restore)
-    app.command()(retry)
+    for action in ("cancel", "delete", "restore", "retry"):
+        app.command(action, help=_HELP[action])(_command(action))
+    app.command("reschedule", help=_HELP["reschedule"])(reschedule)
 
 
-def cancel(
-    task_ids: TaskArguments, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+@dataclass(frozen=True)
+class Selection:
+    """The tasks that a command names, or the filters that it gives."""
+
+    task_ids: Sequence[UUID]
+    statuses: Sequence[str]
+    matching: TaskFilter
+    since: Moment | None = None
+
+    def check(self, action: Action) -> None:
+        given = (self.matching.queue, self.matching.type_prefix, self.matching.words)
+        found = (self.matching.error_group, self.matching.payload_path, self.since)
+        if bool(self.task_ids) == (bool(self.statuses) or any(one is not None for one in (*given, *found))):
+            raise typer.BadParameter(
+                "give the ids of tasks or filters (--status, --queue, --type, --since, --search, --error, "
+                "--where), not both"
+            )
+        allowed = APPLIES_TO.get(action, STATUSES)
+        for status in self.statuses:
+            if status not in allowed:
+                raise typer.BadParameter(f"{status!r} is not one of {', '.join(map(repr, allowed))}.")
+
+    def statuses_for(self, action: Action) -> Sequence[Status | None]:
+        if self.statuses:
+            return [status for status in STATUSES if status in self.statuses]
+        return RETRIED_BY_DEFAULT if action == "retry" else APPLIES_TO.get(action, (None,))
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How a command acts and what it prints."""
+
+    reason: str | None
+    yes: bool
+    dry_run: bool
+    as_json: bool
+    run_at: datetime | None = field(default=None)
+
+
+def _command(action: Action) -> Callable[..., None]:
+    def command(
+        *,
+        task_ids: TaskArguments = None,
+        status: StatusOption = None,
+        queue: QueueOption = None,
+        type_prefix: TypeOption = None,
+        since: SinceOption = None,
+        search: SearchOption = None,
+        error: ErrorOption = None,
+        where: WhereOption = None,
+        reason: Reason = None,
+        yes: Yes = False,
+        dry_run: DryRun = False,
+        database_url: DatabaseUrl = None,
+        as_json: Json = False,
+    ) -> None:
+        matching = TaskFilter(None, queue, type_prefix, None, None, search, error, where)
+        selection = Selection(task_ids or (), status or (), matching, since)
+        selection.check(action)
+        with connected(database_url) as engine:
+            _act(engine, action, selection, Manner(reason, yes, dry_run, as_json))
+
+    return command
+
+
+def reschedule(
+    *,
+    task_ids: TaskArguments = None,
+    at: At,
+    status: StatusOption = None,
+    queue: QueueOption = None,
+    type_prefix: TypeOption = None,
+    since: SinceOption = None,
+    search: SearchOption = None,
+    error: ErrorOption = None,
+    where: WhereOption = None,
+    reason: Reason = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
 ) -> None:
-    """Cancel tasks that have not ended. A running task is notified at its next heartbeat."""
+    matching = TaskFilter(None, queue, type_prefix, None, None, search, error, where)
+    selection = Selection(task_ids or (), status or (), matching, since)
+    selection.check("reschedule")
     with connected(database_url) as engine:
-        act_on_each(task_ids, lambda task_id: _cancel(engine, task_id, reason), as_json)
+        run_at = engine.run(health.clock()) + at if isinstance(at, timedelta) else at
+        _act(engine, "reschedule", selection, Manner(reason, yes, dry_run, as_json, run_at))
 
 
-def delete(
-    task_ids: TaskArguments, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
-) -> None:
-    """Delete tasks. They do not run, and their idempotency keys become free. `restore` undoes it."""
-    with connected(database_url) as engine:
-        act_on_each(task_ids, lambda task_id: engine.run(tasks.delete_task(task_id, reason)), as_json)
+def _act(engine: Engine, action: Action, selection: Selection, manner: Manner) -> None:
+    since = resolve_past(engine, selection.since)
+    bulk = BulkAction(engine, action, manner.reason, manner.run_at, quiet=manner.as_json)
+    if selection.task_ids and not manner.dry_run:
+        act_on_each(selection.task_ids, lambda one: _act_on_one(engine, action, one, manner), manner.as_json)
+        return
+    if selection.task_ids:
+        found = bulk.possible(list(dict.fromkeys(selection.task_ids)))
+    else:
+        found = bulk.find(selection.matching, since, selection.statuses_for(action))
+    count = count_of(len(found), "task")
+    if manner.dry_run:
+        if manner.as_json:
+            print_json({"matched": len(found), "task_ids": found})
+        else:
+            typer.echo(f"Would {action} {count}.")
+        return
+    if found and not manner.yes:
+        typer.confirm(f"{action.capitalize()} {count}?", abort=True, err=True)
+    bulk.run(found)
 
 
-def restore(
-    task_ids: TaskArguments, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
-) -> None:
-    """Restore deleted tasks."""
-    with connected(database_url) as engine:
-        act_on_each(task_ids, lambda task_id: engine.run(tasks.restore_task(task_id, reason)), as_json)
-
-
-def _cancel(engine: Engine, task_id: UUID, reason: str | None) -> str:
-    status = engine.run(tasks.cancel(task_id, reason))
-    if status != "cancelled":
+def _act_on_one(engine: Engine, action: Action, task_id: UUID, manner: Manner) -> str:
+    status = engine.run(_statement(action, task_id, manner))
+    if action == "cancel" and status != "cancelled":
         raise IllegalMove(f"task {task_id} cannot be cancelled: it has already ended ({status})")
+    if action == "reschedule" and status not in APPLIES_TO["reschedule"]:
+        raise IllegalMove(f"task {task_id} cannot be rescheduled: it is {status}")
     return status
+
+
+def _statement(action: Action, task_id: UUID, manner: Manner) -> Statement[str]:
+    match action:
+        case "cancel":
+            return tasks.cancel(task_id, manner.reason)
+        case "retry":
+            return tasks.retry(task_id, manner.reason)
+        case "delete":
+            return tasks.delete_task(task_id, manner.reason)
+        case "restore":
+            return tasks.restore_task(task_id, manner.reason)
+        case "reschedule":
+            return tasks.reschedule(task_id, manner.run_at, manner.reason)
 
 
 def act_on_each(task_ids: Iterable[UUID], act: Callable[[UUID], str], as_json: bool) -> None:
@@ -94,106 +216,3 @@ def act_on_each(task_ids: Iterable[UUID], act: Callable[[UUID], str], as_json: b
         print_json({"tasks": results})
     if failure:
         raise typer.Exit(failure.exit_code)
-
-
-def retry(
-    *,
-    task_ids: Annotated[list[UUID] | None, typer.Argument(metavar="ID", help="Ids of tasks.")] = None,
-    status: Annotated[
-        list[Retryable] | None,
-        typer.Option(help="Only tasks with this status; repeatable. Default: failed and dead_letter."),
-    ] = None,
-    queue: QueueOption = None,
-    type_prefix: TypeOption = None,
-    since: SinceOption = None,
-    reason: Reason = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
-    database_url: DatabaseUrl = None,
-    as_json: Json = False,
-) -> None:
-    """Retry tasks that are failed, dead_letter or cancelled, with a new set of attempts."""
-    filtered = bool(status) or any(option is not None for option in (queue, type_prefix, since))
-    if bool(task_ids) == filtered:
-        raise typer.BadParameter(
-            "give the ids of tasks or filters (--status, --queue, --type, --since), not both"
-        )
-    with connected(database_url) as engine:
-        if task_ids:
-            act_on_each(task_ids, lambda task_id: engine.run(tasks.retry(task_id, reason)), as_json)
-            return
-        matching = TaskFilter(None, queue, type_prefix, resolve_past(engine, since))
-        found = [
-            task_id
-            for one in dict.fromkeys(status or DEFAULT_STATUSES)
-            for task_id in find_task_ids(engine, replace(matching, status=one))
-        ]
-        _retry_matching(engine, found, reason, yes, as_json)
-
-
-def find_task_ids(engine: Engine, matching: TaskFilter) -> Iterator[UUID]:
-    """The ids of all matching tasks that are not deleted."""
-    found = engine.run(tasks.find_tasks(matching, None, PAGE))
-    while True:
-        page = engine.run(tasks.deletions_of(found.task_ids))
-        yield from (task.task_id for task in page if task.deleted_at is None)
-        if found.next is None:
-            return
-        found = engine.run(tasks.find_tasks(matching, found.next, PAGE))
-
-
-def _retry_matching(engine: Engine, found: list[UUID], reason: str | None, yes: bool, as_json: bool) -> None:
-    count = count_of(len(found), "task")
-    if found and not yes:
-        typer.confirm(f"Retry {count}?", abort=True, err=True)
-    run = RetryRun(engine, reason)
-    try:
-        run.retry_all(found, quiet=as_json)
-    finally:
-        if as_json:
-            print_json({"matched": len(found), "retried": run.retried, "refused": run.refused})
-        else:
-            typer.echo(f"Retried {run.retried} of {count}.")
-    if run.failure:
-        raise typer.Exit(run.failure.exit_code)
-
-
-@dataclass
-class RetryRun:
-    """Retries tasks in batches and counts the results."""
-
-    engine: Engine
-    reason: str | None
-    retried: int = 0
-    refused: list[dict[str, Any]] = field(default_factory=list)
-    failure: HoldfastError | None = None
-
-    def retry_all(self, task_ids: Sequence[UUID], *, quiet: bool) -> None:
-        console = Console(stderr=True)
-        with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as progress:
-            bar = progress.add_task("Retrying", total=len(task_ids))
-            for start in range(0, len(task_ids), BATCH):
-                batch = task_ids[start : start + BATCH]
-                self._retry_batch(batch)
-                progress.advance(bar, len(batch))
-
-    def _retry_batch(self, batch: Sequence[UUID]) -> None:
-        """Retry a batch in one transaction. If one task is refused, retry them one by one."""
-        try:
-            with self.engine.connection.transaction():
-                for task_id in batch:
-                    self.engine.run(tasks.retry(task_id, self.reason))
-        except (Refused, TryAgain):
-            for task_id in batch:
-                self._retry_one(task_id)
-        else:
-            self.retried += len(batch)
-
-    def _retry_one(self, task_id: UUID) -> None:
-        try:
-            self.engine.run(tasks.retry(task_id, self.reason))
-        except (Refused, TryAgain) as error:
-            self.failure = self.failure or error
-            self.refused.append({"task_id": task_id, "error": describe_error(error)})
-            print_error(error)
-        else:
-            self.retried += 1

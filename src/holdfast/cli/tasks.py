@@ -8,7 +8,15 @@ from uuid import UUID
 
 import typer
 
-from holdfast.cli.arguments import QueueOption, SinceOption, TypeOption, resolve_past
+from holdfast.cli.arguments import (
+    ErrorOption,
+    QueueOption,
+    SearchOption,
+    SinceOption,
+    TypeOption,
+    WhereOption,
+    resolve_past,
+)
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, status_text
 from holdfast.engine import Engine, tasks
@@ -39,6 +47,9 @@ def list_tasks(
     spec: Annotated[
         str | None, typer.Option(metavar="HASH", help="Only tasks with this spec hash, as printed by `show`.")
     ] = None,
+    search: SearchOption = None,
+    error: ErrorOption = None,
+    where: WhereOption = None,
     before: Annotated[UUID | None, typer.Option(metavar="ID", help="Only tasks older than this one.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of tasks.")] = 50,
     database_url: DatabaseUrl = None,
@@ -46,7 +57,8 @@ def list_tasks(
 ) -> None:
     """List tasks, newest first, a page at a time."""
     with connected(database_url) as engine:
-        matching = TaskFilter(status, queue, type_prefix, resolve_past(engine, since), spec)
+        since_time = resolve_past(engine, since)
+        matching = TaskFilter(status, queue, type_prefix, since_time, spec, search, error, where)
         found = engine.run(tasks.find_tasks(matching, before, limit))
         page = engine.run(tasks.tasks_with_ids(found.task_ids))
     if as_json:
@@ -88,6 +100,9 @@ def _next_command(context: typer.Context, before: UUID) -> str:
         "--queue": "queue",
         "--type": "type_prefix",
         "--spec": "spec",
+        "--search": "search",
+        "--error": "error",
+        "--where": "where",
         "--limit": "limit",
     }
     arguments = ["holdfast", "list"]

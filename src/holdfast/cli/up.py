@@ -70,7 +70,7 @@ def _run_examples(settings: Settings, given: tuple[Path | None, Path | None], *,
         from holdfast.demo.web import pages  # noqa: PLC0415 - as above
         from holdfast.http import create_app  # noqa: PLC0415 - an extra
 
-        web = create_app(tasks)
+        web = create_app(tasks, is_local=True)
         web.mount("/demo", pages)
         events = settings.home / "events"
         events.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from holdfast.engine.statement import (
     Row,
     Rows,
     Statement,
+    boolean,
     call,
     due,
     first,
@@ -53,6 +54,14 @@ class TaskFilter:
     type_prefix: str | None = None
     since: datetime | None = None
     spec_hash: str | None = None
+    words: str | None = None
+    """In the id, type, keys or error messages."""
+    error_group: str | None = None
+    """Of the last error: see `error_groups`."""
+    payload_path: str | None = None
+    """A JSON path that finds something in the payload."""
+    search_errors: bool = True
+    """Whether words are also looked for in error messages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,12 +329,6 @@ def deletions_of(task_ids: Sequence[UUID]) -> Statement[list[TaskId]]:
     return _of_tasks(many(TaskId), "queues.tasks_of", task_ids, "order by answer.task_id desc")
 
 
-def search_tasks(words: str, max_tasks: int | None = None) -> Statement[list[TaskStatus]]:
-    """Returns the newest tasks that match by id, idempotency key, part of a type, or part of an error."""
-    arguments = {"words": text(words), "max_tasks": integer(max_tasks)}
-    return call("queues.search_tasks", many(TaskStatus), arguments)
-
-
 def task_status(task_id: UUID) -> Statement[TaskStatus | None]:
     return _of_tasks(first(TaskStatus), "queues.tasks_of", [task_id])
 
@@ -371,6 +374,16 @@ def _filters(matching: TaskFilter, before: UUID | None, max_tasks: int | None) -
         "before": uuid(before),
         "max_tasks": integer(max_tasks),
         "spec_hash": text(matching.spec_hash),
+        **search_arguments(matching),
+    }
+
+
+def search_arguments(matching: TaskFilter) -> dict[str, Argument]:
+    return {
+        "words": text(matching.words),
+        "error_group": text(matching.error_group),
+        "payload_path": text(matching.payload_path),
+        "search_errors": None if matching.search_errors else boolean(matching.search_errors),
     }
 
 

@@ -34,6 +34,7 @@ def create_app(
     settings: Settings | None = None,
     hosts: Iterable[str] | None = LOCAL_HOSTS,
     asks_for_login: bool = True,
+    is_local: bool = False,
 ) -> FastAPI:
     """The HTTP API, waiting and the dashboard as an ASGI application, to serve or to mount.
 
@@ -41,6 +42,8 @@ def create_app(
     `hosts` are the accepted host names; None leaves that check to the application that mounts this one.
     Without `asks_for_login`, every caller may do everything. That is allowed only under the host names of
     this machine, so that no page of another site can send requests.
+    `is_local` says that only this machine can reach the server: values are then shown, unless the setting
+    `web_values` says otherwise.
     """
     if not asks_for_login and (hosts is None or not set(hosts) <= set(LOCAL_HOSTS)):
         raise ConfigurationError(
@@ -53,6 +56,7 @@ def create_app(
     options = SiteOptions(
         hosts=None if hosts is None else tuple(hosts),
         asks_for_login=asks_for_login,
+        shows_values=settings.web_values == "shown" or (settings.web_values == "auto" and is_local),
         secrets=settings.web_secrets,
         url=settings.web_url,
         proxies=settings.web_proxies,

@@ -33,6 +33,7 @@ class SiteOptions:
 
     hosts: tuple[str, ...] | None = None
     asks_for_login: bool = True
+    shows_values: bool = False
     secrets: tuple[str, ...] = field(default=(), repr=False)
     url: str | None = None
     proxies: tuple[str, ...] = ()

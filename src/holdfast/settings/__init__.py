@@ -265,6 +265,11 @@ class Settings(BaseModel):
         default=None,
         description="Signs tickets to wait for a task; of several, the first signs and all are accepted.",
     )
+    web_values: Literal["auto", "shown", "hidden"] = Field(
+        default="auto",
+        description="Whether the HTTP server shows payloads, results and error messages without being asked. "
+        "auto: only if it listens on this machine alone, without a proxy.",
+    )
     web_max_waits: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=5000,
         description="How many may wait at once on one process of `holdfast serve`.",

@@ -42,6 +42,7 @@ grant execute on function
   queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_simple,
   queues.cancel, queues.reschedule, queues.explain, queues.list_tasks, queues.find_tasks, queues.watch
 to holdfast_client;
+grant execute on function queues.act_on_tasks to holdfast_client, holdfast_operator;
 grant execute on function queues.enqueue_reusing, queues.find_reusable_run, queues.store_reusable_run
 to holdfast_client;
 grant execute on function queues.enqueue_for_token to holdfast_client;
@@ -85,6 +86,9 @@ grant execute on function queues.replay to holdfast_operator;
 grant select on queues.provenance, queues.registered_type to holdfast_reader;
 
 grant execute on function queues.explain, queues.list_tasks, queues.find_tasks, queues.watch to holdfast_reader;
+grant execute on function queues.count_tasks to holdfast_client, holdfast_reader;
+grant execute on function queues.list_error_groups to holdfast_reader;
+grant execute on function queues.count_errors to holdfast_worker, holdfast_operator;
 grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of, queues.step_kind,
   queues.spec_hash
   to holdfast_reader, holdfast_client, holdfast_worker;
@@ -152,7 +156,7 @@ grant execute on function
   queues.check_session, queues.close_session, queues.record_reveal
 to holdfast_operator;
 grant execute on function queues.take_sample to holdfast_worker, holdfast_operator;
-grant execute on function queues.watch_many, queues.search_tasks to holdfast_client, holdfast_reader;
+grant execute on function queues.watch_many to holdfast_client, holdfast_reader;
 grant execute on function queues.tasks_of, queues.task_events_of, queues.task_errors_of
 to holdfast_client, holdfast_reader;
 grant execute on function queues.list_activity, queues.list_activity_of, queues.rank_types to holdfast_reader;

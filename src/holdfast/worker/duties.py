@@ -4,7 +4,17 @@ import time
 from typing import TypeVar, get_args
 from uuid import UUID
 
-from holdfast.engine import activity, events, leases, limits, processes, queues, retention, workers
+from holdfast.engine import (
+    activity,
+    error_groups,
+    events,
+    leases,
+    limits,
+    processes,
+    queues,
+    retention,
+    workers,
+)
 from holdfast.engine.processes import ProcessId
 from holdfast.engine.queues import UnservedQueue
 from holdfast.engine.retention import Prunable
@@ -113,6 +123,16 @@ class LaneTidying:
         return 0.0 if execute(limits.tidy_lanes()) else None
 
 
+class ErrorCounting:
+    """Counts new errors in their groups, for the page Errors."""
+
+    name = "errors"
+    interval = 2.0
+
+    def run(self, execute: Execute) -> float | None:
+        return 0.0 if execute(error_groups.count_errors(BATCH)) == BATCH else None
+
+
 class OutboxPruning:
     """Deletes events that were delivered some time ago, and the records of received ones."""
 
@@ -206,6 +226,7 @@ def build_duties(log: Log, unserved: UnservedQueues) -> tuple[Duty, ...]:
         Retention(log),
         LaneTidying(),
         OutboxPruning(),
+        ErrorCounting(),
         unserved,
         ProcessRepair(log),
         ProcessPruning(),

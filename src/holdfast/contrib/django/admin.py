@@ -99,7 +99,7 @@ class TaskAdmin(ReadOnlyAdmin):
     ) -> tuple[QuerySet[Any], bool]:
         if not search_term:
             return queryset, False
-        found = _engine(tasks.search_tasks(search_term, NEWEST))
+        found = _engine(tasks.list_tasks(TaskFilter(words=search_term[:500]), None, NEWEST))
         everything = super().get_queryset(request)
         return everything.filter(task_id__in=[one.task_id for one in found]), False
 

@@ -2,10 +2,24 @@
 
 from fastapi import APIRouter
 
-from holdfast.http.api import deliveries, enqueue, queues, status, task_actions, tasks, tokens, waits
+from holdfast.http.api import (
+    bulk_actions,
+    deliveries,
+    enqueue,
+    error_groups,
+    queues,
+    status,
+    task_actions,
+    tasks,
+    tokens,
+    waits,
+)
 
 __all__ = ["router"]
 
 router = APIRouter(prefix="/v1")
-for noun in (enqueue, tasks, task_actions, waits, queues, status, tokens, deliveries):
+for noun in (
+    *(enqueue, tasks, bulk_actions, task_actions, waits, queues, error_groups, status, tokens),
+    deliveries,
+):
     router.include_router(noun.router)

@@ -40,7 +40,8 @@ async def list_workers(request: Request, caller: MayRead) -> Workers:
 async def list_schedules(request: Request, caller: MayRead) -> Schedules:
     del caller
     found = await site_of(request).read(schedules.schedule_status())
-    return Schedules(schedules=[hide_schedule(schedule) for schedule in found])
+    shown = site_of(request).options.shows_values
+    return Schedules(schedules=found if shown else [hide_schedule(schedule) for schedule in found])
 
 
 @router.get("/health", summary="Check health", responses=problems())
@@ -50,4 +51,7 @@ async def show_health(request: Request, caller: MayRead) -> Health:
     found = await site_of(request).read(health.health())
     levels = {line.level for line in found}
     worst = next((level for level in _WORST_FIRST if level in levels), "green")
-    return Health(level=worst, lines=[hide_line(line) for line in found])
+    return Health(
+        level=worst,
+        lines=found if site_of(request).options.shows_values else [hide_line(line) for line in found],
+    )

@@ -25,6 +25,7 @@ router = APIRouter(tags=["tasks"])
 
 MAX_PER_PAGE = 200
 TEXT = r"^[^\x00]*$"
+GROUP = r"^[0-9a-f]{32}$"
 
 Reveal = Annotated[bool, Query(description="Show hidden values. Needs the scope operate, and is recorded.")]
 Reason = Annotated[str | None, Query(max_length=2000, pattern=TEXT, description="Recorded with a reveal.")]
@@ -56,6 +57,18 @@ async def list_tasks(
         str | None, Query(max_length=200, pattern=TEXT, description="Types that begin with this.")
     ] = None,
     since: Annotated[datetime | None, Query(description="Tasks created at or after this time.")] = None,
+    search: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=500,
+            pattern=TEXT,
+            description="Text in the id, type or keys, or in error messages where values are shown.",
+        ),
+    ] = None,
+    error: Annotated[
+        str | None, Query(pattern=GROUP, description="Tasks whose last error is of this group.")
+    ] = None,
     before: Annotated[UUID | None, Query(description="The last task of the previous page.")] = None,
     limit: Limit = 50,
 ) -> TaskPage:
@@ -63,7 +76,8 @@ async def list_tasks(
     del caller
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
-    matching = TaskFilter(status, queue, type, since)
+    shown = site_of(request).options.shows_values
+    matching = TaskFilter(status, queue, type, since, None, search, error, search_errors=shown)
     page, following = await site_of(request).read(lambda engine: _page(engine, matching, before, limit))
     return TaskPage(
         tasks=[TaskSummary.model_validate(hide_task(task)) for task in page],
@@ -79,8 +93,7 @@ async def show_task(
     reveal: Reveal = False,
     reason: Reason = None,
 ) -> TaskDetail:
-    if reveal:
-        await _record_reveal(request, task_id, caller, reason)
+    reveal = await _reveals(request, task_id, caller, reason, reveal)
     task, why = await site_of(request).read(lambda engine: _explained(engine, task_id))
     if not reveal:
         task, why = hide_task(task), hide_why(why, task)
@@ -92,27 +105,33 @@ async def task_events(request: Request, task_id: UUID, caller: MayRead) -> TaskE
     """The messages of errors are hidden here: see the errors of the task."""
     del caller
     found = await site_of(request).read(lambda engine: _of_existing(engine, task_id, tasks.task_events))
-    return TaskEvents(events=[hide_event(event) for event in found])
+    shown = site_of(request).options.shows_values
+    return TaskEvents(events=found if shown else [hide_event(event) for event in found])
 
 
 @router.get("/tasks/{task_id}/errors", summary="List the errors of a task", responses=problems(404))
 async def task_errors(
     request: Request, task_id: UUID, caller: MayRead, reveal: Reveal = False, reason: Reason = None
 ) -> TaskErrors:
-    if reveal:
-        await _record_reveal(request, task_id, caller, reason)
+    reveal = await _reveals(request, task_id, caller, reason, reveal)
     found = await site_of(request).read(lambda engine: _of_existing(engine, task_id, tasks.task_errors))
     return TaskErrors(errors=found if reveal else [hide_error(error) for error in found])
 
 
-async def _record_reveal(request: Request, task_id: UUID, caller: Caller, reason: str | None) -> None:
-    """Refuses other origins: a foreign page must not create records in the caller's name."""
+async def _reveals(request: Request, task_id: UUID, caller: Caller, reason: str | None, wanted: bool) -> bool:
+    """Whether to show values: always if this server does, else on request, which is recorded.
+
+    Refuses other origins: a foreign page must not create records in the caller's name.
+    """
+    if site_of(request).options.shows_values or not wanted:
+        return site_of(request).options.shows_values
     require_scope(caller, "operate")
     problem = check_origin(request.headers)
     if problem is not None:
         raise problem
     address = request.client.host if request.client else None
     await site_of(request).operate(caller, access.record_reveal(task_id, reason, address))
+    return True
 
 
 async def _explained(engine: AsyncEngine, task_id: UUID) -> tuple[TaskStatus, str]:

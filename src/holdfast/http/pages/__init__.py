@@ -7,7 +7,9 @@ from fastapi.responses import HTMLResponse, Response
 from starlette.staticfiles import StaticFiles
 
 from holdfast.http.pages import (
+    bulk_actions,
     callback,
+    errors,
     login,
     messages,
     outbox,
@@ -17,6 +19,7 @@ from holdfast.http.pages import (
     task_detail,
     tasks,
     tokens,
+    values,
     workers,
 )
 from holdfast.http.pages.page_request import LoginNeeded, redirect_to_login
@@ -30,8 +33,21 @@ STATIC = Path(__file__).parent.parent / "static"
 
 def add_pages(web: FastAPI) -> None:
     for module in (
-        *(login, overview, tasks, task_detail, queues, workers, schedules, messages, outbox, tokens),
-        callback,
+        *(
+            login,
+            overview,
+            tasks,
+            bulk_actions,
+            errors,
+            task_detail,
+            queues,
+            workers,
+            schedules,
+            messages,
+            outbox,
+            tokens,
+        ),
+        *(values, callback),
     ):
         web.include_router(module.router)
     web.mount("/static", StaticFiles(directory=STATIC), name="static")

@@ -10,6 +10,7 @@ from holdfast.engine import AsyncEngine, activity, health, queues, schedules, ta
 from holdfast.engine.activity import Activity, TypeActivity
 from holdfast.engine.tasks import TaskFilter
 from holdfast.http.hidden_values import hide_line
+from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.charts import Chart, Series, Window, chart
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
@@ -82,7 +83,11 @@ async def _load_all(request: PageRequest, window: Window) -> dict[str, Any]:
     planned = [one for one in found["schedules"] if one.next_at is not None and one.paused_at is None]
     return found | {
         "charts": _charts_of_all(found, window),
-        "findings": [hide_line(line) for line in found["lines"] if line.level != "green"][:MAX_FINDINGS],
+        "findings": [
+            (line if request.shows_values else hide_line(line), subject_link(line))
+            for line in found["lines"]
+            if line.level != "green"
+        ][:MAX_FINDINGS],
         "failed_for_good": sum(failed for failed, _ in ended),
         "failed_attempts": sum(failed + retrying for failed, retrying in ended),
         "planned": sorted(planned, key=lambda one: one.next_at)[:MAX_SCHEDULES],

@@ -25,6 +25,7 @@ Load = Callable[[PageRequest], Awaitable[Mapping[str, Any]]]
 NAVIGATION = (
     ("/", "Overview"),
     ("/tasks", "Tasks"),
+    ("/errors", "Errors"),
     ("/queues", "Queues"),
     ("/workers", "Workers"),
     ("/schedules", "Schedules"),
@@ -112,6 +113,9 @@ def common_context(request: PageRequest, section: str) -> dict[str, Any]:
         "done": request.query("done"),
         "about": request.query("about"),
         "path": request.http.url.path.removeprefix(request.root),
+        "address": request.path_and_query,
+        "shows_values": request.shows_values,
+        "values_until": request.values_until,
     }
 
 

@@ -1,6 +1,8 @@
 """Requests to the dashboard: the session cookie, query parameters, and forms with their CSRF token."""
 
+import hmac
 import secrets
+import time
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -16,6 +18,8 @@ from holdfast.http.site import Site, site_of
 MAX_FORM_BYTES = 64 * 1024
 MAX_DIGITS = 18  # of a bigint
 COOKIE = "holdfast_session"
+VALUES_COOKIE = "holdfast_values"
+VALUES_SECONDS = 15 * 60
 
 _process_secret = secrets.token_urlsafe(32)
 
@@ -32,6 +36,12 @@ class PageRequest:
     site: Site
     caller: Caller
     csrf: str
+    values_until: int | None = None
+    """Until when this session shows values on request, in seconds since 1970."""
+
+    @property
+    def shows_values(self) -> bool:
+        return self.site.options.shows_values or self.values_until is not None
 
     @property
     def root(self) -> str:
@@ -40,6 +50,11 @@ class PageRequest:
     @property
     def address(self) -> str | None:
         return self.http.client.host if self.http.client else None
+
+    @property
+    def path_and_query(self) -> str:
+        url = self.http.url
+        return url.path.removeprefix(self.root) + (f"?{url.query}" if url.query else "")
 
     def query(self, name: str) -> str:
         """A query parameter; empty if it is missing."""
@@ -56,7 +71,7 @@ async def read_page_request(request: Request) -> PageRequest:
     """Raises LoginNeeded if there is no valid session."""
     site = site_of(request)
     if not site.options.asks_for_login:
-        return PageRequest(request, site, ANONYMOUS, csrf_of(_process_secret))
+        return _page_request(request, site, ANONYMOUS, _process_secret)
     session = request.cookies.get(cookie_name(request), "")
     access = None
     if session:
@@ -66,7 +81,44 @@ async def read_page_request(request: Request) -> PageRequest:
     caller = caller_of(access)
     if not caller.may("read"):
         raise Problem(403, "the dashboard needs an access token with the scope read", code="scope_missing")
-    return PageRequest(request, site, caller, csrf_of(session))
+    return _page_request(request, site, caller, session)
+
+
+def _page_request(request: Request, site: Site, caller: Caller, session: str) -> PageRequest:
+    until, _, proof = request.cookies.get(VALUES_COOKIE, "").partition(".")
+    csrf = csrf_of(session)
+    shown = (
+        caller.may("operate")
+        and until.isascii()
+        and until.isdigit()
+        and len(until) < MAX_DIGITS
+        and same_secret(proof, _proof(csrf, until))
+        and time.time() < int(until) <= time.time() + VALUES_SECONDS
+    )
+    return PageRequest(request, site, caller, csrf, int(until) if shown else None)
+
+
+def _proof(csrf: str, until: str) -> str:
+    """Ties the cookie to the session: neither another session nor a longer time is accepted."""
+    return hmac.new(csrf.encode(), f"values until {until}".encode(), "sha256").hexdigest()
+
+
+def show_values(request: PageRequest, response: Response) -> None:
+    """From now on, for VALUES_SECONDS, in this session."""
+    until = str(int(time.time()) + VALUES_SECONDS)
+    response.set_cookie(
+        VALUES_COOKIE,
+        f"{until}.{_proof(request.csrf, until)}",
+        max_age=VALUES_SECONDS,
+        path=request.root or "/",
+        secure=request.http.url.scheme == "https",
+        httponly=True,
+        samesite="strict",
+    )
+
+
+def hide_values(request: PageRequest, response: Response) -> None:
+    response.delete_cookie(VALUES_COOKIE, path=request.root or "/")
 
 
 async def read_form(request: Request) -> dict[str, str]:

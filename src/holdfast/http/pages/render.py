@@ -53,6 +53,11 @@ def ago(value: datetime | None, now: datetime | None = None) -> str:
     return f"{span(distance)} ago" if distance > 0 else f"in {span(-distance)}"
 
 
+def age(value: datetime) -> str:
+    """How long ago, in one unit: a list has little room."""
+    return " ".join(span(max(0.0, (datetime.now(UTC) - value).total_seconds())).split()[:2])
+
+
 def clock(value: datetime | None) -> str:
     return NONE if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
@@ -82,6 +87,7 @@ environment.filters |= {
     "pretty": pretty,
     "span": span,
     "ago": ago,
+    "age": age,
     "clock": clock,
     "count": count,
     "segment": segment,

@@ -29,7 +29,7 @@ _DOCUMENTS = ("payload", "metadata", "result")
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
-    return await load_task(request, revealed=False)
+    return await load_task(request, revealed=request.shows_values)
 
 
 async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any]:

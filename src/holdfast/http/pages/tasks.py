@@ -1,43 +1,148 @@
-"""The page Tasks: a list with filters, and a search."""
+"""The page Tasks: a dense list with counts by status, filters in the URL, a search, and actions on many."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import urlencode
 from uuid import UUID
 
 from fastapi import APIRouter
 
 from holdfast.engine import AsyncEngine
 from holdfast.engine.queues import queue_status
-from holdfast.engine.tasks import STATUSES, TaskFilter, TaskStatus, find_tasks, search_tasks, tasks_with_ids
+from holdfast.engine.task_actions import StatusCount, count_tasks
+from holdfast.engine.tasks import STATUSES, TaskStatus, find_tasks, tasks_with_ids
+from holdfast.errors import InvalidArgument
+from holdfast.http.hidden_values import kind_of
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
+from holdfast.http.pages.task_filters import TaskFilters, read_filters
+from holdfast.serialization.text import visible
 
 router = APIRouter()
 
 PER_PAGE = 50
+SORTED = 500
+"""A list that is sorted by anything but age is that of the newest tasks that match."""
+MAX_PREVIEW = 90
+MAX_NAMES = 12
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """One line of the list."""
+
+    task: TaskStatus
+    preview: str
+    error: str
+    seconds: float | None
+
+    @property
+    def short_id(self) -> str:
+        """The random end of the id, by which it can also be searched."""
+        return str(self.task.task_id)[-8:]
+
+
+_SORTS: dict[str, Callable[[TaskRow], Any]] = {
+    "status": lambda row: STATUSES.index(row.task.status),
+    "type": lambda row: row.task.type,
+    "queue": lambda row: row.task.queue,
+    "attempt": lambda row: row.task.attempt,
+    "duration": lambda row: -1.0 if row.seconds is None else row.seconds,
+    "age": lambda row: -row.task.created_at.timestamp(),
+}
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
-    given = {
-        name: request.query(name)[:500].replace("\0", "") for name in ("search", "status", "queue", "type")
-    }
-    status = given["status"] if given["status"] in STATUSES else None
+    filters = read_filters(request.query, shows_values=request.shows_values)
+    sort = request.query("sort") if request.query("sort").lstrip("-") in _SORTS else "age"
     before = _uuid(request.query("before"))
+    size = PER_PAGE if sort == "age" else SORTED
 
-    async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], UUID | None, list[str]]:
+    async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], UUID | None, list[StatusCount], list[str]]:
         queues = [queue.queue for queue in await engine.run(queue_status())]
-        if given["search"]:
-            matches = await engine.run(search_tasks(given["search"], PER_PAGE))
-            return [task for task in matches if status in (None, task.status)], None, queues
-        matching = TaskFilter(status, given["queue"] or None, given["type"] or None)
-        found = await engine.run(find_tasks(matching, before, PER_PAGE))
-        return await engine.run(tasks_with_ids(found.task_ids)), found.next, queues
+        counts = await engine.run(count_tasks(filters.matching))
+        found = await engine.run(find_tasks(filters.matching, before, size))
+        return await engine.run(tasks_with_ids(found.task_ids)), found.next, counts, queues
 
-    page, following, queues = await request.site.read(read)
-    filters = {name: value for name, value in given.items() if value}
-    next_page = urlencode(filters | {"before": str(following)}) if following else ""
-    return {"tasks": page, "next_page": next_page, "filters": given, "queues": queues, "statuses": STATUSES}
+    problem = ""
+    try:
+        tasks, following, counts, queues = await request.site.read(read)
+    except InvalidArgument as error:  # a JSON path that is none
+        tasks, following, counts, queues, problem = [], None, [], [], str(error)
+    rows = [task_row(task, shows_values=request.shows_values) for task in tasks]
+    if sort != "age":
+        rows.sort(key=_SORTS[sort.lstrip("-")], reverse=sort.startswith("-"))
+    page_filters = filters.link(sort="" if sort == "age" else sort)
+    return {
+        "rows": rows[:PER_PAGE],
+        "sort": sort,
+        "sorted_among": len(rows) if sort != "age" else 0,
+        "sort_links": {name: _sort_link(filters, sort, name) for name in _SORTS},
+        "next_page": filters.link(before=str(following)) if following and sort == "age" else "",
+        "filters": filters.given,
+        "is_filtered": bool(filters.query),
+        "tabs": _tabs(filters, counts),
+        "queues": queues,
+        "problem": problem,
+        "here": page_filters,
+    }
+
+
+def task_row(task: TaskStatus, *, shows_values: bool) -> TaskRow:
+    began = task.started_at
+    ended = task.finished_at if began else None
+    running = began is not None and task.status == "running"
+    seconds = ((ended or datetime.now(UTC)) - began).total_seconds() if began and (ended or running) else None
+    error = (task.last_error if shows_values else kind_of(task)) or ""
+    return TaskRow(
+        task, preview_of(task.payload, shows_values=shows_values), error.partition("\n")[0], seconds
+    )
+
+
+def preview_of(payload: Any, *, shows_values: bool) -> str:
+    """The arguments in one line; only their names if values are hidden."""
+    if isinstance(payload, dict):
+        members = list(payload.items())[:MAX_NAMES]
+        if shows_values:
+            text = ", ".join(f"{name}={_written(value)}" for name, value in members)
+        else:
+            text = ", ".join(str(name) for name, _ in members)
+    else:
+        text = _written(payload) if shows_values else ""
+    text = visible(text)
+    return text if len(text) <= MAX_PREVIEW else f"{text[:MAX_PREVIEW]}…"
+
+
+def _written(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)[: MAX_PREVIEW * 2]
+
+
+def _tabs(filters: TaskFilters, counts: list[StatusCount]) -> list[dict[str, Any]]:
+    found = {count.status: count for count in counts}
+    total, more = sum(count.tasks for count in counts), any(count.more for count in counts)
+    tabs = [{"name": "all", "status": "", "tasks": total, "more": more}]
+    for status in STATUSES:
+        count = found.get(status)
+        if (count is not None and (count.tasks or count.more)) or status == filters.given["status"]:
+            tabs.append(
+                {
+                    "name": status.replace("_", " "),
+                    "status": status,
+                    "tasks": count.tasks if count else 0,
+                    "more": bool(count and count.more),
+                }
+            )
+    return [tab | {"link": filters.link(status=str(tab["status"]))} for tab in tabs]
+
+
+def _sort_link(filters: TaskFilters, sort: str, name: str) -> str:
+    """The first click sorts numbers and ages from the largest, names from A."""
+    first = f"-{name}" if name in ("attempt", "duration") else name
+    other = name if first.startswith("-") else f"-{name}"
+    wanted = other if sort == first else first
+    return filters.link(sort="" if wanted == "age" else wanted)
 
 
 def _uuid(given: str) -> UUID | None:

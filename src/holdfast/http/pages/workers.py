@@ -8,6 +8,7 @@ from fastapi import APIRouter
 from holdfast.engine import AsyncEngine, health, tasks, workers
 from holdfast.engine.tasks import TaskFilter
 from holdfast.http.hidden_values import hide_line
+from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 
@@ -36,7 +37,8 @@ async def load_workers(request: PageRequest) -> Mapping[str, Any]:
 
 async def load_health(request: PageRequest) -> Mapping[str, Any]:
     lines = await request.site.read(health.health())
-    return {"lines": [hide_line(line) for line in lines]}
+    shown = lines if request.shows_values else [hide_line(line) for line in lines]
+    return {"lines": [(line, subject_link(line)) for line in shown]}
 
 
 add_page(router, "/workers", Page("workers.html", "/workers", load_workers))

@@ -115,6 +115,18 @@ if (livePart && document.querySelector("[data-still]") === null) {
   listen();
 }
 
+// On a narrow screen the sections scroll sideways: show the current one.
+document.querySelector(".bar nav a[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
+// Selects all tasks of the page. Without scripts, "all that match" does it.
+document.addEventListener("change", (event) => {
+  if (event.target.id !== "tick-all") return;
+  for (const box of document.querySelectorAll('input[form="bulk"]')) box.checked = event.target.checked;
+});
+
+// An action on many tasks that takes several requests continues by itself.
+document.querySelector("#continue")?.requestSubmit();
+
 addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, textarea, select");
   const search = document.querySelector("#search");

@@ -63,7 +63,19 @@ from (values
            where b.next is null or id >= b.next order by id desc) as ids)
      select p.ids[1:$6], case when cardinality(p.ids) > $6 then p.ids[$6] else b.next end
      from page p cross join bound b'),
-  ('queues.search_tasks', 'each', null, 'order by answer.task_id desc limit $2'),
+  ('queues.act_on_tasks', 'ids', 'task_ids', null),
+  ('queues.count_tasks', 'each', null,
+    'select answer.status, sum(answer.tasks)::bigint, bool_or(answer.more) group by answer.status'),
+  ('queues.count_errors', 'each', null, null),
+  ('queues.list_error_groups', 'each', null,
+    'select answer.error_group, answer.type, answer.kind, answer.exception, answer.title, sum(answer.errors)::bigint,
+       sum(answer.ended)::bigint, sum(answer.type_errors)::bigint, min(answer.first_seen), max(answer.last_seen),
+       (array_agg(answer.example_id order by answer.last_seen desc))[1],
+       array(select sum(part.trend[n])::integer from generate_series(1, 24) n
+         cross join unnest(array_agg(answer.trend::text)) each(trend)
+         cross join lateral (select each.trend::integer[] as trend) part group by n order by n)
+     group by answer.error_group, answer.type, answer.kind, answer.exception, answer.title
+     order by 6 desc, 10 desc limit $4'),
 
   ('queues.fork', 'id', 'task_id', null),
   ('queues.run_timeline', 'id', 'task_id', null),

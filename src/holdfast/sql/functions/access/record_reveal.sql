@@ -1,5 +1,5 @@
--- Records who is about to see the hidden values of a task or a message of the mailbox. Takes either the task or the
--- message.
+-- Records who is about to see the hidden values of a task or of a message of the mailbox; without either, those of all
+-- tasks, for a while.
 -- For holdfast_operator. Locks: none.
 create or replace function queues.record_reveal(
   task_id uuid default null, reason text default null, address text default null,
@@ -10,11 +10,12 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if num_nonnulls(task_id, mailbox_message_id) <> 1 then
-    raise exception using errcode = 'QF400', message = 'give either task_id or mailbox_message_id';
+  if num_nonnulls(task_id, mailbox_message_id) > 1 then
+    raise exception using errcode = 'QF400', message = 'give either task_id or mailbox_message_id, not both';
   elsif task_id is not null then
     perform queues.check_task_owner(task_id);
-  elsif not exists (select from comms.mailbox_message m where m.mailbox_message_id = record_reveal.mailbox_message_id)
+  elsif mailbox_message_id is not null
+    and not exists (select from comms.mailbox_message m where m.mailbox_message_id = record_reveal.mailbox_message_id)
   then
     raise exception using errcode = 'QF404',
       message = format('there is no message %s in the mailbox', mailbox_message_id),
@@ -27,4 +28,4 @@ end
 $$;
 
 comment on function queues.record_reveal(uuid, text, text, bigint) is
-  'Records who is about to see the hidden values of a task or a message of the mailbox.';
+  'Records who is about to see the hidden values of a task, of a message of the mailbox, or of all tasks.';

@@ -1,7 +1,8 @@
 -- Returns the ids of one page of tasks, newest first, that match all filters and come before the given task_id, and
 -- where the next page begins: its before, or null at the end. Examines at most 50,000 tasks, so a page may be short, or
--- even empty, although others follow. Starts from the table or index that the filters select, so that a rare status is
--- found without reading common ones.
+-- even empty, although others follow; 10,000 if it has to read documents or errors, which words, error_group and
+-- payload_path ask for. Starts from the table or index that the filters select, so that a rare status is found without
+-- reading common ones. A task whose id or key is exactly words is found however old it is.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.find_tasks(
   status text default null,
@@ -11,6 +12,10 @@ create or replace function queues.find_tasks(
   before uuid default null,
   max_tasks integer default 50,
   spec_hash text default null,
+  words text default null,
+  error_group text default null,
+  payload_path text default null,
+  search_errors boolean default true,
   out task_ids uuid[],
   out next uuid)
 language plpgsql stable security definer
@@ -23,11 +28,13 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _most constant integer := 50000;
+  _most constant integer := case when coalesce(words, error_group, payload_path) is null then 50000 else 10000 end;
   _now constant timestamptz := queues.clock();
   _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _before constant uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
   _hash bytea;
+  _wanted queues.wanted_text;
+  _exact uuid[];
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
@@ -41,6 +48,7 @@ begin
       message = format('spec_hash %s is not 64 hexadecimal digits', to_json(spec_hash));
   end if;
   _hash := decode(spec_hash, 'hex');
+  _wanted := queues.check_search(words, error_group, payload_path, search_errors);
 
   -- One more than requested, to find out whether there is another page.
   if status in ('scheduled', 'suspended', 'pending', 'retrying') then
@@ -50,7 +58,7 @@ begin
       cross join lateral (select * from queues.task t where t.task_id = r.task_id offset 0) t
       where queues.status_of(null, null, null, r.attempt, r.run_at, _now, (
         select true from queues.wait w where w.task_id = r.task_id limit 1)) = find_tasks.status
-        and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash)
+        and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
       order by r.task_id desc limit max_tasks + 1);
     next := (
       select r.task_id from queues.ready r where r.task_id < _before and cardinality(task_ids) <= max_tasks
@@ -61,7 +69,7 @@ begin
       from (select l.* from queues.lease l where l.task_id < _before order by l.task_id desc limit _most) l
       cross join lateral (select * from queues.task t where t.task_id = l.task_id offset 0) t
       where (l.started_at is not null) = (find_tasks.status = 'running')
-        and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash)
+        and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
       order by l.task_id desc limit max_tasks + 1);
     next := (
       select l.task_id from queues.lease l where l.task_id < _before and cardinality(task_ids) <= max_tasks
@@ -74,7 +82,7 @@ begin
         where o.status = find_tasks.status and o.status <> 'succeeded' and o.task_id < _before
         order by o.task_id desc limit _most) o
       cross join lateral (select * from queues.task t where t.task_id = o.task_id offset 0) t
-      where queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash)
+      where queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
       order by o.task_id desc limit max_tasks + 1);
     next := (
       select o.task_id from queues.outcome o
@@ -89,7 +97,7 @@ begin
         where o.task_id < _before order by o.task_id desc limit _most) o
       cross join lateral (select * from queues.task t where t.task_id = o.task_id offset 0) t
       where o.status = find_tasks.status
-        and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash)
+        and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
       order by o.task_id desc limit max_tasks + 1);
     next := (
       select o.task_id from queues.outcome o where o.task_id < _before and cardinality(task_ids) <= max_tasks
@@ -100,7 +108,7 @@ begin
       from (
         select t as task, t.task_id from queues.task t
         where t.task_id < _before order by t.task_id desc limit _most) t
-      where queues.matches(t.task, find_tasks.queue, type_prefix, since, _namespace, _hash)
+      where queues.matches(t.task, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
       order by t.task_id desc limit max_tasks + 1);
     next := (
       select t.task_id from queues.task t where t.task_id < _before and cardinality(task_ids) <= max_tasks
@@ -110,8 +118,20 @@ begin
     task_ids := task_ids[:max_tasks];
     next := task_ids[max_tasks];
   end if;
+  if words is not null and before is null then
+    _exact := array(
+      select s.task_id from queues.task_status s
+      where s.task_id = any (queues.tasks_named(words))
+        and (find_tasks.status is null or s.status = find_tasks.status)
+        and exists (
+          select from queues.task t where t.task_id = s.task_id
+            and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)));
+    if _exact <> '{}' then
+      task_ids := array(select distinct id from unnest(task_ids || _exact) id order by id desc);
+    end if;
+  end if;
 end
 $$;
 
-comment on function queues.find_tasks(text, text, text, timestamptz, uuid, integer, text) is
+comment on function queues.find_tasks(text, text, text, timestamptz, uuid, integer, text, text, text, text, boolean) is
   'Returns the ids of one page of tasks, newest first, that match all filters, and where the next page begins.';

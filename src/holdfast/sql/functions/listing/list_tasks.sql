@@ -8,7 +8,11 @@ create or replace function queues.list_tasks(
   since timestamptz default null,
   before uuid default null,
   max_tasks integer default 50,
-  spec_hash text default null)
+  spec_hash text default null,
+  words text default null,
+  error_group text default null,
+  payload_path text default null,
+  search_errors boolean default true)
 returns setof queues.task_status
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
@@ -21,11 +25,12 @@ as $$
 declare
   _ids constant uuid[] := (
     select f.task_ids from queues.find_tasks(
-      list_tasks.status, list_tasks.queue, type_prefix, since, before, max_tasks, list_tasks.spec_hash) f);
+      list_tasks.status, list_tasks.queue, type_prefix, since, before, max_tasks, list_tasks.spec_hash, words,
+      error_group, payload_path, search_errors) f);
 begin
   return query select s.* from queues.task_status s where s.task_id = any (_ids) order by s.task_id desc;
 end
 $$;
 
-comment on function queues.list_tasks(text, text, text, timestamptz, uuid, integer, text) is
+comment on function queues.list_tasks(text, text, text, timestamptz, uuid, integer, text, text, text, text, boolean) is
   'Returns one page of tasks, newest first, that match all filters and come before the given task_id.';
