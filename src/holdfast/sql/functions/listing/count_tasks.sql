@@ -25,9 +25,10 @@ begin
   return query
   select s.status, count(*) filter (where s.matches), bool_or(s.n > _most)
   from (
-    select s.status, s.n, s.n <= _most and (_all or exists (
-      select from queues.task t where t.task_id = s.task_id
-        and queues.matches(t, count_tasks.queue, type_prefix, since, _namespace, null, _wanted))) as matches
+    -- Not exists, for which PostgreSQL may read all tasks into a hash table.
+    select s.status, s.n, s.n <= _most and (_all or (
+      select true from queues.task t where t.task_id = s.task_id
+        and queues.matches(t, count_tasks.queue, type_prefix, since, _namespace, null, _wanted) limit 1)) as matches
     from (
       select queues.status_of(null, null, null, r.attempt, r.run_at, _now, (
         select true from queues.wait w where w.task_id = r.task_id limit 1)) as status, r.task_id, r.n

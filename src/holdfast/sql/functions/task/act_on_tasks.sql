@@ -11,6 +11,8 @@ returns table (task_id uuid, changed boolean, status text, problem text)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set lock_timeout = '500ms'
+set enable_seqscan = off
+set jit = off
 as $$
 #variable_conflict use_column
 declare
