@@ -10,8 +10,8 @@ from holdfast.engine import AsyncEngine, activity, health, queues, schedules, ta
 from holdfast.engine.activity import Activity, TypeActivity
 from holdfast.engine.tasks import TaskFilter
 from holdfast.http.hidden_values import hide_line
-from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.charts import Chart, Series, Window, chart
+from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 from holdfast.http.pages.render import count, rate, span
