@@ -1,4 +1,4 @@
-"""What MkDocs is told beyond mkdocs.yml: the navigation, and llms.txt with the sources of all pages.
+"""What MkDocs is told beyond mkdocs.yml: the navigation, and llms.txt and llms-full.txt with all pages.
 
 Each directory of docs/ has a README.md whose list puts its pages in order; a page in no list comes last.
 """
@@ -49,12 +49,26 @@ def navigation(docs: Path) -> list[Any]:
     return ["README.md", *sections, *rest]
 
 
+ABOUT = """\
+A task queue and workflow engine for Python. Its engine is SQL functions in your own PostgreSQL, so that tasks
+are enqueued in the transaction of the change that they belong to. It is not a broker, needs no other server,
+and is not a cluster scheduler. Install it as holdfast-pg; the import name is holdfast."""
+
+
 def llms_text(docs: Path, name: str, description: str) -> str:
-    lines = [f"# {name}", "", f"> {description}", ""]
+    lines = [f"# {name}", "", f"> {description}", "", ABOUT, ""]
     for section, title in SECTIONS.items():
         lines += [f"## {title}", "", *map(_line, pages(docs, section)), ""]
     lines += ["## More", "", *map(_line, loose_pages(docs)), ""]
     return "\n".join(lines)
+
+
+def full_text(docs: Path, name: str, description: str) -> str:
+    """All pages but the decisions, each after a line with its path."""
+    found = [page for section in SECTIONS if section != "adr" for page in pages(docs, section)]
+    parts = [f"# {name}\n\n> {description}\n\n{ABOUT}\n"]
+    parts += [f"<!-- {page.path} -->\n\n{_text(docs / page.path)}" for page in [*found, *loose_pages(docs)]]
+    return "\n".join(parts)
 
 
 def _line(page: Page) -> str:
@@ -94,3 +108,5 @@ def on_post_build(config: Any) -> None:
         shutil.copyfile(source, site / source.relative_to(docs))
     text = llms_text(docs, config.site_name, config.site_description)
     (site / "llms.txt").write_text(text, encoding="utf-8")
+    full = full_text(docs, config.site_name, config.site_description)
+    (site / "llms-full.txt").write_text(full, encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import update_wrapper
@@ -147,15 +148,20 @@ class BoundTask(Generic[P, R]):
 
     def _traced_options(self) -> Mapping[str, Any]:
         """The options with the caller's trace in their metadata; the same object where there is no trace."""
+        if tracing.API not in sys.modules:
+            return self._options
         metadata = self._options.get("metadata")
         traced = tracing.with_trace(metadata)
         return self._options if traced is metadata else {**self._options, "metadata": traced}
 
     def _span(self, tasks: int = 1) -> AbstractContextManager[Any]:
+        if tracing.API not in sys.modules:
+            return tracing.OFF
         return tracing.enqueueing(self.type, self._options.get("queue"), tasks)
 
     def _handle(self, enqueued: Enqueued) -> Handle[R]:
-        tracing.enqueued(enqueued.task_id)
+        if tracing.API in sys.modules:
+            tracing.enqueued(enqueued.task_id)
         return Handle(enqueued.task_id, created=enqueued.created, home=self._home)
 
     def _handles(self, enqueued: Iterable[Enqueued]) -> list[Handle[R]]:

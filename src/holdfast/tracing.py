@@ -15,9 +15,10 @@ from typing import Any, Literal, Protocol
 
 from holdfast.outcome import OUTCOMES
 
-_API = "opentelemetry.trace"
+API = "opentelemetry.trace"
+"""Loaded by the application, or tracing is off. Callers on hot paths look for it themselves."""
 _CARRIED = ("traceparent", "tracestate")
-_OFF: AbstractContextManager[Any] = nullcontext()
+OFF: AbstractContextManager[Any] = nullcontext()
 _known: tuple[Any, Any] = (None, None)
 """The provider that was last in use, and its tracer."""
 
@@ -35,7 +36,7 @@ class TracedTask(Protocol):
 
 def with_trace(metadata: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Add the trace of the current span, so that the spans of the handler join it. What is given wins."""
-    if _API not in sys.modules:  # not imported, so that no span can be active
+    if API not in sys.modules:  # not imported, so that no span can be active
         return metadata
     return {**_current(), **(metadata or {})} or None
 
@@ -44,7 +45,7 @@ def enqueueing(task_type: str, queue: str | None, tasks: int = 1) -> AbstractCon
     """The span of a caller that enqueues."""
     tracer = _tracer()
     if tracer is None:
-        return _OFF
+        return OFF
     attributes = _message("enqueue", "send", task_type, queue)
     if tasks != 1:
         attributes["messaging.batch.message_count"] = tasks
@@ -60,7 +61,7 @@ def enqueued(task_id: Any) -> None:
 def attempt(task: TracedTask, queue: str | None) -> AbstractContextManager[Any]:
     """The span of one attempt, in the trace that was stored with the task."""
     tracer = _tracer()
-    return _OFF if tracer is None else _attempt(tracer, task, queue)
+    return OFF if tracer is None else _attempt(tracer, task, queue)
 
 
 def attempt_failed(error: Mapping[str, Any]) -> None:
@@ -86,7 +87,7 @@ def step(name: str, number: int) -> AbstractContextManager[Any]:
     """The span of one try of a step. A step that is remembered has none."""
     tracer = _tracer()
     if tracer is None:
-        return _OFF
+        return OFF
     attributes = {"holdfast.step.name": name, "holdfast.step.try": number}
     return _span(tracer, f"step {name}", "INTERNAL", attributes)
 
@@ -97,7 +98,7 @@ def sending(
     """The span of a dispatcher that sends an event, in the trace that was stored with the event."""
     tracer = _tracer()
     if tracer is None:
-        return _OFF
+        return OFF
     attributes = {
         "messaging.system": "holdfast",
         "messaging.operation.name": "publish",
@@ -118,12 +119,12 @@ def carried(metadata: str | None) -> str | None:
 
 def joined(metadata: str | None) -> AbstractContextManager[Any]:
     """In a child process: the attempt of its worker is the parent of what is traced here."""
-    return _OFF if _tracer() is None else _joined(_read(metadata))
+    return OFF if _tracer() is None else _joined(_read(metadata))
 
 
 def _tracer() -> Any:
     global _known  # noqa: PLW0603 - replaced as a whole, so that threads see both or neither
-    if _API not in sys.modules:
+    if API not in sys.modules:
         return None
     from opentelemetry import trace  # noqa: PLC0415 - an extra, which is loaded
 

@@ -114,6 +114,15 @@ def test_the_site_leads_to_every_page_and_so_does_llms_txt(monkeypatch: pytest.M
     assert set(re.findall(r"'([\w/-]+\.md)'", str(site.navigation(DOCS)))) == everything
 
 
+def test_the_whole_documentation_is_one_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    site: Any = import_module("pages")
+    whole = site.full_text(DOCS, "Holdfast", "…")
+    of_users = [page for page in DOCS.rglob("*.md") if page.name != "README.md" and page.parent.name != "adr"]
+    assert all(page.read_text() in whole for page in of_users)
+    assert "is not a broker" in site.llms_text(DOCS, "Holdfast", "…")
+
+
 def test_code_in_pages_is_python_that_compiles() -> None:
     for page in pages():
         for block in code(page.read_text(), "python"):

@@ -21,6 +21,7 @@ COMMAND_MODULES = (
     "workers",
     "serve",
     "mcp",
+    "skill",
     "tokens",
     "namespaces",
     "task_types",

@@ -4,9 +4,12 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from holdfast import tracing
@@ -173,7 +176,7 @@ class Runner:
 
     async def _run_in_loop(self, job: Job, handler: Handler) -> None:
         try:
-            with tracing.attempt(job, handler.queue):
+            with _span(job, handler):
                 report = await self._attempts.run(job, handler)
         except BaseException as error:  # noqa: BLE001 - a task that never ends would be held for ever
             report = self._reporter.broken(job, error)
@@ -182,7 +185,7 @@ class Runner:
     async def _run_elsewhere(self, job: Job, handler: Handler | None) -> None:
         current_job.set(job)
         try:
-            with tracing.attempt(job, None if handler is None else handler.queue):
+            with _span(job, handler):
                 end = await self._executors[job.executor].run(job, handler)
                 report = None if end is None else self._reporter.write(job, end)
         except BaseException as error:  # noqa: BLE001 - as above
@@ -191,7 +194,7 @@ class Runner:
 
     def _run_in_thread(self, job: Job, handler: Handler) -> None:
         try:
-            with tracing.attempt(job, handler.queue):
+            with _span(job, handler):
                 report = self._attempts.run_here(job, handler)
         except BaseException as error:  # noqa: BLE001 - as above
             report = self._reporter.broken(job, error)
@@ -206,6 +209,12 @@ class Runner:
         elif job.stop is not None and job in self._jobs.held:
             self._jobs.drop(job)
         self._start_waiting()
+
+
+def _span(job: Job, handler: Handler | None) -> AbstractContextManager[Any]:
+    if tracing.API not in sys.modules:
+        return tracing.OFF
+    return tracing.attempt(job, None if handler is None else handler.queue)
 
 
 def no_handler(job: Job) -> AttemptEnd:

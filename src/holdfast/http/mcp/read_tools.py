@@ -7,6 +7,7 @@ from uuid import UUID
 from mcp.server.mcpserver.exceptions import ToolError
 from pydantic import AwareDatetime, Field
 
+from holdfast import documentation
 from holdfast.engine import AsyncEngine, access, steps, workers
 from holdfast.engine import health as health_checks
 from holdfast.engine import limits as limit_statements
@@ -14,13 +15,15 @@ from holdfast.engine import queues as queue_statements
 from holdfast.engine import schedules as schedule_statements
 from holdfast.engine import tasks as task_statements
 from holdfast.engine.tasks import Status, TaskFilter, TaskStatus
-from holdfast.errors import TaskNotFound
+from holdfast.errors import TaskNotFound, did_you_mean
 from holdfast.http.hidden_values import hide_error, hide_line, hide_schedule, hide_task, hide_why
 from holdfast.http.mcp.answers import MAX_ROWS, answer
 from holdfast.http.mcp.caller import Desk, ToolContext
 
 MAX_FAILURES = 1000
 MAX_REASON = 500
+MAX_HITS = 8
+MAX_PAGE = 20_000
 NONE = "1 or more"
 
 Limit = Annotated[int, Field(ge=1, le=MAX_ROWS, description="How many rows at most.")]
@@ -224,6 +227,30 @@ def _without_texts(entry: steps.TimelineEntry) -> dict[str, Any]:
     return shown
 
 
+async def docs_search(ctx: ToolContext, query: Annotated[str, Field(min_length=2, max_length=200)]) -> str:
+    """Search the documentation of this version of Holdfast. Read a page that is found with `docs_read`."""
+    del ctx
+    found = documentation.search(query)
+    hits = [f"{hit.page} · {hit.heading}\n{documentation.excerpt(hit, query)}" for hit in found[:MAX_HITS]]
+    return "\n\n".join((f"{len(found)} sections. left out: {max(0, len(found) - MAX_HITS)}.", *hits))
+
+
+async def docs_read(
+    ctx: ToolContext,
+    page: Annotated[str, Field(max_length=200, description="Such as howto/run-workers.md.")],
+    start: Annotated[int, Field(ge=0, description="The first character, to read on in a long page.")] = 0,
+) -> str:
+    """Read a page of the documentation of this version of Holdfast."""
+    del ctx
+    known = documentation.pages()
+    if page not in known:
+        raise ToolError(f"there is no page {page!r}{did_you_mean(page, known)}")
+    text = known[page]
+    rest = max(0, len(text) - start - MAX_PAGE)
+    more = f" Read on with start={start + MAX_PAGE}." if rest else ""
+    return f"{page}, left out: {rest} characters.{more}\n\n{text[start : start + MAX_PAGE]}"
+
+
 Tool = Callable[..., Awaitable[str]]
 READ_TOOLS: tuple[tuple[str, Tool], ...] = (
     ("health", health),
@@ -237,4 +264,6 @@ READ_TOOLS: tuple[tuple[str, Tool], ...] = (
     ("schedules", schedules),
     ("limits", limits),
     ("types", types),
+    ("docs_search", docs_search),
+    ("docs_read", docs_read),
 )

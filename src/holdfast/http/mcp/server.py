@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.http.mcp.caller import AccessTokens, Desk, tells_errors
-from holdfast.http.mcp.documentation import docs_read, docs_search
 from holdfast.http.mcp.read_tools import READ_TOOLS
 from holdfast.http.mcp.write_tools import WRITE_TOOLS
 from holdfast.http.site import Site
@@ -40,7 +39,7 @@ class HoldfastServer(MCPServer[Any]):
             super().__init__("holdfast", instructions=INSTRUCTIONS, version=__version__, subscriptions=False)
         self.desk = desk
         self._scopes = {name: scope for name, _, scope, _ in WRITE_TOOLS}
-        for name, tool in (*READ_TOOLS, ("docs_search", docs_search), ("docs_read", docs_read)):
+        for name, tool in READ_TOOLS:
             self.add_tool(tells_errors(tool), name=name, annotations=_READ_ONLY, structured_output=False)
         for name, tool, _, destructive in WRITE_TOOLS:
             hints = ToolAnnotations(
