@@ -15,6 +15,7 @@ from support.engine import (
     claim_one,
     end,
     enqueue,
+    explain,
     refused,
     rows,
     status,
@@ -48,6 +49,12 @@ def test_a_task_after_others_runs_when_all_have_succeeded(tx: Connection) -> Non
     assert statuses(tx, last) == ["suspended"]
     finish(tx)
     assert claim_one(tx, queues=["work"])["task_id"] == last
+
+
+def test_explain_names_the_task_before_it(tx: Connection) -> None:
+    one = enqueue(tx, "work.first")
+    last = after(tx, [one])
+    assert explain(tx, last) == f"It comes after task {one}, which is pending."
 
 
 def test_after_tasks_that_have_ended_it_is_due_at_once(tx: Connection) -> None:

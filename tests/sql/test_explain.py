@@ -55,6 +55,33 @@ def test_waiting_for_its_next_attempt(tx: Connection, clock: Clock) -> None:
     assert explain(tx, task_id) == "Attempt 1 of 3 failed (broke); it is retried at 2030-01-31 12:01:00+00."
 
 
+def _suspended(tx: Connection, clock: Clock, *waits: dict[str, object]) -> str:
+    task_id = enqueue(tx)
+    until = str(clock.after(60))
+    written = [{"until": until, **wait} for wait in waits]
+    end(tx, claim_one(tx), "suspend", run_at=clock.after(60), waits=written)
+    return explain(tx, task_id).replace(str(task_id), "ID")
+
+
+def test_a_run_that_waits_for_a_signal(tx: Connection, clock: Clock) -> None:
+    assert _suspended(tx, clock, {"name": "approval", "signal": "approval"}) == (
+        "It waits for the signal approval until 2030-01-31 12:01:00+00. "
+        "Send it with: holdfast runs signal ID approval JSON"
+    )
+
+
+def test_a_run_that_sleeps(tx: Connection, clock: Clock) -> None:
+    assert _suspended(tx, clock, {"name": "cooling off"}) == (
+        "It waits in cooling off until 2030-01-31 12:01:00+00."
+    )
+
+
+def test_a_run_that_waits_for_much(tx: Connection, clock: Clock) -> None:
+    told = _suspended(tx, clock, *({"name": f"nap {n}"} for n in range(5)))
+    assert told.count("It waits in nap") == 3
+    assert told.endswith("It waits for 2 more.")
+
+
 def test_a_paused_queue(tx: Connection) -> None:
     task_id = enqueue(tx)
     answer(tx, "queues.pause", {"queue": "default", "reason": "the provider is down"})

@@ -9,6 +9,7 @@ from typing import Any
 
 from holdfast.engine.health import HealthLine
 from holdfast.engine.schedules import ScheduleStatus
+from holdfast.engine.steps import TimelineEntry
 from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
 
 MAX_MEMBERS = 200
@@ -65,6 +66,12 @@ def hide_event(event: TaskEvent) -> TaskEvent:
 
 def hide_error(error: TaskError) -> TaskError:
     return replace(error, message=hide(error.message), detail=hide(error.detail))
+
+
+def hide_entry(entry: TimelineEntry) -> TimelineEntry:
+    """Hides the errors of steps, tries and attempts; what was decided or is waited for stays."""
+    keeps = entry.actor is not None or entry.happened in ("waits", "child", "cancelled")
+    return entry if keeps or entry.reason is None else replace(entry, reason=hide(entry.reason))
 
 
 def hide_schedule(schedule: ScheduleStatus) -> ScheduleStatus:

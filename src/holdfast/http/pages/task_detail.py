@@ -1,16 +1,18 @@
 """The page of one task: status, timeline, details, payload, errors, and actions."""
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from holdfast.engine import AsyncEngine, access, tasks
+from holdfast.engine import AsyncEngine, access, health, steps, tasks
+from holdfast.engine.steps import TimelineEntry
 from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
 from holdfast.http.api.task_actions import ACTIONS
-from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why
+from holdfast.http.hidden_values import hide_entry, hide_error, hide_event, hide_task, hide_why
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -20,11 +22,14 @@ from holdfast.http.pages.page_request import (
     redirect_to,
     required_reason,
 )
+from holdfast.http.pages.waterfall import waterfall
 from holdfast.http.problem import Problem
+from holdfast.serialization.text import load_json
 
 router = APIRouter(include_in_schema=False)
 
 _RETRYABLE = ("failed", "dead_letter", "cancelled")
+_LATER = ("scheduled", "retrying", "suspended")
 _DOCUMENTS = ("payload", "metadata", "result")
 
 
@@ -44,13 +49,19 @@ async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any
             "why": await engine.run(tasks.explain(task_id)),
             "events": await engine.run(tasks.task_events(task_id)),
             "errors": await engine.run(tasks.task_errors(task_id)),
+            "timeline": await engine.run(steps.run_timeline(task_id)),
+            "now": await engine.run(health.clock()),
         }
 
     found = await request.site.read(read)
+    timeline = found.pop("timeline")
+    run = waterfall(timeline if revealed else [hide_entry(entry) for entry in timeline], found.pop("now"))
     if not revealed:
         found |= _hidden(**found)
     task = found["task"]
     return found | {
+        "run": run,
+        "waits_for": sorted({_awaited(entry) for entry in timeline if _awaited(entry)}),
         "documents": {name: getattr(task, name) for name in _DOCUMENTS},
         "revealed": revealed,
         "actions": _possible_actions(task),
@@ -79,6 +90,36 @@ async def reveal(request: Request, task_id: UUID) -> Response:
     return await task_page.html(page, **await load_task(page, revealed=True))
 
 
+@router.post("/tasks/{task_id}/signal")
+async def signal_run(request: Request, task_id: UUID) -> Response:
+    page = await read_page_request(request)
+    form = await read_action_form(page, "operate")
+    try:
+        payload = load_json(form.get("payload", "").strip() or "null")
+    except ValueError as error:
+        raise Problem(400, f"the payload is not JSON: {error}") from None
+    answer = await page.site.operate(page.caller, steps.signal(task_id, form.get("name", ""), payload))
+    return redirect_to(page, f"/tasks/{task_id}", done="signalled", about=answer)
+
+
+@router.post("/tasks/{task_id}/fork")
+async def fork_run(request: Request, task_id: UUID) -> Response:
+    """Shows the new run."""
+    page = await read_page_request(request)
+    form = await read_action_form(page, "operate")
+    reason = required_reason(form)
+    forked = await page.site.operate(page.caller, steps.fork(task_id, form.get("before") or None, reason))
+    return redirect_to(page, f"/tasks/{forked}", done="forked", about=str(task_id))
+
+
+@router.post("/tasks/{task_id}/wake")
+async def wake_now(request: Request, task_id: UUID) -> Response:
+    page = await read_page_request(request)
+    reason = required_reason(await read_action_form(page, "operate"))
+    await page.site.operate(page.caller, tasks.reschedule(task_id, None, reason, delay=timedelta(0)))
+    return redirect_to(page, f"/tasks/{task_id}", done="woken")
+
+
 @router.post("/tasks/{task_id}/{action}")
 async def act_on_task(request: Request, task_id: UUID, action: str) -> Response:
     page = await read_page_request(request)
@@ -103,7 +144,14 @@ def _possible_actions(task: TaskStatus) -> list[str]:
         return ["restore"]
     ended = task.finished_at is not None
     first = ["retry"] if task.status in _RETRYABLE else [] if ended else ["cancel"]
-    return [*first, "delete"]
+    later = ["wake"] if task.status in _LATER else []
+    return [*later, *first, "delete"]
+
+
+def _awaited(entry: TimelineEntry) -> str:
+    """The signal that a run waits for."""
+    awaited = entry.reason if entry.happened == "waits" else None
+    return (awaited or "").removeprefix("signal ") if (awaited or "").startswith("signal ") else ""
 
 
 def _progress(progress: Any) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _waits text;
   _pause queues.paused_queue;
   _last queues.act;
   _live integer;
@@ -17,6 +18,10 @@ declare
   _ahead integer;
 begin
   if explain_wait.run_at > now then
+    _waits := queues.explain_waits(task_id);
+    if _waits is not null then
+      return _waits;
+    end if;
     select a.* into _last from queues.act a where a.task_id = explain_wait.task_id order by a.act_id desc limit 1;
     return case when _last.act = 'snoozed' and _last.reason is not null
       then format('Worker %s has postponed it until %s: %s', _last.worker_id, explain_wait.run_at, _last.reason)

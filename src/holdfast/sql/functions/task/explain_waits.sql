@@ -1,0 +1,30 @@
+-- Explains what a suspended run, or a task that comes after others, waits for. Null if it waits only for its time.
+-- Internal: called by explain_wait.
+create or replace function queues.explain_waits(task_id uuid)
+returns text
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select string_agg(said.sentence, ' ' order by said.until, said.name)
+    || case when max(said.total) > 3 then format(' It waits for %s more.', max(said.total) - 3) else '' end
+  from (
+    select w.name, w.until, count(*) over () as total, row_number() over (order by w.until, w.name) as place, case
+      when w.signal is not null then format(
+        'It waits for the signal %s until %s. Send it with: holdfast runs signal %s %s JSON', w.signal, w.until,
+        w.task_id, w.signal)
+      when w.policy in ('ended', 'succeeded') then format('It comes after task %s, which is %s.', w.on_task,
+        coalesce(o.status, 'removed'))
+      when w.on_task is not null then format('It waits in %s until %s for the children of that step; %s of %s have '
+        'ended, and task %s is %s.', w.name, w.until,
+        (select count(*) from queues.child c join queues.outcome e on e.task_id = c.child_id
+          where c.parent_id = w.task_id and c.step = w.name),
+        (select count(*) from queues.child c where c.parent_id = w.task_id and c.step = w.name),
+        w.on_task, coalesce(o.status, 'removed'))
+      else format('It waits in %s until %s.', w.name, w.until) end as sentence
+    from queues.wait w left join queues.task_status o on o.task_id = w.on_task
+    where w.task_id = explain_waits.task_id) said
+  where said.place <= 3
+$$;
+
+comment on function queues.explain_waits(uuid) is
+  'Explains what a suspended run, or a task that comes after others, waits for.';
