@@ -55,7 +55,7 @@ def test_waiting_for_its_next_attempt(tx: Connection, clock: Clock) -> None:
     assert explain(tx, task_id) == "Attempt 1 of 3 failed (broke); it is retried at 2030-01-31 12:01:00+00."
 
 
-def _suspended(tx: Connection, clock: Clock, *waits: dict[str, object]) -> str:
+def _suspended(tx: Connection, clock: Clock, *waits: dict[str, str]) -> str:
     task_id = enqueue(tx)
     until = str(clock.after(60))
     written = [{"until": until, **wait} for wait in waits]
