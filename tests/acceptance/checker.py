@@ -1,6 +1,7 @@
 """Compares what clients were told and what handlers wrote down with what the database holds in the end."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic, time
 from typing import Any
@@ -61,13 +62,22 @@ class Verdict:
 
 def check(conn: Connection, witness: Witness, fleet: Fleet, *producers: Producer) -> Verdict:
     """After all is quiet. Fails with every rule that does not hold."""
-    assert_invariant(conn)
-    ended = {row["task_id"]: Ended(**row) for row in engine.rows(conn, _ENDED)}
+    return check_all([conn], witness, fleet, *producers)
+
+
+def check_all(conns: Sequence[Connection], witness: Witness, fleet: Fleet, *producers: Producer) -> Verdict:
+    """The same for databases that have the tasks together."""
+    for conn in conns:
+        assert_invariant(conn)
+    ended = {row["task_id"]: Ended(**row) for conn in conns for row in engine.rows(conn, _ENDED)}
     verdict = Verdict(ended, witness.starts())
     for producer in producers:
         verdict.broken += _acknowledged_and_not_ended(verdict, producer)
-        verdict.broken += _rolled_back_and_yet_there(conn, witness, producer)
-    verdict.broken += _left_behind(conn) + _accepted_twice(fleet)
+        for conn in conns:
+            verdict.broken += _rolled_back_and_yet_there(conn, witness, producer)
+    for conn in conns:
+        verdict.broken += _left_behind(conn)
+    verdict.broken += _accepted_twice(fleet)
     finished = Counter((line.task_id, line.token, line.pid) for line in witness.lines("ended"))
     for task in ended.values():
         starts = verdict.starts.get(task.task_id, [])

@@ -12,7 +12,7 @@ import psycopg
 
 from holdfast.engine import Engine, enqueue
 from holdfast.engine.enqueue import NewTask
-from holdfast.errors import DatabaseUnavailable, TryAgain
+from holdfast.errors import DatabaseUnavailable, PartlyEnqueued, TryAgain
 
 T = TypeVar("T")
 
@@ -32,10 +32,11 @@ class Producer:
         seconds: Sequence[float],
         started: Callable[[], int],
         name: str = "",
+        rolls_back: bool = True,
     ) -> None:
         """Handlers take `seconds`, in turn. Waits when a second's worth of tasks has not `started` yet:
         a machine that cannot keep up would otherwise show how long its backlog is, and nothing else.
-        The `name` is part of its keys.
+        The `name` is part of its keys. A front cannot roll back.
         """
         self.acknowledged: dict[str, UUID] = {}
         self.rolled_back: set[str] = set()
@@ -45,6 +46,7 @@ class Producer:
         self._seconds = seconds
         self._started = started
         self._name = name
+        self._rolls_back = rolls_back
         self._numbers = count(1)
         self._ended = threading.Event()
         self._failures: list[BaseException] = []
@@ -86,7 +88,7 @@ class Producer:
             client.close()
 
     def _enqueue_some(self, client: "_Client", number: int) -> int:
-        if number % 50 == 0:
+        if self._rolls_back and number % 50 == 0:
             task = self._task(f"{self._name}undone-{number}")
             self._insist(client, lambda: client.undo(task))
             self.rolled_back.add(task.payload["label"])
@@ -117,7 +119,7 @@ class Producer:
         while True:
             try:
                 return call()
-            except (DatabaseUnavailable, TryAgain, psycopg.OperationalError):
+            except (DatabaseUnavailable, PartlyEnqueued, TryAgain, psycopg.OperationalError):
                 self.repeated += 1
                 client.close()
                 self._ended.wait(0.05)
