@@ -8,11 +8,24 @@ import psycopg
 import pytest
 
 from holdfast import DatabaseUnavailable
-from holdfast.engine import Engine, access, enqueue, health, queues, tasks, workers
+from holdfast.engine import (
+    Engine,
+    access,
+    enqueue,
+    error_groups,
+    health,
+    leases,
+    queues,
+    task_actions,
+    tasks,
+    workers,
+)
 from holdfast.engine.enqueue import NewTask
+from holdfast.engine.tasks import TaskFilter
 from holdfast.errors import MigrationRefused, NotAllowed, PartlyEnqueued, TaskNotFound
 from holdfast.shards.migration import migrate_shards
 from support.command import HOLDFAST
+from support.leases import ended
 from support.sharded import FrontDatabase, lost
 
 
@@ -65,6 +78,27 @@ def test_a_login_sees_and_cancels_its_own_tasks_and_no_others(front: FrontDataba
         client.run(tasks.cancel(others))
     with pytest.raises(NotAllowed):
         client.run(tasks.retry(own))
+
+
+def test_many_tasks_of_all_shards_are_changed_and_their_errors_are_one_group(front: FrontDatabase) -> None:
+    engine = Engine(front.connect())
+    ids = [one.task_id for one in engine.run(enqueue.enqueue_many([NewTask("shop.pay")] * 24))]
+    for shard in front.shards:
+        connection = Engine(shard.connect())
+        for task in connection.run(leases.claim("w1", 24, queues=["shop"])):
+            error = {"kind": "handler_error", "message": f"card {task.token} declined"}
+            connection.run(leases.finish("w1", [ended(task.task_id, task.token, "failed", error=error)]))
+    assert engine.run(error_groups.count_errors()) == 24
+    [group] = engine.run(error_groups.list_error_groups())
+    assert (group.title, group.errors, sum(group.trend)) == ("card # declined", 24, 24)
+
+    matching = TaskFilter("failed", error_group=group.error_group)
+    assert [(one.status, one.tasks) for one in engine.run(task_actions.count_tasks(matching))] == [
+        ("failed", 24)
+    ]
+    found = engine.run(tasks.find_tasks(matching, None, 100))
+    acted = engine.run(task_actions.act_on_tasks("retry", found.task_ids, "mended"))
+    assert {(one.task_id, one.changed) for one in acted} == {(one, True) for one in ids}
 
 
 def test_a_login_can_neither_read_nor_change_how_the_front_connects(front: FrontDatabase) -> None:

@@ -18,6 +18,7 @@ from support.engine import (
     end,
     enqueue,
     enqueue_many,
+    finish,
     value,
 )
 from support.outbox import emit, subscribe
@@ -79,6 +80,23 @@ def test_a_task_that_waits_too_long(tx: Connection, clock: Clock, waited: float,
     assert (found["level"], found["value"]) == (expected, waited)
     assert not [row for row in health(tx) if row["subject"] == "later"]
     assert "unserved" not in checks(tx)
+
+
+@pytest.mark.parametrize("others", [0, 3])
+def test_a_task_that_waits_for_its_key_is_not_told_to_want_more_workers(
+    tx: Connection, clock: Clock, others: int
+) -> None:
+    register(tx, queues=["shop"], timeout="1 day")
+    enqueue_many(tx, [{"type": "shop.ship", "concurrency_key": "order-7"}] * 2)
+    claim(tx, max_tasks=2, queues=["shop"], lease="1 day")
+    clock.advance(60)
+    enqueue_many(tx, [{"type": "shop.pack"}] * others)
+    clock.advance(60)
+
+    advice = line(tx, "oldest_due", "shop")["advice"]
+    held = "the oldest due task" if others else "all due tasks"
+    assert advice.startswith(f"Limits hold back {held}: ")
+    assert "order-7" in advice
 
 
 @pytest.mark.parametrize(
@@ -175,6 +193,26 @@ def test_a_type_that_fails(tx: Connection, clock: Clock, counts: tuple[int, int,
     assert "Latest error: no route" in found["message"]
     clock.advance(601)
     assert "failing_type" not in checks(tx)
+
+
+@pytest.mark.parametrize(("reported", "expected"), [(False, "amber"), (True, "green")])
+def test_a_few_failures_among_many_successes_are_not_red_however_many_other_tasks_ended_since(
+    tx: Connection, clock: Clock, reported: bool, expected: str
+) -> None:
+    enqueue_many(tx, [{"type": "shop.pay"}] * 20)
+    for task in claim(tx, max_tasks=20, queues=["shop"]):
+        end(tx, task, "failed", error={"kind": "Boom", "message": "card declined"})
+    enqueue_many(tx, [{"type": "mail.send"}] * 2001)
+    held = claim(tx, max_tasks=2001, queues=["mail"])
+    finish(tx, [{"task_id": one["task_id"], "token": one["token"], "status": "succeeded"} for one in held])
+    if reported:
+        tx.execute(
+            """insert into queues.activity (at, period, queue, type, succeeded, failed)
+               values (date_trunc('minute', queues.clock()), 1, 'shop', 'shop.pay', 980, 20)"""
+        )
+
+    found = line(tx, "failing_type", "shop.pay")
+    assert (found["level"], "20 of the last 1000 tasks" in found["message"]) == (expected, reported)
 
 
 @pytest.mark.parametrize(("late", "expected"), [(5, "green"), (10, "amber"), (60, "red")])

@@ -651,7 +651,7 @@ def test_health_does_not_ask_for_workers_where_limits_hold_everything_back(
 
     assert 'of concurrency key "customer" of type mail.send at most 1 may run' in advice()
     enqueue(tx, "mail.send", run_at=clock.now - timedelta(seconds=1))
-    assert "Run more workers" in advice()
+    assert "hold back the oldest due task" in advice()
 
 
 def test_health_names_a_session_that_stays_in_a_claim_under_a_limit(db: Database) -> None:

@@ -68,14 +68,15 @@ from (values
     'select answer.status, sum(answer.tasks)::bigint, bool_or(answer.more) group by answer.status'),
   ('queues.count_errors', 'each', null, null),
   ('queues.list_error_groups', 'each', null,
-    'select answer.error_group, answer.type, answer.kind, answer.exception, answer.title, sum(answer.errors)::bigint,
-       sum(answer.ended)::bigint, sum(answer.type_errors)::bigint, min(answer.first_seen), max(answer.last_seen),
-       (array_agg(answer.example_id order by answer.last_seen desc))[1],
-       array(select sum(part.trend[n])::integer from generate_series(1, 24) n
-         cross join unnest(array_agg(answer.trend::text)) each(trend)
-         cross join lateral (select each.trend::integer[] as trend) part group by n order by n)
-     group by answer.error_group, answer.type, answer.kind, answer.exception, answer.title
-     order by 6 desc, 10 desc limit $4'),
+    'with answer as materialized (select * from {answers}),
+       part as (
+         select a.error_group, n, sum(a.trend[n])::integer as errors
+         from answer a cross join generate_series(1, 24) n group by a.error_group, n)
+     select a.error_group, min(a.type), min(a.kind), min(a.exception), min(a.title), sum(a.errors)::bigint,
+       sum(a.ended)::bigint, sum(a.type_errors)::bigint, min(a.first_seen), max(a.last_seen),
+       (array_agg(a.example_id order by a.last_seen desc))[1],
+       (select array_agg(p.errors order by p.n) from part p where p.error_group = a.error_group)
+     from answer a group by a.error_group order by 6 desc, 10 desc limit $4'),
 
   ('queues.fork', 'id', 'task_id', null),
   ('queues.run_timeline', 'id', 'task_id', null),

@@ -32,10 +32,11 @@ begin
   select 'oldest_due', queues.level_of(w.seconds, 60, 600), w.queue, w.seconds,
     format('the oldest due task of queue %s has waited for %s', w.queue, queues.format_duration(w.seconds)),
     case when w.seconds >= 60 then coalesce(
-      -- If nothing holds tasks back, more workers help.
-      (select format('Limits hold back all due tasks: %s. To change them: holdfast limits',
+      -- If nothing holds the oldest task back, more workers help.
+      (select format('Limits hold back %s: %s. To change them: holdfast limits',
+        case when bool_and(h.kind is not null) then 'all due tasks' else 'the oldest due task' end,
         string_agg(h.words, '; ' order by h.oldest_due))
-       from queues.explain_held(w.queue, now) h having bool_and(h.kind is not null)),
+       from queues.explain_held(w.queue, now) h having (array_agg(h.kind order by h.oldest_due))[1] is not null),
       'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.') end
   from waiting w
   union all

@@ -1,5 +1,5 @@
 -- Checks how long the newest tasks waited, and the failure rate of each type. Reads a thousand rows of each kind, and
--- 200 tasks per failing type.
+-- 200 tasks and ten minutes of reports per failing type.
 -- Internal: called by health.
 create or replace function queues.health_of_tasks(now timestamptz)
 returns setof queues.health_line
@@ -47,30 +47,41 @@ begin
     where e.occurred_at > now - interval '10 minutes'),
   failing as materialized (
     select t.type, count(*) as errors, count(*) filter (where n.retry_at is null) as ended,
-      (array_agg(n.message order by n.error_id desc))[1] as last_message
+      (array_agg(n.message order by n.error_id desc))[1] as last_message, array_agg(distinct t.queue) as queues
     from newest n
-    cross join lateral (select t.type from queues.task t where t.task_id = n.task_id offset 0) t
+    cross join lateral (select t.type, t.queue from queues.task t where t.task_id = n.task_id offset 0) t
     group by t.type order by 3 desc, 2 desc limit 50),
   recent as materialized (
     select t.type, o.status
     from (select o.task_id, o.status, o.finished_at from queues.outcome o order by o.task_id desc limit 2000) o
     cross join lateral (select t.type from queues.task t where t.task_id = o.task_id offset 0) t
     where o.finished_at > now - interval '10 minutes'),
-  -- A rate, not a count: the share of failures among the recently ended of the newest 2,000 tasks.
+  -- A rate, not a count: the share of failures among what workers have reported, or among the recently ended of the
+  -- newest 2,000 tasks, whichever is more. If neither has the type, only its failures are known, which is not red.
   rated as (
-    select f.type, f.errors, f.last_message, greatest(sample.total, f.ended) as total,
-      case when sample.total = 0 then f.ended else sample.failed end as failed
+    select f.type, f.errors, f.last_message, greatest(reported.total, sample.total) > 0 as known,
+      case when reported.total > sample.total then reported.total else greatest(sample.total, f.ended) end as total,
+      case when reported.total > sample.total then reported.failed when sample.total = 0 then f.ended
+        else sample.failed end as failed
     from failing f
     cross join lateral (
       select count(*) as total, count(*) filter (where r.status in ('failed', 'dead_letter')) as failed
-      from recent r where r.type = f.type) sample)
+      from recent r where r.type = f.type) sample
+    cross join lateral (
+      select coalesce(sum(a.succeeded + a.failed + a.dead_letter + a.cancelled), 0)::bigint as total,
+        coalesce(sum(a.failed + a.dead_letter), 0)::bigint as failed
+      from unnest(f.queues) q(queue)
+      join queues.activity a on a.period = 1 and a.queue = q.queue and a.type = f.type
+        and a.at > now - interval '10 minutes') reported)
   select 'failing_type', case
-      when r.failed >= 5 and r.failed * 2 >= r.total then 'red'
+      when r.known and r.failed >= 5 and r.failed * 2 >= r.total then 'red'
       when r.failed > 0 and r.failed * 20 >= r.total or r.errors >= 20 and r.errors > r.total then 'amber'
       else 'green' end,
     r.type, case when r.total = 0 then 0 else r.failed::double precision / r.total end,
-    format('%s of the last %s task%s of type %s failed for good, and %s attempt%s failed in the last 10 minutes. '
-      'Latest error: %s', r.failed, r.total, case r.total when 1 then '' else 's' end, r.type, r.errors,
+    format('%s task%s of type %s failed for good, and %s attempt%s failed in the last 10 minutes. Latest error: %s',
+      case when r.known or r.total = 0 then format('%s of the last %s', r.failed, r.total)
+        else format('%s', r.failed) end,
+      case r.total when 1 then '' else 's' end, r.type, r.errors,
       case r.errors when 1 then '' else 's' end,
       left(r.last_message, 200)),
     format('To see them: holdfast list --type %s --status dead_letter (or failed). Once fixed: holdfast retry --type '
