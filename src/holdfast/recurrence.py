@@ -31,6 +31,7 @@ HOURS = 24
 # No zone changes its offset twice within this time.
 STRIDE = timedelta(days=1)
 RESOLUTION = timedelta(seconds=1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SOME_DAY = datetime(2001, 1, 1)  # noqa: DTZ001 - a time on the wall, in no zone
 
 
@@ -106,6 +107,25 @@ class Every:
             return self.anchor + (passed + 1) * self.every
         except OverflowError:
             return None
+
+
+def recurrence_of(
+    cron: str | None, tz: str | None, every: timedelta | None, anchor: datetime | None
+) -> Recurrence:
+    """Of a schedule, which has a cron expression or an interval."""
+    if cron is not None:
+        return Cron(cron, tz or "UTC")
+    assert every is not None  # noqa: S101 - the table has one of them
+    return Every(every, anchor or EPOCH)
+
+
+def next_times(recurrence: Recurrence, first: datetime | None, count: int) -> list[datetime]:
+    """The time that is planned, and those after it."""
+    times: list[datetime] = []
+    while first is not None and len(times) < count:
+        times.append(first)
+        first = recurrence.after(first)
+    return times
 
 
 def newest_times(recurrence: Recurrence, first: datetime, now: datetime, most: int) -> list[datetime]:

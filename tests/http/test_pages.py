@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 from typing import Any
 from uuid import UUID, uuid4
@@ -216,6 +216,23 @@ def test_schedules_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None
     anna.post("/schedules/resume", name="nightly", reason="back")
     assert "holidays" not in anna.get("/schedules").text
     assert anna.post("/schedules/explode", name="nightly", reason="x").status_code == 404
+
+
+def test_a_schedule_shows_its_next_runs_and_what_it_led_to(anna: Visitor, engine: Engine) -> None:
+    nightly = NewSchedule(name="in-berlin", task=NewTask("a.berlin"), cron="30 2 * * *", tz="Europe/Berlin")
+    engine.run(schedules.add_schedule(nightly))
+    [due] = [one for one in engine.run(schedules.due_schedules()) if one.name == "in-berlin"]
+    engine.run(schedules.plan_schedule(due, datetime(2031, 3, 29, 1, 30, tzinfo=UTC)))
+    answer = anna.post("/schedules/run", name="in-berlin", reason="the auditors ask")
+    assert answer.headers["location"].startswith("/tasks/")
+    page = anna.get("/schedules/show?name=in-berlin").text
+    # Half past two does not exist on 30 March; from then on it is an hour earlier in UTC.
+    times = re.findall(r'data-local="day" datetime="([^"]+)', page)
+    assert [at[5:16] for at in times] == [
+        *("03-29T01:30", "03-30T01:00", "03-31T00:30", "04-01T00:30", "04-02T00:30"),
+    ]
+    assert "the auditors ask" in page
+    assert anna.get("/schedules/show?name=nothing").status_code == 404
 
 
 def test_schedules_of_one_name_are_told_apart_by_their_namespace(

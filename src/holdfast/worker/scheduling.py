@@ -4,19 +4,18 @@ The leader computes when a schedule is due, and the database decides: if another
 meanwhile, nothing happens. So any number of leaders may act at once.
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from holdfast.engine import schedules
 from holdfast.engine.schedules import DueSchedule, Firing
 from holdfast.errors import Refused, UnexpectedDatabaseError
 from holdfast.logs import Log
-from holdfast.recurrence import Cron, Every, Recurrence, newest_times
+from holdfast.recurrence import newest_times, recurrence_of
 from holdfast.worker.leader import Execute
 
 BATCH = 20
 PRUNE_BATCH = 1000
 SHORTEST_PAUSE_SECONDS = 0.05
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class FireSchedules:
@@ -41,7 +40,7 @@ class FireSchedules:
 
     def _decide(self, due: DueSchedule, execute: Execute) -> None:
         try:
-            recurrence = recurrence_of(due)
+            recurrence = recurrence_of(due.cron, due.tz, due.every, due.anchor)
         except Refused as error:
             self._give_up(due, execute, error, None)
             return
@@ -87,10 +86,3 @@ class PruneFirings:
 
     def run(self, execute: Execute) -> float | None:
         return 0.0 if execute(schedules.prune_firings(PRUNE_BATCH)) == PRUNE_BATCH else None
-
-
-def recurrence_of(due: DueSchedule) -> Recurrence:
-    if due.cron is not None:
-        return Cron(due.cron, due.tz or "UTC")
-    assert due.every is not None  # noqa: S101 - the table has one of them
-    return Every(due.every, due.anchor or _EPOCH)
