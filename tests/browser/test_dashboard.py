@@ -49,7 +49,12 @@ def test_every_page_looks_right_and_is_accessible(
     page = open_page(scheme)
     found = []
     shown = {path: path for path in [*PATHS, "/tasks?status=failed", "/tasks?search=nothing-like-it"]}
-    shown |= {"task": f"/tasks/{task_id}", "send": "/processes/email/1"}
+    shown |= {
+        "task": f"/tasks/{task_id}",
+        "send": "/processes/email/1",
+        "worker": "/workers/show?id=worker-1",
+    }
+    shown |= {"schedule": "/schedules/show?name=weekly-report", "queue": "/?queue=billing&window=1d"}
     for name, path in shown.items():
         page.goto(path)
         expect(page.get_by_role("heading", level=1)).to_be_visible()
@@ -167,9 +172,10 @@ def test_the_first_tab_stop_skips_the_navigation(open_page: OpenPage, task_id: U
     expect(page.get_by_role("main")).to_be_focused()
 
 
-def test_workers_show_the_leader_and_the_tasks_each_holds(open_page: OpenPage, task_id: UUID) -> None:
+def test_a_worker_shows_that_it_leads_and_the_tasks_that_it_holds(open_page: OpenPage, task_id: UUID) -> None:
     page = open_page()
     page.goto("/workers")
-    worker = page.get_by_role("region", name="Worker worker-1")
-    expect(worker.get_by_text("leader")).to_be_visible()
-    expect(worker.get_by_role("link", name="media.report")).to_be_visible()
+    expect(page.get_by_role("row", name="worker-1").get_by_text("leader")).to_be_visible()
+    page.get_by_role("link", name="worker-1").click()
+    expect(page.get_by_role("heading", name="worker-1")).to_be_visible()
+    expect(page.get_by_role("link", name="media.report")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The pages Workers and Health."""
+"""The pages Workers, of one worker, and Health."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,28 +11,38 @@ from holdfast.http.hidden_values import hide_line
 from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
+from holdfast.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
 
-MAX_HELD = 200
+MAX_HELD = 1000
+"""Running and claimed tasks that are looked at for those of one worker."""
 
 
 async def load_workers(request: PageRequest) -> Mapping[str, Any]:
+    return {"workers": await request.site.read(workers.worker_status())}
+
+
+async def load_worker(request: PageRequest) -> Mapping[str, Any]:
+    worker_id = request.query("id")
+
     async def read(engine: AsyncEngine) -> dict[str, Any]:
+        known = await engine.run(workers.worker_status())
+        worker = next((one for one in known if one.worker_id == worker_id), None)
+        if worker is None:
+            raise Problem(404, f"there is no worker {worker_id!r}", hint="It has stopped, or was lost.")
         pages = [
             await engine.run(tasks.list_tasks(TaskFilter(status=status), None, MAX_HELD))
             for status in ("running", "claimed")
         ]
+        recorded = await engine.run(workers.provenance([worker_id]))
         return {
-            "workers": await engine.run(workers.worker_status()),
-            "tasks": [task for page in pages for task in page],
+            "worker": worker,
+            "held": [task for page in pages for task in page if task.worker_id == worker_id],
+            "environment": recorded[-1].environment if recorded else None,
         }
 
-    found = await request.site.read(read)
-    held: dict[str, list[Any]] = {}
-    for task in found["tasks"]:
-        held.setdefault(task.worker_id or "", []).append(task)
-    return {"workers": found["workers"], "held": held}
+    return await request.site.read(read)
 
 
 async def load_health(request: PageRequest) -> Mapping[str, Any]:
@@ -42,4 +52,5 @@ async def load_health(request: PageRequest) -> Mapping[str, Any]:
 
 
 add_page(router, "/workers", Page("workers.html", "/workers", load_workers))
+add_page(router, "/workers/show", Page("worker.html", "/workers", load_worker))
 add_page(router, "/health", Page("health.html", "/health", load_health))
