@@ -63,7 +63,7 @@ def _containers(document: Any) -> Iterator[str]:
             yield from _containers(value)
 
 
-def _wrong(line: str) -> str | None:
+def wrong_call(line: str) -> str | None:
     """What a call names that is not there."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
     lexer.whitespace_split = True
@@ -98,12 +98,12 @@ def _wrong(line: str) -> str | None:
     ],
 )
 def test_a_call_is_right_or_wrong(line: str, wrong: bool) -> None:
-    assert (_wrong(line) is not None) == wrong
+    assert (wrong_call(line) is not None) == wrong
 
 
 @pytest.mark.parametrize("page", pages(), ids=name_of)
 def test_a_page_calls_only_commands_and_options_that_exist(page: Path) -> None:
-    assert [wrong for line in _commands(page) if (wrong := _wrong(line))] == []
+    assert [wrong for line in _commands(page) if (wrong := wrong_call(line))] == []
 
 
 def test_a_page_makes_only_what_can_be_made() -> None:
@@ -134,8 +134,8 @@ def test_blocks_are_what_they_claim_to_be(page: Path) -> None:
         configparser.RawConfigParser(strict=False).read_string(block)
     for block in code(text, "yaml"):
         for document in yaml.safe_load_all(block):
-            is_patroni = block.startswith("# /etc/patroni/")
-            assert is_patroni or {"apiVersion", "kind", "metadata"} <= document.keys()
+            is_named = block.startswith("# /etc/")
+            assert is_named or {"apiVersion", "kind", "metadata"} <= document.keys()
     if commands := code(text, "sh"):
         read = subprocess.run(
             ["bash", "-n"], input="\n".join(commands), text=True, capture_output=True, check=False
