@@ -11,7 +11,6 @@ from types import FrameType, MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, cast, overload
 from uuid import UUID
 
-from holdfast.arrangement import PLAIN, refuse_arranged
 from holdfast.batch import Batch
 from holdfast.client import ARunStatement, Client, Progress, RunStatement
 from holdfast.client.enqueue import checked_statements
@@ -25,6 +24,7 @@ from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle, handle_of
 from holdfast.handler import BatchHandlerOptions, Handler, HandlerOptions, build_handler
 from holdfast.middleware import Middleware
+from holdfast.options import is_arranged
 from holdfast.schedule import ScheduleOptions, build_schedule
 from holdfast.task import BatchDecorator, Decorator, Task
 from holdfast.tracing import with_trace
@@ -166,7 +166,7 @@ class App:
         asked = _checked(tasks)
         if then is None:
             return self._batch(self.connect().enqueue_many(asked, tx, progress))
-        [last] = _checked([then])
+        [last] = _following([then])
 
         def work(run: RunStatement) -> Batch:
             enqueued = [one for statement in checked_statements(asked) for one in run(statement)]
@@ -187,7 +187,7 @@ class App:
         asked = _checked(tasks)
         if then is None:
             return self._batch(await self.connect().aenqueue_many(asked, tx, progress))
-        [last] = _checked([then])
+        [last] = _following([then])
 
         async def work(run: ARunStatement) -> Batch:
             enqueued = [one for statement in checked_statements(asked) for one in await run(statement)]
@@ -198,7 +198,7 @@ class App:
 
     def chain(self, *tasks: NewTask, tx: Any = None) -> Batch:
         """Enqueue tasks that run one after the other, each when the one before has succeeded."""
-        asked = _checked(tasks)
+        asked = _following(tasks)
 
         def work(run: RunStatement) -> Batch:
             enqueued: list[Enqueued] = []
@@ -209,7 +209,7 @@ class App:
         return self.connect().run_together(tx, work, "chain")
 
     async def achain(self, *tasks: NewTask, tx: Any = None) -> Batch:
-        asked = _checked(tasks)
+        asked = _following(tasks)
 
         async def work(run: ARunStatement) -> Batch:
             enqueued: list[Enqueued] = []
@@ -327,7 +327,16 @@ def _checked(tasks: Iterable[NewTask]) -> list[NewTask]:
     for place, task in enumerate(asked):
         if not isinstance(task, NewTask):
             raise InvalidArgument(f"tasks[{place}] is {task!r}", hint="Make it with task.build(…).")
-        refuse_arranged(getattr(task, "arrangement", PLAIN))
+    return asked
+
+
+def _following(tasks: Iterable[NewTask]) -> list[NewTask]:
+    """Tasks whose place the batch or the chain decides."""
+    asked = _checked(tasks)
+    if any(is_arranged(task.options) for task in asked):
+        raise InvalidArgument(
+            "a task that comes after a batch, or of a chain, has no options after, unique or debounce"
+        )
     return asked
 
 

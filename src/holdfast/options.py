@@ -4,15 +4,16 @@
 declaration. To add an option, add a field here and a parameter to the SQL function `queues.enqueue`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, Literal, TypedDict, get_args, get_type_hints
+from uuid import UUID
 
 from holdfast.errors import InvalidArgument, did_you_mean
 
-Kind = Literal["text", "name", "integer", "time", "duration", "document", "transaction", "arrangement"]
+Kind = Literal["text", "name", "integer", "time", "duration", "document", "tasks", "transaction"]
 Executor = Literal["python", "process", "command", "ray", "db_function", "email", "sms"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
 
@@ -134,47 +135,42 @@ class Options(TypedDict, total=False):
     after: Annotated[
         Sequence[Any] | None,
         Option(
-            "arrangement",
-            "Handles of tasks that have to end first.",
-            http=False,
-            command_line=False,
+            "tasks",
+            "Tasks that have to end first.",
+            schema={"maxItems": 1000, "examples": [["0193e5a8-0000-7000-8000-000000000000"]]},
         ),
     ]
     when: Annotated[
         Literal["succeeded", "ended"] | None,
         Option(
-            "arrangement",
+            "text",
             "With after: `succeeded` (the default) cancels the task if one of them does not succeed; "
             "`ended` runs it in any case.",
-            http=False,
-            command_line=False,
+            schema={"enum": ["succeeded", "ended"], "examples": ["succeeded"]},
         ),
     ]
     unique: Annotated[
         Literal["waiting", "unfinished"] | None,
         Option(
-            "arrangement",
+            "text",
             "With key: return the task of this type with this key that has not begun, or has not ended.",
-            http=False,
-            command_line=False,
+            schema={"enum": ["waiting", "unfinished"], "examples": ["waiting"]},
         ),
     ]
     debounce: Annotated[
         float | timedelta | None,
         Option(
-            "arrangement",
+            "duration",
             "With key: run this long after the last enqueue, with its arguments. Replaces the waiting task.",
-            http=False,
-            command_line=False,
+            schema={"minimum": 0, "maximum": 31_536_000, "examples": [5]},
         ),
     ]
     debounce_max: Annotated[
         float | timedelta | None,
         Option(
-            "arrangement",
+            "duration",
             "With debounce: run at the latest this long after the first enqueue.",
-            http=False,
-            command_line=False,
+            schema={"minimum": 0, "maximum": 31_536_000, "examples": [60]},
         ),
     ]
     tx: Annotated[
@@ -227,7 +223,7 @@ def parameters() -> dict[str, Option]:
     return {
         option.parameter or name: option
         for name, option in client_options().items()
-        if option.kind not in ("transaction", "arrangement")
+        if option.kind != "transaction"
     }
 
 
@@ -239,12 +235,42 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
         option = known.get(name)
         if option is None:
             raise InvalidArgument(f"unknown option {name!r}{did_you_mean(name, known)}")
-        if value is not None and option.kind not in ("transaction", "arrangement"):
-            parameter = option.parameter or name
-            checked[parameter] = check_duration(name, value) if option.kind == "duration" else value
+        if value is not None and option.kind != "transaction":
+            check = _CHECKS.get(option.kind)
+            checked[option.parameter or name] = value if check is None else check(name, value)
     if "run_at" in checked and "delay" in checked:
         raise InvalidArgument("give run_at or delay, not both")
+    if is_arranged(checked):
+        _check_arrangement(checked)
     return checked
+
+
+def is_arranged(options: Mapping[str, Any]) -> bool:
+    """Whether a task stands in a relation to others: after them, unique among them, or debounced."""
+    return not _ARRANGED.isdisjoint(options)
+
+
+def _check_arrangement(given: Mapping[str, Any]) -> None:
+    is_unique = "unique" in given or "debounce" in given
+    if "after" in given and is_unique:
+        raise InvalidArgument("a task that comes after others cannot be unique or debounced")
+    if "when" in given and "after" not in given:
+        raise InvalidArgument("when needs after=[…]")
+    if is_unique and "idempotency_key" not in given:
+        raise InvalidArgument(
+            "a unique or debounced task needs a key", hint='using(key="…", unique="waiting")'
+        )
+    if "debounce" in given and ("delay" in given or "run_at" in given):
+        raise InvalidArgument("a debounced task has no delay or run_at of its own")
+
+
+def _check_tasks(name: str, given: Sequence[Any]) -> tuple[UUID, ...]:
+    """Handles or ids of tasks, each once."""
+    found = [getattr(one, "task_id", one) for one in given]
+    odd = next((one for one in found if not isinstance(one, UUID)), None)
+    if odd is not None:
+        raise InvalidArgument(f"{name} takes handles of tasks, not {odd!r}")
+    return tuple(dict.fromkeys(found))
 
 
 def check_duration(name: str, given: object) -> timedelta:
@@ -256,6 +282,10 @@ def check_duration(name: str, given: object) -> timedelta:
     if duration < timedelta(0):
         raise InvalidArgument(f"{name} must not be negative, but {given!r} is")
     return duration
+
+
+_CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"duration": check_duration, "tasks": _check_tasks}
+_ARRANGED = frozenset(("after", "when", "unique", "debounce", "debounce_max"))
 
 
 def _declared_in(declaration: type) -> dict[str, Option]:

@@ -12,15 +12,14 @@ from uuid import UUID
 from typing_extensions import TypeVar
 
 from holdfast import tracing
-from holdfast.arrangement import PLAIN, Arrangement, refuse_arranged
 from holdfast.client import Progress
 from holdfast.engine import steps
-from holdfast.engine.enqueue import Enqueued, NewTask
+from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_one
 from holdfast.engine.steps import SignalAnswer
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Handle, Home, handle_of
 from holdfast.handler import Handler
-from holdfast.options import Options, check_options
+from holdfast.options import Options, check_options, is_arranged
 from holdfast.serialization.codec import ResultCodec, encode_signal
 from holdfast.serialization.text import RawJson
 
@@ -39,13 +38,12 @@ Call = Mapping[str, Any] | tuple[Any, ...] | NewTask
 class BuiltTask(NewTask):
     """Made by `build`: also knows how to read its result, and whose handles it has."""
 
-    __slots__ = ("arrangement", "home", "result")
+    __slots__ = ("home", "result")
     home: Home
     result: ResultCodec
-    arrangement: Arrangement
 
     @classmethod
-    def of(cls, task: NewTask, home: Home, result: ResultCodec, arrangement: Arrangement) -> BuiltTask:
+    def of(cls, task: NewTask, home: Home, result: ResultCodec) -> BuiltTask:
         built = cls.__new__(cls)
         built.type, built.payload, built.options, built.reuse = (
             task.type,
@@ -55,7 +53,6 @@ class BuiltTask(NewTask):
         )
         built.home = home
         built.result = result
-        built.arrangement = arrangement
         return built
 
     def handle(self, task_id: UUID | str) -> Handle[Any]:
@@ -70,9 +67,9 @@ class BoundTask(Generic[P, R]):
         self._home = home
         self._given = given
         self._tx = given.get("tx")
-        self._arrangement = Arrangement.of(given)
         # One mapping for all tasks that are enqueued with it: batches recognise it, and write it once.
         self._options: Mapping[str, Any] = {**handler.defaults, **check_options(given)}
+        self._is_arranged = is_arranged(self._options)
 
     def __repr__(self) -> str:
         return f"<Task {self.type} using {', '.join(self._given)}>"
@@ -90,11 +87,8 @@ class BoundTask(Generic[P, R]):
         client = self._home.connect()
         with self._span():
             task = self._new_task(args, kwargs)
-            if (
-                self._arrangement is not PLAIN
-                and (statement := self._arrangement.statement(task)) is not None
-            ):
-                return self._handle(client.run_in(self._tx, statement, "enqueue"))
+            if self._is_arranged:
+                return self._handle(client.run_in(self._tx, enqueue_one(task), "enqueue"))
             return self._handle(client.enqueue(task, self._tx))
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -102,11 +96,8 @@ class BoundTask(Generic[P, R]):
         client = self._home.connect()
         with self._span():
             task = self._new_task(args, kwargs)
-            if (
-                self._arrangement is not PLAIN
-                and (statement := self._arrangement.statement(task)) is not None
-            ):
-                return self._handle(await client.arun_in(self._tx, statement, "enqueue"))
+            if self._is_arranged:
+                return self._handle(await client.arun_in(self._tx, enqueue_one(task), "enqueue"))
             return self._handle(await client.aenqueue(task, self._tx))
 
     def enqueue_many(self, calls: Iterable[Call], *, progress: Progress | None = None) -> list[Handle[R]]:
@@ -135,7 +126,7 @@ class BoundTask(Generic[P, R]):
                 hint="Give tx to the batch: using(tx=…).enqueue_many.",
             )
         task = self._new_task(args, kwargs)
-        return BuiltTask.of(task, self._home, self.handler.result, self._arrangement)
+        return BuiltTask.of(task, self._home, self.handler.result)
 
     def handle(self, task_id: UUID | str) -> Handle[R]:
         """The handle of a task of this type that was enqueued before."""
@@ -204,7 +195,6 @@ class _Batch:
     def __init__(self, task: BoundTask[..., Any], calls: Iterable[Call]) -> None:
         self._task = task
         self._calls = list(calls)
-        refuse_arranged(task._arrangement)  # noqa: SLF001 - a part of BoundTask
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -225,7 +215,6 @@ class _Batch:
                 f"calls[{position}] is a task of type {given.type}, not {self._task.type}",
                 hint="Enqueue tasks of different types with app.enqueue_many.",
             )
-        refuse_arranged(getattr(given, "arrangement", PLAIN))
         if self._task._given.keys() - {"tx"}:  # noqa: SLF001 - a part of BoundTask
             raise InvalidArgument(
                 f"calls[{position}] was built with its own options, and the batch has options, too",

@@ -167,12 +167,55 @@ def test_options_that_make_no_sense_are_refused(app: App, options: dict[str, obj
         sync.using(**options).enqueue()  # type: ignore[arg-type]
 
 
-def test_a_batch_takes_plain_tasks_only(app: App) -> None:
+def test_tasks_of_a_batch_are_unique_debounced_or_after_others(app: App, work_all: Work) -> None:
+    done: list[int] = []
+
+    @app.task("default.sync")
+    def sync(account: int) -> None:
+        done.append(account)
+
+    first = sync.using(priority=-10).enqueue(1)
+    unique, soon = sync.using(key="u", unique="waiting"), sync.using(key="d", debounce=0)
+    found = app.enqueue_many(
+        [
+            sync.using(after=[first]).build(2),
+            unique.build(3),
+            unique.build(4),
+            soon.build(5),
+            soon.build(6),
+            sync.build(7),
+        ]
+    )
+    assert [handle.created for handle in found] == [True, True, False, False, True, True]
+    assert (found[1].task_id, found[3].task_id) == (found[2].task_id, found[4].task_id)
+    assert (found[0].status(), app.enqueue_many([unique.build(8)])[0].task_id) == (
+        "suspended",
+        found[1].task_id,
+    )
+    work_all()
+    assert sorted(done) == [1, 2, 3, 6, 7]
+    assert done.index(1) < done.index(2)
+
+
+def test_all_tasks_of_a_batch_come_after_others(app: App, work_all: Work) -> None:
+    done: list[int] = []
+
+    @app.task("default.sync")
+    def sync(account: int) -> None:
+        done.append(account)
+
+    first = sync.using(priority=-10).enqueue(1)
+    sync.using(after=[first]).enqueue_many([(2,), (3,)])
+    work_all()
+    assert done == [1, 2, 3]
+
+
+def test_a_chain_and_the_task_after_a_batch_decide_what_they_come_after(app: App) -> None:
     @app.task("default.sync")
     def sync() -> None: ...
 
-    unique = sync.using(key="k", unique="waiting")
-    with pytest.raises(InvalidArgument, match="options of single tasks"):
-        unique.enqueue_many([{}])
-    with pytest.raises(InvalidArgument, match="options of single tasks"):
-        app.enqueue_many([unique.build()])
+    unique = sync.using(key="k", unique="waiting").build()
+    with pytest.raises(InvalidArgument, match="has no options after, unique or debounce"):
+        app.chain(unique)
+    with pytest.raises(InvalidArgument, match="has no options after, unique or debounce"):
+        app.enqueue_many([], then=unique)

@@ -107,6 +107,19 @@ def test_every_option_reaches_the_task(engine: Engine, holdfast: Holdfast) -> No
     assert (task.executor, task.metadata, task.payload) == ("process", {"trace": "t"}, [1])
 
 
+def test_a_task_comes_after_others_or_is_unique(engine: Engine, holdfast: Holdfast) -> None:
+    one, two = (enqueued(engine, holdfast, "billing.charge").task_id for _ in range(2))
+    last = enqueued(
+        engine, holdfast, "billing.sum", "--after", str(one), "--after", str(two), "--when", "ended"
+    )
+    assert (last.status, engine.run(tasks.batch_members(last.task_id))) == ("suspended", [one, two])
+    options = ("--key", "k", "--debounce", "5s", "--debounce-max", "1m")
+    first, again = (enqueued(engine, holdfast, "billing.sync", *options) for _ in range(2))
+    assert first.task_id != again.task_id
+    unique = ("enqueue", "billing.one", "--key", "k", "--unique", "waiting")
+    assert holdfast(*unique).stdout == holdfast(*unique).stdout
+
+
 def test_without_a_payload_it_is_an_empty_object(engine: Engine, holdfast: Holdfast) -> None:
     assert enqueued(engine, holdfast, "billing.charge").payload == {}
 

@@ -64,7 +64,7 @@ def test_what_is_too_old_is_counted_and_then_removed(
 
     would = answer(holdfast("prune", "--dry-run", "--json"))
     assert would["pruned"] == {
-        **dict.fromkeys(["succeeded", "dead_letter", "deleted", "history", "messages"], 0),
+        **dict.fromkeys(["succeeded", "dead_letter", "deleted", "history", "messages", "steps"], 0),
         "failed": 3,
         "cancelled": 1,
     }

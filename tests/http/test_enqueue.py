@@ -101,6 +101,34 @@ def test_the_same_key_of_another_token_is_another_task_with_a_ticket_of_its_own(
         assert ask(carol, 8)["created"], "another payload under another's key is no conflict"
 
 
+@pytest.mark.parametrize("path", ["/v1/tasks", "/v1/tasks/batch"])
+def test_unique_and_debounced_tasks_and_tasks_after_others_stay_in_the_namespace_of_the_token(
+    web: Web, path: str
+) -> None:
+    def ask(client: httpx.Client, key: str | None = None, **options: Any) -> httpx.Response:
+        body = {"type": f"billing.relations{len(path)}", **options}
+        if path.endswith("batch"):
+            return client.post(path, json=[body if key is None else {**body, "idempotency_key": key}])
+        return client.post(path, json=body, headers={} if key is None else {"Idempotency-Key": key})
+
+    def task(response: httpx.Response) -> dict[str, Any]:
+        found = response.raise_for_status().json()
+        return dict(found["tasks"][0] if path.endswith("batch") else found)
+
+    with token_client(web, f"eve {path}") as eve, token_client(web, f"fay {path}") as fay:
+        first, again = (task(ask(eve, "k", unique="waiting")) for _ in range(2))
+        theirs = task(ask(fay, "k", unique="waiting"))
+        assert (again["task_id"], again["created"]) == (first["task_id"], False)
+        assert theirs["created"]
+        replaced, last = (task(ask(eve, "d", debounce=60, debounce_max=600)) for _ in range(2))
+        assert last["task_id"] != replaced["task_id"]
+        assert task(ask(eve, after=[first["task_id"]], when="ended"))["created"]
+        assert ask(eve, after=[theirs["task_id"]]).status_code == 404
+        assert ask(eve, unique="waiting").status_code in (400, 422)
+        assert ask(eve, "d", debounce=60, debounce_max=6).status_code == 422
+        assert ask(eve, unique="never").status_code in (400, 422)
+
+
 def test_an_open_transaction_of_another_namespace_keeps_no_token_waiting(web: Web) -> None:
     other = web.database.connect("holdfast_client", autocommit=False)
     Engine(other).run(enqueue.enqueue(NewTask("billing.open", idempotency_key="k")))

@@ -44,7 +44,7 @@ _CLIENT = {
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
     *("signal", "signal_key", "fork", "run_timeline", "batch_members"),
-    *("enqueue_after", "hold_back", "enqueue_unique", "find_unique", "store_unique"),
+    *("enqueue_after", "enqueue_unique"),
     *_SCHEDULE_ACTS,
 }
 _HANDLERS = {

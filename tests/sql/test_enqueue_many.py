@@ -317,3 +317,47 @@ def test_a_lane_is_looked_up_once_for_a_batch_and_not_for_each_task(tx: Connecti
     enqueue_many(tx, [{"type": "mail.send"}] * 100)
 
     assert value(tx, f"select pg_stat_get_xact_function_calls({find_lane})") <= 3
+
+
+@pytest.mark.parametrize(
+    ("element", "message"),
+    [
+        ({"after": "x"}, "after must be an array of task ids"),
+        ({"after": ["x"]}, "after must be an array of task ids"),
+        ({"after": [], "when": "later"}, 'when is "later": expected succeeded or ended'),
+        ({"when": "ended"}, "when needs after"),
+        ({"unique": "always", "idempotency_key": "k"}, 'unique is "always"'),
+        ({"unique": "waiting"}, "needs an idempotency_key"),
+        ({"unique": "waiting", "debounce": 5, "idempotency_key": "k"}, "either unique or debounce"),
+        ({"debounce_max": 5, "idempotency_key": "k"}, "debounce_max needs debounce"),
+        ({"debounce": -5, "idempotency_key": "k"}, 'debounce "-5" is not a duration'),
+        ({"debounce": 5, "run_at": "2031-01-01T00:00Z", "idempotency_key": "k"}, "has no run_at"),
+        ({"after": [], "unique": "waiting", "idempotency_key": "k"}, "cannot be unique or debounced"),
+    ],
+)
+def test_relations_to_other_tasks_that_make_no_sense_are_refused(
+    tx: Connection, element: dict[str, Any], message: str
+) -> None:
+    with refused(tx, "QF400", "tasks[1].", message):
+        enqueue_many(tx, [{"type": "a.b"}, {"type": "a.b", **element}])
+
+
+def test_a_batch_mixes_plain_unique_debounced_and_following_tasks(tx: Connection) -> None:
+    (first,) = enqueue_many(tx, [{"type": "a.first"}])
+    given = [
+        {"type": "a.next", "after": [str(first["task_id"])], "when": "ended", "unique": None},
+        {"type": "a.plain", "idempotency_key": "k"},
+        {"type": "a.sync", "unique": "waiting", "idempotency_key": "k"},
+        {"type": "a.sync", "unique": "unfinished", "idempotency_key": "k"},
+        {"type": "a.soon", "payload": {"n": 1}, "debounce": 60, "idempotency_key": "k"},
+        {"type": "a.soon", "payload": {"n": 2}, "debounce": 60, "idempotency_key": "k"},
+    ]
+    found = enqueue_many(tx, given)
+    assert [row["created"] for row in found] == [True, True, True, False, False, True]
+    again = enqueue_many(tx, given)
+    assert [row["created"] for row in again] == [True, False, False, False, False, True]
+    assert [status(tx, row["task_id"])["status"] for row in found] == [
+        *("suspended", "pending", "pending", "pending", "cancelled", "cancelled")
+    ]
+    last = status(tx, again[5]["task_id"])
+    assert (last["status"], last["payload"]) == ("scheduled", {"n": 2})

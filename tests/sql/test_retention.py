@@ -32,7 +32,7 @@ from support.invariant import assert_invariant
 from support.sessions import at_once
 
 DAY = 86400
-STATUSES = ["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages"]
+STATUSES = ["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages", "steps"]
 OF_TASKS = ["task", "task_key", "ready", "lease", "outcome", "deletion", "error", "act"]
 
 
@@ -86,6 +86,7 @@ def test_the_policies_of_a_new_installation(tx: Connection) -> None:
         "deleted": 30,
         "history": 90,
         "messages": 90,
+        "steps": 7,
     }
 
 
@@ -135,7 +136,7 @@ def test_without_a_policy_everything_is_kept(tx: Connection, clock: Clock) -> No
     finished(tx)
     clock.advance(1000 * DAY)
 
-    assert [prune(tx, status) for status in STATUSES] == [{"pruned": 0, "examined": 0, "next": None}] * 7
+    assert [prune(tx, status) for status in STATUSES] == [{"pruned": 0, "examined": 0, "next": None}] * len(STATUSES)
 
 
 @pytest.mark.parametrize("state", ["pending", "scheduled", "running", "retrying"])
@@ -250,7 +251,7 @@ def test_a_dry_run_counts_and_removes_nothing(tx: Connection, clock: Clock) -> N
     clock.advance(1000 * DAY)
     before = counts(tx)
 
-    assert [prune(tx, status, dry_run=True)["pruned"] for status in STATUSES] == [1, 1, 0, 0, 0, 1, 0]
+    assert [prune(tx, status, dry_run=True)["pruned"] for status in STATUSES] == [1, 1, 0, 0, 0, 1, 0, 0]
     assert counts(tx) == before
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Annotated, Any, get_args, get_type_hints
+from uuid import UUID
 
 import typer
 
@@ -72,7 +73,8 @@ def enqueue(
     if options.get("run_at") is not None and options.get("delay") is not None:
         raise typer.BadParameter("give --run-at or --delay, not both")
     known = client_options()
-    task = NewTask(type_, payload, **{known[name].parameter or name: v for name, v in options.items()})
+    given = {known[name].parameter or name: v for name, v in options.items() if v is not None and v != []}
+    task = NewTask(type_, payload, **given)
     with connected(database_url) as engine:
         _check_against_registered(engine, type_, str(payload))
         # A batch of one, because it also says whether the task is new.
@@ -122,6 +124,8 @@ def _annotations() -> dict[str, Any]:
 
 def _annotation(declared: Any, option: Option) -> Any:
     help_text = option.help.replace("`", "")
+    if option.kind == "tasks":
+        return Annotated[list[UUID] | None, typer.Option(metavar="ID", help=help_text)]
     if option.kind not in _PARSERS:
         return Annotated[declared, typer.Option(help=help_text)]
     kind, parser, metavar = _PARSERS[option.kind]

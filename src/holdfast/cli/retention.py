@@ -30,6 +30,7 @@ class RetainedData(StrEnum):
     DELETED = "deleted"
     HISTORY = "history"
     MESSAGES = "messages"
+    STEPS = "steps"
 
 
 def keep(given: str) -> timedelta | str:
@@ -40,7 +41,7 @@ StatusArgument = Annotated[
     RetainedData,
     typer.Argument(
         metavar="STATUS",
-        help="What to keep: tasks by their final status, deleted tasks, history, or messages.",
+        help="What to keep: tasks by their final status, deleted tasks, history, messages, or steps of runs.",
     ),
 ]
 PrefixOption = Annotated[

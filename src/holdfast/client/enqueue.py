@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
 from holdfast.engine.statement import Statement
 from holdfast.errors import DatabaseUnavailable, HoldfastError, PartlyEnqueued, Refused
+from holdfast.options import is_arranged
 from holdfast.serialization.text import RawJson
 
 MAX_TASKS = 10_000
@@ -63,8 +64,11 @@ def one_or_many(tasks: Sequence[NewTask]) -> Statement[list[Enqueued]]:
 
 
 def is_repeatable(tasks: Iterable[NewTask]) -> bool:
-    """Whether enqueueing again is harmless: every task has an idempotency key."""
-    return all(task.idempotency_key is not None for task in tasks)
+    """Whether enqueueing again is harmless: every task has an idempotency key.
+
+    The key of a unique or debounced task is none: it is free again when that task has begun or ended.
+    """
+    return all(task.idempotency_key is not None and not is_arranged(task.options) for task in tasks)
 
 
 class EnqueueCounter:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Literal, get_args
 from uuid import UUID
 
@@ -24,7 +23,7 @@ from holdfast.engine.statement import (
     timestamptz,
 )
 from holdfast.errors import InvalidArgument, did_you_mean
-from holdfast.options import parameters
+from holdfast.options import is_arranged, parameters
 from holdfast.serialization.text import (
     RawJson,
     dump_json,
@@ -39,8 +38,6 @@ from holdfast.serialization.text import (
 Reuse = Literal["succeeded", "active"]
 # succeeded: only if all before it have succeeded; ended: whatever became of them
 When = Literal["succeeded", "ended"]
-# waiting: one task per key that has not begun; unfinished: one that has not ended
-Unique = Literal["waiting", "unfinished"]
 REUSES: tuple[Reuse, ...] = get_args(Reuse)
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 
@@ -112,6 +109,7 @@ _BIND: dict[str, Callable[[Any], Argument]] = {
     "time": timestamptz,
     "duration": interval,
     "document": document,
+    "tasks": lambda value: Bound("uuid[]", list(value)),
 }
 _WRITE: dict[str, Callable[[str, Any], str | None]] = {
     "text": text_json,
@@ -120,6 +118,7 @@ _WRITE: dict[str, Callable[[str, Any], str | None]] = {
     "time": time_json,
     "duration": lambda _, value: seconds_json(value),
     "document": dump_json,
+    "tasks": lambda name, value: dump_json(name, [str(task_id) for task_id in value]),
 }
 
 
@@ -178,38 +177,39 @@ def enqueue_reusing(task: NewTask) -> Statement[Enqueued]:
 
 
 def enqueue_after(
-    tasks: Iterable[NewTask], after: Sequence[UUID], condition: When
+    tasks: Iterable[NewTask], after: Sequence[UUID], condition: When | None
 ) -> Statement[list[Enqueued]]:
-    """Tasks that wait until these have ended."""
+    """Tasks that wait until these have ended. What their own options say about that is replaced."""
     written = json_array(_written(tasks, task_json))
     arguments = {
         "tasks": document(written),
         "after": Bound("uuid[]", list(after)),
-        "condition": text(condition),
+        "condition": text(condition or "succeeded"),
     }
     return call("queues.enqueue_after", many(Enqueued), arguments)
 
 
-def enqueue_unique(
-    task: NewTask,
-    unique: Unique | None,
-    debounce: timedelta | None = None,
-    debounce_max: timedelta | None = None,
-) -> Statement[Enqueued]:
-    """The task, unless one with its key is there already; a debounced task replaces the one that waits."""
-    given = arguments_of(task)
-    arguments = {
-        **{name: value for name, value in given.items() if name != "idempotency_key"},
-        "key": text(task.idempotency_key),
-        '"unique"': text(unique),
-        "debounce": interval(debounce),
-        "debounce_max": interval(debounce_max),
-    }
+def _enqueue_arranged(task: NewTask) -> Statement[Enqueued]:
+    """One task that comes after others, or that is unique or debounced."""
+    options = task.options
+    if "after" in options:
+        many_of_one = enqueue_after([_without(task, "after", "when")], options["after"], options.get("when"))
+        return Statement(many_of_one.sql, many_of_one.params, lambda rows: many_of_one.decode(rows)[0])
+    arguments = {f'"{name}"' if name == "unique" else name: one for name, one in arguments_of(task).items()}
+    arguments["key"] = arguments.pop("idempotency_key", text(None))
+    arguments.pop("shard_key", None)  # a front finds the shard by the type and the key
     return call("queues.enqueue_unique", only(Enqueued), arguments)
+
+
+def _without(task: NewTask, *names: str) -> NewTask:
+    options = {name: value for name, value in task.options.items() if name not in names}
+    return NewTask.with_checked(task.type, task.payload, options, task.reuse)
 
 
 def enqueue_one(task: NewTask) -> Statement[Enqueued]:
     """The shortest statement that also tells whether the task is new. Without a key it always is."""
+    if is_arranged(task.options):
+        return _enqueue_arranged(task)
     if task.idempotency_key is not None:
         batch = enqueue_many([task])
         return Statement(batch.sql, batch.params, lambda rows: batch.decode(rows)[0])
@@ -252,7 +252,7 @@ def _shared_object(tasks: Sequence[NewTask]) -> str | None:
     if len(tasks) < 2 or "idempotency_key" in tasks[0].options:  # noqa: PLR2004 - one task shares nothing
         return None
     task_type, options = tasks[0].type, tasks[0].options
-    if any(task.options is not options or task.type != task_type for task in tasks):
+    if is_arranged(options) or any(task.options is not options or task.type != task_type for task in tasks):
         return None
     try:
         return _object(task_type, options)

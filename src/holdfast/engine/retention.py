@@ -20,8 +20,10 @@ from holdfast.engine.statement import (
     uuid,
 )
 
-Prunable = Literal["succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages"]
-"""Tasks by how they ended or that they were deleted; the history; and messages."""
+Prunable = Literal[
+    "succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages", "steps"
+]
+"""Tasks by how they ended or that they were deleted; the history; messages; and what runs remember."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -139,8 +139,7 @@ grant execute on function queues.record_steps, queues.read_steps, queues.wake_wa
 to holdfast_worker;
 grant execute on function queues.signal, queues.signal_key, queues.fork, queues.batch_members
 to holdfast_client, holdfast_operator;
-grant execute on function queues.enqueue_after, queues.hold_back, queues.enqueue_unique, queues.find_unique,
-  queues.store_unique to holdfast_client;
+grant execute on function queues.enqueue_after, queues.enqueue_unique to holdfast_client;
 -- The server verifies the signature of a link before it calls these.
 grant execute on function queues.read_callback, queues.answer_callback to holdfast_operator;
 grant execute on function queues.run_timeline to holdfast_client, holdfast_reader;

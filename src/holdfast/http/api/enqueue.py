@@ -22,7 +22,7 @@ from holdfast.http.openapi import body_schema, json_body, problems
 from holdfast.http.problem import Problem
 from holdfast.http.schemas import EnqueuedBatch, EnqueuedTask
 from holdfast.http.site import Site, site_of
-from holdfast.options import parameters
+from holdfast.options import is_arranged, parameters
 
 router = APIRouter(tags=["tasks"])
 
@@ -108,8 +108,14 @@ def read_one(site: Site, text: str, idempotency_key: str | None) -> _WrittenTask
     _check_names(given, _NEW_TASK, "")
     request_body.validate(_ONE, given)
     _check_times(given, "")
+    if idempotency_key is None and ("unique" in given or "debounce" in given):
+        raise Problem(422, "a unique or debounced task needs the header Idempotency-Key")
     key = {} if idempotency_key is None else {"idempotency_key": idempotency_key}
-    return _WrittenTasks([_with_defaults(site, given, text, key)], keyed=bool(key), delayed="delay" in given)
+    return _WrittenTasks(
+        [_with_defaults(site, given, text, key)],
+        keyed=bool(key) and not is_arranged(given),
+        delayed="delay" in given,
+    )
 
 
 def _read_batch(site: Site, text: str) -> _WrittenTasks:
@@ -122,7 +128,7 @@ def _read_batch(site: Site, text: str) -> _WrittenTasks:
         request_body.validate(_ONE_OF_BATCH, given, f"[{number}]")
         _check_times(given, f"[{number}]: ")
         batch.written.append(_with_defaults(site, given, element, {}))
-        batch.keyed = batch.keyed and "idempotency_key" in given
+        batch.keyed = batch.keyed and "idempotency_key" in given and not is_arranged(given)
         batch.delayed = batch.delayed or "delay" in given
     if not batch.written:
         raise Problem(400, f"a batch has 1 to {MAX_TASKS} tasks, and this one has none")
@@ -138,6 +144,8 @@ def _check_names(given: Any, model: type[BaseModel], place: str) -> None:
 def _check_times(given: dict[str, Any], place: str) -> None:
     if "run_at" in given and "delay" in given:
         raise Problem(400, f"{place}give run_at or delay, not both")
+    if given.get("debounce_max") is not None and given["debounce_max"] < given.get("debounce", 0):
+        raise Problem(422, f"{place}debounce_max is shorter than debounce")
 
 
 def _with_defaults(site: Site, given: dict[str, Any], text: str, key: dict[str, str]) -> str:

@@ -7,8 +7,23 @@ from pydantic import BaseModel, Field, StringConstraints, create_model
 from holdfast.http.schemas import NAME_RULE, TIME, WHOLE, Json, Name, Payload, Strict
 from holdfast.options import Option, parameters
 
+_TaskId = Annotated[
+    str,
+    StringConstraints(pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$", strict=True),
+    Field(json_schema_extra={"format": "uuid"}),
+]
 _SINGLE = "idempotency_key"
 """Of a single task, the key is a header: Idempotency-Key."""
+
+_EXCLUSIVE = [
+    ["run_at", "delay"],
+    ["run_at", "debounce"],
+    ["delay", "debounce"],
+    ["after", "unique"],
+    ["after", "debounce"],
+    ["unique", "debounce"],
+]
+_NEEDED: dict[str, Any] = {"when": ["after"], "debounce_max": ["debounce"]}
 
 
 class _Request(Strict):
@@ -25,8 +40,15 @@ def request_models() -> tuple[type[BaseModel], type[BaseModel]]:
     }
     key = {_SINGLE: fields.pop(_SINGLE)}
     single = create_model("NewTask", __base__=_Request, __doc__=_Request.__doc__, **fields)
-    single.model_config["json_schema_extra"] = {"not": {"required": ["run_at", "delay"]}}
-    return single, create_model("NewBatchTask", __base__=single, __doc__="A task of a batch.", **key)
+    single.model_config["json_schema_extra"] = _rules(_NEEDED)
+    batch = create_model("NewBatchTask", __base__=single, __doc__="A task of a batch.", **key)
+    batch.model_config["json_schema_extra"] = _rules(_NEEDED | {"unique": [_SINGLE], "debounce": [_SINGLE]})
+    return single, batch
+
+
+def _rules(needed: dict[str, Any]) -> dict[str, Any]:
+    """Which options exclude each other, and which need another."""
+    return {"not": {"anyOf": [{"required": pair} for pair in _EXCLUSIVE]}, "dependentRequired": needed}
 
 
 def whole_numbers() -> tuple[str, ...]:
@@ -49,8 +71,11 @@ def _annotation(option: Option) -> Any:
             return Annotated[
                 str, Field(**described, json_schema_extra={"format": "date-time", "pattern": TIME})
             ]
-        case "document":
-            return Annotated[dict[str, Json], Field(**described, max_length=rules["maxProperties"])]
+        case "tasks" | "document":
+            kind: Any = list[_TaskId] if option.kind == "tasks" else dict[str, Json]
+            return Annotated[
+                kind, Field(**described, max_length=rules.get("maxItems", rules.get("maxProperties")))
+            ]
     if "enum" in rules:
         return Annotated[Literal[tuple(rules["enum"])], Field(**described)]
     length = StringConstraints(min_length=rules["minLength"], max_length=rules["maxLength"], strict=True)

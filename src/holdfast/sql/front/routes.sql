@@ -34,10 +34,7 @@ from (values
   ('queues.store_reusable_run', 'none', null, null),
   -- A task and those before it have to be on one shard.
   ('queues.enqueue_after', 'shard', null, null),
-  ('queues.hold_back', 'none', null, null),
   ('queues.enqueue_unique', 'text', 'type key', null),
-  ('queues.find_unique', 'none', null, null),
-  ('queues.store_unique', 'none', null, null),
 
   ('queues.cancel', 'id', 'task_id', null),
   ('queues.retry', 'id', 'task_id', null),

@@ -1,6 +1,6 @@
 create table queues.retention (
   status text collate "C" not null constraint known_to_retention check (
-    status in ('succeeded', 'failed', 'dead_letter', 'cancelled', 'deleted', 'history', 'messages')),
+    status in ('succeeded', 'failed', 'dead_letter', 'cancelled', 'deleted', 'history', 'messages', 'steps')),
   type_prefix text collate "C" not null,
   keep interval constraint kept_for_a_while check (keep >= interval '1 minute'),
   changed_at timestamptz,
@@ -17,4 +17,5 @@ insert into queues.retention (status, type_prefix, keep) values
   ('dead_letter', '', '90 days'),
   ('deleted', '', '30 days'),
   ('history', '', '90 days'),
-  ('messages', '', '90 days');
+  ('messages', '', '90 days'),
+  ('steps', '', '7 days');

@@ -10,7 +10,7 @@ create table queues.step (
   number integer not null,
   took_ms integer not null,
   tries smallint not null,
-  kind "char" not null constraint known_kind_of_step check (kind in ('s', 't', 'z', 'm', 'c', 'f', 'n')),
+  kind "char" not null constraint known_kind_of_step check (kind in ('s', 't', 'z', 'm', 'c', 'f', 'n', 'r')),
   name text collate "C" not null,
   result jsonb,
   error jsonb,
@@ -23,7 +23,8 @@ comment on table queues.step is 'A fact: this step of this run came to this end.
 comment on column queues.step.token is 'The claim under which it was recorded.';
 comment on column queues.step.number is 'The order within the run, given by the worker.';
 comment on column queues.step.kind is
-  's step, t transaction, z sleep, m signal (that a wait took, or its timeout), c children, f first, n since.';
+  's step, t transaction, z sleep, m signal (that a wait took, or its timeout), c children, f first, n since, '
+  'r removed by retention.';
 comment on column queues.step.until is 'Of a sleep: when it is over. A sleep is recorded when it begins.';
 comment on column queues.step.signal_id is 'The signal that a wait took.';
 

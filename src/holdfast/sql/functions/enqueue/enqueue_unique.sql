@@ -3,8 +3,8 @@
 -- begun is replaced: the new one runs after this time, and at the latest debounce_max after the first one was enqueued.
 -- Keys belong to a namespace. A task that was found waiting is not claimed before the caller's transaction ends, so it
 -- sees its changes.
--- For holdfast_client and holdfast_process. Locks: the row of the key, then the ready row. Security invoker, like
--- enqueue, so that the rights of the actual caller apply.
+-- For holdfast_client and holdfast_process. Locks: the row of the key, then the ready row; then as enqueue_many.
+-- Security invoker, so that the rights of the actual caller apply.
 create or replace function queues.enqueue_unique(
   type text,
   payload jsonb default '{}',
@@ -25,20 +25,20 @@ returns table (task_id uuid, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-#variable_conflict use_variable
-declare
-  _found record;
-  _task_id uuid;
 begin
-  select f.task_id, f.run_at into _found from queues.find_unique(type, key, "unique", debounce, debounce_max) f;
-  if _found.task_id is not null then
-    return query select _found.task_id, false;
-    return;
+  if num_nonnulls("unique", debounce) = 0 then
+    raise exception using errcode = 'QF400',
+      message = 'give either unique, which is waiting or unfinished, or debounce';
   end if;
-  _task_id := queues.enqueue(type, payload, queue, priority, coalesce(_found.run_at, run_at), null, max_attempts,
-    timeout, lease, executor, metadata, concurrency_key);
-  perform queues.store_unique(_task_id, key);
-  return query select _task_id, true;
+  return query
+  select e.task_id, e.created from queues.enqueue_many(jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
+    'type', type, 'queue', queue, 'priority', priority, 'run_at', run_at, 'idempotency_key', key,
+    'max_attempts', max_attempts, 'timeout', extract(epoch from timeout)::text,
+    'lease', extract(epoch from lease)::text, 'executor', executor, 'concurrency_key', concurrency_key,
+    'unique', "unique", 'debounce', extract(epoch from debounce)::text,
+    'debounce_max', extract(epoch from debounce_max)::text))
+    || jsonb_build_object('payload', payload)
+    || case when metadata is null then '{}' else jsonb_build_object('metadata', metadata) end)) e;
 end
 $$;
 

@@ -1,11 +1,11 @@
 -- Returns the task that an enqueue with this key has to use, or else null. Locks the key, so that another enqueue of it
 -- waits until this transaction ends. For a debounced task, cancels the one that waits and returns when the new one is
 -- to run.
--- For holdfast_client; called by enqueue_unique. Locks: the row of the key, then the ready row.
+-- Internal: called by insert_arranged. Locks: the row of the key, then the ready row.
 create or replace function queues.find_unique(
-  type text, key text, "unique" text, debounce interval, debounce_max interval, out task_id uuid,
-  out run_at timestamptz)
-language plpgsql volatile security definer
+  type text, key text, "unique" text, debounce interval, debounce_max interval, namespace text default null,
+  out task_id uuid, out run_at timestamptz)
+language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -14,7 +14,7 @@ as $$
 #variable_conflict use_column
 declare
   _now constant timestamptz := queues.clock();
-  _namespace constant text := queues.namespace();
+  _namespace constant text := coalesce(find_unique.namespace, queues.namespace());
   _held queues.unique_task;
   _waits boolean;
 begin
@@ -61,7 +61,7 @@ begin
     _held.first_at := case when _waits then coalesce(_held.first_at, _now) else _now end;
     run_at := greatest(_now, least(_now + debounce, _held.first_at + debounce_max));
     if _waits then
-      perform queues.cancel(_held.task_id, 'debounced: replaced by a later one');
+      perform queues.cancel_now(_held.task_id, 'debounced: replaced by a later one');
     end if;
     update queues.unique_task u set first_at = _held.first_at
     where u.type = find_unique.type and u.key = find_unique.key and u.namespace = _namespace;
@@ -69,5 +69,5 @@ begin
 end
 $$;
 
-comment on function queues.find_unique(text, text, text, interval, interval) is
+comment on function queues.find_unique(text, text, text, interval, interval, text) is
   'Returns the task that an enqueue with this key has to use, or else null, and locks the key.';

@@ -1,9 +1,11 @@
 -- Makes tasks that have not begun wait until all the given tasks have ended, as enqueue_after does. A task for which
 -- others wait already is refused, so that no task can wait for itself.
--- For holdfast_client (tasks of its namespace); called by enqueue_after. Locks: ready rows.
-create or replace function queues.hold_back(task_ids uuid[], after uuid[], condition text default 'succeeded')
+-- Those tasks are in the given namespace, or in that of the session; an operator may name all.
+-- Internal: called by insert_arranged. Locks: ready rows.
+create or replace function queues.hold_back(
+  task_ids uuid[], after uuid[], condition text default 'succeeded', namespace text default null)
 returns void
-language plpgsql volatile security definer
+language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
@@ -13,8 +15,8 @@ as $$
 declare
   _now constant timestamptz := queues.clock();
   _far constant timestamptz := _now + interval '90 years';
-  _namespace constant text := queues.namespace();
-  _any constant boolean := pg_has_role(session_user, 'holdfast_operator', 'member');
+  _namespace constant text := coalesce(hold_back.namespace, queues.namespace());
+  _any constant boolean := hold_back.namespace is null and pg_has_role(session_user, 'holdfast_operator', 'member');
   _most constant bigint := (select s.value from queues.setting s where s.name = 'max_children');
   _missing uuid;
 begin
@@ -62,5 +64,5 @@ begin
 end
 $$;
 
-comment on function queues.hold_back(uuid[], uuid[], text) is
+comment on function queues.hold_back(uuid[], uuid[], text, text) is
   'Makes tasks that have not begun wait until all the given tasks have ended.';

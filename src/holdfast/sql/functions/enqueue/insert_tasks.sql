@@ -28,6 +28,13 @@ declare
   _ids uuid[];
   _holders uuid[];
 begin
+  if jsonb_path_exists(tasks, '$[*] ? (exists (@.after) || exists (@.unique) || exists (@.debounce)
+    || exists (@.when) || exists (@.debounce_max))')
+  then
+    return query
+    select i.task_id, i.created from queues.insert_arranged(tasks, for_process, enqueued_by, namespace) i;
+    return;
+  end if;
   select r.requests, r.payloads, r.keyed, r.alike into _requests, _payloads, _keyed, _alike
   from queues.read_tasks(tasks, _size, for_process, _now, _max_bytes) r;
   if _size = 0 then

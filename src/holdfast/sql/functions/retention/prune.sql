@@ -1,8 +1,8 @@
 -- Deletes tasks that the policy no longer keeps, with everything that belongs to them, in limited steps. Deletes tasks
--- that ended with this status, soft-deleted tasks (deleted), other history (history), or the content of messages
--- (messages). Examines a limited number of rows, the oldest first, after the given one, and returns where to continue:
--- null at the end. Never deletes waiting or running tasks. A dry run only counts. Any number of sessions may call it at
--- once.
+-- that ended with this status, soft-deleted tasks (deleted), other history (history), the content of messages
+-- (messages), or what ended runs remember (steps). Examines a limited number of rows, the oldest first, after the given
+-- one, and returns where to continue: null at the end. Never deletes waiting or running tasks. A dry run only counts.
+-- Any number of sessions may call it at once.
 -- For holdfast_worker and holdfast_operator. Locks: outcomes, then deletions, then keys; or contents of messages;
 -- without waiting.
 create or replace function queues.prune(
@@ -33,6 +33,11 @@ begin
   elsif status = 'messages' then
     select m.pruned, m.examined, m.next into pruned, examined, next
     from comms.prune_messages(max_tasks, past, dry_run, _now) m;
+    return next;
+    return;
+  elsif status = 'steps' then
+    select s.pruned, s.examined, s.next into pruned, examined, next
+    from queues.prune_steps(max_tasks, past, dry_run, _now) s;
     return next;
     return;
   end if;

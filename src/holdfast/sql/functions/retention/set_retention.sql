@@ -1,6 +1,7 @@
 -- Sets how long tasks with this status and type prefix are kept; null means forever. The status deleted means
 -- soft-deleted tasks. If several prefixes match, the longest one applies. The status history means records of queues
--- and lost workers, messages means the content of e-mail and text messages; these have no types.
+-- and lost workers, messages means the content of e-mail and text messages; these have no types. The status steps
+-- means what runs remember, counted from their end.
 -- For holdfast_operator. Locks: the policy's row.
 create or replace function queues.set_retention(status text, keep interval, type_prefix text default '')
 returns void

@@ -14,6 +14,7 @@ declare
   _fork uuid;
 begin
   perform queues.check_task_owner(task_id);
+  perform queues.check_memory(task_id);
   select * into _task from queues.task t where t.task_id = fork.task_id;
   if before_step is not null then
     select s.number into _number from queues.step s where s.task_id = fork.task_id and s.name = before_step;

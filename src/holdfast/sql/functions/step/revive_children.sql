@@ -1,5 +1,5 @@
 -- Brings back children that were cancelled because this run, which is retried, had ended, and theirs. Those that the
--- run no longer waits for stay cancelled.
+-- run no longer waits for, or whose steps retention has removed, stay cancelled.
 -- Internal: called by retry. Locks: rows of queues.unwanted, then outcomes, level by level, in the order of task_id.
 create or replace function queues.revive_children(task_id uuid, now timestamptz)
 returns void
@@ -24,6 +24,7 @@ begin
       where o.task_id = any (_children) and o.status = 'cancelled' and starts_with(o.reason, 'its parent ')
         and split_part(o.reason, ' ', 3) = any (_level::text[])
         and (select true from queues.deletion d where d.task_id = o.task_id limit 1) is null
+        and (select true from queues.step s where s.task_id = o.task_id and s.kind = 'r' limit 1) is null
       order by o.task_id for update);
     exit when _level = '{}';
     with gone as (

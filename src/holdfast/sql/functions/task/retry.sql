@@ -31,6 +31,7 @@ begin
       hint = 'Restore it first.';
   end if;
 
+  perform queues.check_memory(task_id);
   insert into queues.ready (task_id, run_at, lane_id, attempt)
   select t.task_id, _now, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
   from queues.task t where t.task_id = retry.task_id;
