@@ -211,3 +211,46 @@ def test_a_reader_may_check_and_sees_no_values(deployments: Deployments, db: Dat
     found = deployments.check_as(db.dsn_as("holdfast_reader"))
     assert "the result of pack does not fit its annotation" in found
     assert "box" not in found
+
+
+CHILDREN = HEAD.replace(
+    '@app.task("shop.fulfil")',
+    """@app.task("shop.double")
+def double(n: int) -> KIND:
+    return 2 * n
+
+@app.task("shop.fulfil")""",
+)
+JOINED = """
+    doubled = await ctx.map(double, [1, 2])
+    await ctx.step(pack)
+    answer = await ctx.wait("decision", str)
+    return f"{doubled} {answer}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "found"),
+    [
+        (JOINED, "int", []),
+        (JOINED, "dict", [("shape", "double")]),
+        (JOINED.replace("[1, 2]", "[1, 2, 3]"), "int", [("shape", "double")]),
+        (
+            JOINED.replace("    await ctx.step(pack)", "    await ctx.step(label)"),
+            "int",
+            [("new_step", "label")],
+        ),
+        (JOINED.replace("    await ctx.step(pack)", "    doubled[7]"), "int", [("raised", None)]),
+    ],
+)
+def test_a_replay_goes_on_with_what_children_have_returned(
+    deployments: Deployments, body: str, kind: str, found: list[tuple[str, str | None]]
+) -> None:
+    module = deployments.deploy(JOINED, CHILDREN.replace("KIND", "int"))
+    deployments.sandbox.use(module.app)
+    module.fulfil.enqueue()
+    *_, ran = deployments.sandbox.drain(module.app)
+    assert (ran.status, module.done) == ("suspended", ["pack"])
+
+    deployments.deploy(body, CHILDREN.replace("KIND", kind))
+    assert deployments.check()[1] == found

@@ -1386,10 +1386,10 @@ JOINS = [
         "tests/sql/test_step_retention.py",
     ),
     Bug(
-        "retention removes the steps of a run that has not ended",
-        "sql/functions/retention/prune_steps.sql",
-        "where (select o.finished_at from queues.outcome o where o.task_id = r.task_id) < _cutoff);",
-        "where (select t.created_at from queues.task t where t.task_id = r.task_id) < _cutoff);",
+        "a fork runs the steps again that retention has removed",
+        "sql/functions/step/fork.sql",
+        "  perform queues.check_memory(task_id);\n",
+        "",
         "tests/sql/test_step_retention.py",
     ),
     Bug(

@@ -43,7 +43,7 @@ _CLIENT = {
     *("add_schedule", "add_schedule_for_client", "declare_schedules"),
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
-    *("signal", "signal_key", "fork", "run_timeline", "batch_members"),
+    *("signal", "signal_key", "fork", "run_timeline", "batch_members", "children_of"),
     *("enqueue_after", "enqueue_unique"),
     *_SCHEDULE_ACTS,
 }
@@ -68,7 +68,7 @@ _READER = {
     ),
     *("list_activity_of", "rank_types"),
     *("watch", "watch_many"),
-    "run_timeline",
+    *("run_timeline", "children_of"),
     *("may_read_all", "namespace", "clock", "status_of", "step_kind", "spec_hash", "tokens_at"),
     *("tasks_of", "task_events_of", "task_errors_of"),
 }

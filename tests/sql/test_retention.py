@@ -136,7 +136,9 @@ def test_without_a_policy_everything_is_kept(tx: Connection, clock: Clock) -> No
     finished(tx)
     clock.advance(1000 * DAY)
 
-    assert [prune(tx, status) for status in STATUSES] == [{"pruned": 0, "examined": 0, "next": None}] * len(STATUSES)
+    assert [prune(tx, status) for status in STATUSES] == [{"pruned": 0, "examined": 0, "next": None}] * len(
+        STATUSES
+    )
 
 
 @pytest.mark.parametrize("state", ["pending", "scheduled", "running", "retrying"])

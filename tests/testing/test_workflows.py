@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from holdfast import App, Context
-from holdfast.errors import StepFailed
+from holdfast.errors import InvalidArgument, StepFailed
 from holdfast.testing import ReplayDiffers, Sandbox
 
 NOON = datetime(2030, 1, 31, 12, tzinfo=UTC)
@@ -255,6 +255,53 @@ def test_time_passes_alone_only_when_all_that_is_left_is_waiting(holdfast: Sandb
 
     holdfast.run_task(fulfil)
     assert order == ["packed", "slept 1", "slept 2"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_handler_alone_takes_the_results_of_its_children(
+    holdfast: Sandbox, app: App, is_async: bool
+) -> None:
+    @app.task("work.pack")
+    def pack(item: int) -> timedelta:
+        raise AssertionError("must not run")
+
+    def described(found: list[object]) -> list[str]:
+        return [str(one) for one in found]
+
+    @app.task("work.blocking")
+    def blocking(ctx: Context) -> list[str]:
+        ctx.start(pack, 9)
+        packed = ctx.map(pack, [1, 2], return_exceptions=True)
+        return described([*packed, ctx.first(pack.build(3), name="fast")])
+
+    @app.task("work.awaiting")
+    async def awaiting(ctx: Context) -> list[str]:
+        await ctx.start(pack, 9)
+        packed = await ctx.map(pack, [1, 2], return_exceptions=True)
+        return described([*packed, await ctx.first(pack.build(3), name="fast")])
+
+    task = awaiting if is_async else blocking
+    steps = {"pack#2": [timedelta(seconds=5), ValueError("torn")], "fast": 7}
+    assert holdfast.run_task(task, steps=steps) == ["0:00:05", "torn", "7"]
+    with pytest.raises(InvalidArgument, match="pack#2 waits for some"):
+        holdfast.run_task(task)
+
+
+def test_a_handler_alone_sees_the_failures_of_its_children_as_one_group(holdfast: Sandbox, app: App) -> None:
+    @app.task("work.pack")
+    def pack(item: int) -> str:
+        raise AssertionError("must not run")
+
+    @app.task("work.all")
+    async def fulfil(ctx: Context) -> str:
+        try:
+            await ctx.map(pack, [1, 2])
+        except ExceptionGroup as group:
+            return str(group.exceptions[0])
+        return "packed"
+
+    assert holdfast.run_task(fulfil, steps={"pack": ["box", ValueError("torn")]}) == "torn"
+    assert holdfast.run_task(fulfil, steps={"pack": ["box", "bag"]}) == "packed"
 
 
 def test_a_given_step_that_the_handler_never_calls_fails_the_test(holdfast: Sandbox, app: App) -> None:

@@ -147,7 +147,9 @@ def _check(engine: Engine, app: App, run: UnfinishedRun) -> list[Finding]:
     tried = [entry.name for entry in timeline if entry.happened == "try" and entry.name is not None]
     awaited = [wait.name for wait in engine.run(steps.waits_of(run.task_id))]
     task = ReplayedTask(str(run.task_id), run.type, run.payload)
-    replay = Replay(task, run.created_at, engine.run(steps.clock()), engine.run(steps.steps_of(run.task_id)))
+    recorded = engine.run(steps.steps_of(run.task_id))
+    children = engine.run(steps.children_of(run.task_id))
+    replay = Replay(task, run.created_at, engine.run(steps.clock()), recorded, children)
     return replay.run(app.handlers[run.type], {*awaited, *tried})
 
 

@@ -189,6 +189,13 @@ def unfinished_runs(types: Sequence[str], limit: int) -> Statement[list[Unfinish
     return select(many(UnfinishedRun), "queues.task_status", rest, (list(types), limit))
 
 
+def children_of(task_id: UUID) -> Statement[list[tuple[str, int, str | None, Any]]]:
+    """The awaited children of each step of a run: its name, their number, results as JSON, and the others."""
+    columns = "answer.step, answer.count, answer.results::text, answer.others::text"
+    decode = Rows(columns, lambda rows: [(*row[:3], load_json(row[3])) for row in rows])
+    return call("queues.children_of", decode, {"task_id": uuid(task_id)})
+
+
 def waits_of(task_id: UUID) -> Statement[list[WaitingRun]]:
     """What a suspended run waits for; what is due next comes first."""
     rest = "where answer.task_id = $1 order by answer.until, answer.name"

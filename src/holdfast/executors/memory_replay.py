@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 
 from holdfast.context import Continued
 from holdfast.engine.steps import RecordedStep
-from holdfast.errors import StepShapeChanged
+from holdfast.errors import ResultError, StepShapeChanged
 from holdfast.executors.attempt import NotDecoded, bind_call
 from holdfast.handler import Handler
 from holdfast.outcome import OUTCOMES
@@ -23,7 +23,7 @@ from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.joins import Join
 from holdfast.workflows.journal import Read, Recorded, Started
-from holdfast.workflows.memory import Memory, StepFact, Wait
+from holdfast.workflows.memory import Children, Memory, StepFact, Wait
 from holdfast.workflows.run import Run
 
 SECONDS = 10.0
@@ -65,17 +65,24 @@ class Replay:
     """One run: what it remembers, which steps it was asked for, and what did not fit."""
 
     def __init__(
-        self, task: ReplayedTask, created_at: datetime, clock: datetime, recorded: Sequence[RecordedStep]
+        self,
+        task: ReplayedTask,
+        created_at: datetime,
+        clock: datetime,
+        recorded: Sequence[RecordedStep],
+        children: Sequence[tuple[str, int, str | None, Any]] = (),
     ) -> None:
         self.findings: list[Finding] = []
         self.asked: set[str] = set()
         self.first_new: str | None = None
-        self.is_cut_short = False
         self._task = task
         self._recorded = [step.name for step in recorded]
         self.memory = Memory((), clock.timestamp())
         self.memory.created_at = created_at.timestamp()
         self.memory.steps = {step.name: _fact(step) for step in recorded}
+        self.memory.children = {
+            step: Children(count, results, about) for step, count, results, about in children
+        }
 
     def run(self, handler: Handler, awaited: Collection[str]) -> list[Finding]:
         """`awaited` are the steps that the run waits for, or tries again: these are not new."""
@@ -91,7 +98,7 @@ class Replay:
             self._find("arguments", None, "its arguments do not fit the signature of the handler")
         except Exception as error:  # noqa: BLE001 - it is what is looked for
             self._find("raised", None, f"the handler raised {type(error).__name__} {_place_of(error)}")
-        if not self.findings and not self.is_cut_short:
+        if not self.findings:
             self._compare(awaited)
         return self.findings
 
@@ -152,11 +159,18 @@ class _Replayed(Run):
             self.replay.misfit(fact.name)
             raise
 
-    def _join_value(self, name: str, join: Join, fact: StepFact) -> NoReturn:
-        """The results of children are not read, so the replay says nothing about what follows a join."""
-        del join, fact
-        self.replay.is_cut_short = True
-        raise Unremembered(name)
+    def _join_value(self, name: str, join: Join, fact: StepFact) -> Any:
+        return self._fitting(name, lambda: super(_Replayed, self)._join_value(name, join, fact))
+
+    def _joined(self, name: str, number: int, join: Join, children: Children) -> Any:
+        return self._fitting(name, lambda: super(_Replayed, self)._joined(name, number, join, children))
+
+    def _fitting(self, name: str, read: Callable[[], Any]) -> Any:
+        try:
+            return read()
+        except (ResultError, StepShapeChanged) as error:
+            self.replay.misfit(name)
+            raise StepShapeChanged(f"the tasks of {name} do not fit") from error
 
     def check_room(self, name: str, number: int) -> None:
         del number

@@ -142,7 +142,7 @@ to holdfast_client, holdfast_operator;
 grant execute on function queues.enqueue_after, queues.enqueue_unique to holdfast_client;
 -- The server verifies the signature of a link before it calls these.
 grant execute on function queues.read_callback, queues.answer_callback to holdfast_operator;
-grant execute on function queues.run_timeline to holdfast_client, holdfast_reader;
+grant execute on function queues.run_timeline, queues.children_of to holdfast_client, holdfast_reader;
 grant select on queues.step_status, queues.step_try_status, queues.signal_status,
   queues.wait_status to holdfast_client, holdfast_reader;
 

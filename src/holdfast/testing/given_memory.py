@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 from pydantic_core import to_json
 
@@ -16,6 +17,7 @@ from holdfast.worker.jobs import Job
 from holdfast.worker.recording import JobHost
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.workflows.joins import Join
 from holdfast.workflows.journal import Read, Recorded, Started
 from holdfast.workflows.memory import (
     DEFAULT_MAX_MEMO_BYTES,
@@ -46,6 +48,7 @@ class GivenMemory:
         sent = [(name, payload) for name, payloads in signals.items() for payload in payloads]
         self._signals = {n: _signal_row(n, *one) for n, one in enumerate(sent, start=1)}
         self._not_asked = dict.fromkeys(steps)
+        self.given = steps
 
     def open_run(self, dsn: str, job: Job, attempts: Attempts, *, is_async: bool) -> Run:
         if job.run is None:
@@ -75,27 +78,36 @@ class GivenMemory:
         done("recorded", None)
 
     def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
-        del held, tasks, payloads
-        done(
-            "refused",
-            (),
-            InvalidArgument(
-                "run_task runs a handler without a task, which cannot start children",
-                hint="Enqueue the task, and call drain().",
-            ),
-        )
+        """Nothing is enqueued: tasks that the handler does not wait for only get an id."""
+        step = json.loads(f"{{{held}}}")
+        if step.get("awaited"):
+            name = step["name"]
+            message = f"run_task starts no tasks, and {name} waits for some"
+            hint = f"Give what they return, steps={{{name!r}: [...]}}; or enqueue the task, and call drain()."
+            done("refused", (), InvalidArgument(message, hint=hint))
+        else:
+            count = len(json.loads(tasks)) if payloads is None else len(payloads)
+            done("started", [str(uuid4()) for _ in range(count)], None)
 
     def later(self, call: Callable[[], None]) -> None:
         call()
 
 
-class _AsyncRun(AsyncRun):
+class _GivenRun(Run):
     _journal: GivenMemory
 
     def recall(self, name: str) -> StepFact | None:
         self._journal.asked(name)
         return super().recall(name)
 
+    def _join_value(self, name: str, join: Join, fact: StepFact) -> Any:
+        given = self._journal.given[fact.name]
+        if isinstance(given, Exception):
+            raise given
+        return join.given_value(name, given)
+
+
+class _AsyncRun(_GivenRun, AsyncRun):
     def _flush_soon(self) -> None:
         self._flush_now()
 
@@ -117,13 +129,7 @@ class _AsyncRun(AsyncRun):
         self._consider_suspension()
 
 
-class _BlockingRun(BlockingRun):
-    _journal: GivenMemory
-
-    def recall(self, name: str) -> StepFact | None:
-        self._journal.asked(name)
-        return super().recall(name)
-
+class _BlockingRun(_GivenRun, BlockingRun):
     def _pause(self, wait: Wait) -> None:
         self._journal.travel(wait.until)
         self._heard = max(self._heard, wait.until - time.monotonic())
@@ -151,7 +157,9 @@ def _step_row(name: str, value: Any) -> FactRow:
     if isinstance(value, Exception):
         error = {what: text for what, text in describe(value).items() if what != "traceback"}
         return FactRow("step", name, None, "step", None, None, None, json.dumps(error))
-    return FactRow("step", name, None, "step", None, None, to_json(value).decode(), None)
+    # The tasks of a join may have failed; their errors are not read from here.
+    written = to_json(value, fallback=lambda _: None).decode()
+    return FactRow("step", name, None, "step", None, None, written, None)
 
 
 def _signal_row(number: int, name: str, payload: Any) -> FactRow:

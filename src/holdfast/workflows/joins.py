@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from holdfast.engine.enqueue import NewTask, batch_json
 from holdfast.errors import InvalidStep, StepShapeChanged, TaskCancelled, TaskFailed
@@ -93,7 +93,23 @@ class Join:
         end = load_json(fact.result)
         if self.kind == "first":
             return self._value_of_first(name, end["first"], children)
-        ends = self._in_order(name, self._ends(name, end["failed"], children), children)
+        return self._value_of_all(
+            name, self._in_order(name, self._ends(name, end["failed"], children), children)
+        )
+
+    def given_value(self, name: str, given: Any) -> Any:
+        """What it returns if its tasks end like this: a result or an exception for each, or for the first."""
+        if self.kind == "first":
+            return given
+        codec = self._results[0]
+        if not isinstance(given, Sequence) or len(given) != self.count or codec is None:
+            raise InvalidStep(f"{name} has {self.count} tasks: give a result or an exception for each")
+        ends = [
+            _Failed(one) if isinstance(one, Exception) else codec.load(to_json(one).decode()) for one in given
+        ]
+        return self._value_of_all(name, ends)
+
+    def _value_of_all(self, name: str, ends: list[Any]) -> list[Any]:
         errors = [one.error for one in ends if isinstance(one, _Failed)]
         if not errors:
             return ends

@@ -78,6 +78,7 @@ from (values
   ('queues.fork', 'id', 'task_id', null),
   ('queues.run_timeline', 'id', 'task_id', null),
   ('queues.batch_members', 'id', 'task_id', null),
+  ('queues.children_of', 'id', 'task_id', null),
   ('queues.signal', 'id', 'task_id', null),
   ('queues.read_callback', 'id', 'task_id', null),
   ('queues.answer_callback', 'id', 'task_id', null),
