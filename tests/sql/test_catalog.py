@@ -66,7 +66,7 @@ _READER = {
         "list_activity",
         "tail_events",
     ),
-    *("list_activity_of", "rank_types"),
+    *("list_activity_of", "rank_types", "list_waiting_keys"),
     *("watch", "watch_many"),
     *("run_timeline", "children_of"),
     *("may_read_all", "namespace", "clock", "status_of", "step_kind", "spec_hash", "tokens_at"),

@@ -964,3 +964,17 @@ def test_a_limit_of_keys_leaves_tasks_without_one_alone(tx: Connection) -> None:
     assert row["due"] <= timedelta(0)
     assert row["held"] is False
     assert len(take(tx)) == 4
+
+
+def test_keys_with_waiting_tasks_are_listed(tx: Connection) -> None:
+    fill(tx, 5, concurrency_key="customer-7")
+    fill(tx, 3, concurrency_key="customer-8")
+    fill(tx, 1, concurrency_key="customer-9")
+    take(tx)
+    found = call(tx, "queues.list_waiting_keys", {})
+    assert [(row["waiting"], row["running"]) for row in found] == [(4, 1), (2, 1)]
+    assert found[0]["concurrency_key"].endswith("customer-7")
+    assert [row["waiting"] for row in call(tx, "queues.list_waiting_keys", {"max_keys": 1})] == [4]
+    assert call(tx, "queues.list_waiting_keys", {"of_queue": "other"}) == []
+    with refused(tx, "QF400", "max_keys"):
+        call(tx, "queues.list_waiting_keys", {"max_keys": 0})

@@ -36,6 +36,18 @@ class LimitStatus:
     reason: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingKey:
+    """A concurrency key whose due tasks wait until one that runs ends. Counts at most 100 waiting tasks."""
+
+    queue: str
+    namespace: str
+    concurrency_key: str
+    waiting: int
+    running: int
+    oldest_due: datetime
+
+
 def set_limit(
     subject: Subject,
     name: str,
@@ -66,6 +78,12 @@ def drop_limit(subject: Subject, name: str) -> Statement[bool]:
 
 def limit_status() -> Statement[list[LimitStatus]]:
     return select(many(LimitStatus), "queues.limit_status", "order by 1, 2")
+
+
+def list_waiting_keys(queue: str | None = None, max_keys: int = 50) -> Statement[list[WaitingKey]]:
+    """Those with most waiting tasks first."""
+    arguments = {"of_queue": text(queue), "max_keys": integer(max_keys)}
+    return call("queues.list_waiting_keys", many(WaitingKey), arguments)
 
 
 def tidy_lanes() -> Statement[int]:

@@ -130,7 +130,7 @@ grant select on queues.event_status, queues.delivery_status to holdfast_client;
 
 grant execute on function queues.set_limit, queues.drop_limit to holdfast_operator;
 grant execute on function queues.tidy_lanes to holdfast_worker;
-grant execute on function queues.tokens_at to holdfast_reader;
+grant execute on function queues.tokens_at, queues.list_waiting_keys to holdfast_reader;
 grant select on queues.limit_status to holdfast_reader;
 
 -- Durable workflows. A worker records and reads only under its lease.

@@ -1,4 +1,4 @@
-"""The page Queues: what waits and runs in each; pause and resume."""
+"""The page Queues: what waits and runs in each, what limits it; pause and resume."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from holdfast.engine import queues
+from holdfast.engine import AsyncEngine, limits, queues
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -21,7 +21,14 @@ router = APIRouter(include_in_schema=False)
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
-    return {"queues": await request.site.read(queues.queue_status())}
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
+        return {
+            "queues": await engine.run(queues.queue_status()),
+            "limits": await engine.run(limits.limit_status()),
+            "keys": await engine.run(limits.list_waiting_keys()),
+        }
+
+    return await request.site.read(read)
 
 
 add_page(router, "/queues", Page("queues.html", "/queues", load))

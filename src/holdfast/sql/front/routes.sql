@@ -175,6 +175,7 @@ from (values
   ('queues.process_status_of', 'first', null, null),
   ('queues.watch_processes', 'first', null, null),
   ('queues.tokens_at', 'none', null, null),
+  ('queues.list_waiting_keys', 'each', null, 'order by answer.waiting desc, answer.oldest_due limit $2'),
 
   ('comms.create_email_message', 'first', null, null),
   ('comms.create_sms_message', 'first', null, null),
