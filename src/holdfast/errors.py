@@ -309,7 +309,7 @@ _VERBS = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE")
 _HINTS: dict[str, str] = {
     "22P05": r"Leave the character out, or send the value in another form, such as base64.",
     "25006": "Connect to the primary server.",
-    "42501": "Grant it a role: holdfast_client, holdfast_operator, holdfast_reader or holdfast_worker.",
+    "42501": "Have an administrator run holdfast grant LOGIN --as client, worker, web, operator or reader.",
 }
 _INSTALL = "Run holdfast migrate."
 # How libpq begins or ends its complaints about an address. Most of them quote it.

@@ -258,4 +258,4 @@ def test_an_executor_that_acts_for_the_database_needs_a_role(db: Database, holdf
 def test_a_login_without_a_role_is_refused_with_7(db: Database, holdfast: Holdfast) -> None:
     refused = holdfast("enqueue", "a.b", url=db.dsn_as("holdfast_reader"))
     assert refused.exit_code == 7
-    assert "Grant it a role" in refused.stderr
+    assert "run holdfast grant" in refused.stderr

@@ -1,6 +1,7 @@
 """What the pages print for people to copy runs as printed."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from holdfast.errors import MigrationRefused
 from holdfast.postgres import binaries
 from holdfast.schema import migrate
+from holdfast.shards.logins import Logins, Purpose
 from support.documents import DOCS, blocks, code
 from support.server import disposable_home, disposable_server
 
@@ -50,22 +53,28 @@ def test_the_page_about_psql_runs_as_printed(environment: dict[str, str], tmp_pa
 
 
 def test_the_page_for_a_dba_prepares_a_server_for_a_login_without_rights_of_its_own() -> None:
-    statements = code((DOCS / "howto" / "install-as-a-dba.md").read_text(), "sql")
+    preparation, logins = code((DOCS / "howto" / "install-as-a-dba.md").read_text(), "sql")
     with disposable_server() as server:
         with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
             admin.execute("create database app")
-            *preparation, logins = statements
-            for block in preparation:
-                admin.execute(block.encode())
-            done = migrate(make_conninfo(server.url("app"), user="app_deploy"))
-            assert done.action == "install"
+            admin.execute("create role app_deploy login")
+            deploy = make_conninfo(server.url("app"), user="app_deploy")
+            with pytest.raises(MigrationRefused) as refused:
+                migrate(deploy)
+            printed = re.findall(r"^  (.*;)$", str(refused.value), re.MULTILINE)
+            assert printed == preparation.strip().splitlines()
+            admin.execute(preparation.encode())
+            assert migrate(deploy).action == "install"
             admin.execute(logins.encode())
+        granting = Logins(server.url("app"), {})
+        granting.apply(granting.to_grant("shop", [Purpose.CLIENT]))
+        granting.apply(granting.to_grant("shop_worker", [Purpose.WORKER]))
         with psycopg.connect(make_conninfo(server.url("app"), user="shop")) as client:
             client.execute("select queues.enqueue('mail.welcome')")
-        with psycopg.connect(make_conninfo(server.url("app"), user="worker_service_user")) as worker:
+        with psycopg.connect(make_conninfo(server.url("app"), user="shop_worker")) as worker:
             claimed = worker.execute("select type from queues.claim('w1', 1, array['mail'])").fetchall()
             assert claimed == [("mail.welcome",)]
-            for forbidden in ("select from queues.task", "select queues.enqueue('mail.welcome')"):
+            for forbidden in ("select from queues.task", "select queues.pause('mail')"):
                 with pytest.raises(psycopg.errors.InsufficientPrivilege), worker.transaction():
                     worker.execute(forbidden.encode())
 

@@ -7,7 +7,7 @@ from support.documents import REFERENCE, ROOT, rows
 
 def test_every_check_is_described() -> None:
     sources = sorted((ROOT / "src/holdfast/sql/functions/health").glob("health_of_*.sql"))
-    assert len(sources) == 8
+    assert len(sources) == 9
     written = {name for path in sources for name in _checks(path.read_text())}
     assert {cells[0] for cells in rows((REFERENCE / "health.md").read_text())} == written
 

@@ -33,7 +33,12 @@ def test_the_command_installs_and_then_has_nothing_to_do(blank: Database) -> Non
 
 def test_the_command_speaks_json(blank: Database) -> None:
     done = holdfast_migrate("--json", dsn=blank.dsn)
-    assert json.loads(done.stdout) == {"action": "install", "from_version": 0, "to_version": SCHEMA_VERSION}
+    assert json.loads(done.stdout) == {
+        "action": "install",
+        "from_version": 0,
+        "to_version": SCHEMA_VERSION,
+        "single_login": False,
+    }
     forced = holdfast_migrate("--json", "--force", dsn=blank.dsn)
     assert json.loads(forced.stdout)["action"] == "replay"
 

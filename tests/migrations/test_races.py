@@ -136,6 +136,7 @@ def test_another_migration_is_waited_for_and_named(blank: Database) -> None:
     admin.execute("alter role hasty set lock_timeout = '100ms'")
     admin.execute("alter role hasty set statement_timeout = '500ms'")
     other = blank.connect(autocommit=False)
+    other.execute("set holdfast.owner = 'holdfast_owner'")
     other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
 
     lines: list[str] = []
@@ -152,6 +153,7 @@ def test_another_migration_is_waited_for_and_named(blank: Database) -> None:
 def test_a_migration_that_never_ends_is_given_up(blank: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate(blank.dsn)
     other = blank.connect(autocommit=False)
+    other.execute("set holdfast.owner = 'holdfast_owner'")
     other.execute(Sources().read("install/wait_for_others.sql").sql.encode())
     monkeypatch.setattr("holdfast.schema.migration._MAX_ATTEMPTS", 1)
     with pytest.raises(TryAgain, match=r"another migration of this database is running \(session \d+ of"):

@@ -59,7 +59,9 @@ def next_release(release: Release) -> Release:
         """,
     )
     release.replace("functions/task/may_read_all.sql", "returns boolean", "returns text")
-    release.replace("functions/task/may_read_all.sql", "select pg_has_role", "select 'x' where pg_has_role")
+    release.replace(
+        "functions/task/may_read_all.sql", "select queues.has_role", "select 'x' where queues.has_role"
+    )
     readers = sorted(
         path.name for path in release.root.glob("views/*.sql") if "may_read_all" in path.read_text()
     )

@@ -37,7 +37,7 @@ _CLIENT = {
         "watch",
         "watch_many",
     ),
-    *("may_read_all", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
+    *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
     *("tasks_of", "task_events_of", "task_errors_of"),
     *("watch_processes", "process_status_of", "cancel_send_email_task", "cancel_send_sms_task"),
     *("add_schedule", "add_schedule_for_client", "declare_schedules"),
@@ -69,7 +69,7 @@ _READER = {
     *("list_activity_of", "rank_types", "list_waiting_keys"),
     *("watch", "watch_many"),
     *("run_timeline", "children_of"),
-    *("may_read_all", "namespace", "clock", "status_of", "step_kind", "spec_hash", "tokens_at"),
+    *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash", "tokens_at"),
     *("tasks_of", "task_events_of", "task_errors_of"),
 }
 _ACCESS = {
@@ -112,7 +112,7 @@ MAY_EXECUTE = {
             "explain",
             "run_function",
         ),
-        *("may_read_all", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
+        *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
         *("emit", "receive", "prune_events", "prune_inbox"),
         "tidy_lanes",
         *("record_steps", "read_steps", "wake_waiting", "wake_joined", "record_changes", "start_children"),
@@ -176,6 +176,7 @@ INVOKERS = {
         "act_on_tasks",
         "run_function",
         "may_read_all",
+        "has_role",
         "clock",
         "status_of",
         "step_kind",
@@ -429,7 +430,22 @@ def test_roles_are_members_of_one_another_only_as_designed(admin: Connection) ->
     assert _names(members) == {
         "holdfast_process in holdfast_client",
         "holdfast_operator in holdfast_reader",
+        "holdfast_owner in holdfast_process",
+        "holdfast_owner in holdfast_worker",
+        "holdfast_owner in holdfast_dispatcher",
+        "holdfast_owner in holdfast_operator",
     }
+
+
+def test_functions_ask_for_roles_in_a_way_that_works_without_them(admin: Connection) -> None:
+    """A database of a single login has no roles, and PostgreSQL raises an error about those that it lacks."""
+    asking = rows(
+        admin,
+        r"""select p.oid::regprocedure::text as name from pg_proc p
+           where p.pronamespace in ('queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
+             and p.prosrc ~ $$pg_has_role\([^)]*'holdfast_|'holdfast_\w+'::$$""",
+    )
+    assert _names(asking) == set()
 
 
 def test_every_function_has_the_comment_that_its_file_gives_it(admin: Connection) -> None:

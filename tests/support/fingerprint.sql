@@ -94,7 +94,7 @@ select 'default for ' || d.defaclobjtype::text, pg_catalog.jsonb_build_object(
   'schema', (select n.nspname from pg_catalog.pg_namespace n where n.oid = d.defaclnamespace),
   'grants', (select pg_catalog.jsonb_agg(a::text order by a::text) from pg_catalog.unnest(d.defaclacl) a))
 from pg_catalog.pg_default_acl d
-where d.defaclrole = 'holdfast_owner'::pg_catalog.regrole
+where d.defaclrole = pg_catalog.to_regrole('holdfast_owner')
 
 union all
 select pg_catalog.format('member %s of %s', m.member::pg_catalog.regrole, m.roleid::pg_catalog.regrole), '{}'

@@ -8,7 +8,7 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from holdfast.postgres import EmbeddedServer
-from holdfast.shards.logins import admit
+from holdfast.shards.logins import Logins, Purpose
 from holdfast.shards.migration import migrate_shards
 from support.engine import Connection, rows
 from support.server import disposable_server
@@ -46,7 +46,8 @@ class ShardServers:
     def admit_logins(self) -> None:
         for front in self.fronts:
             for role, login in LOGINS.items():
-                admit(front.url("front"), self.settings, login, [role])
+                logins = Logins(front.url("front"), self.settings)
+                logins.apply(logins.to_grant(login, [Purpose(role)]))
 
     @contextmanager
     def connected(self) -> Iterator[list[Connection]]:

@@ -119,7 +119,7 @@ def test_a_right_that_a_function_lacks_is_named_with_the_function(tx: psycopg.Co
 
 def test_a_function_of_the_engine_that_is_refused_needs_a_role(tx: psycopg.Connection[Any]) -> None:
     error = raised_by(tx, "set local role holdfast_reader; select queues.pause('x')")
-    assert (error.hint or "").startswith("Grant it a role: ")
+    assert (error.hint or "").startswith("Have an administrator run holdfast grant ")
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:

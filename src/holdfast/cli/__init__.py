@@ -42,6 +42,7 @@ COMMAND_MODULES = (
     "processes",
     "top",
     "migrate",
+    "grant",
     "shards",
     "postgres",
 )

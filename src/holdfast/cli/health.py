@@ -10,8 +10,10 @@ from rich.text import Text
 
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
+from holdfast.engine import Engine
 from holdfast.engine import health as engine_health
 from holdfast.engine.health import LEVELS, HealthLine, Level
+from holdfast.engine.roles import grant_lines, missing_grants
 from holdfast.errors import ConfigurationError
 from holdfast.serialization.text import visible
 
@@ -35,7 +37,7 @@ def health(
     if as_json and as_metrics:
         raise typer.BadParameter("--json and --metrics cannot be combined")
     with connected(database_url) as engine:
-        lines = engine.run(engine_health.health())
+        lines = _read(engine)
     if as_metrics:
         typer.echo(metrics_text(lines), nl=False)
         return
@@ -45,6 +47,12 @@ def health(
     else:
         _print(lines, level, show_all=show_all)
     raise typer.Exit(LEVELS.index(level))
+
+
+def _read(engine: Engine) -> list[HealthLine]:
+    """A login that may not read health gets one red line with the statement that it needs."""
+    missing = engine.run(missing_grants(("reader",)))
+    return grant_lines(missing, "red", "this login may not read health") or engine.run(engine_health.health())
 
 
 def worst_level(lines: Sequence[HealthLine]) -> Level:

@@ -85,7 +85,7 @@ def local_stack(
     check_exposure(listen, asks_for_login=True, hosts=())
     # Bind first: a port in use is the most common problem, and nothing has been started yet.
     with bind(listen) as bound, _database(settings) as url:
-        migrate(url)
+        migrate(url, single_login=settings.database_url is not None and settings.single_login)
         yield LocalStack(command, settings, listen, bound, url)
 
 

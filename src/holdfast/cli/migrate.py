@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from holdfast.cli.output import Json
+from holdfast.errors import ConfigurationError
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import Migration, migrate, plan, script
 from holdfast.settings import Settings
@@ -18,6 +19,13 @@ Sql = Annotated[bool, typer.Option("--sql", help="Print a script for psql and ch
 Check = Annotated[bool, typer.Option("--check", help="Report what would be done and change nothing.")]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace functions and views even if they are unchanged.")
+]
+SingleLogin = Annotated[
+    bool,
+    typer.Option(
+        "--single-login",
+        help="Install without roles: this login owns everything, and no other login gets any right.",
+    ),
 ]
 
 _PENDING = {
@@ -32,23 +40,30 @@ def register(app: typer.Typer) -> None:
 
 
 def migrate_database(
-    sql: Sql = False, check: Check = False, force: Force = False, as_json: Json = False
+    sql: Sql = False,
+    check: Check = False,
+    force: Force = False,
+    single_login: SingleLogin = False,
+    as_json: Json = False,
 ) -> None:
     """Install the schema or upgrade it to this release. Safe to run at any time, also concurrently.
 
     Exit code: 0 if done or nothing to do, 1 if --check finds a pending migration, 3 if refused.
     """
     settings = Settings.load()
+    single = single_login or settings.single_login
+    if single and settings.shards:
+        raise ConfigurationError("shards need roles: leave out --single-login and HOLDFAST_SINGLE_LOGIN")
     if settings.shards and not sql:
         _migrate_shards(settings, check=check, force=force, as_json=as_json)
     elif sql:
-        typer.echo(script(), nl=False)
+        typer.echo(script(single_login=single), nl=False)
     elif check:
-        found = plan(resolve_database_url(settings), force=force)
+        found = plan(resolve_database_url(settings), force=force, single_login=single)
         _show(found, _PENDING.get(found.action, str(found)).format_map(asdict(found)), as_json)
         raise typer.Exit(0 if found.action == "nothing" else PENDING)
     else:
-        done = migrate(resolve_database_url(settings), echo=_say, force=force)
+        done = migrate(resolve_database_url(settings), echo=_say, force=force, single_login=single)
         _show(done, str(done), as_json)
 
 

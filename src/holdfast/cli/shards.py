@@ -1,7 +1,5 @@
 """holdfast shards: the state of the shards, and what differs between them."""
 
-from typing import Annotated
-
 import psycopg
 import typer
 
@@ -13,7 +11,6 @@ from holdfast.engine.shards import shard_status
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from holdfast.shards.check import check_shards
-from holdfast.shards.logins import ROLE_NAMES, admit
 from holdfast.shards.migration import migrate_shards
 
 shards_app = typer.Typer(no_args_is_help=True, help="Show and check the shards behind a front.")
@@ -77,25 +74,6 @@ def add() -> None:
     if not settings.shards:
         raise ConfigurationError("there are no shards: HOLDFAST_SHARDS is not set")
     typer.echo(str(migrate_shards(settings.database_url, settings.shards, add=True)))
-
-
-@shards_app.command("admit")
-def admit_login(
-    login: Annotated[str, typer.Argument(metavar="LOGIN", help="A login that exists on every server.")],
-    roles: Annotated[
-        list[str],
-        typer.Option("--role", metavar="ROLE", help=f"{', '.join(ROLE_NAMES)}. May be repeated."),
-    ],
-) -> None:
-    """Grant a login its roles on the front and on every shard, and let the front read as it.
-
-    Connects to the front and to every shard of HOLDFAST_SHARDS, as an administrator.
-    """
-    settings = Settings.load()
-    if not settings.shards or settings.database_url is None:
-        raise ConfigurationError("HOLDFAST_SHARDS and DATABASE_URL have to be set")
-    admit(settings.database_url, settings.shards, login, roles)
-    typer.echo(f"{login} may use the front and {len(settings.shards)} shards as {', '.join(roles)}")
 
 
 def _require_front(engine: Engine) -> None:

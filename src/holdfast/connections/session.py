@@ -18,9 +18,13 @@ LOCK_SECONDS = 1.0
 WORKER_ROLE = "holdfast_worker"
 CLIENT_ROLE = "holdfast_client"
 
-BACKEND_PID = "select pg_backend_pid(), to_regclass('holdfast_front.shard') is not null"
+# A database of a single login has no roles: the login that uses it owns the schema.
+_SINGLE_LOGIN = """coalesce(
+  (select pg_get_userbyid(c.relowner) <> 'holdfast_owner' from pg_class c join pg_namespace n
+     on n.oid = c.relnamespace where n.nspname = 'queues' and c.relname = 'installation'), false)"""
+BACKEND_PID = f"select pg_backend_pid(), to_regclass('holdfast_front.shard') is not null, {_SINGLE_LOGIN}"
 SESSION_FACTS = """
-select pg_backend_pid(), count(*) = 2
+select pg_backend_pid(), count(*) = 2 and not {single_login}
 from pg_roles r
 where r.rolname in ('{role}', 'holdfast_owner') and pg_has_role(current_user, r.oid, 'member')
 """
@@ -39,11 +43,17 @@ _WORKER_DEFAULTS = {"connect_timeout": "5", "fallback_application_name": "holdfa
 
 
 _fronts: "weakref.WeakSet[AnyConnection]" = weakref.WeakSet()
+_single_logins: "weakref.WeakSet[AnyConnection]" = weakref.WeakSet()
 
 
 def is_front(connection: AnyConnection) -> bool:
     """Return whether this is a front of several shards, on which every call commits by itself."""
     return connection in _fronts
+
+
+def has_roles(connection: AnyConnection) -> bool:
+    """Return False in a database of a single login, which owns the schema."""
+    return connection not in _single_logins
 
 
 class DatabaseAddress:
@@ -118,7 +128,7 @@ async def session_facts(connection: psycopg.AsyncConnection[Any], role: str) -> 
 
 
 def _session_facts(role: str) -> bytes:
-    return SESSION_FACTS.format(role=role).encode()
+    return SESSION_FACTS.format(role=role, single_login=_SINGLE_LOGIN).encode()
 
 
 def open_connection(address: DatabaseAddress) -> psycopg.Connection[Any]:
@@ -161,3 +171,5 @@ def _adapt(connection: AnyConnection, row: tuple[Any, ...] | None) -> None:
         connection.prepare_threshold = None
     if row[1]:
         _fronts.add(connection)
+    if row[2]:
+        _single_logins.add(connection)

@@ -18,7 +18,8 @@ from holdfast.connections.session import (
     with_defaults,
 )
 from holdfast.engine import AsyncPreparedEngine, Statement
-from holdfast.errors import DatabaseUnavailable, translate
+from holdfast.engine.roles import advice, missing_grants
+from holdfast.errors import DatabaseUnavailable, NotAllowed, translate
 
 if TYPE_CHECKING:  # a client does not load structlog
     from holdfast.logs import Log
@@ -103,6 +104,12 @@ class WorkerConnection:
                 timer.cancel()
         self.mark_working()
         return result
+
+    async def explain(self, error: NotAllowed, role: str) -> None:
+        """Put the statement that grants the role into the error, if the login lacks it."""
+        missing = await self.run(lambda: missing_grants((role,)))
+        if missing:
+            error.message, error.hint = f"the login of this {role} lacks a role", advice(missing)
 
     async def connection(self) -> psycopg.AsyncConnection[Any]:
         if self._connection is None or self._connection.closed:

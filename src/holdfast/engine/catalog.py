@@ -29,8 +29,7 @@ FUNCTIONS = """
     p.prokind = 'f' and not p.proretset and p.pronargs = 1 and p.proargtypes[0] = 'pg_catalog.jsonb'::regtype
       and p.prorettype = 'pg_catalog.jsonb'::regtype as takes_jsonb,
     exists (select from unnest(p.proconfig) c where c ~ '^search_path=pg_catalog, ?pg_temp$') as pinned,
-    pg_catalog.pg_has_role(p.proowner, 'holdfast_process', 'member')
-      or p.proowner = 'holdfast_owner'::regrole as has_authority,
+    queues.has_role('process', pg_catalog.pg_get_userbyid(p.proowner)) as has_authority,
     (select r.rolsuper from pg_catalog.pg_roles r where r.oid = p.proowner) as superuser,
     p.proowner = n.nspowner as of_the_owner, pg_catalog.pg_get_userbyid(p.proowner)::text as owner,
     (select count(*) from pg_catalog.pg_proc o

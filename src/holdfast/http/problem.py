@@ -59,7 +59,7 @@ class TroubleLog:
             log.info("recovered", trouble=self._event)
 
 
-_missing_role = TroubleLog("login_lacks_role")
+missing_role = TroubleLog("login_lacks_role")
 
 
 class Problem(Exception):
@@ -106,7 +106,7 @@ def problem_of(error: errors.HoldfastError) -> Problem:
         detail = "another transaction holds a lock that this request needs; nothing was written"
         return Problem(503, detail, code="locked", headers=_retry_soon())
     if state == _NOT_ALLOWED:  # raised by PostgreSQL: the server lacks a privilege, not the caller
-        _missing_role.found(error)
+        missing_role.found(error)
         detail = "the server lacks a database privilege; see its log"
         return Problem(503, detail, code="login_lacks_role", headers=_retry_soon())
     status = next((number for kind, number in _STATUS if isinstance(error, kind)), 500)

@@ -4,9 +4,10 @@ import asyncio
 from typing import Any, Literal, TypeVar
 
 import psycopg
+from psycopg import sql
 
 from holdfast.connections.pool import AsyncPool, AsyncWork
-from holdfast.connections.session import DatabaseAddress, is_front
+from holdfast.connections.session import DatabaseAddress, has_roles, is_front
 from holdfast.engine import AsyncEngine
 from holdfast.errors import NotAllowed
 
@@ -19,7 +20,7 @@ REPLY_SECONDS = 20.0
 _NOT_ALLOWED = "42501"
 
 # For the transaction only: a pooler would pass settings of the session on to other clients.
-# A front reads its shards as the login, and passes the role on to them.
+# A front reads its shards as the login, and passes the role on to them. A single login has no role to set.
 _TRANSACTION_SETTINGS = """
 select set_config('{role}', %s, true), set_config('holdfast.partial', 'on', true),
   set_config('holdfast.acting_for', %s, true),
@@ -54,17 +55,21 @@ class RolePool:
 
 async def _assume(connection: psycopg.AsyncConnection[Any], role: Role, actor: str) -> None:
     try:
-        setting = "holdfast.role" if is_front(connection) else "role"
+        setting = "role" if has_roles(connection) and not is_front(connection) else "holdfast.role"
         settings = _TRANSACTION_SETTINGS.format(role=setting).encode()
         # If psycopg prepared it, a rollback would make psycopg deallocate the statements of the engine too.
         await connection.execute(settings, (role, actor), prepare=False)
     except psycopg.Error as error:
         if error.sqlstate != _NOT_ALLOWED:
             raise
+        # The same words for each role: the log reports them once.
         login = connection.info.user
-        wanted = "holdfast_client" if role == "holdfast_client" else "holdfast_operator"
         raise NotAllowed(
-            f"the login {login} of this server may not act as {role}",
-            hint=f'Run, as a superuser or as an administrator of that role: grant {wanted} to "{login}";',
+            f"the login {login} of this server lacks a role",
+            hint=f"Have a DBA run: grant holdfast_operator, holdfast_client to {_quoted(login)};",
             sqlstate=_NOT_ALLOWED,
         ) from error
+
+
+def _quoted(name: str) -> str:
+    return sql.Identifier(name).as_string(None)

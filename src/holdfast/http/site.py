@@ -12,10 +12,10 @@ from fastapi import Request
 from holdfast.comms.delivery_reports import ReportReader
 from holdfast.connections.pool import AsyncWork
 from holdfast.connections.session import DatabaseAddress
-from holdfast.engine import Statement, activity, health
-from holdfast.errors import HoldfastError
+from holdfast.engine import AsyncEngine, Statement, activity, health, roles
+from holdfast.errors import HoldfastError, NotAllowed
 from holdfast.http.access import Caller, LoginThrottle
-from holdfast.http.problem import TroubleLog
+from holdfast.http.problem import TroubleLog, missing_role
 from holdfast.http.role_pool import RolePool
 from holdfast.http.waiting import WaitRegistry
 from holdfast.task import Task
@@ -76,6 +76,16 @@ class Site:
     async def read(self, query: Query[T]) -> T:
         return await self.resources.pool.run("holdfast_reader", _as_work(query))
 
+    async def health(self) -> list[health.HealthLine]:
+        """With a line about what the login of this server lacks."""
+
+        async def read(engine: AsyncEngine) -> list[health.HealthLine]:
+            missing = await engine.run(roles.missing_grants(("operator", "client"), inherited=False))
+            message = "the login of this server may not enqueue tasks"
+            return [*roles.grant_lines(missing, "amber", message), *await engine.run(health.health())]
+
+        return await self.read(read)
+
     async def operate(self, caller: Caller | None, query: Query[T]) -> T:
         """For actions of a caller; without a caller, for the server itself: checking tokens, taking samples.
 
@@ -89,14 +99,16 @@ class Site:
     async def opened(self) -> AsyncIterator[None]:
         """While the application serves: takes samples for the charts. At the end, ends all waits."""
         self.stopping = False
-        sampling = asyncio.create_task(self._take_samples()) if self.options.samples else None
+        tasks = [asyncio.create_task(self._report_missing_grants())]
+        if self.options.samples:
+            tasks.append(asyncio.create_task(self._take_samples()))
         try:
             yield
         finally:
             self.stopping = True
-            if sampling is not None:
-                sampling.cancel()
-                await asyncio.wait([sampling])
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
             await self.close()
 
     def stop_waits(self) -> None:
@@ -109,6 +121,16 @@ class Site:
         resources = self._resources.pop(asyncio.get_running_loop(), None)
         if resources is not None:
             await resources.close()
+
+    async def _report_missing_grants(self) -> None:
+        """At the start, before the first request fails. Other errors are reported by the requests."""
+        try:
+            await self.resources.pool.run("holdfast_operator", _as_work(health.clock()))
+            await self.resources.pool.run("holdfast_client", _as_work(health.clock()))
+        except NotAllowed as error:
+            missing_role.found(error)
+        except HoldfastError:
+            return
 
     async def _take_samples(self) -> None:
         trouble = TroubleLog("sampling_failed")

@@ -20,7 +20,7 @@ from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
 from holdfast.engine import events as statements
 from holdfast.engine.events import Subscription
-from holdfast.errors import ConfigurationError, HoldfastError
+from holdfast.errors import ConfigurationError, HoldfastError, NotAllowed
 from holdfast.logs import Log, configure
 from holdfast.outbox.sender import SubscriptionSender
 from holdfast.outbox.settlements import SettlementWriter
@@ -109,6 +109,9 @@ class Dispatcher:
             try:
                 subscriptions = await self._claiming.run(self._attend)
             except HoldfastError as error:
+                if isinstance(error, NotAllowed) and not self.ready.is_set():
+                    await self._claiming.explain(error, "dispatcher")
+                    raise
                 await self._claiming.pause(error)
                 continue
             self._update_senders(subscriptions)

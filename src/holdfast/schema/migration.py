@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import psycopg
@@ -34,6 +34,17 @@ _CONFLICTS = _CREATED_CONCURRENTLY | {
     "40P01",  # deadlock_detected
     "55P03",  # lock_not_available
 }
+_BECOME_OWNER = """
+select set_config('role', pg_get_userbyid(n.nspowner), true) from pg_namespace n where n.nspname = 'queues'
+"""
+_OWN_SINGLE_LOGIN = """
+select pg_get_userbyid(n.nspowner) = current_user and current_user <> 'holdfast_owner'
+  and not (select r.rolsuper from pg_roles r where r.rolname = current_user)
+  and exists (
+    select from pg_class c
+    where c.relnamespace = n.oid and c.relname = 'installation' and c.relowner = n.nspowner)
+from pg_namespace n where n.nspname = 'queues'
+"""
 
 
 @dataclass(frozen=True)
@@ -43,31 +54,44 @@ class Migration:
     action: Action
     from_version: int
     to_version: int
+    single_login: bool = False
+    """Whether the login that migrates owns everything itself, and there are no roles."""
 
     def __str__(self) -> str:
-        return {
+        done = {
             "install": f"installed version {self.to_version} of the schema",
             "upgrade": f"upgraded the schema from version {self.from_version} to {self.to_version}",
             "replay": f"replaced the functions and views of version {self.to_version}",
             "nothing": f"nothing to do: the schema is at version {self.to_version}",
         }[self.action]
+        return f"{done}, for a single login" if self.single_login else done
 
 
 def migrate(
-    dsn: str, *, echo: Echo | None = None, force: bool = False, sources: Sources | None = None
+    dsn: str,
+    *,
+    echo: Echo | None = None,
+    force: bool = False,
+    single_login: bool = False,
+    sources: Sources | None = None,
 ) -> Migration:
-    """Install or upgrade a database. `force` replaces functions and views even if they are unchanged."""
-    steps = MigrationSteps(sources or Sources(), force)
+    """Install or upgrade a database. `force` replaces functions and views even if they are unchanged.
+
+    `single_login` installs without roles. An installed database stays as it is, with or without them.
+    """
+    steps = MigrationSteps(sources or Sources(), force, single_login)
     say = echo or _say_nothing
     return _retry_conflicts(dsn, lambda connection: _migrate(connection, steps, say), say)
 
 
-def plan(dsn: str, *, force: bool = False, sources: Sources | None = None) -> Migration:
+def plan(
+    dsn: str, *, force: bool = False, single_login: bool = False, sources: Sources | None = None
+) -> Migration:
     """Return what `migrate` would do, or raise its error. Changes nothing."""
-    steps = MigrationSteps(sources or Sources(), force)
+    steps = MigrationSteps(sources or Sources(), force, single_login)
 
     def decide_only(connection: psycopg.Connection[Any]) -> Migration:
-        found = _decide(connection, steps)
+        found = _decide(connection, _as_installed(connection, steps))
         connection.rollback()
         return found
 
@@ -77,10 +101,13 @@ def plan(dsn: str, *, force: bool = False, sources: Sources | None = None) -> Mi
 def install_test_clock(dsn: str) -> None:
     """Replace queues.clock() with a clock that tests can set. Never use it in production."""
     with psycopg.connect(dsn, client_encoding="utf-8") as connection:
-        _apply(
-            connection,
-            [SqlPiece("owner", "set local role holdfast_owner"), Sources().read("testing/clock.sql")],
-        )
+        become_owner(connection)
+        _apply(connection, [Sources().read("testing/clock.sql")])
+
+
+def become_owner(connection: psycopg.Connection[Any]) -> None:
+    """Act as the owner of the schema until the end of the transaction."""
+    connection.execute(_BECOME_OWNER)
 
 
 def in_transaction(dsn: str, work: Callable[[psycopg.Connection[Any]], T]) -> T:
@@ -88,7 +115,8 @@ def in_transaction(dsn: str, work: Callable[[psycopg.Connection[Any]], T]) -> T:
     return _retry_conflicts(dsn, work, _say_nothing)
 
 
-def _migrate(connection: psycopg.Connection[Any], steps: MigrationSteps, say: Echo) -> Migration:
+def _migrate(connection: psycopg.Connection[Any], wanted: MigrationSteps, say: Echo) -> Migration:
+    steps = _as_installed(connection, wanted)
     found = _decide(connection, steps)
     if found.action == "nothing":
         return found
@@ -105,13 +133,19 @@ def _migrate(connection: psycopg.Connection[Any], steps: MigrationSteps, say: Ec
     return found
 
 
+def _as_installed(connection: psycopg.Connection[Any], steps: MigrationSteps) -> MigrationSteps:
+    """A database that this login has installed for itself alone stays that way without being asked for it."""
+    row = connection.execute(_OWN_SINGLE_LOGIN).fetchone()
+    return replace(steps, single_login=True) if row and row[0] else steps
+
+
 def _decide(connection: psycopg.Connection[Any], steps: MigrationSteps) -> Migration:
     _apply(connection, steps.deciding)
     decided = connection.execute(
         "select current_setting('holdfast.action'), current_setting('holdfast.installed_version')"
     ).fetchone()
     assert decided  # noqa: S101 - a select without from returns one row
-    return Migration(decided[0], int(decided[1]), steps.sources.version)
+    return Migration(decided[0], int(decided[1]), steps.sources.version, steps.single_login)
 
 
 def _apply(connection: psycopg.Connection[Any], pieces: Iterable[SqlPiece]) -> None:

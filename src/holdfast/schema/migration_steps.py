@@ -6,11 +6,18 @@ from dataclasses import dataclass
 from holdfast import __version__
 from holdfast.schema.sources import Sources, SqlPiece
 
+# The owner is holdfast_owner, or the login itself: see install/check_mode.sql.
+BECOME_OWNER = SqlPiece(
+    "owner", "do $$ begin perform set_config('role', current_setting('holdfast.owner'), true); end $$;\n"
+)
+
 
 @dataclass(frozen=True)
 class MigrationSteps:
     sources: Sources
     force: bool = False
+    single_login: bool = False
+    """Whether the login that migrates owns everything itself, and there are no roles."""
 
     @property
     def deciding(self) -> list[SqlPiece]:
@@ -18,9 +25,10 @@ class MigrationSteps:
         return [
             SqlPiece("settings", self._settings()),
             self.sources.read("install/begin.sql"),
-            self.sources.read("roles.sql"),
+            self.sources.read("install/check_mode.sql"),
+            self.sources.read("single_login.sql" if self.single_login else "roles.sql"),
             self.sources.read("schemas.sql"),
-            SqlPiece("owner", "set local role holdfast_owner;\n"),
+            BECOME_OWNER,
             self.sources.read("install/wait_for_others.sql"),
             self.sources.read("install/decide.sql"),
         ]
@@ -54,7 +62,8 @@ class MigrationSteps:
             self.sources.read("install/drop_stale_views.sql"),
             *self.sources.views,
             *self.sources.functions_on_views,
-            self.sources.read("grants.sql"),
+            self.sources.read("single_login_grants.sql" if self.single_login else "grants.sql"),
+            self.sources.read("install/register_processes.sql"),
             self.sources.read("install/record.sql"),
         ]
 
@@ -66,6 +75,7 @@ class MigrationSteps:
             + _setting("release", __version__)
             + _setting("digest", self.sources.digest)
             + _setting("force", "on" if self.force else "off")
+            + _setting("single_login", "on" if self.single_login else "off")
         )
 
 
@@ -75,9 +85,9 @@ def _setting(name: str, value: str) -> str:
     return f"set local holdfast.{name} = '{quoted}';\n"
 
 
-def script(sources: Sources | None = None) -> str:
+def script(sources: Sources | None = None, *, single_login: bool = False) -> str:
     """A script for psql that installs or upgrades. It can be applied any number of times."""
-    steps = MigrationSteps(sources or Sources())
+    steps = MigrationSteps(sources or Sources(), single_login=single_login)
     lines = [
         f"-- Holdfast {__version__}, version {steps.sources.version} of the schema. Apply with: psql --file",
         r"\set ON_ERROR_STOP on",

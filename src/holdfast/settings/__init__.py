@@ -83,6 +83,10 @@ class Settings(BaseModel):
         default=None,
         description="Address of the database. Without it, an embedded PostgreSQL is started.",
     )
+    single_login: bool = Field(
+        default=False,
+        description="Whether a migration installs without roles, so that its login owns everything.",
+    )
     home: AbsolutePath = Field(
         default=Path(".holdfast"),
         description="Directory of the embedded PostgreSQL.",

@@ -9,16 +9,14 @@ from typing import Any
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from holdfast.engine import roles
 from holdfast.errors import MigrationRefused, translate
 from holdfast.schema import Sources
 from holdfast.shards.catalog import Catalog, read_catalog
 from holdfast.shards.front_functions import function_statements, public_functions
 from holdfast.shards.front_views import foreign_tables, view_grants, view_statement
 
-ROLES = (
-    *("holdfast_client", "holdfast_process", "holdfast_worker"),
-    *("holdfast_dispatcher", "holdfast_operator", "holdfast_reader"),
-)
+ROLES = tuple(f"holdfast_{role}" for role in roles.ROLES)
 OLDEST_SERVER = 150_000
 """Before PostgreSQL 15, a view reads with the rights of its owner, and so would the shards."""
 
@@ -244,24 +242,24 @@ def _cluster(shards: list[Shard]) -> Iterator[str]:
 
 def map_logins(connection: psycopg.Connection[Any], shards: list[Shard]) -> bool:
     """Let each login read the shards as itself. No login may use the servers, or change a mapping."""
-    known = {
-        (server, login)
-        for server, login in connection.execute("select srvname, usename from pg_user_mappings").fetchall()
-    }
     logins = [row[0] for row in connection.execute(_LOGINS.encode()).fetchall()]
-    missing = [
-        (shard, login)
-        for shard in shards
-        for login in logins
-        if (f"holdfast_{shard.name}", login) not in known
-    ]
-    for shard, login in missing:
-        name = '"' + login.replace('"', '""') + '"'
-        connection.execute(
-            f"create user mapping for {name} server holdfast_{shard.name} "
-            f"options (user {_quoted(login)}, password_required 'false')".encode()
-        )
+    missing = [statement for login in logins for statement in mappings_of(connection, shards, login)]
+    for statement in missing:
+        connection.execute(statement.encode())
     return bool(missing)
+
+
+def mappings_of(connection: psycopg.Connection[Any], shards: list[Shard], login: str) -> list[str]:
+    """The statements that let a login read the shards as itself, as far as they are missing."""
+    found = connection.execute("select srvname from pg_user_mappings where usename = %s", (login,))
+    known = {server for (server,) in found.fetchall()}
+    name = psycopg.sql.Identifier(login).as_string(None)
+    return [
+        f"create user mapping for {name} server holdfast_{shard.name} "
+        f"options (user {_quoted(login)}, password_required 'false')"
+        for shard in shards
+        if f"holdfast_{shard.name}" not in known
+    ]
 
 
 def _quoted(value: str) -> str:

@@ -8,7 +8,7 @@ import psycopg
 
 from holdfast.errors import ConfigurationError, MigrationRefused
 from holdfast.schema import Migration, Sources, migrate
-from holdfast.schema.migration import Echo, in_transaction
+from holdfast.schema.migration import Echo, become_owner, in_transaction
 from holdfast.shards.front import Shard, generate
 
 
@@ -83,7 +83,7 @@ def _recorded(shard: Shard) -> int | None:
         row = connection.execute("select to_regclass('queues.shard') is not null").fetchone()
         if not row or not row[0]:
             return None
-        connection.execute("set local role holdfast_owner")
+        become_owner(connection)
         found = connection.execute("select key_shards from queues.shard").fetchone()
         return int(found[0]) if found else None
 
@@ -94,7 +94,7 @@ def number_shard(shard: Shard, keys: int, sources: Sources) -> bool:
     """Record the number, and put it into the ids of new tasks. Return whether it is new."""
 
     def work(connection: psycopg.Connection[Any]) -> bool:
-        connection.execute("set local role holdfast_owner")
+        become_owner(connection)
         row = connection.execute(
             "select queues.number_shard(%s, %s, %s)", (shard.name, shard.number, keys)
         ).fetchone()

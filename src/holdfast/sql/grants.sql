@@ -89,8 +89,8 @@ grant execute on function queues.explain, queues.list_tasks, queues.find_tasks, 
 grant execute on function queues.count_tasks to holdfast_client, holdfast_reader;
 grant execute on function queues.list_error_groups to holdfast_reader;
 grant execute on function queues.count_errors to holdfast_worker, holdfast_operator;
-grant execute on function queues.may_read_all, queues.namespace, queues.clock, queues.status_of, queues.step_kind,
-  queues.spec_hash
+grant execute on function queues.may_read_all, queues.has_role, queues.namespace, queues.clock, queues.status_of,
+  queues.step_kind, queues.spec_hash
   to holdfast_reader, holdfast_client, holdfast_worker;
 grant select on
   queues.task_status, queues.task_event, queues.task_error, queues.queue_status, queues.worker_status,
@@ -161,16 +161,3 @@ to holdfast_client, holdfast_reader;
 grant execute on function queues.list_activity, queues.list_activity_of, queues.rank_types to holdfast_reader;
 grant select on queues.access_token_status, queues.access_event to holdfast_operator;
 grant select on comms.send_event to holdfast_reader, holdfast_client;
-
--- Holdfast's own processes, which must be granted before they can be registered.
-do $$
-declare
-  _stem text;
-begin
-  foreach _stem in array array['send_email', 'send_sms'] loop
-    perform queues.register_process('comms.' || _stem, 'send_task', pg_catalog.format('comms.%s_supervisor', _stem),
-      'comms.repair_' || _stem, pg_catalog.format('comms.cancel_%s_task', _stem),
-      pg_catalog.format('comms.%s_history', _stem));
-  end loop;
-end
-$$;

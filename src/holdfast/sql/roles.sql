@@ -31,7 +31,12 @@ begin
   for _role, _member, _needed in
     values ('holdfast_owner', _login, case when _since_16 then 'set' else 'member' end),
       ('holdfast_client', 'holdfast_process', 'member'),
-      ('holdfast_reader', 'holdfast_operator', 'member')
+      ('holdfast_reader', 'holdfast_operator', 'member'),
+      -- So that a login that is granted the owner can also run workers, the server and the dispatcher.
+      ('holdfast_process', 'holdfast_owner', 'member'),
+      ('holdfast_worker', 'holdfast_owner', 'member'),
+      ('holdfast_dispatcher', 'holdfast_owner', 'member'),
+      ('holdfast_operator', 'holdfast_owner', 'member')
   loop
     _statement := pg_catalog.format('grant %I to %I', _role, _member);
     if pg_catalog.to_regrole(_role) is null or pg_catalog.to_regrole(pg_catalog.quote_ident(_member)) is null then
@@ -58,7 +63,9 @@ begin
   if _for_dba <> '{}' then
     raise exception using message = pg_catalog.format(
       'The login %I may not prepare the database %I. Have a DBA run this, then migrate again:', _login,
-      pg_catalog.current_database()) || e'\n\n  ' || pg_catalog.array_to_string(_for_dba, e';\n  ') || ';';
+      pg_catalog.current_database()) || e'\n\n  ' || pg_catalog.array_to_string(_for_dba, e';\n  ') || ';'
+      || case when _creates_roles or pg_catalog.to_regrole('holdfast_owner') is not null then ''
+        else e'\n\nWhere roles cannot be had, holdfast migrate --single-login installs without them.' end;
   end if;
 end
 $$;

@@ -6,7 +6,8 @@ begin
   foreach _schema in array array['queues', 'internal', 'comms'] loop
     -- Not "if not exists": it requires the right to create even if there is nothing to create.
     if pg_catalog.to_regnamespace(_schema) is null then
-      execute pg_catalog.format('create schema %I authorization holdfast_owner', _schema);
+      execute pg_catalog.format('create schema %I authorization %I', _schema,
+        pg_catalog.current_setting('holdfast.owner'));
     end if;
   end loop;
 end

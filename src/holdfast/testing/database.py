@@ -11,6 +11,7 @@ from psycopg.sql import SQL, Identifier
 
 from holdfast.errors import translate
 from holdfast.schema import install_test_clock, migrate
+from holdfast.settings import Settings
 from holdfast.testing.server import Server
 
 _PREFIX = "holdfast_test_"
@@ -47,7 +48,7 @@ class Databases:
         """Create the database that all others are copied from: migrated, with a test clock, and prepared."""
         url = self._server.url(self._template)
         self._admin.execute(SQL("create database {}").format(Identifier(self._template)))
-        migrate(url)
+        migrate(url, single_login=self._server.given and Settings.load().single_login)
         install_test_clock(url)
         prepare(url)
 

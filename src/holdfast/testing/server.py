@@ -33,6 +33,8 @@ class Server:
     """Where tests create their databases; `address` is the URL of an existing one."""
 
     address: str
+    given: bool = False
+    """Whether it is not ours. The login of an embedded server is a superuser."""
 
     def url(self, database: str) -> str:
         """The URL of a database. The address may be a URL or keywords and values."""
@@ -46,7 +48,7 @@ class Server:
 def server_for_tests() -> Iterator[Server]:
     given = os.environ.get(VARIABLE)
     if given:
-        yield Server(given)
+        yield Server(given, given=True)
         return
     _check_installed()
     with disposable_server() as embedded:

@@ -15,6 +15,7 @@ from typing import Any
 from holdfast import __version__
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement, schedules, steps, workers
+from holdfast.engine.roles import advice, missing_grants
 from holdfast.errors import HoldfastError, NotAllowed, Refused
 from holdfast.executors.origin import Origin, find_origin
 from holdfast.handler import Handler
@@ -49,7 +50,11 @@ class Registration:
         self._log = log
 
     async def register(self) -> None:
-        await self._connection.run(self.statement)
+        try:
+            await self._connection.run(self.statement)
+        except NotAllowed as error:
+            await self._connection.explain(error, "worker")
+            raise
         await self._register_types()
         await self._record_changes()
         await self._declare_schedules()
@@ -111,11 +116,12 @@ class Registration:
             declared = await connection.run(lambda: declaration)
         except NotAllowed:
             if app.schedules:
+                missing = await self._connection.run(lambda: missing_grants(("client",)))
                 apply = f"holdfast schedules apply {app.origin or 'MODULE:APP'}"
                 self._log.warning(
                     "schedules_not_declared",
                     why="the worker's login lacks the role holdfast_client",
-                    hint=f"run this with the application's login: {apply}",
+                    hint=f"{advice(missing)} Or run this with the application's login: {apply}",
                 )
             return
         except Refused as error:

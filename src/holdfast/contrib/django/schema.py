@@ -7,6 +7,7 @@ from django.core.management import CommandError
 from holdfast.contrib.django.conf import dsn_of, read_conf
 from holdfast.errors import HoldfastError
 from holdfast.schema import migrate
+from holdfast.settings import Settings
 
 
 def install_schema(alias: str, echo: Callable[[str], object] | None = None) -> None:
@@ -19,7 +20,7 @@ def install_schema(alias: str, echo: Callable[[str], object] | None = None) -> N
     if alias != conf.database or not conf.migrate:
         return
     try:
-        done = migrate(dsn_of(alias))
+        done = migrate(dsn_of(alias), single_login=Settings.load().single_login)
     except HoldfastError as error:
         raise CommandError(
             f"The schema of Holdfast could not be installed in the database {alias!r}: {error}\n"

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from holdfast.engine import health, schedules, workers
+from holdfast.engine import schedules, workers
 from holdfast.engine.health import HealthLine, Level
 from holdfast.engine.schedules import ScheduleStatus
 from holdfast.engine.workers import WorkerStatus
@@ -48,7 +48,7 @@ async def list_schedules(request: Request, caller: MayRead) -> Schedules:
 async def show_health(request: Request, caller: MayRead) -> Health:
     """The worst line first. `level` is the level of the worst line."""
     del caller
-    found = await site_of(request).read(health.health())
+    found = await site_of(request).health()
     levels = {line.level for line in found}
     worst = next((level for level in _WORST_FIRST if level in levels), "green")
     return Health(

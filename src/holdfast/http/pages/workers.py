@@ -5,7 +5,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from holdfast.engine import AsyncEngine, health, tasks, workers
+from holdfast.engine import AsyncEngine, tasks, workers
 from holdfast.engine.tasks import TaskFilter
 from holdfast.http.hidden_values import hide_line
 from holdfast.http.pages.health_links import subject_link
@@ -46,7 +46,7 @@ async def load_worker(request: PageRequest) -> Mapping[str, Any]:
 
 
 async def load_health(request: PageRequest) -> Mapping[str, Any]:
-    lines = await request.site.read(health.health())
+    lines = await request.site.health()
     shown = lines if request.shows_values else [hide_line(line) for line in lines]
     return {"lines": [(line, subject_link(line)) for line in shown]}
 

@@ -169,6 +169,7 @@ from (values
   ('queues.record_reveal', 'first', null, null),
   ('queues.namespace', 'first', null, null),
   ('queues.may_read_all', 'first', null, null),
+  ('queues.has_role', 'first', null, null),
   ('queues.clock', 'first', null, null),
   ('queues.spec_hash', 'first', null, null),
   ('queues.status_of', 'first', null, null),

@@ -2,7 +2,8 @@
 -- done: install, upgrade, replay or nothing.
 do $$
 declare
-  _owner constant oid := 'holdfast_owner'::pg_catalog.regrole;
+  _owner constant oid := pg_catalog.to_regrole(
+    pg_catalog.quote_ident(pg_catalog.current_setting('holdfast.owner')));
   _version constant integer := pg_catalog.current_setting('holdfast.version');
   _release constant text := pg_catalog.current_setting('holdfast.release');
   _force constant boolean := pg_catalog.current_setting('holdfast.force');

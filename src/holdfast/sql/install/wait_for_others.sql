@@ -9,7 +9,8 @@ begin
   if not exists (
     select from pg_catalog.pg_class c join pg_catalog.pg_namespace n on n.oid = c.relnamespace
     where n.nspname = 'queues' and c.relname = 'installation'
-      and c.relowner = 'holdfast_owner'::pg_catalog.regrole and n.nspowner = c.relowner)
+      and pg_catalog.pg_get_userbyid(c.relowner) = pg_catalog.current_setting('holdfast.owner')
+      and n.nspowner = c.relowner)
   then
     return;
   end if;

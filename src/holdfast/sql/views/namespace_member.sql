@@ -8,7 +8,7 @@ from (
   union all
   select t.namespace, 'token', t.name, t.created_at, t.created_by
   from queues.access_token t where t.revoked_at is null and t.expires_at > queues.clock()) m
-where (select queues.may_read_all()) or pg_catalog.pg_has_role(session_user, 'holdfast_owner', 'member')
+where (select queues.may_read_all()) or (select queues.has_role('owner'))
    or m.namespace = (select queues.namespace());
 
 comment on view queues.namespace_member is 'Which logins and tokens use which namespace.';

@@ -30,7 +30,7 @@ begin
     raise exception using errcode = 'QF400', message = 'token_hash must be a SHA-256 of 32 bytes';
   elsif ttl is null or ttl not between interval '1 minute' and interval '10 years' then
     raise exception using errcode = 'QF400', message = 'ttl must be between 1 minute and 10 years';
-  elsif scopes && array['enqueue', 'admin'] and not pg_has_role(session_user, 'holdfast_client', 'member') then
+  elsif scopes && array['enqueue', 'admin'] and not queues.has_role('client') then
     raise exception using errcode = 'QF403',
       message = format('login %s may not enqueue, so it cannot create a token that may', session_user),
       hint = 'Grant it holdfast_client, or omit the scope.';
@@ -38,7 +38,7 @@ begin
   -- Only its members and administrators may give away a namespace of logins: the holder of the token enqueues in it.
   namespace := coalesce(namespace, 'token:' || name);
   perform queues.check_namespace(namespace);
-  if namespace <> queues.namespace() and not pg_has_role(session_user, 'holdfast_owner', 'member')
+  if namespace <> queues.namespace() and not queues.has_role('owner')
     and (not starts_with(namespace, 'token:')
       or exists (select from queues.namespace_login n where n.namespace = create_token.namespace))
   then

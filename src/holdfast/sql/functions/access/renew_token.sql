@@ -15,7 +15,7 @@ begin
   end if;
   update queues.access_token t set expires_at = greatest(t.expires_at, _now + ttl)
   where t.token_id = renew_token.token_id and t.revoked_at is null and t.expires_at > _now
-    and (not t.scopes && array['enqueue', 'admin'] or pg_has_role(session_user, 'holdfast_client', 'member'));
+    and (not t.scopes && array['enqueue', 'admin'] or queues.has_role('client'));
   return found;
 end
 $$;

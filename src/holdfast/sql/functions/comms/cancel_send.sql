@@ -18,7 +18,7 @@ declare
   _facts constant comms.send_facts := comms.read_facts(_id);
 begin
   if _id is null
-    or _send.namespace <> queues.namespace() and not pg_has_role(session_user, 'holdfast_operator', 'member')
+    or _send.namespace <> queues.namespace() and not queues.has_role('operator')
   then
     raise exception using errcode = 'QF404',
       message = format('there is no %s %s', _name, coalesce(send_task_id::text, 'null')),

@@ -29,8 +29,8 @@ begin
   scheduled_at := coalesce(scheduled_at, _now);
   perform from comms.message m join comms.message_content c on c.message_id = m.message_id
   where m.message_id = kickoff_send.message_id and m.channel = kickoff_send.channel
-    and (m.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_worker', 'member')
-      or pg_has_role(session_user, 'holdfast_operator', 'member'))
+    and (m.namespace = queues.namespace() or queues.has_role('worker')
+      or queues.has_role('operator'))
   for key share of c;
   if not found then
     raise exception using errcode = 'QF404',

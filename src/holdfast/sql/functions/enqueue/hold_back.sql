@@ -16,7 +16,7 @@ declare
   _now constant timestamptz := queues.clock();
   _far constant timestamptz := _now + interval '90 years';
   _namespace constant text := coalesce(hold_back.namespace, queues.namespace());
-  _any constant boolean := hold_back.namespace is null and pg_has_role(session_user, 'holdfast_operator', 'member');
+  _any constant boolean := hold_back.namespace is null and queues.has_role('operator');
   _most constant bigint := (select s.value from queues.setting s where s.name = 'max_children');
   _missing uuid;
 begin

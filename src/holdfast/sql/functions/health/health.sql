@@ -18,6 +18,7 @@ begin
     union all select o.* from queues.health_of_outbox(_now) o
     union all select p.* from queues.health_of_processes(_now) p
     union all select r.* from queues.health_of_retention(_now) r
+    union all select g.* from queues.health_of_roles() g
     union all select v.* from queues.health_of_server(_now) v) h
   order by array_position(array['red', 'amber', 'green'], h.level), h.check_name, h.value desc nulls last, h.subject;
 end

@@ -26,7 +26,7 @@ begin
   from queues.oldest_snapshots(now) s limit 3;
   if not pg_has_role(current_user, 'pg_read_all_stats', 'usage') then
     return next row('hidden_sessions', 'green', null, null, 'health cannot see what sessions of other logins do',
-      'To see it: grant pg_read_all_stats to holdfast_owner')::queues.health_line;
+      format('To see it: grant pg_read_all_stats to %I', current_user))::queues.health_line;
   end if;
 
   return query

@@ -32,7 +32,7 @@ begin
   end if;
   perform queues.check_process_owner(process, _owner);
   if (select r.rolsuper from pg_roles r where r.oid = _owner)
-    or _owner <> 'holdfast_owner'::regrole and not pg_has_role(_owner, 'holdfast_process', 'member')
+    or not queues.has_role('process', pg_get_userbyid(_owner))
   then
     raise exception using errcode = 'QF403',
       message = format('the owner %s of %s is a superuser, or not a member of holdfast_process',

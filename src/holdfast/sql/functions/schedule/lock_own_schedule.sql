@@ -13,7 +13,7 @@ declare
     select s.namespace from queues.schedule s
     where s.name = lock_own_schedule.name
       and (lock_own_schedule.namespace is null or s.namespace = lock_own_schedule.namespace)
-      and (s.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_operator', 'member'))
+      and (s.namespace = queues.namespace() or queues.has_role('operator'))
     order by s.namespace);
   _found queues.schedule;
 begin

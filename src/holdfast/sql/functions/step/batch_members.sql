@@ -11,7 +11,7 @@ as $$
   where c.parent_id = batch_members.task_id and c.step = '' and (
     select true from queues.task t
     where t.task_id = batch_members.task_id
-      and (t.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_operator', 'member')))
+      and (t.namespace = queues.namespace() or queues.has_role('operator')))
   order by c.number;
 $$;
 

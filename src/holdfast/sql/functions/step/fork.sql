@@ -31,7 +31,7 @@ begin
       'concurrency_key', _task.concurrency_key,
       'metadata', coalesce(_task.metadata, '{}') || jsonb_build_object('fork_of', _task.task_id)
         || case when reason is null then '{}' else jsonb_build_object('fork_reason', left(reason, 2000)) end)),
-    for_process => pg_has_role(session_user, 'holdfast_operator', 'member'), namespace => _task.namespace) i;
+    for_process => queues.has_role('operator'), namespace => _task.namespace) i;
   insert into queues.step (token, ended_at, task_id, number, took_ms, tries, kind, name, result, error, until)
   select 0, s.ended_at, _fork, s.number, s.took_ms, s.tries, s.kind, s.name, s.result, s.error, s.until
     from queues.step s

@@ -17,7 +17,7 @@ as $$
 #variable_conflict use_column
 declare
   _most constant integer := case when coalesce(dry_run, false) then 10000 else 1000 end;
-  _operates constant boolean := pg_has_role(session_user, 'holdfast_operator', 'member');
+  _operates constant boolean := queues.has_role('operator');
   _allowed constant text[] := case act_on_tasks.act
     when 'cancel' then array['scheduled', 'suspended', 'pending', 'retrying', 'claimed', 'running']
     when 'reschedule' then array['scheduled', 'suspended', 'pending', 'retrying']

@@ -10,8 +10,8 @@ as $$
 begin
   perform from queues.task t
   where t.task_id = check_task_owner.task_id
-    and (t.namespace = queues.namespace() or pg_has_role(session_user, 'holdfast_operator', 'member')
-      or pg_has_role(session_user, 'holdfast_worker', 'member'));
+    and (t.namespace = queues.namespace() or queues.has_role('operator')
+      or queues.has_role('worker'));
   if not found then
     raise exception using errcode = 'QF404', message = format('there is no task %s', coalesce(task_id::text, 'null')),
       hint = 'Look for it with queues.task_status; it may have been removed by retention, or belong to another '

@@ -4,8 +4,8 @@ returns boolean
 language sql stable
 set search_path = pg_catalog, pg_temp
 as $$
-  select pg_has_role(session_user, 'holdfast_reader', 'member')
-    or pg_has_role(session_user, 'holdfast_worker', 'member')
+  select queues.has_role('reader')
+    or queues.has_role('worker')
 $$;
 
 comment on function queues.may_read_all() is
