@@ -1425,6 +1425,51 @@ BATCHES = [
     ),
 ]
 
+AGENTS = [
+    Bug(
+        "an agent acts without the scope",
+        "http/mcp/caller.py",
+        "        if caller.may(scope):\n            return caller\n        raise ToolError",
+        "        return caller\n        raise ToolError",
+        "tests/http/test_mcp.py::test_without_the_scope_no_act_is_listed_or_done",
+    ),
+    Bug(
+        "a dry run does what it should only try",
+        "http/mcp/write_tools.py",
+        "transaction(force_rollback=True)",
+        "transaction()",
+        "tests/http/test_mcp.py::test_every_act_has_a_dry_run_that_changes_nothing",
+    ),
+    Bug(
+        "what is stored can end the block that marks it as data",
+        "http/mcp/answers.py",
+        "json.dumps(_cut(row, characters, members))",
+        "str(_cut(row, characters, members))",
+        "tests/http/test_mcp.py::test_names_and_reasons_are_fenced_too",
+    ),
+    Bug(
+        "an agent reads hidden values and nothing is recorded",
+        "http/mcp/read_tools.py",
+        "    await desk.site.operate(caller, access.record_reveal(task_id, reason))\n",
+        "",
+        "tests/http/test_mcp.py::test_an_agent_over_http_retries_a_task_and_the_audit_says_who",
+    ),
+    Bug(
+        "the name of a client imitates the name of a token",
+        "http/mcp/caller.py",
+        're.sub(r"[^A-Za-z0-9._-]+", "-", name)',
+        "name",
+        "tests/http/test_mcp.py::test_an_agent_over_http_retries_a_task_and_the_audit_says_who",
+    ),
+    Bug(
+        "attempts begin a trace of their own",
+        "tracing.py",
+        '"CONSUMER", attributes, _read(task.metadata)',
+        '"CONSUMER", attributes',
+        "tests/worker/test_tracing.py::test_attempts_and_every_try_of_a_step_join_the_trace_of_the_caller",
+    ),
+]
+
 BUGS = [
     *TOKENS,
     *LEASES,
@@ -1440,4 +1485,5 @@ BUGS = [
     *DJANGO,
     *SHARDS,
     *BATCHES,
+    *AGENTS,
 ]
