@@ -20,8 +20,8 @@ TOKENS = [
     Bug(
         "finish accepts a success from any worker",
         "sql/functions/lease/settle_succeeded.sql",
-        " and l.worker_id = settle_succeeded.worker_id\n",
-        "\n",
+        " and l.worker_id = settle_succeeded.worker_id offset 0",
+        " offset 0",
         "tests/sql/test_finish.py",
     ),
     Bug(

@@ -161,7 +161,9 @@ PICTURES = """
         case when o.task_id is not null then 'outcome' end,
         case when d.parked_run_at is not null then 'parked' end) as place,
       s.status, coalesce(r.attempt, l.attempt, o.attempt, d.parked_attempt) as attempt,
-      coalesce(r.run_at, l.run_at, d.parked_run_at) as run_at, d.task_id is not null as deleted,
+      coalesce(r.run_at, l.run_at, case when l.task_id is not null then t.run_at end,
+        d.parked_run_at) as run_at,
+      d.task_id is not null as deleted,
       coalesce(l.token, o.token) as token, l.worker_id, l.lease_until, l.started_at
     from queues.task t
     join queues.task_status s on s.task_id = t.task_id

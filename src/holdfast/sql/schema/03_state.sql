@@ -16,7 +16,7 @@ create table queues.lease (
   token bigint not null,
   claimed_at timestamptz not null,
   lease_until timestamptz not null,
-  run_at timestamptz not null,
+  run_at timestamptz,
   started_at timestamptz,
   lane_id bigint not null,
   attempt integer not null,
@@ -37,7 +37,8 @@ create index lease_under_limit on queues.lease (lane_id) where limited;
 create index lease_of_key on queues.lease (concurrency_key) where concurrency_key is not null;
 comment on table queues.lease is
   'A worker holds the task with this token until lease_until. The only frequently used rows that are updated.';
-comment on column queues.lease.run_at is 'When it became due: stored so that a released task keeps its position.';
+comment on column queues.lease.run_at is
+  'When it became due, so that a released task keeps its position; null if that is the run_at of the task.';
 comment on column queues.lease.deleted is
   'Soft-deleted while it ran. Also stored here, because a finish that waited for this row sees its newest version.';
 comment on column queues.lease.limited is 'Counts under a limit of its queue or type.';

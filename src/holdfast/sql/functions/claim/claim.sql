@@ -44,6 +44,7 @@ declare
   _misplaced tid[] := '{}';
   _namespace text;
   _key text;
+  _run_at timestamptz;
   _awaited boolean := false;
 begin
   select exists (select from queues.crash_detector), exists (select from queues.task_limit),
@@ -122,8 +123,8 @@ begin
     delete from queues.ready r where r.ctid = _picked[1]
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 into task_id, run_at, lane_id, attempt;
     select t.type, t.queue, t.executor, t.payload, t.max_attempts, t.timeout, t.metadata, t.namespace,
-      t.concurrency_key, coalesce(t.lease, claim.lease, interval '30 seconds')
-    into type, queue, executor, payload, max_attempts, timeout, metadata, _namespace, _key, lease
+      t.concurrency_key, coalesce(t.lease, claim.lease, interval '30 seconds'), nullif(claim.run_at, t.run_at)
+    into type, queue, executor, payload, max_attempts, timeout, metadata, _namespace, _key, lease, _run_at
     from queues.task t where t.task_id = claim.task_id;
     if not found then
       return;
@@ -135,7 +136,7 @@ begin
     end if;
     insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, deleted,
       limited, awaited, worker_id, concurrency_key)
-    values (task_id, token, _now, lease_until, run_at, lane_id, attempt, (extract(epoch from lease) * 1000)::integer,
+    values (task_id, token, _now, lease_until, _run_at, lane_id, attempt, (extract(epoch from lease) * 1000)::integer,
       false, coalesce(lane_id = any (_lanes.limited), false), _awaited, worker_id,
       queues.qualified_key(_namespace, _key));
     return next;
@@ -150,16 +151,16 @@ begin
   -- that order. The sort columns come first, because reaching a column behind variable-width columns means walking over
   -- those.
   work as materialized (
-    select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, t.max_attempts, t.timeout,
-      coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.queue, t.executor, t.metadata,
-      t.payload, t.namespace, t.concurrency_key
+    select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, nullif(g.run_at, t.run_at) as other_run_at,
+      t.max_attempts, t.timeout, coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.queue,
+      t.executor, t.metadata, t.payload, t.namespace, t.concurrency_key
     from gone g join queues.task t on t.task_id = g.task_id
     where t.task_id = any (array(select task_id from gone))
     order by t.priority desc, g.run_at, g.task_id),
   held as (
     insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, deleted,
       limited, awaited, worker_id, concurrency_key)
-    select w.task_id, claim.token, _now, _now + w.lease, w.run_at, w.lane_id, w.attempt,
+    select w.task_id, claim.token, _now, _now + w.lease, w.other_run_at, w.lane_id, w.attempt,
       (extract(epoch from w.lease) * 1000)::integer, false, coalesce(w.lane_id = any (_lanes.limited), false),
       -- Not exists, which the planner may implement by reading the whole table once.
       w.concurrency_key is not null and coalesce((

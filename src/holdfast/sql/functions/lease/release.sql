@@ -35,7 +35,9 @@ begin
     returning l.*, g.n),
   returned as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select f.task_id, f.run_at, f.lane_id, f.attempt - 1 from freed f),
+    select f.task_id, coalesce(f.run_at, (select t.run_at from queues.task t where t.task_id = f.task_id)), f.lane_id,
+      f.attempt - 1
+    from freed f),
   recorded as (
     insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, data)
     select f.task_id, 'released', _now, f.token, f.attempt, f.worker_id, session_user,

@@ -1,6 +1,7 @@
 -- Ends tasks that all succeeded: the fast path of finish, for most batches. Returns the accepted results and their
 -- positions.
--- Internal: called by finish. Locks: lease rows, without waiting.
+-- Internal: called by finish. Locks: lease rows, without waiting, unless another transaction locks one in the very
+-- moment between the check and the deletion.
 create or replace function queues.settle_succeeded(
   worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
 language plpgsql volatile
@@ -15,15 +16,18 @@ begin
     from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint, result jsonb, started_at timestamptz))
       with ordinality r(task_id, token, result, started_at, n)
     order by r.task_id),
+  -- Locking a row before it is deleted would write as much log as deleting it. A row that nobody has locked or changed
+  -- since it was written has no xmax, so only the others are locked here.
   free as materialized (
-    select g.* from given g
+    select g.*, l.xmax <> '0' as locked from given g
     cross join lateral (
-      select from queues.lease l
-      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_succeeded.worker_id
-      for update skip locked) l),
+      select l.xmax from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_succeeded.worker_id offset 0) l
+    where l.xmax = '0' or (select true from queues.lease l where l.task_id = g.task_id for update skip locked)),
   freed as (
     delete from queues.lease l using free g
     where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
+      and (l.xmax = '0' or g.locked)
     returning l.task_id, l.token, l.claimed_at, l.attempt, l.awaited, g.n, g.result,
       coalesce(l.started_at, greatest(l.claimed_at,
         least(coalesce(g.started_at, l.claimed_at), settle_succeeded.now))) as started_at),
