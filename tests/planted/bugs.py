@@ -1134,7 +1134,7 @@ STEPS = [
     Bug(
         "a wait that timed out waits again",
         "workflows/run.py",
-        'self._keep_simple(name, number, "signal", error=error_of("timeout", "no signal came in time"))',
+        'self._keep_simple(name, number, "signal", error=error, took=self._took(since))',
         "pass",
         "tests/worker/test_steps.py",
     ),

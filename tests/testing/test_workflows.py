@@ -258,6 +258,36 @@ def test_time_passes_alone_only_when_all_that_is_left_is_waiting(holdfast: Sandb
 
 
 @pytest.mark.parametrize("is_async", [True, False])
+def test_a_wait_and_a_join_are_drawn_from_their_beginning_to_their_end(
+    holdfast: Sandbox, app: App, is_async: bool
+) -> None:
+    @app.task("work.pack")
+    def pack(item: int) -> int:
+        return item
+
+    @app.task("work.blocking")
+    def blocking(ctx: Context) -> None:
+        ctx.wait("go")
+        ctx.map(pack, [pack.using(delay=3600).build(1)])
+
+    @app.task("work.awaiting")
+    async def awaiting(ctx: Context) -> None:
+        await ctx.wait("go")
+        await ctx.map(pack, [pack.using(delay=3600).build(1)])
+
+    holdfast.clock.set(NOON)
+    handle = (awaiting if is_async else blocking).enqueue()
+    holdfast.drain()
+    holdfast.clock.advance(days=2)
+    handle.signal("go")
+    holdfast.drain(until=timedelta(days=1))
+    lasted = [
+        (step.name, round((step.ended_at - step.started_at) / timedelta(hours=1))) for step in handle.steps()
+    ]
+    assert lasted == [("go", 48), ("pack", 1)]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
 def test_a_handler_alone_takes_the_results_of_its_children(
     holdfast: Sandbox, app: App, is_async: bool
 ) -> None:

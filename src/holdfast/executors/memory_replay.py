@@ -162,8 +162,10 @@ class _Replayed(Run):
     def _join_value(self, name: str, join: Join, fact: StepFact) -> Any:
         return self._fitting(name, lambda: super(_Replayed, self)._join_value(name, join, fact))
 
-    def _joined(self, name: str, number: int, join: Join, children: Children) -> Any:
-        return self._fitting(name, lambda: super(_Replayed, self)._joined(name, number, join, children))
+    def _joined(self, name: str, number: int, join: Join, children: Children, since: float) -> Any:
+        return self._fitting(
+            name, lambda: super(_Replayed, self)._joined(name, number, join, children, since)
+        )
 
     def _fitting(self, name: str, read: Callable[[], Any]) -> Any:
         try:

@@ -221,12 +221,12 @@ class AsyncRun(Run):
         self.check_room(name, number)
         until = self._memory.waits.get(name, self.now() + seconds)
         while True:
-            taken = self._take_signal(name, number, signal)
+            taken = self._take_signal(name, number, signal, until - seconds)
             if taken is not None:
                 self._flush_soon()
                 return codec.load(taken.payload)
             if self.now() >= until:
-                raise self._timed_out(name, number)
+                raise self._timed_out(name, number, until - seconds)
             await self._pause(Wait(name, until, signal), LOOK_SECONDS)
             await self._read()  # a signal may have come while other steps were at work
 
@@ -261,12 +261,12 @@ class AsyncRun(Run):
         until = self._join_until(name, seconds)
         while not join.is_over(children):
             if self.now() >= until:
-                raise self._join_timed_out(name, number, join)
+                raise self._join_timed_out(name, number, join, until - seconds)
             await self._pause(join.wait(name, until, children), LOOK_SECONDS)
             await self._read()
             children = self._children_of(name) or NO_CHILDREN
         try:
-            return self._joined(name, number, join, children)
+            return self._joined(name, number, join, children, until - seconds)
         finally:
             self._flush_soon()
 

@@ -121,13 +121,13 @@ class BlockingRun(Run):
         assert self._memory is not None  # noqa: S101 - it was loaded
         self.check_room(name, number)
         until = self._memory.waits.get(name, self.now() + seconds)
-        taken = self._take_signal(name, number, signal)
+        taken = self._take_signal(name, number, signal, until - seconds)
         if taken is None:
             self._pause(Wait(name, until, signal))
             self._read()
-            taken = self._take_signal(name, number, signal)
+            taken = self._take_signal(name, number, signal, until - seconds)
         if taken is None:
-            raise self._timed_out(name, number)
+            raise self._timed_out(name, number, until - seconds)
         self._flush_later()
         return codec.load(taken.payload)
 
@@ -178,15 +178,15 @@ class BlockingRun(Run):
             started = self._send_children(name, number, join.as_held(name, number), join.build())
             children = self._started(name, join, started)
         children = children or NO_CHILDREN
+        until = self._join_until(name, seconds)
         if not join.is_over(children):
-            until = self._join_until(name, seconds)
             self._pause(join.wait(name, until, children))
             self._read()  # the time was short, or is over
             children = self._children_of(name) or NO_CHILDREN
             if not join.is_over(children):
-                raise self._join_timed_out(name, number, join)
+                raise self._join_timed_out(name, number, join, until - seconds)
         try:
-            return self._joined(name, number, join, children)
+            return self._joined(name, number, join, children, until - seconds)
         finally:
             self._flush_later()
 

@@ -286,7 +286,11 @@ class Run:
             )
         return self._memory
 
-    def _take_signal(self, name: str, number: int, signal: str) -> Signal | None:
+    def _took(self, since: float) -> float:
+        """How long the run waited, in this and in earlier attempts, since a time of the database."""
+        return max(0.0, self.now() - since)
+
+    def _take_signal(self, name: str, number: int, signal: str, since: float) -> Signal | None:
         memory = self._memory
         assert memory is not None  # noqa: S101 - it was loaded
         queue = memory.inbox.get(signal)
@@ -294,11 +298,13 @@ class Run:
             return None
         taken = queue.popleft()
         memory.bytes += len(taken.payload)
-        self._keep_simple(name, number, "signal", taken.payload, signal_id=taken.signal_id)
+        took = self._took(since)
+        self._keep_simple(name, number, "signal", taken.payload, signal_id=taken.signal_id, took=took)
         return taken
 
-    def _timed_out(self, name: str, number: int) -> TimeoutError:
-        self._keep_simple(name, number, "signal", error=error_of("timeout", "no signal came in time"))
+    def _timed_out(self, name: str, number: int, since: float) -> TimeoutError:
+        error = error_of("timeout", "no signal came in time")
+        self._keep_simple(name, number, "signal", error=error, took=self._took(since))
         return TimeoutError(f"no signal came for {name} in time")
 
     def _children_of(self, name: str) -> Children | None:
@@ -323,14 +329,15 @@ class Run:
         known = [until for of, until in memory.waits.items() if of == name or of.startswith(f"{name}/")]
         return min(known, default=self.now() + seconds)
 
-    def _joined(self, name: str, number: int, join: Join, children: Children) -> Any:
+    def _joined(self, name: str, number: int, join: Join, children: Children, since: float) -> Any:
         """Record the end of a join, and return its value."""
         result = join.memo(children)
-        self._keep_simple(name, number, join.kind, result)
+        self._keep_simple(name, number, join.kind, result, took=self._took(since))
         return join.value(name, StepFact(name, join.kind, None, result, None), children)
 
-    def _join_timed_out(self, name: str, number: int, join: Join) -> TimeoutError:
-        self._keep_simple(name, number, join.kind, error=error_of("timeout", "the tasks did not end in time"))
+    def _join_timed_out(self, name: str, number: int, join: Join, since: float) -> TimeoutError:
+        error = error_of("timeout", "the tasks did not end in time")
+        self._keep_simple(name, number, join.kind, error=error, took=self._took(since))
         return TimeoutError(f"the tasks of {name} did not end in time")
 
     def _join_value(self, name: str, join: Join, fact: StepFact) -> Any:
