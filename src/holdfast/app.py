@@ -17,7 +17,7 @@ from holdfast.client.enqueue import checked_statements
 from holdfast.client.results import ProcessHandle
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Statement
-from holdfast.engine.enqueue import Enqueued, NewTask, When, enqueue_after
+from holdfast.engine.enqueue import Enqueued, NewTask, When, enqueue_after, keep_together
 from holdfast.engine.events import emit
 from holdfast.engine.schedules import NewSchedule
 from holdfast.errors import InvalidArgument, InvalidHandler
@@ -168,10 +168,11 @@ class App:
             return self._batch(self.connect().enqueue_many(asked, tx, progress))
         [last] = _following([then])
 
-        def work(run: RunStatement) -> Batch:
-            enqueued = [one for statement in checked_statements(asked) for one in run(statement)]
-            [after] = run(enqueue_after([last], _ids(enqueued), when))
-            return self._batch(enqueued, after)
+        def work(run: RunStatement, on_front: bool) -> Batch:
+            *first, after = keep_together([*asked, last]) if on_front else [*asked, last]
+            enqueued = [one for statement in checked_statements(first) for one in run(statement)]
+            [final] = run(enqueue_after([after], _ids(enqueued), when))
+            return self._batch(enqueued, final)
 
         return self.connect().run_together(tx, work, "enqueue_many")
 
@@ -189,10 +190,11 @@ class App:
             return self._batch(await self.connect().aenqueue_many(asked, tx, progress))
         [last] = _following([then])
 
-        async def work(run: ARunStatement) -> Batch:
-            enqueued = [one for statement in checked_statements(asked) for one in await run(statement)]
-            [after] = await run(enqueue_after([last], _ids(enqueued), when))
-            return self._batch(enqueued, after)
+        async def work(run: ARunStatement, on_front: bool) -> Batch:
+            *first, after = keep_together([*asked, last]) if on_front else [*asked, last]
+            enqueued = [one for statement in checked_statements(first) for one in await run(statement)]
+            [final] = await run(enqueue_after([after], _ids(enqueued), when))
+            return self._batch(enqueued, final)
 
         return await self.connect().arun_together(tx, work, "enqueue_many")
 
@@ -200,9 +202,9 @@ class App:
         """Enqueue tasks that run one after the other, each when the one before has succeeded."""
         asked = _following(tasks)
 
-        def work(run: RunStatement) -> Batch:
+        def work(run: RunStatement, on_front: bool) -> Batch:
             enqueued: list[Enqueued] = []
-            for task in asked:
+            for task in keep_together(asked) if on_front else asked:
                 enqueued += run(enqueue_after([task], _ids(enqueued[-1:]), "succeeded"))
             return self._batch(enqueued)
 
@@ -211,9 +213,9 @@ class App:
     async def achain(self, *tasks: NewTask, tx: Any = None) -> Batch:
         asked = _following(tasks)
 
-        async def work(run: ARunStatement) -> Batch:
+        async def work(run: ARunStatement, on_front: bool) -> Batch:
             enqueued: list[Enqueued] = []
-            for task in asked:
+            for task in keep_together(asked) if on_front else asked:
                 enqueued += await run(enqueue_after([task], _ids(enqueued[-1:]), "succeeded"))
             return self._batch(enqueued)
 

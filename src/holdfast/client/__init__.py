@@ -125,29 +125,34 @@ class Client:
 
         return await self._here().pool.run(work, repeatable=is_repeatable(tasks))
 
-    def run_together(self, tx: Any, work: Callable[[RunStatement], T], method: str) -> T:
-        """Run several statements in the caller's transaction, or in one of their own."""
+    def run_together(self, tx: Any, work: Callable[[RunStatement, bool], T], method: str) -> T:
+        """Run several statements in the caller's transaction, or in one of their own.
+
+        `work` is told whether this is a front, on which every statement commits by itself.
+        """
         if tx is not None:
-            return work(lambda statement: run_in(tx, statement, method))
+            return work(lambda statement: run_in(tx, statement, method), False)
         refuse_in_event_loop(method, f"a{method}")
 
         def in_transaction(engine: Engine) -> T:
             try:
                 with engine.connection.transaction():
-                    return work(engine.run)
+                    return work(engine.run, is_front(engine.connection))
             except psycopg.Error as error:
                 raise translate(error) from error
 
         return self._pool.run(in_transaction, repeatable=False)
 
-    async def arun_together(self, tx: Any, work: Callable[[ARunStatement], Awaitable[T]], method: str) -> T:
+    async def arun_together(
+        self, tx: Any, work: Callable[[ARunStatement, bool], Awaitable[T]], method: str
+    ) -> T:
         if tx is not None:
-            return await work(lambda statement: arun_in(tx, statement, method))
+            return await work(lambda statement: arun_in(tx, statement, method), False)
 
         async def in_transaction(engine: AsyncEngine) -> T:
             try:
                 async with engine.connection.transaction():
-                    return await work(engine.run)
+                    return await work(engine.run, is_front(engine.connection))
             except psycopg.Error as error:
                 raise translate(error) from error
 

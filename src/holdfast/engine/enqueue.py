@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from holdfast.engine.statement import (
     Argument,
@@ -189,6 +189,28 @@ def enqueue_after(
     return call("queues.enqueue_after", many(Enqueued), arguments)
 
 
+def keep_together(tasks: Sequence[NewTask]) -> list[NewTask]:
+    """The same tasks with one shard_key, for a front: tasks wait only for others on their own shard.
+
+    A task that has another key is looked for on the shard of that key, so it is not moved.
+    """
+    given = {task.options["shard_key"] for task in tasks if "shard_key" in task.options}
+    keyed = any(
+        "shard_key" not in task.options and task.options.keys() & {"idempotency_key", "concurrency_key"}
+        for task in tasks
+    )
+    if keyed or len(given) > 1:
+        raise InvalidArgument(
+            "this is a front, and tasks that wait for each other have to be on one shard",
+            hint="Give all of them the same shard_key.",
+        )
+    shard_key = given.pop() if given else uuid4().hex
+    return [
+        NewTask.with_checked(task.type, task.payload, {**task.options, "shard_key": shard_key}, task.reuse)
+        for task in tasks
+    ]
+
+
 def _enqueue_arranged(task: NewTask) -> Statement[Enqueued]:
     """One task that comes after others, or that is unique or debounced."""
     options = task.options
@@ -197,7 +219,6 @@ def _enqueue_arranged(task: NewTask) -> Statement[Enqueued]:
         return Statement(many_of_one.sql, many_of_one.params, lambda rows: many_of_one.decode(rows)[0])
     arguments = {f'"{name}"' if name == "unique" else name: one for name, one in arguments_of(task).items()}
     arguments["key"] = arguments.pop("idempotency_key", text(None))
-    arguments.pop("shard_key", None)  # a front finds the shard by the type and the key
     return call("queues.enqueue_unique", only(Enqueued), arguments)
 
 

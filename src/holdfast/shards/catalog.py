@@ -8,7 +8,9 @@ import psycopg
 from holdfast.errors import MigrationRefused
 from holdfast.schema import Sources
 
-Kind = Literal["id", "ids", "task", "batch", "spec", "text", "first", "each", "numbered", "shard", "none"]
+Kind = Literal[
+    "id", "ids", "task", "batch", "after", "spec", "text", "first", "each", "numbered", "shard", "none"
+]
 Column = tuple[str, str]
 
 

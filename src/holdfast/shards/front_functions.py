@@ -23,7 +23,8 @@ _MISSING = (
     "raise warning 'shard % cannot be reached, so its part is missing', holdfast_front.shard_name(_shard);"
 )
 _RETHROW = "perform holdfast_front.rethrow({}, _state, _message, _detail, _hint);"
-_KEYS = ("idempotency_key", "concurrency_key", "shard_key")
+_KEYS = (("idempotency_key", "key"), ("concurrency_key",), ("shard_key",))
+"""The arguments that choose the shard of a new task, each with its names."""
 _LOST = "holdfast_front.is_lost(_state)"
 
 
@@ -160,7 +161,7 @@ end"""
 
 def _new_task(function: Function) -> str:
     """A task without a key may go to any shard, so one that cannot be connected to is passed over."""
-    keys = [f"${function.place_of(name)}" for name in _KEYS if function.has(name)]
+    keys = [key for key in _keys(function) if key != "null"]
     return f"""declare
   _shard integer; _keyed constant boolean := coalesce({", ".join(keys)}) is not null; {_DECLARE}
 begin
@@ -168,6 +169,7 @@ begin
   for _tried in 1 .. (select pg_catalog.count(*) from holdfast_front.shard) loop
     begin
       {_returned(function, _call(function, "_shard"))}
+      {"return;" if function.returns_set else ""}
     exception when others then
       {_HANDLE}
       if _keyed or not holdfast_front.is_unsent(_state, _message) then
@@ -198,8 +200,17 @@ def _home(function: Function) -> str:
             f"coalesce(holdfast_front.shard_of_text({type_} || pg_catalog.chr(10) || coalesce({executor}, '')"
             f" || pg_catalog.chr(10) || {payload}::text), 0)"
         )
-    given = [f"${function.place_of(name)}" if function.has(name) else "null" for name in ("type", *_KEYS)]
+    if route.kind == "after":
+        after, tasks = (f"${function.place_of(name)}" for name in (route.detail or "", "tasks"))
+        return f"holdfast_front.shard_after({after}, {tasks})"
+    given = [f"${function.place_of('type')}", *_keys(function)]
     return f"holdfast_front.shard_of_task({', '.join(given)})"
+
+
+def _keys(function: Function) -> list[str]:
+    """The arguments that choose the shard of a new task, or null for those that the function lacks."""
+    found = [next((name for name in names if function.has(name)), None) for names in _KEYS]
+    return ["null" if name is None else f"${function.place_of(name)}" for name in found]
 
 
 def _all_shards(function: Function) -> str:

@@ -29,12 +29,47 @@ $$;
 comment on function holdfast_front.shard_of_task(text, text, text, text) is
   'Returns the number of the shard for a new task: by shard_key, else concurrency_key, else type and key, else any.';
 
+-- The end of a task wakes only those that wait for it on its own shard.
+create function holdfast_front.shard_after(after uuid[], tasks jsonb)
+returns integer
+language plpgsql volatile
+as $$
+declare
+  _homes constant integer[] := array(
+    select holdfast_front.shard_of(a.id) from pg_catalog.unnest(after) a(id) where a.id is not null
+    union
+    select k.home from (
+      select holdfast_front.shard_of_element(e.element) as home
+      from pg_catalog.jsonb_array_elements(
+        case pg_catalog.jsonb_typeof(tasks) when 'array' then tasks else '[]' end) e(element)) k
+    where k.home is not null
+    order by 1);
+begin
+  if pg_catalog.cardinality(_homes) > 1 then
+    raise exception using errcode = 'QF400',
+      message = pg_catalog.format('a task has to be on the shard of those that it waits for, and these are on %s', (
+        select pg_catalog.string_agg(holdfast_front.shard_name(h.home), ', ' order by h.home)
+        from pg_catalog.unnest(_homes) h(home))),
+      hint = 'Give all of them the same shard_key.';
+  end if;
+  return coalesce(_homes[1], holdfast_front.any_shard());
+end
+$$;
+comment on function holdfast_front.shard_after(uuid[], jsonb) is
+  'Returns the number of the shard for tasks after others: that of the others. Refuses tasks of several shards.';
+
 create function holdfast_front.shard_of_element(element jsonb)
 returns integer
-language sql immutable parallel safe
+language sql volatile parallel safe
 as $$
-  select holdfast_front.shard_of_text(coalesce($1 ->> 'shard_key', $1 ->> 'concurrency_key',
-    ($1 ->> 'type') || pg_catalog.chr(10) || ($1 ->> 'idempotency_key')))
+  select case when $1 ? 'after' then holdfast_front.shard_after(array(
+      select a.id::uuid
+      from pg_catalog.jsonb_array_elements_text(
+        case pg_catalog.jsonb_typeof($1 -> 'after') when 'array' then $1 -> 'after' else '[]' end) a(id)
+      where a.id ~ '^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'),
+    pg_catalog.jsonb_build_array($1 - 'after'))
+  else holdfast_front.shard_of_text(coalesce($1 ->> 'shard_key', $1 ->> 'concurrency_key',
+    ($1 ->> 'type') || pg_catalog.chr(10) || ($1 ->> 'idempotency_key'))) end
 $$;
 comment on function holdfast_front.shard_of_element(jsonb) is
   'Returns the number of the shard for an element of a batch, or null if it may go anywhere.';
@@ -221,7 +256,8 @@ begin
     return;
   elsif tasks is null or pg_catalog.jsonb_typeof(tasks) <> 'array' or (
     pg_catalog.jsonb_array_length(tasks) <= 500
-      and not tasks @? '$[*] ? (exists (@.idempotency_key) || exists (@.concurrency_key) || exists (@.shard_key))')
+      and not tasks @? '$[*] ? (exists (@.idempotency_key) || exists (@.concurrency_key) || exists (@.shard_key)
+        || exists (@.after))')
   then
     return query select _any, tasks, null::integer[], true;
     return;

@@ -6,6 +6,7 @@
 --   ids ARGUMENT    the shards of these ids, each asked for its own
 --   task            the shard of a new task, by shard_key, concurrency_key, type and key, else any
 --   batch ARGUMENT  new tasks, each to its shard, and the answers in the order of the batch
+--   after ARGUMENT  new tasks on the shard of these ids, which have to be on one
 --   spec            the shard of this type, executor and payload
 --   text ARGUMENTS  the shard of these texts, else any
 --   first           the first shard, which has what exists once: schedules, sessions, messages, processes
@@ -32,9 +33,8 @@ from (values
   ('queues.enqueue_simple', 'none', null, null),
   ('queues.find_reusable_run', 'none', null, null),
   ('queues.store_reusable_run', 'none', null, null),
-  -- A task and those before it have to be on one shard.
-  ('queues.enqueue_after', 'shard', null, null),
-  ('queues.enqueue_unique', 'text', 'type key', null),
+  ('queues.enqueue_after', 'after', 'after', null),
+  ('queues.enqueue_unique', 'task', null, null),
 
   ('queues.cancel', 'id', 'task_id', null),
   ('queues.retry', 'id', 'task_id', null),

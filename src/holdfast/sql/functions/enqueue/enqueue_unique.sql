@@ -20,7 +20,8 @@ create or replace function queues.enqueue_unique(
   lease interval default null,
   executor text default null,
   metadata jsonb default null,
-  concurrency_key text default null)
+  concurrency_key text default null,
+  shard_key text default null)
 returns table (task_id uuid, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -44,5 +45,5 @@ $$;
 
 comment on function queues.enqueue_unique(
   text, jsonb, text, text, interval, interval, text, integer, timestamptz, integer, interval, interval, text, jsonb,
-  text) is
+  text, text) is
   'Enqueues a task unless one with the same type and key is there already, and returns it, or that one.';
