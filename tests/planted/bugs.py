@@ -584,6 +584,20 @@ RIGHTS = [
         '    note = f"holdfast wait\\n{expires}".encode()',
         "tests/http/test_wait.py",
     ),
+    Bug(
+        "a single login leaves its functions open to all other logins",
+        "sql/single_login_grants.sql",
+        "where held.grantee <> held.owner",
+        "where held.grantee <> held.owner and held.grantee <> 0",
+        "tests/migrations/test_single_login.py",
+    ),
+    Bug(
+        "a migration acts for the owner that another login has put there",
+        "sql/install/check_mode.sql",
+        "(not _single or _owner <> current_user)",
+        "not _single",
+        "tests/migrations/test_single_login.py",
+    ),
 ]
 
 PROCESSES = [

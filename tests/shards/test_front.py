@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from holdfast import DatabaseUnavailable
 from holdfast.engine import (
@@ -227,3 +228,29 @@ def test_the_commands_show_all_shards(front: FrontDatabase) -> None:
     assert (status.returncode, status.stdout.count("reached")) == (0, 4)
     assert listed.stdout.count("billing.charge") == 4
     assert run_holdfast("shards", "check", env=front.environment).stdout == "4 shards, all alike\n"
+
+
+def test_a_login_is_granted_its_roles_on_the_front_and_on_every_shard(front: FrontDatabase) -> None:
+    admin = front.connect_alone()
+    admin.execute("create role newcomer login")
+    env = {
+        "DATABASE_URL": front.dsn,
+        "HOLDFAST_SHARDS": " ".join(f"{n}={u}" for n, u in front.settings.items()),
+    }
+    try:
+        printed = run_holdfast("grant", "newcomer", "--as", "client", "--print", env=env)
+        assert printed.stdout.startswith(
+            "-- front\ngrant holdfast_client to newcomer;\ncreate user mapping for"
+        ), printed.stderr
+        assert run_holdfast("grant", "newcomer", "--as", "client", env=env).returncode == 0
+        with psycopg.connect(make_conninfo(front.dsn, user="newcomer"), autocommit=True) as login:
+            login.execute("select queues.enqueue('billing.charge')")
+            assert login.execute("select count(*) from queues.task_status").fetchone() == (1,)
+        again = run_holdfast("grant", "newcomer", "--as", "client", "--print", env=env)
+        assert again.stdout == "-- nothing to do for newcomer\n"
+        assert run_holdfast("revoke", "newcomer", "--as", "client", env=env).returncode == 0
+        assert admin.execute("select pg_has_role('newcomer', 'holdfast_client', 'member')").fetchone() == (
+            False,
+        )
+    finally:
+        admin.execute("drop owned by newcomer; drop role newcomer")
