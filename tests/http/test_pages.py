@@ -218,6 +218,28 @@ def test_schedules_are_paused_and_resumed(anna: Visitor, engine: Engine) -> None
     assert anna.post("/schedules/explode", name="nightly", reason="x").status_code == 404
 
 
+def test_processes_of_an_application_are_shown_with_their_trouble(anna: Visitor, engine: Engine) -> None:
+    admin = anna.web.database.connect()
+    admin.execute(
+        """insert into queues.process
+        select 'shipping', kind, schema_name, root_table, 'shipping.supervisor', repair, cancel, history,
+          files, registered_at, registered_by
+        from queues.process where process = 'comms.send_email'"""
+    )
+    supervisor = engine.run(enqueue.enqueue(NewTask("shipping.supervise")))
+    admin.execute(
+        """insert into queues.process_instance (process, process_id, created_at, created_by, namespace,
+          updated_at, decision, reason, task_id, trouble, troubled_at)
+        values ('shipping', 7, now(), 'shop', 'shop',
+          now(), 'wait', 'the carrier is slow', %s, 'orphaned', now())""",
+        [supervisor],
+    )
+    page = anna.get("/processes").text
+    assert "the carrier is slow" in page
+    assert f'href="/tasks/{supervisor}"' in page
+    assert "orphaned" in page
+
+
 def test_a_schedule_shows_its_next_runs_and_what_it_led_to(anna: Visitor, engine: Engine) -> None:
     nightly = NewSchedule(name="in-berlin", task=NewTask("a.berlin"), cron="30 2 * * *", tz="Europe/Berlin")
     engine.run(schedules.add_schedule(nightly))

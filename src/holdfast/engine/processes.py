@@ -116,6 +116,12 @@ def process_status(process: str, process_id: int) -> Statement[ProcessStatus | N
     return select(first(ProcessStatus), "queues.process_status", rest, (process, process_id))
 
 
+def newest_processes(process: str, limit: int) -> Statement[list[ProcessStatus]]:
+    """Returns the instances of a process that were started last, newest first."""
+    rest = "where answer.process = $1::text order by answer.process_id desc limit $2::integer"
+    return select(many(ProcessStatus), "queues.process_status", rest, (process, limit))
+
+
 def process_statuses(wait_keys: Sequence[UUID]) -> Statement[list[ProcessStatus]]:
     """Returns the processes that have these wait keys."""
     rest = """where answer.wait_key = any ($1::uuid[])"""

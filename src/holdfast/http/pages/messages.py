@@ -8,6 +8,7 @@ from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine, access
 from holdfast.engine.messages import list_mailbox, list_sends, send_events, send_status
+from holdfast.engine.processes import newest_processes, registered_processes
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -20,9 +21,20 @@ from holdfast.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
 
+MAX_INSTANCES = 50
+_SENDS = ("comms.send_email", "comms.send_sms")
+
 
 async def load_processes(request: PageRequest) -> Mapping[str, Any]:
-    return {"sends": await request.site.read(list_sends())}
+    """The sends of messages, and the newest instances of each other process."""
+
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
+        known = await engine.run(registered_processes())
+        others = [one.process for one in known if one.process not in _SENDS]
+        instances = [(name, await engine.run(newest_processes(name, MAX_INSTANCES))) for name in others]
+        return {"sends": await engine.run(list_sends()), "processes": instances}
+
+    return await request.site.read(read)
 
 
 async def load_send(request: PageRequest) -> Mapping[str, Any]:
