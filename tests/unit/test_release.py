@@ -123,23 +123,40 @@ def test_no_module_of_the_core_imports_an_extra() -> None:
     assert ran.returncode == 0, ran.stderr[-2000:]
 
 
+# With options or other packages in between, as a requirement with a version, or with an extra.
+UNRELATED = re.compile(
+    r"(?:pip\d? install|pipx (?:run|install)|(?:uv|poetry|pdm) add|tool (?:run|install)|uvx|--with|--from)"
+    r"(?:[ \t]+[\w.=\[\]'\"-]+)*?[ \t]+['\"]?holdfast(?![\w-])"
+    r"|(?<![/\w.])holdfast\\?\[[a-z]|(?<![/\w.-])holdfast *(?:==|>=|~=) *\d"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_wrong"),
+    [
+        ("pip install -U holdfast", True),
+        ("pip install django holdfast.", True),
+        ("uv tool install 'holdfast[web]'", True),
+        ("pipx run holdfast worker", True),
+        ("holdfast>=0.1", True),
+        ("pip install 'holdfast-pg[web]'", False),
+        ("uv run holdfast worker", False),
+    ],
+)
+def test_a_command_that_installs_the_unrelated_package_is_recognised(command: str, is_wrong: bool) -> None:
+    assert bool(UNRELATED.search(command)) is is_wrong
+
+
 def test_nothing_tells_a_user_to_install_the_unrelated_package() -> None:
     """The public index has a package called holdfast that is not ours."""
     listed = subprocess.run(["env", "git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     names = listed.stdout.split() if listed.returncode == 0 else []
-    wrong = re.compile(
-        r"(?:install|add|uvx|--with)\s+['\"]?holdfast(?:\[|==|>=|['\"`\s])|(?<![/\w.])holdfast\\?\[[a-z]"
-    )
-    texts = {
-        name: (ROOT / name).read_text()
-        for name in names
-        if name.endswith((".py", ".md", ".toml", ".template"))
-    }
+    texts = {name: (ROOT / name).read_text(errors="ignore") for name in names if (ROOT / name).is_file()}
     found = {
         f"{name}: {match.group()}"
         for name, text in texts.items()
         if name != "tests/unit/test_release.py"
-        for match in wrong.finditer(text)
+        for match in UNRELATED.finditer(text)
     }
     assert found == set()
 
