@@ -443,8 +443,8 @@ TASKS = [
     Bug(
         "a list examines as many tasks as there are",
         "sql/functions/listing/find_tasks.sql",
-        "is null then 50000 else 10000 end;",
-        "is null then 2000000000 else 10000 end;",
+        "is null then 50000 else 10000 end);",
+        "is null then 2000000000 else 10000 end);",
         "tests/sql/test_list_tasks.py",
     ),
     Bug(

@@ -297,10 +297,14 @@ def list_tasks(
 
 
 def find_tasks(
-    matching: TaskFilter = EVERY_TASK, before: UUID | None = None, max_tasks: int | None = None
+    matching: TaskFilter = EVERY_TASK,
+    before: UUID | None = None,
+    max_tasks: int | None = None,
+    max_examined: int | None = None,
 ) -> Statement[FoundTasks]:
     """Returns the ids of the same page, and where the next one begins."""
-    return call("queues.find_tasks", only(FoundTasks), _filters(matching, before, max_tasks))
+    arguments = _filters(matching, before, max_tasks) | {"max_examined": integer(max_examined)}
+    return call("queues.find_tasks", only(FoundTasks), arguments)
 
 
 def tasks_with_ids(task_ids: Sequence[UUID]) -> Statement[list[TaskStatus]]:

@@ -10,7 +10,6 @@ from uuid import UUID
 from fastapi import APIRouter
 
 from holdfast.engine import AsyncEngine
-from holdfast.engine.queues import queue_status
 from holdfast.engine.task_actions import StatusCount, count_tasks
 from holdfast.engine.tasks import STATUSES, TaskStatus, find_tasks, tasks_with_ids
 from holdfast.errors import InvalidArgument
@@ -23,8 +22,9 @@ from holdfast.serialization.text import visible
 router = APIRouter()
 
 PER_PAGE = 50
-SORTED = 500
+SORTED = 300
 """A list that is sorted by anything but age is that of the newest tasks that match."""
+MAX_EXAMINED = 10_000
 MAX_PREVIEW = 90
 MAX_NAMES = 12
 
@@ -60,17 +60,16 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
     before = _uuid(request.query("before"))
     size = PER_PAGE if sort == "age" else SORTED
 
-    async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], UUID | None, list[StatusCount], list[str]]:
-        queues = [queue.queue for queue in await engine.run(queue_status())]
+    async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], UUID | None, list[StatusCount]]:
         counts = await engine.run(count_tasks(filters.matching))
-        found = await engine.run(find_tasks(filters.matching, before, size))
-        return await engine.run(tasks_with_ids(found.task_ids)), found.next, counts, queues
+        found = await engine.run(find_tasks(filters.matching, before, size, MAX_EXAMINED))
+        return await engine.run(tasks_with_ids(found.task_ids)), found.next, counts
 
     problem = ""
     try:
-        tasks, following, counts, queues = await request.site.read(read)
+        tasks, following, counts = await request.site.read(read)
     except InvalidArgument as error:  # a JSON path that is none
-        tasks, following, counts, queues, problem = [], None, [], [], str(error)
+        tasks, following, counts, problem = [], None, [], str(error)
     rows = [task_row(task, shows_values=request.shows_values) for task in tasks]
     if sort != "age":
         rows.sort(key=_SORTS[sort.lstrip("-")], reverse=sort.startswith("-"))
@@ -84,7 +83,6 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
         "filters": filters.given,
         "is_filtered": bool(filters.query),
         "tabs": _tabs(filters, counts),
-        "queues": queues,
         "problem": problem,
         "here": page_filters,
     }

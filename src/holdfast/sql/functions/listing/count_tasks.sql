@@ -1,5 +1,6 @@
 -- Returns how many tasks have each status, of those that match the filters of find_tasks. Examines the newest 10,000
--- tasks of each status, or 2,000 if it has to read documents or errors; "more" says that there are others.
+-- tasks of each status; with a filter 2,000, or 500 if it has to read documents or errors. "more" says that there are
+-- others.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.count_tasks(
   queue text default null, type_prefix text default null, since timestamptz default null, words text default null,
@@ -15,12 +16,13 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _most constant integer := case when coalesce(words, error_group, payload_path) is null then 10000 else 2000 end;
   _now constant timestamptz := queues.clock();
   _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _wanted constant queues.wanted_text := queues.check_search(words, error_group, payload_path, search_errors);
   _all constant boolean := coalesce(queue, type_prefix, since::text, words, error_group, payload_path, _namespace)
     is null;
+  _most constant integer := case when _all then 10000
+    when coalesce(words, error_group, payload_path) is null then 2000 else 500 end;
 begin
   return query
   select s.status, count(*) filter (where s.matches), bool_or(s.n > _most)

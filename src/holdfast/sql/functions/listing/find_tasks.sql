@@ -1,6 +1,6 @@
 -- Returns the ids of one page of tasks, newest first, that match all filters and come before the given task_id, and
 -- where the next page begins: its before, or null at the end. Examines at most 50,000 tasks, so a page may be short, or
--- even empty, although others follow; 10,000 if it has to read documents or errors, which words, error_group and
+-- even empty, although others follow; at most max_examined; 10,000 if it has to read documents or errors, which words, error_group and
 -- payload_path ask for. Starts from the table or index that the filters select, so that a rare status is found without
 -- reading common ones. A task whose id or key is exactly words is found however old it is.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
@@ -16,6 +16,7 @@ create or replace function queues.find_tasks(
   error_group text default null,
   payload_path text default null,
   search_errors boolean default true,
+  max_examined integer default 50000,
   out task_ids uuid[],
   out next uuid)
 language plpgsql stable security definer
@@ -28,7 +29,8 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _most constant integer := case when coalesce(words, error_group, payload_path) is null then 50000 else 10000 end;
+  _most constant integer := least(max_examined,
+    case when coalesce(words, error_group, payload_path) is null then 50000 else 10000 end);
   _now constant timestamptz := queues.clock();
   _namespace constant text := case when not queues.may_read_all() then queues.namespace() end;
   _before constant uuid := coalesce(before, 'ffffffff-ffff-ffff-ffff-ffffffffffff');
@@ -38,6 +40,8 @@ declare
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
+  elsif max_examined is null or max_examined < 1 then
+    raise exception using errcode = 'QF400', message = 'max_examined must be at least 1';
   elsif status not in ('scheduled', 'suspended', 'pending', 'retrying', 'claimed', 'running', 'succeeded', 'failed',
       'dead_letter', 'cancelled') then
     raise exception using errcode = 'QF400', message = format('status %s is unknown', to_json(status)),
@@ -133,5 +137,5 @@ begin
 end
 $$;
 
-comment on function queues.find_tasks(text, text, text, timestamptz, uuid, integer, text, text, text, text, boolean) is
+comment on function queues.find_tasks(text, text, text, timestamptz, uuid, integer, text, text, text, text, boolean, integer) is
   'Returns the ids of one page of tasks, newest first, that match all filters, and where the next page begins.';
