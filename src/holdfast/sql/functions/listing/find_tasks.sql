@@ -1,8 +1,9 @@
 -- Returns the ids of one page of tasks, newest first, that match all filters and come before the given task_id, and
--- where the next page begins: its before, or null at the end. Examines at most 50,000 tasks, so a page may be short, or
--- even empty, although others follow; at most max_examined; 10,000 if it has to read documents or errors, which words, error_group and
--- payload_path ask for. Starts from the table or index that the filters select, so that a rare status is found without
--- reading common ones. A task whose id or key is exactly words is found however old it is.
+-- where the next page begins: its before, or null at the end. Examines at most 50,000 tasks, or max_examined, so a page
+-- may be short, or even empty, although others follow. The filters words, error_group and payload_path have to read
+-- documents or errors: with them, it examines at most 10,000. Starts from the table or index that the filters select, so
+-- that a rare status is found without reading common ones. A task whose id or key is exactly words is found however old
+-- it is.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.find_tasks(
   status text default null,
@@ -137,5 +138,6 @@ begin
 end
 $$;
 
-comment on function queues.find_tasks(text, text, text, timestamptz, uuid, integer, text, text, text, text, boolean, integer) is
+comment on function queues.find_tasks(
+  text, text, text, timestamptz, uuid, integer, text, text, text, text, boolean, integer) is
   'Returns the ids of one page of tasks, newest first, that match all filters, and where the next page begins.';
