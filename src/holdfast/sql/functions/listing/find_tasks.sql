@@ -1,9 +1,9 @@
 -- Returns the ids of one page of tasks, newest first, that match all filters and come before the given task_id, and
 -- where the next page begins: its before, or null at the end. Examines at most 50,000 tasks, or max_examined, so a page
 -- may be short, or even empty, although others follow. The filters words, error_group and payload_path have to read
--- documents or errors: with them, it examines at most 10,000. Starts from the table or index that the filters select, so
--- that a rare status is found without reading common ones. A task whose id or key is exactly words is found however old
--- it is.
+-- documents or errors: with them, it examines at most 10,000. Starts from the table or index that the filters select,
+-- so that a rare status is found without reading common ones. A task whose id or key is exactly words is found however
+-- old it is.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.find_tasks(
   status text default null,
