@@ -19,7 +19,6 @@ STEPS = 10
 PATIENCE = 600.0
 SETTLED = 3.0
 """A worker that has been idle this long has done what its start needs."""
-COMMITS = 200
 SIGNAL_INTERVAL = 0.02
 
 
@@ -81,16 +80,19 @@ def _until_ended(contender: Contender, connection: Connection, worker: Worker, r
     worker.wait_until(lambda: number(connection, query) >= runs, PATIENCE, "runs have not ended")
 
 
-def commit_milliseconds(contender: Contender) -> float:
-    """One commit of one small row, as a client sees it: the median."""
+def step_and_commit(contender: Contender, steps: int) -> tuple[float, float]:
+    """Milliseconds of a step of one run alone, and of a commit, taken in turns within one run: medians."""
+    steps -= steps % 20
     with contender.database() as database, contender.cluster.connect(database) as connection:
-        connection.execute("create table public.floor (n integer primary key, result text)")
-        taken = []
-        for row in range(COMMITS):
-            began = time.perf_counter()
-            connection.execute("insert into public.floor values (%s, %s)", (row, "r" * 60))
-            taken.append(time.perf_counter() - began)
-    return statistics.median(taken) * 1000
+        contender.ask(database, "enqueue", mode="many", count=1, steps=steps, task="pair")
+        connection.execute("vacuum analyze")
+        with contender.workers(database, steps) as [worker]:
+            _until_started(worker, steps)
+            _until_ended(contender, connection, worker, 1)
+        row = connection.execute("select result from queues.outcome").fetchone()
+        if row is None or worker.slots.repeated:
+            raise Failure("the run has not ended as it should")
+        return row[0]["step"], row[0]["commit"]
 
 
 def suspend_runs(connection: Connection, queue: str, count: int) -> dict[int, str]:

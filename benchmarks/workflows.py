@@ -91,9 +91,10 @@ def targets(figures: Figures, scale: float) -> dict[str, Bar]:
 
 def measure_round(figures: Figures, contenders: list[Contender], scale: float) -> None:
     ours = next(each for each in contenders if each.name == HOLDFAST.name)
-    figures.take("ms per commit", partial(measures.commit_milliseconds, ours))
+    _paired(figures, ours, max(60, round(ALONE[ours.name] * scale)))
     for each in contenders:
-        figures.take(f"{each.name}, ms per step", partial(_alone, each, scale))
+        if each is not ours:
+            figures.take(f"{each.name}, ms per step", partial(_alone, each, scale))
     for each in contenders:
         figures.take(f"{each.name}, steps/s", partial(_concurrent, each, scale))
     figures.take("holdfast, WAL bytes per step", partial(_wal_per_step, ours, scale))
@@ -104,6 +105,17 @@ def measure_round(figures: Figures, contenders: list[Contender], scale: float) -
     children = round(CHILDREN * scale)
     figures.take("s, children", partial(measures.children_alone, ours, children))
     figures.take("s, joined", partial(measures.children_joined, ours, children))
+
+
+def _paired(figures: Figures, contender: Contender, steps: int) -> None:
+    """A step and a commit in turns: on a busy machine, two separate measurements meet different loads."""
+    try:
+        step, commit = measures.step_and_commit(contender, steps)
+    except Failure as failure:
+        figures.failures.append(f"ms per step: {failure}")
+        return
+    figures.add("holdfast, ms per step", step)
+    figures.add("ms per commit", commit)
 
 
 def _alone(contender: Contender, scale: float) -> float:

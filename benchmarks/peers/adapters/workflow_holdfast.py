@@ -1,11 +1,16 @@
 """Runs with steps in Holdfast: an app, and `holdfast worker` on it."""
 
 import os
+import statistics
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import psycopg
 
 from benchmarks.peers.adapters import common
 from benchmarks.peers.adapters import holdfast as plain
@@ -13,6 +18,7 @@ from holdfast import App, Context
 from holdfast.engine.health import clock
 
 RESULT = "r" * 58
+IN_TURN = 20
 
 app = App(common.URL)
 hit = common.hits_of_worker() if common.COMMAND == "worker" else None
@@ -65,7 +71,32 @@ async def join(ctx: Context, seq: int, steps: int) -> None:
     _hit(steps + seq)
 
 
-TASKS: dict[str, Any] = {"run": run, "empty": empty, "wait": wait, "join": join}
+@app.task("bench.pair")
+async def pair(ctx: Context, seq: int, steps: int) -> dict[str, float]:
+    """Steps and commits of one small row in turns, 20 at a time: the median of both, in milliseconds."""
+    starts: list[float] = []
+    gaps: list[float] = []
+    commits: list[float] = []
+
+    async def stamped(slot: int) -> str:
+        starts.append(time.perf_counter())
+        return await work(slot)
+
+    with psycopg.connect(common.URL, autocommit=True) as connection:
+        connection.execute("create table public.floor (n integer primary key, result text)")
+        for first in range(seq, steps, IN_TURN):
+            starts.clear()
+            for number in range(first, first + IN_TURN):
+                await ctx.step(stamped, number)
+            gaps += [after - before for before, after in pairwise(starts)]
+            for number in range(first, first + IN_TURN):
+                began = time.perf_counter()
+                connection.execute("insert into public.floor values (%s, %s)", (number, RESULT))
+                commits.append(time.perf_counter() - began)
+    return {"step": statistics.median(gaps) * 1000, "commit": statistics.median(commits) * 1000}
+
+
+TASKS: dict[str, Any] = {"run": run, "empty": empty, "wait": wait, "join": join, "pair": pair}
 
 
 @contextmanager
