@@ -1,5 +1,6 @@
 """A front as its users and its neighbours meet it: installation, rights, lost shards, and what it shows."""
 
+import json
 import os
 import subprocess
 from typing import Any
@@ -223,6 +224,10 @@ def test_the_commands_show_all_shards(front: FrontDatabase) -> None:
     for shard in front.shards:
         Engine(shard.connect()).run(enqueue.enqueue(NewTask("billing.charge")))
     status = run_holdfast("shards", "status", env=front.environment)
+    page = json.loads(run_holdfast("list", "--json", env=front.environment).stdout)["tasks"]
+    shown = run_holdfast("show", page[0]["task_id"], env=front.environment).stdout
+    assert sorted(task["shard"] for task in page) == ["s00", "s01", "s02", "s03"]
+    assert f"shard {page[0]['shard']}" in " ".join(shown.split())
     listed = run_holdfast("list", env=front.environment)
 
     assert (status.returncode, status.stdout.count("reached")) == (0, 4)

@@ -3,12 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, TypeVar
+from uuid import UUID
 
 import psycopg
 import typer
 
 from holdfast.connections.session import DatabaseAddress, is_front, open_connection
 from holdfast.engine import Engine, Statement
+from holdfast.engine.shards import list_shards, shard_of
 from holdfast.postgres import resolve_database_url
 from holdfast.serialization.text import visible
 from holdfast.settings import Settings
@@ -31,6 +33,18 @@ def connected(database_url: str | None) -> Iterator[Engine]:
             connection.execute("select set_config('holdfast.partial', 'on', false)")
             connection.add_notice_handler(_print_warning)
         yield Engine(connection)
+
+
+def shard_names(engine: Engine) -> list[str]:
+    """The names of the shards by their numbers, or none if this is not a front."""
+    if not is_front(engine.connection):
+        return []
+    return [shard.shard_name for shard in engine.run(list_shards())]
+
+
+def name_of_shard(task_id: UUID, names: list[str]) -> dict[str, str]:
+    """The shard of a task as a field to show. Without shards, there is no such field."""
+    return {"shard": names[shard_of(task_id.bytes, len(names))]} if names else {}
 
 
 def _print_warning(notice: psycopg.errors.Diagnostic) -> None:

@@ -17,7 +17,7 @@ from holdfast.cli.arguments import (
     WhereOption,
     resolve_past,
 )
-from holdfast.cli.connection import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, connected, name_of_shard, shard_names
 from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, status_text
 from holdfast.engine import Engine, tasks
 from holdfast.engine import workers as engine_workers
@@ -28,6 +28,7 @@ from holdfast.serialization.text import visible
 
 TaskArgument = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the task.")]
 
+_COLUMNS = ("status", "attempt", "run_at", "queue", "type", "last_error")
 _DOCUMENTS = ("payload", "result", "error", "progress", "metadata")
 
 
@@ -61,26 +62,29 @@ def list_tasks(
         matching = TaskFilter(status, queue, type_prefix, since_time, spec, search, error, where)
         found = engine.run(tasks.find_tasks(matching, before, limit))
         page = engine.run(tasks.tasks_with_ids(found.task_ids))
+        shards = shard_names(engine)
     if as_json:
-        print_json({"tasks": page, "next_before": found.next})
+        shown = [{**asdict(task), **name_of_shard(task.task_id, shards)} for task in page]
+        print_json({"tasks": shown, "next_before": found.next})
         return
     if page or found.next is None:
-        _print_page(page)
+        _print_page(page, shards)
     else:
         typer.echo("No tasks found among those examined so far; there are older ones.", err=True)
     if found.next:
         typer.echo(f"\nNext page: {_next_command(context, found.next)}", err=True)
 
 
-def _print_page(page: list[TaskStatus]) -> None:
+def _print_page(page: list[TaskStatus], shards: list[str]) -> None:
     if not page:
         typer.echo("No tasks found.", err=True)
         return
     print_table(
-        ["task_id", "status", "attempt", "run_at", "queue", "type", "last_error"],
+        ["task_id", *(["shard"] if shards else []), *_COLUMNS],
         [
             (
                 task.task_id,
+                *name_of_shard(task.task_id, shards).values(),
                 status_text(task.status, task.deleted_at),
                 f"{task.attempt}/{task.max_attempts}",
                 task.run_at,
@@ -137,11 +141,12 @@ def show(
         deliveries = engine.run(task_deliveries(task_id))
         workers = sorted({event.worker_id for event in events if event.worker_id is not None})
         ran_with = engine.run(engine_workers.provenance(workers)) if provenance else []
+        shard = name_of_shard(task_id, shard_names(engine))
     if as_json:
-        extra = {"provenance": ran_with} if provenance else {}
+        extra = {**shard, **({"provenance": ran_with} if provenance else {})}
         print_json({**asdict(task), "events": events, "errors": errors, "deliveries": deliveries, **extra})
         return
-    _print_task(task)
+    _print_task(task, shard)
     _print_history(events, errors)
     _print_deliveries(deliveries)
     for one in ran_with:
@@ -169,10 +174,10 @@ def find_task(engine: Engine, task_id: UUID) -> TaskStatus:
     return found
 
 
-def _print_task(task: TaskStatus) -> None:
+def _print_task(task: TaskStatus, shard: dict[str, str]) -> None:
     values = asdict(task)
     shown: dict[str, Any] = {name: value for name, value in values.items() if name not in _DOCUMENTS}
-    print_fields((shown | {"status": status_text(task.status, task.deleted_at)}).items())
+    print_fields((shown | shard | {"status": status_text(task.status, task.deleted_at)}).items())
     for name in _DOCUMENTS:
         if values[name] is not None or name == "payload":
             typer.echo(f"\n{name}\n{pretty(values[name])}")
