@@ -13,8 +13,6 @@ import pytest
 from httpx import ASGITransport, AsyncClient
 from sqlalchemy.orm import Session
 
-from holdfast.engine import Engine, access
-from holdfast.http.access import hash_of, new_token
 from holdfast.outbox.webhook_signatures import new_secret, signature_headers
 from support.database import Database
 from support.worker_thread import working
@@ -79,17 +77,6 @@ def test_sqlalchemy(db: Database, example: Callable[[str], Any]) -> None:
     engine.dispose()
 
 
-async def test_fastapi(db: Database, example: Callable[[str], Any]) -> None:
-    shop = example("fastapi_shop")
-    client = AsyncClient(transport=ASGITransport(shop.api), base_url="http://shop")
-    with working(shop.tasks, db.dsn, worker_queues="shop"):
-        async with shop.lifespan(shop.api), client:
-            answered = await client.post("/orders", params={"item": "lamp"})
-            assert answered.json() == {"order_id": 1, "label": "lamp for order 1"}
-            [task_id] = db.connect().execute("select task_id from queues.task").fetchone() or [None]
-            assert (await client.get(f"/tasks/{task_id}")).json() == "succeeded"
-
-
 async def test_fastapi_events(
     db: Database, example: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,28 +103,15 @@ async def test_fastapi_events(
             assert await shop.tasks.handle(found[0][0]).aresult(60) == "order 7 is on its way"
 
 
-async def test_fastapi_wait(
-    db: Database, example: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOLDFAST_WEB_SECRET", "s" * 64)
-    monkeypatch.setenv("HOLDFAST_WEB_URL", "http://127.0.0.1/holdfast")
-    shop = example("fastapi_wait")
-    token = new_token()
-    Engine(db.connect()).run(access.create_token("me", ["operate"], hash_of(token)))
-    client = AsyncClient(transport=ASGITransport(shop.web), base_url="http://127.0.0.1")
-    with working(shop.tasks, db.dsn, worker_queues="reports"):
-        async with shop.lifespan(shop.web), client:
-            assert "/holdfast/static/holdfast.js" in (await client.get("/")).text
-            assert (await client.get("/holdfast/static/holdfast.js")).status_code == 200
-            begun = (await client.post("/reports")).json()
-            assert (await client.get(begun["wait"])).json()["result"] == "the report of 2026"
-            strange = await client.get("/holdfast/queues")
-            assert strange.headers["Location"] == "/holdfast/login?next=%2Fqueues"
-            form = {"token": token, "next": "/queues"}
-            entered = await client.post(
-                "/holdfast/login", data=form, headers={"Origin": "http://127.0.0.1"}, follow_redirects=True
-            )
-            assert 'href="/holdfast/tasks?queue=reports"' in entered.text
+async def test_litestar(db: Database, example: Callable[[str], Any]) -> None:
+    shop = example("litestar_shop")
+    client = AsyncClient(transport=ASGITransport(shop.web), base_url="http://shop")
+    with working(shop.tasks, db.dsn, worker_queues="shop"):
+        async with shop.web.lifespan(), client:
+            begun = (await client.post("/orders", params={"item": "lamp"})).json()
+            handle = shop.tasks.handle(begun["task_id"])
+            assert await handle.aresult(60) == "order 1: lamp is on its way"
+            assert (await client.get(f"/tasks/{handle.task_id}")).json() == {"status": "succeeded"}
 
 
 def test_flask(db: Database, example: Callable[[str], Any]) -> None:

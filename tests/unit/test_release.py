@@ -33,6 +33,7 @@ EXTRAS = (
     "holdfast.outbox.",
     "holdfast.comms.providers.",
     "holdfast.contrib.django",
+    "holdfast.contrib.fastapi",
 )
 """Imported when they are used, by what then says which extra to install."""
 
