@@ -65,8 +65,8 @@ LEASES = [
     Bug(
         "a released task loses an attempt",
         "sql/functions/lease/release.sql",
-        "f.attempt - 1 from freed f",
-        "f.attempt from freed f",
+        "      f.attempt - 1\n    from freed f),",
+        "      f.attempt\n    from freed f),",
         "tests/sql/test_release.py",
     ),
     Bug(
@@ -1428,13 +1428,6 @@ BATCHES = [
         "worker/batches.py",
         "        if any(job.stop is None for job in self.jobs):\n            return\n",
         "",
-        "tests/worker/test_batches.py",
-    ),
-    Bug(
-        "tasks that gather for a batch are not given back at a shutdown",
-        "worker/jobs.py",
-        "return waiting + [job for job in gathered if self._withdraw_gathered(job)]",
-        "return waiting",
         "tests/worker/test_batches.py",
     ),
 ]
