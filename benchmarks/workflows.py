@@ -15,6 +15,8 @@ from benchmarks.peers import environments
 from benchmarks.peers.catalog import EVERYONE, HOLDFAST, Peer
 from benchmarks.peers.cluster import Cluster
 from benchmarks.peers.contender import Contender, Failure
+from benchmarks.peers.page import STEPS_BEGIN as BEGIN
+from benchmarks.peers.page import STEPS_END as END
 from benchmarks.peers.targets import Bar
 from holdfast.logs import configure
 
@@ -29,7 +31,6 @@ ALONE = {"holdfast": 500, "absurd": 500, "dbos": 200}
 SUSPENDED = 100_000
 CHILDREN = 10_000
 SIGNALS = 500
-BEGIN, END = "<!-- begin: make bench-workflows -->", "<!-- end: make bench-workflows -->"
 
 
 @dataclass

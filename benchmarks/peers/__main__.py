@@ -1,19 +1,23 @@
 """`make bench-peers`: Holdfast and its peers in one interleaved run. Exits with 1 when a target is missed."""
 
 import argparse
+import io
 import json
 import os
 import platform
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import engine, idle
+from benchmarks import costs, engine, idle
 from benchmarks.peers import catalog, environments, growth, measures, page, report, targets
 from benchmarks.peers.catalog import FLOOR, HOLDFAST, Peer
 from benchmarks.peers.cluster import DURABLE, Cluster
@@ -96,42 +100,72 @@ def measured(contender: Contender, measure: str, number: int, scale: float) -> R
     return Record(number, contender.name, measure, values)
 
 
-def run(given: argparse.Namespace, home: Path) -> tuple[Results, dict[str, Any]]:
+def run(given: argparse.Namespace, home: Path, results: Results) -> dict[str, Any]:
     """Measure by measure, and in each everyone in turn: what else the machine does hits all alike."""
-    results = Results()
-    more: dict[str, Any] = {}
+    parts = Parts()
     with Cluster(home / "postgres", given.pg).running() as cluster:
         everyone = contenders([*catalog.chosen(given.peers), FLOOR], cluster, home)
         for number in range(1, given.rounds + 1):
-            for measure in given.measures.split(","):
-                for contender in everyone:
-                    if takes_part(contender, measure):
-                        results.add(measured(contender, measure, number, given.scale))
+            parts.take(
+                f"round {number} of {given.rounds}", partial(one_round, given, everyone, number, results)
+            )
         if not given.no_engine:
-            more |= of_the_engine(cluster, given)
-        if given.page is not None:
-            [ours] = [contender for contender in everyone if contender.peer is HOLDFAST]
-            more["growth"] = grown(ours, given.scale)
+            bench = engine.Bench(cluster.server, min(ENGINE_SCALE, given.scale), given.backlog)
+            for part in ENGINE:
+                parts.take(f"engine: {part}", partial(engine.run, bench, [part]))
+            parts.found |= {"engine": [asdict(ratio) for ratio in bench.ratios], "backlogs": bench.points}
+            parts.take("costs", partial(costs.measure, cluster), "costs")
+        ours = [contender for contender in everyone if contender.peer is HOLDFAST]
+        if given.page is not None and ours:
+            parts.found["growth"] = {}
+            for measure in growth.MEASURES:
+                parts.take(f"growth: {measure}", partial(grown, measure, ours[0], given.scale, parts.found))
     if not given.no_engine:
-        more["idle"] = idle.measure(IDLE_WORKERS, IDLE_SECONDS, given.pg)
-        console.print(f"  {IDLE_WORKERS} idle workers  {more['idle']:.1f} transactions/s", highlight=False)
-    return results, more
+        workers = partial(idle.measure, IDLE_WORKERS, IDLE_SECONDS, given.pg)
+        parts.take(f"{IDLE_WORKERS} idle workers", workers, "idle")
+    return {**parts.found, "failed": parts.failed}
 
 
-def of_the_engine(cluster: Cluster, given: argparse.Namespace) -> dict[str, Any]:
-    bench = engine.Bench(cluster.server, min(ENGINE_SCALE, given.scale), given.backlog)
-    engine.run(bench, ENGINE)
-    return {"engine": [asdict(ratio) for ratio in bench.ratios], "backlogs": bench.points}
+class Parts:
+    """The parts of a run, with the time that each takes. One that fails is named, and the others go on."""
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.found: dict[str, Any] = {}
+        self.failed: list[str] = []
+
+    def take(self, name: str, part: Callable[[], Any], key: str | None = None) -> None:
+        console.print(f"{time.strftime('%H:%M:%S')}  {name}", markup=False, highlight=False)
+        began = time.monotonic()
+        try:
+            value = part()
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - what was measured is still written
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self.failed.append(f"{name}: {reason}")
+            console.print(f"{name} FAILED: {reason}", style="red", markup=False)
+        else:
+            if key is not None:
+                self.found[key] = value
+        now = time.monotonic()
+        took = f"{now - began:.0f} s, {(now - self.began) / 60:.1f} min in all"
+        said = f"{time.strftime('%H:%M:%S')}  {name}: {took}"
+        console.print(said, markup=False, highlight=False)
 
 
-def grown(ours: Contender, scale: float) -> dict[str, list[growth.Point]]:
-    found: dict[str, list[growth.Point]] = {}
-    for measure, points in growth.MEASURES.items():
-        for point in points(ours, scale):
-            said = "  ".join(f"{name} {report.figure(value)}" for name, value in point.items())
-            console.print(f"  {measure:<14}{said}", markup=False, highlight=False)
-            found.setdefault(measure, []).append(point)
-    return found
+def one_round(given: argparse.Namespace, everyone: list[Contender], number: int, results: Results) -> None:
+    for measure in given.measures.split(","):
+        for contender in everyone:
+            if takes_part(contender, measure):
+                results.add(measured(contender, measure, number, given.scale))
+
+
+def grown(measure: str, ours: Contender, scale: float, found: dict[str, Any]) -> None:
+    """Point by point, so that those before a failure are kept."""
+    points = found["growth"].setdefault(measure, [])
+    for point in growth.MEASURES[measure](ours, scale):
+        said = "  ".join(f"{name} {report.figure(value)}" for name, value in point.items())
+        console.print(f"  {measure:<14}{said}", markup=False, highlight=False)
+        points.append(point)
 
 
 def about(given: argparse.Namespace) -> dict[str, Any]:
@@ -151,14 +185,18 @@ def about(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    given = arguments()
+    given, results = arguments(), Results()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # so that a log file shows how far it is
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
         Path(home).chmod(0o711)  # for the account of the server to pass
-        results, more = run(given, Path(home))
+        more = run(given, Path(home), results)
     judged = targets.evaluate(results, more.get("engine", ()), more.get("idle"))
     report.print_medians(console, results)
     report.print_targets(console, judged)
     report.print_failures(console, results)
+    if "costs" in more:
+        console.print("\n".join(costs.lines(more["costs"])), markup=False, highlight=False)
     figures = {**about(given), **more, "records": [vars(record) for record in results.records]}
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
@@ -167,7 +205,7 @@ def main() -> int:
         console.print(f"The page is in {given.page}", markup=False)
     missed = [target.what for target in judged if target.must.met is False]
     ours = [record for record in results.failures if record.contender == HOLDFAST.name]
-    return 1 if missed or ours else 0
+    return 1 if missed or ours or more["failed"] else 0
 
 
 if __name__ == "__main__":

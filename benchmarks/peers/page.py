@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import costs
 from benchmarks.peers import charts, targets
 from benchmarks.peers.catalog import EVERYONE, FLOOR, HOLDFAST
 from benchmarks.peers.report import COLUMNS, cell, figure
@@ -13,7 +14,9 @@ from benchmarks.peers.results import Record, Results
 
 Figures = dict[str, Any]
 BACKLOG = {"claim": "claim_micros", "finish": "finish_micros"}
+PAYLOADS = {"enqueued in bulk": "enqueued_per_second", "run": "per_second"}
 AGAINST_THE_FLOOR = ("drain", "enqueue")
+STEPS_BEGIN, STEPS_END = "<!-- begin: make bench-workflows -->", "<!-- end: make bench-workflows -->"
 GENERATED = "<!-- Written by `make bench-peers`. Do not edit: run it again. -->"
 
 
@@ -24,11 +27,19 @@ def write(figures: Figures, page: Path) -> None:
     results = Results([Record(**record) for record in figures["records"]])
     for name, chart in _charts(figures, results).items():
         (drawn / f"{name}.svg").write_text(chart)
-    page.write_text("\n".join(_page(figures, results)) + "\n")
+    kept = steps(page.read_text()) if page.exists() else ""
+    page.write_text("\n".join(_page(figures, results)) + "\n" + kept)
+
+
+def steps(text: str) -> str:
+    """The section of a page that `make bench-workflows` wrote, or nothing."""
+    _, begun, rest = text.partition(STEPS_BEGIN)
+    section, ended, _ = rest.partition(STEPS_END)
+    return f"\n{begun}{section}{ended}\n" if ended else ""
 
 
 def _page(figures: Figures, results: Results) -> Iterator[str]:
-    judged = targets.evaluate(results, figures["engine"], figures["idle"])
+    judged = targets.evaluate(results, figures["engine"], figures.get("idle"))
     yield from ("# Performance", "", GENERATED, "")
     yield (
         f"One run of `make bench-peers`: {figures['rounds']} rounds at scale {figures['scale']:g}, "
@@ -60,6 +71,8 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
         [[each.what, *_judged(each.must), *_judged(each.goal)] for each in judged],
     )
     yield from ("", *_missed(judged))
+    if figures.get("failed"):
+        yield from (f"Parts that failed: {'; '.join(figures['failed'])}.", "")
     yield from ("## How far from the floor", "")
     yield (
         "The floor is one plain table, updated in place, from the same driver in the same run: no leases, "
@@ -68,11 +81,13 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
     yield ""
     floor = [each for each in figures["engine"] if each["part"] in AGAINST_THE_FLOOR]
     yield from _table(["", "ratio"], [[each["what"], f"{each['value']:.2f}"] for each in floor])
-    yield from ("", "## Where the time goes", "")
+    yield from ("", "## Where the time and the log go", "")
     yield from _time(results)
+    if "costs" in figures:
+        yield from ("", *costs.lines(figures["costs"]))
     yield from ("", "## As work grows", "")
     yield "Of Holdfast alone, once each."
-    yield from ("", *_growth(figures))
+    yield from _growth(figures)
 
 
 def _time(results: Results) -> Iterator[str]:
@@ -104,45 +119,58 @@ def _missed(judged: Sequence[targets.Target]) -> Iterator[str]:
 
 
 def _growth(figures: Figures) -> Iterator[str]:
-    growth = figures["growth"]
-    yield (
-        "A longer backlog: microseconds per task of a claim and a finish in batches of 200, "
-        "and both as a multiple of what they take with 1,000 tasks, in turns."
-    )
-    yield ""
-    yield from _points(figures["backlogs"], ("tasks", "claim_micros", "finish_micros", "against_1000"))
-    yield from ("", "![Microseconds per task over the length of the backlog](charts/backlog.svg)", "")
-    yield (
-        "More worker processes, all on this machine: tasks a second of all together, "
-        "and microseconds of CPU per task."
-    )
-    yield ""
-    yield from _points(growth["workers"], ("workers", "per_second", "worker_micros", "postgres_micros"))
-    yield from ("", "![Tasks a second over the number of worker processes](charts/workers.svg)", "")
-    yield "Larger payloads: tasks a second enqueued in bulk and run by one worker, and bytes of WAL per run."
-    yield ""
-    yield from _points(growth["payloads"], ("bytes", "enqueued_per_second", "per_second", "wal_bytes"))
-    yield from ("", "![Tasks a second over the size of the payload](charts/payloads.svg)")
+    """What was measured: a part that failed is not on the page."""
+    growth = figures.get("growth", {})
+    for points, words, names, chart in (
+        (
+            figures.get("backlogs"),
+            (
+                "A longer backlog: microseconds per task of a claim and a finish in batches of 200, "
+                "and both as a multiple of what they take with 1,000 tasks, in turns."
+            ),
+            ("tasks", "claim_micros", "finish_micros", "against_1000"),
+            "![Microseconds per task over the length of the backlog](charts/backlog.svg)",
+        ),
+        (
+            growth.get("workers"),
+            (
+                "More worker processes, all on this machine: tasks a second of all together, "
+                "and microseconds of CPU per task."
+            ),
+            ("workers", "per_second", "worker_micros", "postgres_micros"),
+            "![Tasks a second over the number of worker processes](charts/workers.svg)",
+        ),
+        (
+            growth.get("payloads"),
+            (
+                "Larger payloads: tasks a second enqueued in bulk and run by one worker, "
+                "and bytes of WAL per run."
+            ),
+            ("bytes", "enqueued_per_second", "per_second", "wal_bytes"),
+            "![Tasks a second over the size of the payload](charts/payloads.svg)",
+        ),
+    ):
+        if points:
+            yield from ("", words, "", *_points(points, names))
+        if points and len(points) > 1:
+            yield from ("", chart)
 
 
 def _charts(figures: Figures, results: Results) -> dict[str, str]:
-    growth = figures["growth"]
+    growth = figures.get("growth", {})
     rates = {name: results.median(name, "drain_1.per_second") for name in results.contenders}
-    return {
-        "drain": charts.bars(
-            "Tasks a second through one worker process",
-            {name: rate for name, rate in rates.items() if rate is not None},
-            HOLDFAST.name,
-        ),
-        "backlog": _curves("Microseconds per task", figures["backlogs"], "tasks", BACKLOG),
-        "workers": _curves("Tasks a second", growth["workers"], "workers", {"run": "per_second"}),
-        "payloads": _curves(
-            "Tasks a second",
-            growth["payloads"],
-            "bytes",
-            {"enqueued in bulk": "enqueued_per_second", "run": "per_second"},
-        ),
-    }
+    found = {name: rate for name, rate in rates.items() if rate is not None}
+    drawn = {}
+    if found:
+        drawn["drain"] = charts.bars("Tasks a second through one worker process", found, HOLDFAST.name)
+    for name, title, points, across, named in (
+        ("backlog", "Microseconds per task", figures.get("backlogs"), "tasks", BACKLOG),
+        ("workers", "Tasks a second", growth.get("workers"), "workers", {"run": "per_second"}),
+        ("payloads", "Tasks a second", growth.get("payloads"), "bytes", PAYLOADS),
+    ):
+        if points and len(points) > 1:
+            drawn[name] = _curves(title, points, across, named)
+    return drawn
 
 
 def _curves(title: str, points: Sequence[Mapping[str, float]], across: str, named: Mapping[str, str]) -> str:

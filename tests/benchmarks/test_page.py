@@ -6,7 +6,10 @@ from typing import Any
 
 from benchmarks.peers import page
 
+from benchmarks import costs
 from support.documents import ROOT
+
+CPU = ("floor_client", "floor_server", "client", "server", *costs.PARTS)
 
 
 def _ratio(part: str, what: str, value: float) -> dict[str, Any]:
@@ -37,6 +40,21 @@ def _figures() -> dict[str, Any]:
             for tasks in (1_000.0, 10_000.0)
         ],
         "idle": 12.0,
+        "costs": {
+            "server": 18,
+            "log": [
+                {
+                    "what": "claim",
+                    "record": "Heap INSERT",
+                    "relation": "lease",
+                    "records": 1.0,
+                    "bytes": 125.0,
+                }
+            ],
+            "cpu": [
+                {"bytes": 1_000, "batch": 1_000, **dict.fromkeys(CPU, 2.5)},
+            ],
+        },
         "growth": {
             "workers": [
                 {"workers": count, "per_second": 900.0, "worker_micros": 9.0, "postgres_micros": 8.0}
@@ -60,6 +78,8 @@ def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
     limited = "claim + finish under a limit: 1,000 at once of the queue"
     assert f"| {limited} | ≥ 0.6 x | 0.43 | MISSED | ≥ 0.8 x | 0.43 | MISSED |" in text
     assert f"Missed targets: {limited} (0.43, ≥ 0.6 x)." in text
+    assert "| claim | Heap INSERT | lease | 1.00 | 125 |" in text
+    assert "| 1,000 | 1,000 | 2.5 |" in text
     charts = sorted((tmp_path / "charts").iterdir())
     assert [chart.name for chart in charts] == ["backlog.svg", "drain.svg", "payloads.svg", "workers.svg"]
     for chart in charts:
@@ -67,14 +87,36 @@ def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
         assert f"(charts/{chart.name})" in text
 
 
+def test_parts_that_failed_are_named_and_the_page_has_the_others(tmp_path: Path) -> None:
+    figures = {**_figures(), "growth": {}, "backlogs": [], "failed": ["costs: no pg_waldump"]}
+    for part in ("costs", "idle"):
+        del figures[part]
+
+    page.write(figures, tmp_path / "performance.md")
+
+    text = (tmp_path / "performance.md").read_text()
+    assert "Parts that failed: costs: no pg_waldump." in text
+    assert "100 idle workers (-, ≤ 40 transactions/s)" in text
+    assert "| holdfast | - | - | 20,000 |" in text
+    assert [chart.name for chart in (tmp_path / "charts").iterdir()] == ["drain.svg"]
+
+
+def test_the_section_of_another_benchmark_stays_on_the_page(tmp_path: Path) -> None:
+    written = tmp_path / "performance.md"
+    section = f"{page.STEPS_BEGIN}\n\n## Durable steps\n\n{page.STEPS_END}"
+    written.write_text(f"# Performance\n\nOf last year.\n\n{section}\n")
+
+    for _ in range(2):
+        page.write(_figures(), written)
+
+    text = written.read_text()
+    assert text.count(section) == 1
+    assert "Of last year" not in text
+
+
 def test_the_page_in_the_handbook_was_written_by_the_benchmark() -> None:
     text = (ROOT / "docs" / "performance.md").read_text()
     assert page.GENERATED in text
     headings = [line for line in text.splitlines() if line.startswith("## ")]
-    assert headings == [
-        "## Holdfast and its peers",
-        "## Targets",
-        "## How far from the floor",
-        "## Where the time goes",
-        "## As work grows",
-    ]
+    assert headings[:2] == ["## Holdfast and its peers", "## Targets"]
+    assert "## As work grows" in headings
