@@ -5,6 +5,7 @@ import io
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
 import tempfile
@@ -127,19 +128,26 @@ def run(given: argparse.Namespace, home: Path, results: Results) -> dict[str, An
 
 
 class Parts:
-    """The parts of a run, with the time that each takes. One that fails is named, and the others go on."""
+    """The parts of a run, with the time that each takes. One that fails is named, and the others go on.
+
+    After an interrupt no other part begins.
+    """
 
     def __init__(self) -> None:
         self.began = time.monotonic()
         self.found: dict[str, Any] = {}
         self.failed: list[str] = []
+        self.interrupted = False
 
     def take(self, name: str, part: Callable[[], Any], key: str | None = None) -> None:
+        if self.interrupted:
+            return
         console.print(f"{time.strftime('%H:%M:%S')}  {name}", markup=False, highlight=False)
         began = time.monotonic()
         try:
             value = part()
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - what was measured is still written
+            self.interrupted = isinstance(error, KeyboardInterrupt)
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             self.failed.append(f"{name}: {reason}")
             console.print(f"{name} FAILED: {reason}", style="red", markup=False)
@@ -188,6 +196,7 @@ def main() -> int:
     given, results = arguments(), Results()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # so that a log file shows how far it is
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the page is written then, too
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
         Path(home).chmod(0o711)  # for the account of the server to pass
         more = run(given, Path(home), results)

@@ -19,18 +19,20 @@ COMMIT = (
 
 
 def test_records_are_counted_by_kind_and_relation_without_images_of_pages() -> None:
-    records, sizes = counted([INSERT, INSERT, LEAF, COMMIT, "first record is after"], {"16400": "task"})
+    other = LEAF.replace("16405", "1259")
+    records, sizes = counted([INSERT, INSERT, LEAF, COMMIT, other], {"16400": "task", "16405": "task_pkey"})
 
     assert records == {
         ("Heap INSERT", "task"): 2,
-        ("Btree INSERT_LEAF", "another"): 1,
+        ("Btree INSERT_LEAF", "task_pkey"): 1,
         ("Transaction COMMIT", "-"): 1,
     }
     assert sizes == {
         ("Heap INSERT", "task"): 340,
-        ("Btree INSERT_LEAF", "another"): 72,
+        ("Btree INSERT_LEAF", "task_pkey"): 72,
         ("Transaction COMMIT", "-"): 34,
         ("images of whole pages", "-"): 8000,
+        ("alignment", "-"): 18,
     }
 
 
@@ -54,3 +56,16 @@ def test_a_part_that_fails_is_named_and_the_next_one_is_measured() -> None:
 
     assert parts.failed == ["costs: the server is gone"]
     assert parts.found == {"idle": 12.0}
+
+
+def test_after_an_interrupt_no_other_part_begins() -> None:
+    parts = Parts()
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    parts.take("round 1 of 3", interrupted)
+    parts.take("idle workers", lambda: 12.0, "idle")
+
+    assert parts.failed == ["round 1 of 3: KeyboardInterrupt"]
+    assert parts.found == {}
