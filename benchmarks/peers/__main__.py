@@ -194,6 +194,7 @@ def about(given: argparse.Namespace) -> dict[str, Any]:
 
 def main() -> int:
     given, results = arguments(), Results()
+    described = about(given)  # before the run, during which others may commit
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # so that a log file shows how far it is
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the page is written then, too
@@ -206,7 +207,7 @@ def main() -> int:
     report.print_failures(console, results)
     if "costs" in more:
         console.print("\n".join(costs.lines(more["costs"])), markup=False, highlight=False)
-    figures = {**about(given), **more, "records": [vars(record) for record in results.records]}
+    figures = {**described, **more, "records": [vars(record) for record in results.records]}
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
     if given.page:
