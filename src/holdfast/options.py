@@ -247,7 +247,7 @@ def check_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 def is_arranged(options: Mapping[str, Any]) -> bool:
     """Whether a task stands in a relation to others: after them, unique among them, or debounced."""
-    return not _ARRANGED.isdisjoint(options)
+    return not ARRANGED.isdisjoint(options)
 
 
 def _check_arrangement(given: Mapping[str, Any]) -> None:
@@ -285,7 +285,7 @@ def check_duration(name: str, given: object) -> timedelta:
 
 
 _CHECKS: Mapping[str, Callable[[str, Any], Any]] = {"duration": check_duration, "tasks": _check_tasks}
-_ARRANGED = frozenset(("after", "when", "unique", "debounce", "debounce_max"))
+ARRANGED = frozenset(("after", "when", "unique", "debounce", "debounce_max"))
 
 
 def _declared_in(declaration: type) -> dict[str, Option]:

@@ -23,7 +23,7 @@ from holdfast.engine.statement import (
     timestamptz,
 )
 from holdfast.errors import InvalidArgument, did_you_mean
-from holdfast.options import is_arranged, parameters
+from holdfast.options import ARRANGED, is_arranged, parameters
 from holdfast.serialization.text import (
     RawJson,
     dump_json,
@@ -229,7 +229,7 @@ def _without(task: NewTask, *names: str) -> NewTask:
 
 def enqueue_one(task: NewTask) -> Statement[Enqueued]:
     """The shortest statement that also tells whether the task is new. Without a key it always is."""
-    if is_arranged(task.options):
+    if not ARRANGED.isdisjoint(task.options):  # is_arranged, without the call
         return _enqueue_arranged(task)
     if task.idempotency_key is not None:
         batch = enqueue_many([task])
