@@ -1,5 +1,6 @@
 import os
 
+import django
 from psycopg.conninfo import conninfo_to_dict
 
 # Any PostgreSQL will do: DATABASE_URL=postgresql://user:password@localhost/shop
@@ -20,6 +21,7 @@ INSTALLED_APPS = [
     "django.contrib.contenttypes",
     "django.contrib.messages",
     "django.contrib.sessions",
+    "django.contrib.staticfiles",
     "holdfast.contrib.django",
     "shop",
 ]
@@ -48,7 +50,11 @@ DATABASES = {
         **{name.upper(): address.get(name) for name in ("user", "password", "host", "port")},
     }
 }
-EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
+# The worker prints mails instead of sending them.
+if django.VERSION >= (6, 1):
+    MAILERS = {"default": {"BACKEND": "django.core.mail.backends.console.EmailBackend"}}
+else:
+    EMAIL_BACKEND = "django.core.mail.backends.console.EmailBackend"
 DEFAULT_FROM_EMAIL = "shop@example.com"
 
 HOLDFAST = {"WORKER_CONCURRENCY": 5, "DASHBOARD_URL": "http://127.0.0.1:8480"}

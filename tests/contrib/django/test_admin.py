@@ -122,8 +122,9 @@ def test_a_task_links_to_the_dashboard(login: Callable[..., Client]) -> None:
     place = f"{LIST}{handle.task_id}/change/"
     assert "dashboard" not in client.get(place).content.decode()
     with override_settings(HOLDFAST={"DASHBOARD_URL": "https://shop.example/holdfast/"}):
-        page = client.get(place).content.decode()
-    assert f'href="https://shop.example/holdfast/tasks/{handle.task_id}"' in page
+        pages = [client.get(one).content.decode() for one in (place, LIST)]
+    for page in pages:
+        assert f'href="https://shop.example/holdfast/tasks/{handle.task_id}"' in page
 
 
 @pytest.mark.parametrize("given", ["not-a-uuid", "00000000-0000-7000-8000-000000000000"])

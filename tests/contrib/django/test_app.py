@@ -7,7 +7,7 @@ import pytest
 from django.db import connections, transaction
 from django.test import override_settings
 
-from holdfast.errors import EventLoopRunning, KeyConflict, TaskNotFound
+from holdfast.errors import EventLoopRunning, KeyConflict, NotInstalled, TaskNotFound
 from support.database import Database
 from support.worker_thread import working
 
@@ -72,6 +72,15 @@ def test_a_refused_task_does_not_break_the_transaction_of_the_caller(db: Databas
             tasks.double.using(key="one").enqueue(2)
         tasks.double.enqueue(3)
     assert count(db) == 2
+
+
+def test_a_missing_schema_is_reported_with_the_command_of_django(db: Database) -> None:
+    app, tasks = app_and_tasks()
+    db.connect().execute("drop schema queues cascade")
+    with pytest.raises(NotInstalled, match=r"Run python manage\.py migrate"):
+        tasks.double.enqueue(1)
+    with pytest.raises(NotInstalled, match=r"Run python manage\.py migrate"):
+        app.enqueue_many([tasks.double.build(1)])
 
 
 def test_a_cancellation_belongs_to_the_atomic_block() -> None:

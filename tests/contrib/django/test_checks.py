@@ -73,6 +73,20 @@ def test_a_backend_without_its_app_or_with_an_unknown_option_is_found() -> None:
     installed = [one.name for one in apps.get_app_configs() if one.name != "holdfast.contrib.django"]
     backend = {"BACKEND": "holdfast.contrib.django.backend.HoldfastBackend", "OPTIONS": {"RETRIES": 3}}
     with override_settings(TASKS={"default": backend}):
-        assert "has no 'RETRIES'" in found()["holdfast.E005"]
+        assert "has no 'RETRIES'. The options are" in found()["holdfast.E005"]
         with override_settings(INSTALLED_APPS=installed):
             assert 'Add "holdfast.contrib.django" to INSTALLED_APPS.' in found()["holdfast.E004"]
+
+
+@pytest.mark.parametrize(
+    ("option", "text"),
+    [
+        ({"MAX_ATTEMPTS": 0}, "MAX_ATTEMPTS must be a whole number between 1 and 1000"),
+        ({"MAX_ATTEMPTS": "3"}, "MAX_ATTEMPTS must be a whole number"),
+        ({"TIMEOUT": "1m"}, "TIMEOUT must be a number of seconds"),
+    ],
+)
+def test_a_wrong_option_of_a_backend_is_found(option: dict[str, Any], text: str) -> None:
+    backend = {"BACKEND": "holdfast.contrib.django.backend.HoldfastBackend", "OPTIONS": option}
+    with override_settings(TASKS={"default": backend}):
+        assert text in found()["holdfast.E005"]

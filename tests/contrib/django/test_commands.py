@@ -171,6 +171,19 @@ def test_holdfast_says_what_to_set_if_django_is_not_set_up(shop: Project) -> Non
     assert "DJANGO_SETTINGS_MODULE='wrong.settings' cannot be used: there is no module 'wrong'" in ran
 
 
+def test_a_database_that_cannot_be_used_is_reported_in_one_line(
+    django: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from django.core.management import execute_from_command_line
+
+    monkeypatch.setattr(django, "vendor", "sqlite")
+    with pytest.raises(SystemExit) as ended:
+        execute_from_command_line(["manage.py", "holdfast", "list"])
+    assert ended.value.code == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert "DATABASES['default'] is sqlite. Set its ENGINE to django.db.backends.postgresql" in line
+
+
 def test_a_release_is_installed_by_every_migrate(django: Any, db: Database) -> None:
     from django.core.management import call_command
 

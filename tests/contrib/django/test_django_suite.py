@@ -1,6 +1,6 @@
 """Django's own tests/tasks, from its source distribution, with our backend in place of Django's.
 
-The counts are in docs/howto/use-django.md.
+The counts are in docs/howto/use-django.md, and `pytest -s` prints those of this run.
 """
 
 import fcntl
@@ -11,6 +11,7 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,8 @@ ROOT = Path(__file__).parents[3]
 SUITE = Path(__file__).parent / "suite"
 CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "holdfast-tests" / "django"
 PAGE = ROOT / "docs" / "howto" / "use-django.md"
-LINES = re.findall(r"^\| ([\d.]+)[^|]*\| [^|]*\| (\d+) \| (\d+) \|", PAGE.read_text(), re.MULTILINE)
-VERSIONS = {version: (int(passed), int(skipped)) for version, passed, skipped in LINES}
+ROWS = re.findall(r"^\| (\d[^|]*) \| ([\d.]+) \| (\d+) \| (\d+) \| (\d+) \|$", PAGE.read_text(), re.MULTILINE)
+ON_PAGE = {(django, python): tuple(map(int, numbers)) for django, python, *numbers in ROWS}
 NATIVE = ("6.0.10", "6.1.3")
 BACKPORT_OF = "6.0.10"  # whose tests are for the backport, too
 
@@ -98,10 +99,10 @@ def environment(python: str, version: str) -> str:
     return str(directory / "bin" / "python")
 
 
-def counts(python: str, tests: Path, db: Database, **variables: str) -> tuple[int, int]:
-    """Run Django's tests and ours on top of them. Returns how many passed and how many were skipped."""
+def counts(python: str, tests: Path, db: Database, **variables: str) -> tuple[int, ...]:
+    """Run Django's tests and ours on top of them. Returns passed, skipped and unchanged."""
     ran = subprocess.run(
-        [python, "-m", "django", "test", "--noinput", "tasks", "django_suite"],
+        [python, "-m", "django", "test", "--noinput", "-v2", "tasks", "django_suite"],
         env={
             **os.environ,
             "DATABASE_URL": db.dsn,
@@ -117,9 +118,25 @@ def counts(python: str, tests: Path, db: Database, **variables: str) -> tuple[in
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
     found = re.search(r"Found (\d+) test", ran.stdout)
     skipped = re.search(r"OK \(skipped=(\d+)\)", ran.stderr)
+    unchanged = re.findall(r"^test_\w+ \(tasks\.", ran.stderr, re.MULTILINE)
     assert found
     left_out = int(skipped[1]) if skipped else 0
-    return int(found[1]) - left_out, left_out
+    return int(found[1]) - left_out, left_out, len(unchanged)
+
+
+def assert_on_page(name: str, counted: tuple[int, ...]) -> None:
+    passed, skipped, unchanged = counted
+    sys.stdout.write(f"Django {name}: {passed} passed, {skipped} skipped, {unchanged} of them unchanged\n")
+    [on_page] = [numbers for (django, _), numbers in ON_PAGE.items() if django == name]
+    assert counted == on_page
+
+
+def test_the_page_has_exactly_the_versions_that_are_run() -> None:
+    assert {django for django, _ in ON_PAGE} == {*NATIVE, backport_name()}
+
+
+def backport_name() -> str:
+    return f"5.2 with django-tasks {'.'.join(metadata.version('django-tasks').split('.')[:2])}"
 
 
 @pytest.mark.parametrize("version", NATIVE)
@@ -127,7 +144,7 @@ def test_with_django_6(db: Database, version: str) -> None:
     python = python_for_django_6()
     with alone():
         tests, installed = django_tests(version), environment(python, version)
-    assert counts(installed, tests, db) == VERSIONS[version]
+    assert_on_page(version, counts(installed, tests, db))
 
 
 def test_with_the_backport(db: Database, tmp_path: Path) -> None:
@@ -145,4 +162,5 @@ def test_with_the_backport(db: Database, tmp_path: Path) -> None:
         for native, backport in REPLACED.items():
             text = text.replace(native, backport)
         (copied / path.name).write_text(text)
-    assert counts(sys.executable, tmp_path, db, SUITE_APPS="django_tasks") == VERSIONS["5.2"]
+    assert django.get_version().startswith("5.2.")
+    assert_on_page(backport_name(), counts(sys.executable, tmp_path, db, SUITE_APPS="django_tasks"))

@@ -109,6 +109,10 @@ class TaskAdmin(ReadOnlyAdmin):
         except ValueError:
             return None
 
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        shown: tuple[str, ...] = self.list_display
+        return (*shown, "dashboard") if read_conf().dashboard_url else shown
+
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
         shown: tuple[str, ...] = self.fields
         if request.user.has_perm("holdfast.view_payload"):

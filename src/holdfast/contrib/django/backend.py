@@ -1,7 +1,7 @@
 """The backend of `django.tasks`: "BACKEND": "holdfast.contrib.django.backend.HoldfastBackend"."""
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -143,7 +143,13 @@ class HoldfastBackend(compat.load(".backends.base").BaseTaskBackend):  # type: i
         except ImproperlyConfigured as error:
             yield Error(str(error), hint="Name one in OPTIONS['DATABASE'].", id="holdfast.E002")
         for name in self.options.keys() - {"DATABASE", "MAX_ATTEMPTS", "TIMEOUT"}:
-            yield Error(f"TASKS[{self.alias!r}]['OPTIONS'] has no {name!r}.", id="holdfast.E005")
+            yield Error(
+                f"TASKS[{self.alias!r}]['OPTIONS'] has no {name!r}.",
+                hint="The options are DATABASE, MAX_ATTEMPTS and TIMEOUT.",
+                id="holdfast.E005",
+            )
+        for problem in _wrong_numbers(("MAX_ATTEMPTS", self.max_attempts), ("TIMEOUT", self.timeout)):
+            yield Error(f"TASKS[{self.alias!r}]['OPTIONS']: {problem}", id="holdfast.E005")
 
     def _new_task(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewTask:
         timeout = getattr(task, "timeout", None) or self.timeout
@@ -180,14 +186,8 @@ class HoldfastBackend(compat.load(".backends.base").BaseTaskBackend):  # type: i
 
 
 def _check_options(task: HoldfastTask) -> None:
-    attempts: Any = task.max_attempts
-    timeout: Any = task.timeout
-    if attempts is not None and (type(attempts) is not int or not 1 <= attempts <= MAX_ATTEMPTS):
-        raise compat.invalid_task(f"max_attempts must be a whole number between 1 and {MAX_ATTEMPTS}.")
-    if timeout is not None and (
-        isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout < 1
-    ):
-        raise compat.invalid_task("timeout must be a number of seconds, and at least 1.")
+    for problem in _wrong_numbers(("max_attempts", task.max_attempts), ("timeout", task.timeout)):
+        raise compat.invalid_task(problem)
     if task.backoff is not None and not callable(task.backoff) and not isinstance(task.backoff, RetryPolicy):
         raise compat.invalid_task(
             "backoff must be a function of an exception and a result, or a retry policy."
@@ -196,6 +196,16 @@ def _check_options(task: HoldfastTask) -> None:
         value = getattr(task, name)
         if value is not None and (not isinstance(value, str) or not value):
             raise compat.invalid_task(f"{name} must be a text that is not empty.")
+
+
+def _wrong_numbers(attempts: tuple[str, Any], timeout: tuple[str, Any]) -> Iterator[str]:
+    """What is wrong with them, each under the name that its place gives it."""
+    name, given = attempts
+    if given is not None and (type(given) is not int or not 1 <= given <= MAX_ATTEMPTS):
+        yield f"{name} must be a whole number between 1 and {MAX_ATTEMPTS}."
+    name, given = timeout
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or given < 1):
+        yield f"{name} must be a number of seconds, and at least 1."
 
 
 def _aware(moment: datetime | None) -> datetime | None:

@@ -13,14 +13,11 @@ from django.db import connections
 from holdfast.app import App
 from holdfast.connections.transaction import run_in
 from holdfast.contrib.django.app import DjangoApp
+from holdfast.contrib.django.client import INSTALL
 from holdfast.contrib.django.conf import DEFAULT_APP, dsn_of, provided_settings, read_conf, unknown_keys
 from holdfast.engine import health
 from holdfast.errors import ConfigurationError, HoldfastError, NotInstalled
 from holdfast.settings import Settings
-
-INSTALL = (
-    "Run python manage.py migrate, or let an administrator install it: manage.py holdfast migrate --sql."
-)
 
 
 def check_settings(**_: Any) -> Iterable[CheckMessage]:

@@ -1,7 +1,7 @@
 """Calls to the engine on Django's own connection, so that they belong to `transaction.atomic`."""
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from asgiref.sync import sync_to_async
@@ -14,8 +14,13 @@ from holdfast.connections.transaction import run_in
 from holdfast.contrib.django.conf import dsn_of, read_conf
 from holdfast.engine import Statement
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_one
+from holdfast.errors import NotInstalled
 
 T = TypeVar("T")
+
+INSTALL = (
+    "Run python manage.py migrate, or let an administrator install it: manage.py holdfast migrate --sql."
+)
 
 
 class DjangoAddress(DatabaseAddress):
@@ -54,7 +59,7 @@ class DjangoClient(Client):
             return super().enqueue_many(tasks, tx, progress)
         refuse_in_event_loop("enqueue_many", "aenqueue_many")
         alias = self._alias()
-        with transaction.atomic(using=alias):
+        with _naming_the_command(), transaction.atomic(using=alias):
             return super().enqueue_many(tasks, alias, progress)
 
     async def aenqueue_many(self, tasks: Tasks, tx: Any, progress: Progress | None) -> list[Enqueued]:
@@ -75,9 +80,19 @@ class DjangoClient(Client):
         refuse_in_event_loop(method, f"a{method}")
         alias = self._alias()
         in_block = connections[alias].in_atomic_block
-        with transaction.atomic(using=alias) if in_block else contextlib.nullcontext():
+        block = transaction.atomic(using=alias) if in_block else contextlib.nullcontext()
+        with _naming_the_command(), block:
             return run_in(alias, statement, method)
 
 
 def default_alias() -> str:
     return read_conf().database
+
+
+@contextlib.contextmanager
+def _naming_the_command() -> Iterator[None]:
+    """If the schema is missing, name the command of Django that installs it."""
+    try:
+        yield
+    except NotInstalled as error:
+        raise NotInstalled(error.message, hint=INSTALL, sqlstate=error.sqlstate) from error

@@ -76,13 +76,14 @@ def dsn_of(alias: str) -> str:
     if alias not in connections:
         known = ", ".join(map(repr, connections))
         raise ImproperlyConfigured(
-            f"Tasks are to be stored in DATABASES[{alias!r}], and there is only {known}."
+            f"Tasks are to be stored in DATABASES[{alias!r}], and there is only {known}. "
+            "Add it, or name one that is there."
         )
     connection = connections[alias]
     if connection.vendor != "postgresql":
         raise ImproperlyConfigured(
             f"Holdfast stores tasks in PostgreSQL, but DATABASES[{alias!r}] is {connection.vendor}. "
-            "Name another database in HOLDFAST['DATABASE']."
+            "Set its ENGINE to django.db.backends.postgresql, or name another in HOLDFAST['DATABASE']."
         )
     given = connection.settings_dict
     options = dict(given.get("OPTIONS") or {})
@@ -101,5 +102,8 @@ def dsn_of(alias: str) -> str:
 def _given() -> dict[str, Any]:
     given = getattr(settings, "HOLDFAST", None) or {}
     if not isinstance(given, Mapping):
-        raise ImproperlyConfigured(f"settings.HOLDFAST is a {type(given).__name__}, not a dictionary")
+        raise ImproperlyConfigured(
+            f"settings.HOLDFAST is a {type(given).__name__}. "
+            'Make it a dictionary, such as {"WORKER_CONCURRENCY": 10}.'
+        )
     return dict(given)

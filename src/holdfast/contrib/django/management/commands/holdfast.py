@@ -1,13 +1,17 @@
 """manage.py holdfast: the whole command line of Holdfast, with Django set up."""
 
 import argparse
+import sys
 from typing import Any
 
 import typer
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import BaseCommand
 
 from holdfast import cli
 from holdfast.contrib.django.conf import read_conf
+
+INVALID_INPUT = 2
 
 
 class Command(BaseCommand):
@@ -16,8 +20,11 @@ class Command(BaseCommand):
 
     def run_from_argv(self, argv: list[str]) -> None:
         """Pass everything on. Django's own options of every command have taken effect already."""
-        arguments = _without_django_options(argv[2:])
-        cli.run_command(with_application(arguments, read_conf().app), f"{argv[0]} {argv[1]}")
+        try:
+            self._run(_without_django_options(argv[2:]), f"{argv[0]} {argv[1]}")
+        except ImproperlyConfigured as error:
+            self.stderr.write(f"holdfast: {error}")
+            sys.exit(INVALID_INPUT)
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -25,7 +32,10 @@ class Command(BaseCommand):
     def handle(self, *args: Any, arguments: list[str], **options: Any) -> None:
         """For call_command("holdfast", "list")."""
         del args, options
-        cli.run_command(with_application(arguments, read_conf().app), "manage.py holdfast")
+        self._run(arguments, "manage.py holdfast")
+
+    def _run(self, arguments: list[str], program: str) -> None:
+        cli.run_command(with_application(arguments, read_conf().app), program)
 
 
 def with_application(arguments: list[str], application: str) -> list[str]:
