@@ -3,6 +3,7 @@
 import hashlib
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -231,7 +232,7 @@ def test_a_message_that_was_shown_is_recorded(tx: Connection) -> None:
     with refused(tx, "QF404", "there is no message"):
         call(tx, "queues.record_reveal", {"mailbox_message_id": shown + 1})
     with refused(tx, "QF400", "give either"):
-        call(tx, "queues.record_reveal", {"reason": "support"})
+        call(tx, "queues.record_reveal", {"mailbox_message_id": shown, "task_id": uuid4()})
 
 
 def test_a_reveal_is_recorded_with_its_task(tx: Connection) -> None:
