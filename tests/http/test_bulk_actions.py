@@ -123,7 +123,8 @@ def test_arguments_and_errors_are_searched_where_values_are_shown(open_web: Web)
     ids = declined(engine, "seen.pay", 3)
     given = {"where": "$.number ? (@ == 1)", "type": "seen."}
     assert act(client, action="retry", filter=given, dry_run=True)["changed"] == 1
-    assert act(client, action="retry", filter={"search": "CARD 2 dec"}, dry_run=True)["changed"] == 1
+    given = {"search": "CARD 2 dec", "type": "seen."}
+    assert act(client, action="retry", filter=given, dry_run=True)["changed"] == 1
     refused = client.post("/v1/tasks/act", json={"action": "retry", "filter": {"where": "$.a ?"}})
     assert (refused.status_code, "JSON path" in refused.json()["detail"]) == (400, True)
     shown = open_web.client("read").get(f"/v1/tasks/{ids[0]}").json()

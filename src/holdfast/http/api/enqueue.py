@@ -71,7 +71,7 @@ class _WrittenTasks:
     responses={
         201: {"headers": {"Location": {"schema": {"type": "string"}, "description": "The URL of the task."}}},
         200: {"model": EnqueuedTask, "description": "The key already belonged to this task"},
-        **problems(409, 413, 415, 422),
+        **problems(404, 409, 413, 415, 422),
     },
 )
 async def enqueue(
@@ -92,7 +92,7 @@ async def enqueue(
     status_code=201,
     summary="Enqueue many tasks, all or none",
     openapi_extra=json_body(_MANY_SCHEMA),
-    responses=problems(409, 413, 415, 422),
+    responses=problems(404, 409, 413, 415, 422),
 )
 async def enqueue_batch(request: Request, caller: MayEnqueue) -> EnqueuedBatch:
     """Returns the tasks in their order. If one of them is refused, none is enqueued."""
