@@ -87,7 +87,7 @@ def test_a_run_is_drawn_and_can_be_signalled_woken_and_forked(
         page.get_by_text("Wake now…").click()
         page.locator("#action-wake-now").get_by_label("Reason").fill("looking")
         page.locator("#action-wake-now").get_by_role("button").click()
-        expect(page.get_by_text("The task is due now.")).to_be_visible()
+        expect(page.get_by_text("The task is due now.", exact=True)).to_be_visible()
 
         row = page.locator(".fall", has=page.get_by_text("charge", exact=True))
         row.get_by_text("Fork from here…").click()

@@ -196,7 +196,15 @@ async def test_links_cookies_forms_and_waits_work_below_the_prefix(
         assert (await client.get(f"{sent}/tasks/healthz")).status_code == 200
 
 
-async def test_the_lifespan_of_the_application_runs_inside(tasks: App) -> None:
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Whatever the program that started the tests did with SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+async def test_the_lifespan_of_the_application_runs_inside(tasks: App, interruptible: None) -> None:
     seen: list[str] = []
 
     @asynccontextmanager

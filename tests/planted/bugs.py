@@ -1179,8 +1179,8 @@ DJANGO = [
     Bug(
         "a refused call breaks the transaction of a Django view",
         "contrib/django/client.py",
-        "with transaction.atomic(using=alias) if in_block else contextlib.nullcontext():",
-        "with contextlib.nullcontext():",
+        "transaction.atomic(using=alias) if in_block else contextlib.nullcontext()",
+        "contextlib.nullcontext()",
         "tests/contrib/django/test_app.py",
     ),
     Bug(
