@@ -61,6 +61,11 @@ grant execute on function
 to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.find_orphans, queues.processes_to_repair to holdfast_worker;
+grant execute on function queues.actor to holdfast_process;
+grant execute on function queues.process_functions, queues.nudge_process to holdfast_client;
+grant execute on function queues.process_functions, queues.list_processes, queues.list_process_instances
+to holdfast_reader;
+grant execute on function queues.nudge_process to holdfast_operator;
 grant execute on function queues.prune_processes to holdfast_worker, holdfast_operator;
 grant execute on function queues.watch_processes, queues.process_status_of to holdfast_client, holdfast_reader;
 grant select on queues.process_status, queues.registered_process to holdfast_client, holdfast_reader;
@@ -84,6 +89,7 @@ to holdfast_operator;
 
 grant execute on function queues.replay to holdfast_operator;
 grant select on queues.provenance, queues.registered_type to holdfast_reader;
+grant execute on function queues.held_by to holdfast_reader;
 
 grant execute on function queues.explain, queues.list_tasks, queues.find_tasks, queues.watch to holdfast_reader;
 grant execute on function queues.count_tasks to holdfast_client, holdfast_reader;
@@ -123,6 +129,8 @@ grant execute on function
   queues.test_subscription, queues.redrive_events
 to holdfast_operator;
 grant execute on function queues.prune_events, queues.prune_inbox to holdfast_worker, holdfast_operator;
+grant execute on function queues.list_deliveries to holdfast_reader;
+grant select on queues.subscription_event to holdfast_reader;
 grant execute on function queues.tail_events to holdfast_reader, holdfast_client;
 grant select on queues.outbox_status, queues.event_status, queues.delivery_status,
   queues.dispatcher_status to holdfast_reader;
@@ -134,15 +142,16 @@ grant execute on function queues.tokens_at, queues.list_waiting_keys to holdfast
 grant select on queues.limit_status to holdfast_reader;
 
 -- Durable workflows. A worker records and reads only under its lease.
-grant execute on function queues.record_steps, queues.read_steps, queues.wake_waiting, queues.wake_joined,
-  queues.record_changes, queues.start_children
+grant execute on function queues.record_step, queues.record_steps, queues.read_steps, queues.wake_waiting,
+  queues.wake_joined, queues.record_changes, queues.start_children
 to holdfast_worker;
 grant execute on function queues.signal, queues.signal_key, queues.fork, queues.batch_members
 to holdfast_client, holdfast_operator;
 grant execute on function queues.enqueue_after, queues.enqueue_unique to holdfast_client;
 -- The server verifies the signature of a link before it calls these.
 grant execute on function queues.read_callback, queues.answer_callback to holdfast_operator;
-grant execute on function queues.run_timeline, queues.children_of to holdfast_client, holdfast_reader;
+grant execute on function queues.run_timeline, queues.related_to, queues.children_of
+to holdfast_client, holdfast_reader;
 grant select on queues.step_status, queues.step_try_status, queues.signal_status,
   queues.wait_status to holdfast_client, holdfast_reader;
 

@@ -123,6 +123,9 @@ begin
   message := pg_catalog.regexp_replace(message, '^[^ ]+\(\d+\): \[[^]]*\] REMOTE [A-Z]+: ', '');
   hint := nullif(pg_catalog.regexp_replace(coalesce(hint, ''), '^Remote hint: ', ''), '');
   detail := nullif(pg_catalog.regexp_replace(coalesce(detail, ''), '^Remote detail: ', ''), '');
+  if holdfast_front.is_lost(state) and message ~ 'role "[^"]*" does not exist' then
+    hint := 'The login has to exist on every shard. Have an administrator create it there, and run holdfast grant.';
+  end if;
   if holdfast_front.is_lost(state) and message not like 'shard % cannot be reached: %' then
     state := case when state = 'XX000' then '08006' else state end;
     message := pg_catalog.format('shard %s cannot be reached: %s',

@@ -77,6 +77,7 @@ from (values
 
   ('queues.fork', 'id', 'task_id', null),
   ('queues.run_timeline', 'id', 'task_id', null),
+  ('queues.related_to', 'id', 'task_id', null),
   ('queues.batch_members', 'id', 'task_id', null),
   ('queues.children_of', 'id', 'task_id', null),
   ('queues.signal', 'id', 'task_id', null),
@@ -85,6 +86,7 @@ from (values
   ('queues.signal_key', 'text', 'type idempotency_key', null),
   ('queues.step_kind', 'none', null, null),
   ('queues.read_steps', 'shard', null, null),
+  ('queues.record_step', 'shard', null, null),
   ('queues.record_steps', 'shard', null, null),
   ('queues.record_changes', 'shard', null, null),
   ('queues.start_children', 'shard', null, null),
@@ -97,7 +99,12 @@ from (values
   ('queues.drop_limit', 'each', null, null),
   ('queues.set_retention', 'each', null, null),
   ('queues.drop_retention', 'each', null, null),
-  ('queues.prune', 'each', null, null),
+  -- Until no shard has more; one that is done looks again at what it has kept.
+  ('queues.prune', 'each', null,
+    'with answer as materialized (select * from {answers})
+     select sum(a.pruned)::integer, sum(a.examined)::integer,
+       (select b.next from answer b where b.next is not null order by b.next limit 1)
+     from answer a'),
   ('queues.prune_events', 'each', null, null),
   ('queues.prune_inbox', 'each', null, null),
   ('queues.prune_processes', 'each', null, null),
@@ -118,14 +125,14 @@ from (values
        max(answer.run_p50), max(answer.run_p99), sum(answer.due)::bigint, sum(answer.running)::bigint
      group by answer.at order by answer.at'),
   ('queues.rank_types', 'each', null,
-    'select answer.queue, answer.type, sum(answer.succeeded)::bigint, sum(answer.failed)::bigint,
+    'select answer.ranking, answer.queue, answer.type, sum(answer.succeeded)::bigint, sum(answer.failed)::bigint,
        sum(answer.retrying)::bigint, sum(answer.cancelled)::bigint, avg(answer.mean_seconds)
-     group by answer.queue, answer.type
-     order by case $1 when ''busiest''
+     group by answer.ranking, answer.queue, answer.type
+     order by pg_catalog.array_position(array[''busiest'', ''slowest'', ''failing''], answer.ranking),
+       case answer.ranking when ''busiest''
        then sum(answer.succeeded + answer.failed + answer.retrying + answer.cancelled)::double precision
        when ''slowest'' then avg(answer.mean_seconds)
-       else sum(answer.failed + answer.retrying)::double precision end desc, 1, 2
-     limit $4'),
+       else sum(answer.failed + answer.retrying)::double precision end desc, 2, 3'),
   ('queues.health', 'each', null,
     'select answer.check_name, answer.level,
        pg_catalog.concat_ws('' '', holdfast_front.shard_name(answer.shard_number), answer.subject),
@@ -145,6 +152,7 @@ from (values
   ('queues.rotate_secret', 'each', null, 'select min(answer.value)'),
   ('queues.test_subscription', 'first', null, null),
   ('queues.redrive_events', 'each', null, null),
+  ('queues.list_deliveries', 'each', null, 'order by answer.settled_at desc, answer.attempt desc limit $3'),
   ('queues.dispatcher_heartbeat', 'shard', null, null),
   ('queues.claim_events', 'shard', null, null),
   ('queues.settle_events', 'shard', null, null),
@@ -166,7 +174,7 @@ from (values
   ('queues.open_session', 'first', null, null),
   ('queues.check_session', 'first', null, null),
   ('queues.close_session', 'first', null, null),
-  ('queues.record_reveal', 'first', null, null),
+  ('queues.record_reveal', 'id', 'task_id', null),
   ('queues.namespace', 'first', null, null),
   ('queues.may_read_all', 'first', null, null),
   ('queues.has_role', 'first', null, null),
@@ -174,8 +182,13 @@ from (values
   ('queues.spec_hash', 'first', null, null),
   ('queues.status_of', 'first', null, null),
   ('queues.process_status_of', 'first', null, null),
+  ('queues.process_functions', 'first', null, null),
+  ('queues.list_processes', 'first', null, null),
+  ('queues.list_process_instances', 'first', null, null),
+  ('queues.nudge_process', 'first', null, null),
   ('queues.watch_processes', 'first', null, null),
   ('queues.tokens_at', 'none', null, null),
+  ('queues.held_by', 'each', null, 'order by answer.started_at, answer.claimed_at, answer.task_id limit $2'),
   ('queues.list_waiting_keys', 'each', null, 'order by answer.waiting desc, answer.oldest_due limit $2'),
 
   ('comms.create_email_message', 'first', null, null),
@@ -233,6 +246,7 @@ from (values
   ('comms.send_email_supervisor', 'shard', null, null),
   ('comms.send_sms_supervisor', 'shard', null, null),
   ('queues.nudge', 'shard', null, null),
+  ('queues.actor', 'none', null, null),
   ('queues.next_check', 'none', null, null),
   ('queues.refuse_change', 'none', null, null),
   ('queues.register_process', 'shard', null, null),
@@ -272,14 +286,29 @@ from (values
      group by answer.subject, answer.name'),
   ('queues.namespace_member', 'each', null,
     'select distinct on (answer.kind, answer.name) answer.* order by answer.kind, answer.name, answer.added_at'),
-  ('queues.outbox_status', 'each', null, null),
+  ('queues.outbox_status', 'each', null,
+    'select min(answer.subscription_id) as subscription_id, answer.name, min(answer.event_types) as event_types,
+       min(answer.type_prefixes) as type_prefixes, min(answer.sink) as sink, min(answer.target) as target,
+       (array_agg(answer.options))[1] as options, min(answer.secrets) as secrets,
+       min(answer.max_attempts) as max_attempts, min(answer.created_at) as created_at,
+       min(answer.created_by) as created_by, min(answer.paused_at) as paused_at, min(answer.paused_by) as paused_by,
+       min(answer.pause_reason) as pause_reason, sum(answer.pending)::bigint as pending,
+       sum(answer.in_flight)::bigint as in_flight, min(answer.oldest) as oldest, sum(answer.dead)::bigint as dead,
+       (array[''open'', ''half-open'', ''closed''])[min(array_position(
+         array[''open'', ''half-open'', ''closed''], answer.breaker))] as breaker,
+       max(answer.failures) as failures, max(answer.open_until) as open_until,
+       max(answer.last_failure_at) as last_failure_at, max(answer.last_error) as last_error,
+       max(answer.problem) as problem
+     group by answer.name'),
+  ('queues.subscription_event', 'each', null, null),
   ('queues.dispatcher_status', 'each', null, null),
   ('queues.event_status', 'each', null, null),
   ('queues.delivery_status', 'each', null, null),
   ('queues.schedule_status', 'first', null, null),
   ('queues.schedule_event', 'first', null, null),
   ('queues.access_token_status', 'first', null, null),
-  ('queues.access_event', 'first', null, null),
+  -- Tokens are on all shards, and what happened to them is told once. Values are revealed on the shard of the task.
+  ('queues.access_event', 'each', null, 'where answer.act = ''revealed'' or answer.shard = {first}'),
   ('queues.process_status', 'first', null, null),
   ('queues.registered_process', 'first', null, null),
   ('comms.mailbox', 'each', null, null),

@@ -1,5 +1,5 @@
 -- Sets holdfast.owner, the role that owns everything. A database keeps the way in which it was installed, with roles or
--- for a single login, and only that login migrates it: nobody acts for an owner that another login has put there.
+-- for a single login, and only that login migrates it: no migration acts for an owner that another login has put there.
 do $$
 declare
   _single constant boolean := pg_catalog.current_setting('holdfast.single_login');

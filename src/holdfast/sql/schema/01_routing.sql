@@ -59,6 +59,7 @@ create table queues.task_type (
   priority integer not null,
   max_attempts integer not null,
   timeout interval,
+  deadline interval,
   lease interval,
   executor text collate "C" not null,
   schema jsonb,

@@ -15,8 +15,8 @@ create table queues.task (
   task_id uuid constraint task_pkey primary key,
   created_at timestamptz not null,
   run_at timestamptz not null,
-  priority integer not null,
-  max_attempts integer not null constraint at_least_one_attempt check (max_attempts >= 1),
+  priority smallint not null,
+  max_attempts smallint not null constraint at_least_one_attempt check (max_attempts >= 1),
   type text collate "C" not null,
   queue text collate "C" not null,
   executor text collate "C" not null,
@@ -27,10 +27,13 @@ create table queues.task (
   lease interval,
   payload jsonb not null,
   metadata jsonb,
-  concurrency_key text collate "C"
+  concurrency_key text collate "C",
+  deadline interval
 );
 comment on table queues.task is 'The request of a task: written once, removed only by retention.';
 comment on column queues.task.enqueued_by is 'The login (session_user) that enqueued the task.';
+comment on column queues.task.deadline is
+  'How long after its enqueue, or its last retry by hand, it has to have ended.';
 comment on column queues.task.namespace is 'The namespace that owns the task.';
 
 -- Separate from the task, so that deleting a task frees its key, and no retry can conflict with it.
@@ -57,5 +60,6 @@ create type queues.new_task as (
   lease interval,
   idempotency_key text,
   metadata jsonb,
-  concurrency_key text
+  concurrency_key text,
+  deadline interval
 );

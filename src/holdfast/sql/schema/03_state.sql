@@ -11,6 +11,7 @@ comment on table queues.ready is
   'May be claimed from run_at on. Rows are inserted and deleted, never updated.';
 comment on column queues.ready.attempt is 'Attempts used so far.';
 
+-- Of deleted, limited and awaited, only true is stored: null takes no space.
 create table queues.lease (
   task_id uuid constraint lease_pkey primary key,
   token bigint not null,
@@ -21,9 +22,9 @@ create table queues.lease (
   lane_id bigint not null,
   attempt integer not null,
   lease_ms integer not null,
-  deleted boolean not null,
-  limited boolean not null default false,
-  awaited boolean not null default false,
+  deleted boolean,
+  limited boolean,
+  awaited boolean,
   worker_id text collate "C" not null,
   concurrency_key text collate "C",
   progress jsonb

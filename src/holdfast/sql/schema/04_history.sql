@@ -25,7 +25,7 @@ create table queues.act (
   queue text,
   act text not null constraint known_act check (act in (
     'cancelled', 'retried', 'deleted', 'restored', 'rescheduled', 'paused', 'resumed', 'released', 'snoozed',
-      'suspended')),
+      'suspended', 'replaced')),
   occurred_at timestamptz not null,
   token bigint,
   attempt integer,

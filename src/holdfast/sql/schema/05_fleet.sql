@@ -12,7 +12,10 @@ create table queues.worker (
   started_at timestamptz not null,
   last_heartbeat timestamptz not null,
   timeout interval not null,
-  heartbeat interval not null
+  heartbeat interval not null,
+  memory_bytes bigint constraint memory_is_a_size check (memory_bytes >= 0),
+  finished bigint constraint finished_is_a_count check (finished >= 0),
+  per_second real constraint per_second_is_a_rate check (per_second >= 0 and per_second < 'infinity')
 ) with (fillfactor = 50);
 create index worker_to_wake on queues.worker (worker_id) where idle;
 comment on table queues.worker is 'The running workers. One row per process start, one update per heartbeat.';
@@ -20,6 +23,9 @@ comment on column queues.worker.in_flight is
   'Leases that its last heartbeat renewed: running tasks, and tasks claimed in advance.';
 comment on column queues.worker.heartbeat is
   'How often it sends a heartbeat. After two missing heartbeats, it counts as late.';
+comment on column queues.worker.memory_bytes is 'The resident memory of its process, as it last reported.';
+comment on column queues.worker.finished is 'How many attempts have ended since it started.';
+comment on column queues.worker.per_second is 'How many of them ended per second, over the last five minutes.';
 comment on column queues.worker.timeout is 'How long it may be silent before it counts as dead.';
 
 create table queues.loss (
@@ -33,6 +39,7 @@ create table queues.loss (
   dead integer not null,
   constraint one_loss_per_silence primary key (worker_id, last_heartbeat)
 );
+create index losses_in_time on queues.loss (lost_at);
 comment on table queues.loss is
   'Workers that were lost without retiring, and how many of their tasks were recovered or ended.';
 
@@ -54,7 +61,7 @@ create unlogged table queues.last_sweep (
   next_page bigint not null
 ) with (fillfactor = 50);
 insert into queues.last_sweep (swept_at, next_page) values ('-infinity', 0);
-comment on table queues.last_sweep is 'When leases were last swept, so that workers notice when nobody does.';
+comment on table queues.last_sweep is 'When leases were last swept, so that workers notice when none does.';
 comment on column queues.last_sweep.next_expiry is
   'No lease that the sweep saw ends earlier, because a lease is only prolonged; null if it saw none.';
 comment on column queues.last_sweep.next_page is 'Where the next sweep begins; not 0 only if the table is very large.';

@@ -16,12 +16,12 @@ create table queues.sample (
 comment on table queues.sample is
   'Samples for health and for the charts: every minute by the leader, every ten seconds by an HTTP server.';
 
--- What workers report about the attempts that they ran, for charts and rankings: per minute and per quarter of an hour,
--- for each type of a queue, for each queue (type ''), and for everything (queue and type ''). Nothing is counted when a
--- task ends, so that charts add no cost to tasks.
+-- What workers report about the attempts that they ran, for charts and rankings: per minute, quarter of an hour and
+-- three hours, for each type of a queue, for each queue (type ''), and for everything (queue and type ''). Nothing is
+-- counted when a task ends, so that charts add no cost to tasks.
 create table queues.activity (
   at timestamptz not null,
-  period integer not null constraint known_period check (period in (1, 15)),
+  period integer not null constraint known_period check (period in (1, 15, 180)),
   queue text collate "C" not null,
   type text collate "C" not null,
   succeeded bigint not null default 0,
@@ -38,7 +38,7 @@ create table queues.activity (
 ) with (fillfactor = 70);
 create index activity_in_time on queues.activity (period, at);
 comment on table queues.activity is
-  'How many attempts ended how, per minute and quarter of an hour, for each type, for each queue, and for all.';
+  'How many attempts ended how, per minute, quarter of an hour and three hours, for each type, each queue, and all.';
 comment on column queues.activity.period is 'In minutes.';
 comment on column queues.activity.run_counts is 'Attempts by how long they ran: see activity_limits.';
 comment on column queues.activity.delay_counts is 'Attempts by how long they waited from due to start.';

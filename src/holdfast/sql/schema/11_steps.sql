@@ -10,7 +10,7 @@ create table queues.step (
   number integer not null,
   took_ms integer not null,
   tries smallint not null,
-  kind "char" not null constraint known_kind_of_step check (kind in ('s', 't', 'z', 'm', 'c', 'f', 'n', 'r')),
+  kind "char" not null,
   name text collate "C" not null,
   result jsonb,
   error jsonb,
@@ -150,7 +150,11 @@ comment on table queues.change is 'When the code of a type first asked ctx.since
 
 create table queues.continuation (
   task_id uuid constraint one_next_run primary key,
-  next_id uuid not null
+  next_id uuid not null,
+  first_id uuid not null
 );
+create unique index run_before on queues.continuation (next_id);
 comment on table queues.continuation is
   'A fact: this run has ended by ctx.continue_as, and that one goes on. Append-only.';
+comment on column queues.continuation.first_id is
+  'The run with which it began: the one that a batch, a join or a handle knows.';

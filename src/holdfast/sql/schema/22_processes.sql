@@ -11,12 +11,15 @@ create table queues.process (
   history text collate "C" not null,
   files jsonb not null default '{}',
   registered_at timestamptz not null,
-  registered_by text collate "C" not null
+  registered_by text collate "C" not null,
+  kickoff text collate "C"
 );
 comment on table queues.process is
   'The business processes of this database, with the functions that run, repair, end and read them.';
 comment on column queues.process.supervisor is
   'The function that is the supervisor. If kind is python, the type of the tasks that are.';
+comment on column queues.process.kickoff is
+  'The function that starts an instance with one document as its input; null if there is none of that form.';
 comment on column queues.process.files is 'The digest of each file that holdfast process apply last applied.';
 
 create table queues.process_instance (

@@ -118,6 +118,21 @@ create index dead_deliveries_to_redrive on queues.dead_delivery (subscription_id
 create index dead_deliveries_to_prune on queues.dead_delivery (died_at);
 comment on table queues.dead_delivery is 'Deliveries that used up all attempts, until they are redriven.';
 
+create table queues.subscription_act (
+  act_id bigint generated always as identity constraint subscription_act_pkey primary key,
+  subscription text collate "C" not null,
+  act text not null constraint known_subscription_act check (act in ('paused', 'resumed', 'redriven')),
+  occurred_at timestamptz not null,
+  actor text not null,
+  reason text,
+  event_id uuid,
+  events integer
+);
+create index acts_on_subscription on queues.subscription_act (subscription, act_id);
+comment on table queues.subscription_act is 'Acts on subscriptions, by whom and why. Append-only.';
+comment on column queues.subscription_act.event_id is 'The event that was sent again, if it was one.';
+comment on column queues.subscription_act.events is 'How many events were sent again.';
+
 create table queues.dispatcher (
   dispatcher_id text collate "C" constraint dispatcher_pkey primary key,
   hostname text not null,

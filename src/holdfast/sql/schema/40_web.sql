@@ -41,6 +41,7 @@ create table queues.access_act (
   address text,
   reason text
 );
+create index access_acts_by_time on queues.access_act (occurred_at, access_act_id);
 create index access_acts_on_task on queues.access_act (task_id, access_act_id) where task_id is not null;
 comment on table queues.access_act is
   'Created and revoked tokens, logins, and revealed values: who, when, why. Append-only.';

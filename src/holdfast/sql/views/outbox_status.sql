@@ -1,6 +1,6 @@
 -- The state of each subscription: what it matches, what is outstanding, and whether its receiver responds. If a
--- dispatcher cannot serve it, also why. Addresses are shown without password, token and query; of headers, only the
--- names.
+-- dispatcher cannot serve it, also why. Counts up to 10,000 outstanding and as many dead events of each. Addresses are
+-- shown without password, token and query; of headers, only the names.
 create or replace view queues.outbox_status with (security_barrier) as
 select s.subscription_id, s.name, s.event_types, s.type_prefixes, s.sink,
   pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(s.target,
@@ -15,7 +15,9 @@ select s.subscription_id, s.name, s.event_types, s.type_prefixes, s.sink,
   pg_catalog.cardinality(s.secrets) as secrets, s.max_attempts, s.created_at, s.created_by,
   s.paused_at, s.paused_by, s.pause_reason,
   coalesce(waiting.pending, 0) as pending, coalesce(waiting.in_flight, 0) as in_flight, waiting.oldest,
-  (select pg_catalog.count(*) from queues.dead_delivery d where d.subscription_id = s.subscription_id) as dead,
+  (select pg_catalog.count(*) from (
+    select from queues.dead_delivery d where d.subscription_id = s.subscription_id
+    order by d.died_at limit 10000) d) as dead,
   case when b.open_until is null then 'closed' when b.open_until > queues.clock() then 'open'
     else 'half-open' end as breaker,
   b.failures, b.open_until, b.last_failure_at, b.last_error, (
@@ -30,7 +32,9 @@ left join lateral (
   select pg_catalog.count(*) as pending, pg_catalog.count(*) filter (where d.lease_until >= now.now) as in_flight,
     pg_catalog.min(d.emitted_at) as oldest
   from (select queues.clock() as now offset 0) now
-  cross join queues.delivery d where d.subscription_id = s.subscription_id) waiting on true
+  cross join (
+    select d.lease_until, d.emitted_at from queues.delivery d where d.subscription_id = s.subscription_id
+    order by d.aggregate_id, d.event_number limit 10000) d) waiting on true
 where s.removed_at is null;
 
 comment on view queues.outbox_status is

@@ -14,7 +14,8 @@ select
   greatest(t.created_at, o.finished_at, l.claimed_at, l.started_at, d.deleted_at, e.occurred_at,
     a.occurred_at) as updated_at,
   d.deleted_at, d.reason as delete_reason,
-  o.reason, l.progress, t.timeout, t.lease, t.metadata, t.enqueued_by, t.namespace, t.concurrency_key
+  o.reason, l.progress, t.timeout, t.lease, t.metadata, t.enqueued_by, t.namespace, t.concurrency_key,
+  t.deadline
 from queues.task t
 left join queues.ready r on r.task_id = t.task_id
 left join queues.lease l on l.task_id = t.task_id

@@ -9,7 +9,8 @@ select w.worker_id, w.hostname, w.pid, w.version, w.queues, w.type_prefixes, w.c
     when w.last_heartbeat <= queues.clock() - 2 * w.heartbeat - interval '1 second' then 'late'
     when w.in_flight = 0 then 'idle'
     else 'working'
-  end as state
+  end as state, w.memory_bytes, w.finished, w.per_second,
+  (select s.shard_name from queues.shard s) as shard
 from queues.worker w
 left join queues.leadership l on l.worker_id = w.worker_id;
 

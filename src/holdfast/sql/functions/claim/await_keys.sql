@@ -26,7 +26,7 @@ begin
       for no key update skip locked) e),
   marked as (
     update queues.lease e set awaited = true
-    where e.task_id = any (array(select l.task_id from locked l)) and not e.awaited)
+    where e.task_id = any (array(select l.task_id from locked l)) and e.awaited is not true)
   select array(
     select p.place from unnest(places, full_by) p(place, n)
     where p.n in (

@@ -18,7 +18,7 @@ create or replace function queues.claim(
 returns table (
   task_id uuid, token bigint, type text, executor text, payload jsonb, attempt integer, max_attempts integer,
   lease_until timestamptz, timeout interval, metadata jsonb, run_at timestamptz, lane_id bigint,
-  queue text)
+  queue text, ends_at timestamptz)
 language plpgsql volatile security definer rows 100
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -45,7 +45,7 @@ declare
   _namespace text;
   _key text;
   _run_at timestamptz;
-  _awaited boolean := false;
+  _awaited boolean;
 begin
   select exists (select from queues.crash_detector), exists (select from queues.task_limit),
     exists (select from queues.paused_queue)
@@ -123,8 +123,10 @@ begin
     delete from queues.ready r where r.ctid = _picked[1]
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 into task_id, run_at, lane_id, attempt;
     select t.type, t.queue, t.executor, t.payload, t.max_attempts, t.timeout, t.metadata, t.namespace,
-      t.concurrency_key, coalesce(t.lease, claim.lease, interval '30 seconds'), nullif(claim.run_at, t.run_at)
-    into type, queue, executor, payload, max_attempts, timeout, metadata, _namespace, _key, lease, _run_at
+      t.concurrency_key, coalesce(t.lease, claim.lease, interval '30 seconds'), nullif(claim.run_at, t.run_at),
+      case when t.deadline is not null then queues.end_of_life(t.task_id, t.created_at, t.deadline) end
+    into type, queue, executor, payload, max_attempts, timeout, metadata, _namespace, _key, lease, _run_at,
+      ends_at
     from queues.task t where t.task_id = claim.task_id;
     if not found then
       return;
@@ -134,10 +136,10 @@ begin
       _awaited := exists (select from queues.lane l
         where l.concurrency_key = _key and l.namespace = _namespace and l.concurrency_key > '');
     end if;
-    insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, deleted,
-      limited, awaited, worker_id, concurrency_key)
+    insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, limited,
+      awaited, worker_id, concurrency_key)
     values (task_id, token, _now, lease_until, _run_at, lane_id, attempt, (extract(epoch from lease) * 1000)::integer,
-      false, coalesce(lane_id = any (_lanes.limited), false), _awaited, worker_id,
+      lane_id = any (_lanes.limited), _awaited, worker_id,
       queues.qualified_key(_namespace, _key));
     return next;
     return;
@@ -153,24 +155,25 @@ begin
   work as materialized (
     select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, nullif(g.run_at, t.run_at) as other_run_at,
       t.max_attempts, t.timeout, coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.queue,
-      t.executor, t.metadata, t.payload, t.namespace, t.concurrency_key
+      t.executor, t.metadata, t.payload, t.namespace, t.concurrency_key,
+      case when t.deadline is not null then queues.end_of_life(t.task_id, t.created_at, t.deadline) end as ends_at
     from gone g join queues.task t on t.task_id = g.task_id
     where t.task_id = any (array(select task_id from gone))
     order by t.priority desc, g.run_at, g.task_id),
   held as (
-    insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, deleted,
-      limited, awaited, worker_id, concurrency_key)
+    insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, limited,
+      awaited, worker_id, concurrency_key)
     select w.task_id, claim.token, _now, _now + w.lease, w.other_run_at, w.lane_id, w.attempt,
-      (extract(epoch from w.lease) * 1000)::integer, false, coalesce(w.lane_id = any (_lanes.limited), false),
+      (extract(epoch from w.lease) * 1000)::integer, w.lane_id = any (_lanes.limited),
       -- Not exists, which the planner may implement by reading the whole table once.
-      w.concurrency_key is not null and coalesce((
+      case when w.concurrency_key is not null then (
         select true from queues.lane l
-        where l.concurrency_key = w.concurrency_key and l.namespace = w.namespace and l.concurrency_key > '' limit 1),
-        false),
+        where l.concurrency_key = w.concurrency_key and l.namespace = w.namespace and l.concurrency_key > ''
+        limit 1) end,
       claim.worker_id, queues.qualified_key(w.namespace, w.concurrency_key)
     from work w)
-  select w.task_id, claim.token, w.type, w.executor, w.payload, w.attempt, w.max_attempts, _now + w.lease, w.timeout,
-    w.metadata, w.run_at, w.lane_id, w.queue
+  select w.task_id, claim.token, w.type, w.executor, w.payload, w.attempt, w.max_attempts::integer, _now + w.lease,
+    w.timeout, w.metadata, w.run_at, w.lane_id, w.queue, w.ends_at
   from work w;
 end
 $$;

@@ -16,30 +16,43 @@ declare
   _seen integer;
   _window integer;
   _read integer;
-  _first integer := 1;  -- the first lane with a due task
+  _first integer := 1;  -- the first lane with a due task, and where that is
+  _run_at timestamptz := from_run_at[1];
+  _task_id uuid := from_task_id[1];
+  _alone boolean := true;  -- whether no other lane of its priority has one
 begin
   if cardinality(lanes) > 1 then
-    _first := (
-      -- Not exists, which the planner may implement by reading the whole table once. The lanes are tried in order.
-      select l.n from (select generate_series(1, cardinality(lanes)) as n) l
-      where (
-        select true from queues.ready r
-        where r.lane_id = lanes[l.n] and r.run_at <= due
-          and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
-        order by r.lane_id, r.run_at, r.task_id limit 1)
-      limit 1);
+    -- Lateral, because the planner may implement exists by reading the whole table once. The lanes are tried in order.
+    select l.n, d.run_at, d.task_id into _first, _run_at, _task_id
+    from (select generate_series(1, cardinality(lanes)) as n) l
+    cross join lateral (
+      select r.run_at, r.task_id from queues.ready r
+      where r.lane_id = lanes[l.n] and r.run_at <= due
+        and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
+      order by r.lane_id, r.run_at, r.task_id limit 1) d
+    limit 1;
     if _first is null then
       return _found;
     end if;
+    if priorities[_first + 1] = priorities[_first] then
+      -- Types whose tasks are all suspended or delayed are such lanes.
+      _alone := (
+        select true from (select generate_series(_first + 1, cardinality(lanes)) as n) l
+        where priorities[l.n] = priorities[_first] and (
+          select true from queues.ready r
+          where r.lane_id = lanes[l.n] and r.run_at <= due
+            and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
+          order by r.lane_id, r.run_at, r.task_id limit 1)
+        limit 1) is null;
+    end if;
   end if;
-  -- A lane that is alone in its priority needs no merge, and often fills the batch.
-  if (priorities[_first - 1] = priorities[_first]) is not true
-    and (priorities[_first + 1] = priorities[_first]) is not true
-  then
+  -- Then no merge is needed, and that lane often fills the batch.
+  if _alone then
     _found := array(
       select r.ctid from queues.ready r
       where r.lane_id = lanes[_first] and r.run_at <= due
-        and (r.run_at, r.task_id) > (from_run_at[_first], from_task_id[_first])
+        and (r.run_at, r.task_id) >= (_run_at, _task_id)
+        and not (r.run_at = from_run_at[_first] and r.task_id = from_task_id[_first])
       order by r.run_at, r.task_id limit max_tasks
       for update skip locked);
     _first := _first + 1;

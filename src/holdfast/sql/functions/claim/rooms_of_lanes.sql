@@ -19,6 +19,18 @@ begin
     where l.lane_id = any (lanes) and (t.max_running is not null or t.rate is not null)
       and exists (select from queues.ready r where r.lane_id = l.lane_id and r.run_at <= due));
   if _held = '{}' then
+    -- A task that is committed from now on waits for the next claim, because its limit is not locked: there is no room.
+    rooms := '{0}';
+    select array_agg(q.room order by u.n), array_agg(y.room order by u.n)
+    into of_queue, of_type
+    from unnest(lanes) with ordinality u(lane_id, n)
+    left join queues.lane l on l.lane_id = u.lane_id
+    left join lateral (
+      select 1 as room from queues.task_limit t where t.subject = 'queue' and t.name = l.queue
+        and (t.max_running is not null or t.rate is not null)) q on true
+    left join lateral (
+      select 1 as room from queues.task_limit t where t.subject = 'type' and t.name = l.type
+        and (t.max_running is not null or t.rate is not null)) y on true;
     return;
   end if;
   _held := queues.hold_limits(_held, 10);
@@ -46,10 +58,10 @@ begin
   select array(select r.room from room r order by r.n), array_agg(q.n order by u.n), array_agg(y.n order by u.n)
   into rooms, of_queue, of_type
   from unnest(lanes) with ordinality u(lane_id, n)
-  join queues.lane l on l.lane_id = u.lane_id
+  -- Not an inner join, which would shift the positions if a lane is removed meanwhile.
+  left join queues.lane l on l.lane_id = u.lane_id and l.lane_id = any (lanes)
   left join room q on q.subject = 'queue' and q.name = l.queue
-  left join room y on y.subject = 'type' and y.name = l.type
-  where l.lane_id = any (lanes);
+  left join room y on y.subject = 'type' and y.name = l.type;
 end
 $$;
 

@@ -12,7 +12,7 @@ as $$
 #variable_conflict use_variable
 declare
   _options constant text[] := array['type', 'payload', 'queue', 'priority', 'run_at', 'idempotency_key', 'max_attempts',
-    'timeout', 'lease', 'executor', 'metadata', 'concurrency_key', 'shard_key'];
+    'timeout', 'lease', 'executor', 'metadata', 'concurrency_key', 'shard_key', 'deadline'];
   _needs_process boolean;
   _problem text;
   _odd text;
@@ -79,6 +79,15 @@ begin
   end if;
   if timeout is not null then
     perform queues.parse_duration('timeout', timeout, interval '1 millisecond', interval '30 days', place);
+  end if;
+  if element ->> 'deadline' is not null then
+    if _needs_process then
+      raise exception using errcode = 'QF400',
+        message = format('%sa task of the executor %s has no deadline', place, executor),
+        hint = 'Its business process decides when it is too late.';
+    end if;
+    perform queues.parse_duration('deadline', element ->> 'deadline', interval '1 millisecond', interval '36500 days',
+      place);
   end if;
   if lease is not null then
     perform queues.parse_duration('lease', lease, interval '1 second', interval '1 day', place);

@@ -15,26 +15,30 @@ create or replace function queues.enqueue(
   executor text default null,
   metadata jsonb default null,
   concurrency_key text default null,
-  shard_key text default null)
+  shard_key text default null,
+  deadline interval default null)
 returns uuid
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  _task_id uuid := queues.enqueue_simple(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout,
-    lease, executor, metadata, concurrency_key);
+  _task_id uuid;
 begin
+  if deadline is null then
+    _task_id := queues.enqueue_simple(type, payload, queue, priority, run_at, idempotency_key, max_attempts, timeout,
+      lease, executor, metadata, concurrency_key);
+  end if;
   if _task_id is null then
     _task_id := (select e.task_id from queues.enqueue_many(jsonb_build_array(jsonb_build_object(
       'type', type, 'payload', payload, 'queue', queue, 'priority', priority, 'run_at', run_at,
       'idempotency_key', idempotency_key, 'max_attempts', max_attempts, 'timeout', extract(epoch from timeout)::text,
       'lease', extract(epoch from lease)::text, 'executor', executor, 'metadata', metadata,
-      'concurrency_key', concurrency_key))) e);
+      'concurrency_key', concurrency_key, 'deadline', extract(epoch from deadline)::text))) e);
   end if;
   return _task_id;
 end
 $$;
 
 comment on function queues.enqueue(
-  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text, text) is
+  text, jsonb, text, integer, timestamptz, text, integer, interval, interval, text, jsonb, text, text, interval) is
   'Enqueues one task in the caller''s transaction and returns its id.';

@@ -14,7 +14,8 @@ create or replace function queues.enqueue_reusing(
   executor text default null,
   metadata jsonb default null,
   concurrency_key text default null,
-  reuse text default 'succeeded')
+  reuse text default 'succeeded',
+  deadline interval default null)
 returns table (task_id uuid, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -28,12 +29,12 @@ begin
     return;
   end if;
   _task_id := queues.enqueue(type, payload, queue, priority, run_at, null, max_attempts, timeout, lease, executor,
-    metadata, concurrency_key);
+    metadata, concurrency_key, deadline => deadline);
   perform queues.store_reusable_run(_task_id);
   return query select _task_id, true;
 end
 $$;
 
 comment on function queues.enqueue_reusing(
-  text, jsonb, text, integer, timestamptz, integer, interval, interval, text, jsonb, text, text) is
+  text, jsonb, text, integer, timestamptz, integer, interval, interval, text, jsonb, text, text, interval) is
   'Enqueues a deterministic task, or returns an existing run of the same spec.';

@@ -21,6 +21,7 @@ declare
   _durable text;
   _task_id uuid;
   _namespace text;
+  _deadline interval;
   _lane_id bigint;
   _idle boolean;
 begin
@@ -43,11 +44,11 @@ begin
 
   -- One statement for both lookups, because each statement has a cost to start.
   select coalesce(n.namespace, queues.namespace_of_login(session_user::text)), d.queue, d.priority, d.max_attempts,
-    d.lease
-  into _namespace, queue, priority, max_attempts, lease
+    d.lease, d.deadline
+  into _namespace, queue, priority, max_attempts, lease, _deadline
   from (select) one
   left join queues.namespace_login n on n.login = session_user::text
-  cross join lateral queues.with_defaults(type, queue, priority, max_attempts, lease) d;
+  cross join lateral queues.with_defaults(type, queue, priority, max_attempts, lease, null) d;
   run_at := coalesce(run_at, _now);
 
   if idempotency_key is not null then
@@ -71,9 +72,9 @@ begin
   end if;
 
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
-    namespace, idempotency_key, timeout, lease, payload, metadata, concurrency_key)
+    namespace, idempotency_key, timeout, lease, payload, metadata, concurrency_key, deadline)
   values (_task_id, _now, run_at, priority, max_attempts, type, queue, 'python', session_user,
-    _namespace, idempotency_key, timeout, lease, payload, metadata, concurrency_key);
+    _namespace, idempotency_key, timeout, lease, payload, metadata, concurrency_key, _deadline);
   insert into queues.ready (task_id, run_at, lane_id, attempt) values (_task_id, run_at, _lane_id, 0);
   -- An idle worker looks every five seconds.
   if _idle and run_at <= _now + interval '6 seconds' then

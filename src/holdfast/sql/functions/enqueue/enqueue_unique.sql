@@ -21,7 +21,8 @@ create or replace function queues.enqueue_unique(
   executor text default null,
   metadata jsonb default null,
   concurrency_key text default null,
-  shard_key text default null)
+  shard_key text default null,
+  deadline interval default null)
 returns table (task_id uuid, created boolean)
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -35,7 +36,8 @@ begin
   select e.task_id, e.created from queues.enqueue_many(jsonb_build_array(jsonb_strip_nulls(jsonb_build_object(
     'type', type, 'queue', queue, 'priority', priority, 'run_at', run_at, 'idempotency_key', key,
     'max_attempts', max_attempts, 'timeout', extract(epoch from timeout)::text,
-    'lease', extract(epoch from lease)::text, 'executor', executor, 'concurrency_key', concurrency_key,
+    'lease', extract(epoch from lease)::text,
+    'deadline', extract(epoch from deadline)::text, 'executor', executor, 'concurrency_key', concurrency_key,
     'unique', "unique", 'debounce', extract(epoch from debounce)::text,
     'debounce_max', extract(epoch from debounce_max)::text))
     || jsonb_build_object('payload', payload)
@@ -45,5 +47,5 @@ $$;
 
 comment on function queues.enqueue_unique(
   text, jsonb, text, text, interval, interval, text, integer, timestamptz, integer, interval, interval, text, jsonb,
-  text, text) is
+  text, text, interval) is
   'Enqueues a task unless one with the same type and key is there already, and returns it, or that one.';

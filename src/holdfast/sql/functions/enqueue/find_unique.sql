@@ -1,6 +1,6 @@
 -- Returns the task that an enqueue with this key has to use, or else null. Locks the key, so that another enqueue of it
--- waits until this transaction ends. For a debounced task, cancels the one that waits and returns when the new one is
--- to run.
+-- waits until this transaction ends. For a debounced task, cancels the one that waits, or records that the one that a
+-- worker holds is replaced, and returns when the new one is to run.
 -- Internal: called by insert_arranged. Locks: the row of the key, then the ready row.
 create or replace function queues.find_unique(
   type text, key text, "unique" text, debounce interval, debounce_max interval, namespace text default null,
@@ -62,6 +62,12 @@ begin
     run_at := greatest(_now, least(_now + debounce, _held.first_at + debounce_max));
     if _waits then
       perform queues.cancel_now(_held.task_id, 'debounced: replaced by a later one');
+    else
+      -- Without a lock on the lease, for which the worker's reports would wait. See cancel_replaced.
+      insert into queues.act (task_id, act, occurred_at, attempt, worker_id, actor, reason)
+      select l.task_id, 'replaced', _now, l.attempt, l.worker_id, queues.actor(),
+        'debounced: a later one was enqueued while this one was held'
+      from queues.lease l where l.task_id = _held.task_id and l.attempt = 1;
     end if;
     update queues.unique_task u set first_at = _held.first_at
     where u.type = find_unique.type and u.key = find_unique.key and u.namespace = _namespace;

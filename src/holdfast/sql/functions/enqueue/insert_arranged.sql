@@ -25,6 +25,12 @@ begin
     perform queues.check_arrangement(_elements[_one.n], case when _size > 1 then format('tasks[%s].', _one.n - 1)
       else '' end);
   end loop;
+  if _size > 1 then
+    -- All of them, so that an error names the place in this batch, whichever of them are inserted in the end.
+    perform queues.read_tasks(
+      (select jsonb_agg(e.element - _options order by e.n) from unnest(_elements) with ordinality e(element, n)),
+      _size, for_process, queues.clock(), (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
+  end if;
   -- In the order of the keys, so that two batches do not wait for each other.
   for _one in
     select g.type, g.key, array_agg(g.n order by g.n) as places,

@@ -45,13 +45,13 @@ begin
   return query
   with told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
-      namespace, timeout, lease, payload, metadata, concurrency_key)
+      namespace, timeout, lease, payload, metadata, concurrency_key, deadline)
     select (_prefix || right(to_hex(16777216 + p.n), 6))::uuid, _now, _task.run_at, _task.priority, _task.max_attempts,
       _task.type, _task.queue,
       case when _executor is null and p.payload ? 'task_type' then queues.executor_for(null, p.payload)
         else coalesce(_executor, 'python') end,
       insert_payloads.enqueued_by, _namespace, _task.timeout, _task.lease, p.payload, _task.metadata,
-      _task.concurrency_key
+      _task.concurrency_key, _task.deadline
     from (
       -- "offset 0" keeps the parsing here: once per payload. Set-returning functions in a select list run row by row,
       -- without a copy of all payloads.

@@ -61,10 +61,10 @@ begin
       from unnest(_kinds) r offset 0) d),
   told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
-      namespace, idempotency_key, timeout, lease, payload, metadata, concurrency_key)
+      namespace, idempotency_key, timeout, lease, payload, metadata, concurrency_key, deadline)
     select a.task_id, _now, (a.r).run_at, (a.r).priority, (a.r).max_attempts, (a.r).type, (a.r).queue, (a.r).executor,
       insert_tasks.enqueued_by, _namespace, (a.r).idempotency_key, (a.r).timeout, (a.r).lease, a.payload,
-      (a.r).metadata, (a.r).concurrency_key
+      (a.r).metadata, (a.r).concurrency_key, (a.r).deadline
     from (select unnest(_ids) as task_id, unnest(_holders) as holder, unnest(_requests) as r,
       unnest(_payloads) as payload) a
     where a.holder is null or a.holder = a.task_id),

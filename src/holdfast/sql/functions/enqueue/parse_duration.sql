@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 begin
   -- In the extended syntax of regular expressions, white space is ignored.
-  if value !~ '(?x)^( [0-9]{1,9}(\.[0-9]{1,9})?
+  if value !~ '(?x)^( [0-9]{1,10}(\.[0-9]{1,9})?
       | ([0-9]{1,5}[ ]days?[ ]?)?([0-9]{1,6}:[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?)?
       | [0-9]{1,9}(\.[0-9]{1,9})?[ ]?(ms|milliseconds?|s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?) )$'
      or value = ''

@@ -11,7 +11,8 @@ as $$
 begin
   -- The where clause refuses invalid elements before the select list casts their values.
   select array_agg(row(g.n, g.type, d.queue, g.executor_or_default, d.priority, coalesce(g.run_at::timestamptz, now),
-      d.max_attempts, g.timeout::interval, d.lease, g.idempotency_key, g.metadata, g.concurrency_key)::queues.new_task),
+      d.max_attempts, g.timeout::interval, d.lease, g.idempotency_key, g.metadata, g.concurrency_key,
+      d.deadline)::queues.new_task),
     array_agg(g.payload), bool_or(g.idempotency_key is not null),
     min(g.type) = max(g.type) and count(g.queue) = 0 and count(g.priority) = 0 and count(g.concurrency_key) = 0
   into requests, payloads, keyed, alike
@@ -39,7 +40,7 @@ begin
         concurrency_key, element, n)
     offset 0) g
   cross join lateral queues.with_defaults(g.type, g.queue, g.priority::integer, g.max_attempts::integer,
-    g.lease::interval) d
+    g.lease::interval, (g.element ->> 'deadline')::interval) d
   where g.others = '{}' and queues.is_simple_task(g.type, g.payload, g.payload_text, max_bytes)
       and queues.are_simple_options(g.queue, g.simple_priority, null, g.idempotency_key, g.simple_max_attempts, null,
         null, g.executor, null, null, now)

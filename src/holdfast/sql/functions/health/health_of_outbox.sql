@@ -16,8 +16,11 @@ declare
   _sent_by constant bigint := (select count(*) from queues.dispatcher d where d.last_seen > now - _timeout);
 begin
   return query
-  select 'outbox', case when waiting.pending >= 10000 or s.problem is not null then 'red'
-    else queues.level_of(waiting.seconds, 60, 600) end, s.name, coalesce(waiting.seconds, 0),
+  select 'outbox', case when s.problem is not null then 'red'
+      when s.paused_at is not null then queues.level_of(waiting.seconds, 0, 'infinity')
+      when waiting.pending >= 10000 then 'red'
+      when b.open_until is not null and waiting.pending > 0 then queues.level_of(waiting.seconds, 0, 600)
+      else queues.level_of(waiting.seconds, 60, 600) end, s.name, coalesce(waiting.seconds, 0),
     case when s.problem is not null then format('subscription %s cannot be served: %s', s.name, s.problem)
       when waiting.pending = 0 then format('subscription %s has all its events', s.name)
       else format('%s event%s wait%s for subscription %s, the oldest for %s%s',

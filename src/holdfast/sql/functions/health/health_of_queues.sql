@@ -25,20 +25,27 @@ begin
         else (select t.type from queues.task t where t.task_id = r.task_id) end as type
       from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
     where first.run_at <= now),
-  waiting as (
+  waiting as materialized (
     select d.queue, extract(epoch from now - min(d.run_at))::double precision as seconds, bool_and(d.served) as served,
       min(d.type) filter (where not d.served) as unserved
-    from due d where not d.paused group by d.queue)
-  select 'oldest_due', queues.level_of(w.seconds, 60, 600), w.queue, w.seconds,
-    format('the oldest due task of queue %s has waited for %s', w.queue, queues.format_duration(w.seconds)),
-    case when w.seconds >= 60 then coalesce(
-      -- If nothing holds the oldest task back, more workers help.
-      (select format('Limits hold back %s: %s. To change them: holdfast limits',
-        case when bool_and(h.kind is not null) then 'all due tasks' else 'the oldest due task' end,
-        string_agg(h.words, '; ' order by h.oldest_due))
-       from queues.explain_held(w.queue, now) h having (array_agg(h.kind order by h.oldest_due))[1] is not null),
-      'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.') end
+    from due d where not d.paused group by d.queue),
+  held as materialized (
+    select h.* from queues.explain_held(array(select w.queue from waiting w where w.seconds >= 60), now) h)
+  -- If nothing holds the oldest task back, more workers help. If only limits do, which somebody has set, it is amber.
+  select 'oldest_due', case when w.served and h.limited then queues.level_of(w.seconds, 60, 'infinity')
+      else queues.level_of(w.seconds, 60, 600) end, w.queue, w.seconds,
+    format('the oldest due task of queue %s has waited for %s%s', w.queue, queues.format_duration(w.seconds),
+      ': ' || left(h.first, 300)),
+    case when h.first is not null then format('Limits hold back %s: %s. To change them: holdfast limits',
+        case when h.whole then 'all due tasks' else 'the oldest due task' end, left(h.words, 1000))
+      when w.seconds >= 60
+        then 'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.' end
   from waiting w
+  left join lateral (
+    select (array_agg(h.words order by h.oldest_due))[1] as first, string_agg(h.words, '; ' order by h.oldest_due)
+        as words, bool_and(h.kind is not null) as whole, bool_and(coalesce(h.kind, 'none') not in ('none', 'lock'))
+        as limited
+    from held h where h.queue = w.queue having (array_agg(h.kind order by h.oldest_due))[1] is not null) h on true
   union all
   select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds,
     format('no live worker subscribes to queue %s, or to a prefix of type %s; its oldest due task has waited for %s',

@@ -1,4 +1,4 @@
--- Checks the server: old snapshots, dead rows, the notification queue, transaction ids, size and growth.
+-- Checks the server: its clock, old snapshots, dead rows, the notification queue, transaction ids, size and growth.
 -- Internal: called by health.
 create or replace function queues.health_of_server(now timestamptz)
 returns setof queues.health_line
@@ -11,7 +11,17 @@ declare
   _bytes bigint;
   _day_ago queues.sample;
   _growth double precision;
+  -- What was written by the same clock and is in its future. Leases and terms are, but no heartbeat and no sample.
+  _ahead constant double precision := extract(epoch from greatest(
+    (select max(w.last_heartbeat) from queues.worker w), (select max(s.taken_at) from queues.sample s)) - now);
 begin
+  if _ahead > 15 then
+    return next row('clock', 'amber', null, _ahead,
+      format('the clock of the database server was set back: the newest heartbeat or sample is %s in its future',
+        queues.format_duration(_ahead)),
+      'Until the clock is there, silent workers look alive, and times in lists are wrong. Check how the server sets '
+      'its clock, and restart the workers.')::queues.health_line;
+  end if;
   return query
   select 'oldest_snapshot', queues.level_of(s.seconds, 300, 3600), s.kind || ' ' || s.subject, s.seconds,
     format('%s %s%s has held a snapshot for %s: %s', s.kind, s.subject, coalesce(' of ' || s.login, ''),
@@ -71,4 +81,4 @@ end
 $$;
 
 comment on function queues.health_of_server(timestamptz) is
-  'Checks the server: old snapshots, dead rows, the notification queue, transaction ids, size and growth.';
+  'Checks the server: its clock, old snapshots, dead rows, the notification queue, transaction ids, size and growth.';

@@ -28,15 +28,29 @@ begin
   delay as (
     select w.queue, count(*) as tasks, percentile_cont(0.5) within group (order by w.seconds) as p50,
       percentile_cont(0.99) within group (order by w.seconds) as p99
-    from waited w group by w.queue)
+    from waited w group by w.queue),
+  -- A limit or a pause makes tasks wait on purpose, and more workers would not help.
+  explained as (
+    select d.*, exists (
+        select from queues.act a where a.queue = d.queue and a.act = 'resumed'
+          and a.occurred_at > now - interval '10 minutes') as resumed,
+      exists (
+        select from queues.task_limit l where l.subject = 'queue' and l.name = d.queue
+          or l.subject = 'type' and l.name in (select n.type from queues.lane n where n.queue = d.queue)) as limited
+    from delay d)
   select v.check_name, v.level, d.queue, v.value,
-    format('half of the last %s tasks of queue %s were claimed within %s, 99 of 100 within %s', d.tasks, d.queue,
-      queues.format_duration(d.p50), queues.format_duration(d.p99)),
-    case when v.level <> 'green'
-      then 'Run more workers, or more tasks at once: holdfast workers shows how busy they are.' end
-  from delay d
+    format('half of the last %s tasks of queue %s were claimed within %s, 99 of 100 within %s%s', d.tasks, d.queue,
+      queues.format_duration(d.p50), queues.format_duration(d.p99),
+      case when d.resumed then '; it was paused until a moment ago' else '' end),
+    case when v.level = 'green' then null
+      when d.limited then 'If its limits hold tasks back, that is as intended: holdfast limits. Otherwise run more '
+        'workers.'
+      else 'Run more workers, or more tasks at once: holdfast workers shows how busy they are.' end
+  from explained d
   cross join lateral (values
-    ('delay_p50', 'green', d.p50), ('delay_p99', queues.level_of(d.p99, 60, 600), d.p99)) v(check_name, level, value)
+    ('delay_p50', 'green', d.p50),
+    ('delay_p99', case when d.resumed then 'green' when d.limited then queues.level_of(d.p99, 60, 'infinity')
+      else queues.level_of(d.p99, 60, 600) end, d.p99)) v(check_name, level, value)
   order by d.p99 desc limit 200;
 
   return query
@@ -75,7 +89,7 @@ begin
         and a.at > now - interval '10 minutes') reported)
   select 'failing_type', case
       when r.known and r.failed >= 5 and r.failed * 2 >= r.total then 'red'
-      when r.failed > 0 and r.failed * 20 >= r.total or r.errors >= 20 and r.errors > r.total then 'amber'
+      when r.failed > 0 and r.failed * 20 >= r.total or r.errors >= 5 and r.errors > r.total - r.failed then 'amber'
       else 'green' end,
     r.type, case when r.total = 0 then 0 else r.failed::double precision / r.total end,
     format('%s task%s of type %s failed for good, and %s attempt%s failed in the last 10 minutes. Latest error: %s',

@@ -1,5 +1,5 @@
 -- Returns how many attempts a failed one leaves used. Attempts count only while a run makes no progress: if a step was
--- recorded under this claim, or comes with its report, the count starts anew with this attempt.
+-- recorded under this claim, or comes with its report, the count restarts with this attempt.
 -- Internal.
 create or replace function queues.attempts_used(task_id uuid, token bigint, attempt integer, steps jsonb default null)
 returns integer
@@ -12,4 +12,4 @@ as $$
 $$;
 
 comment on function queues.attempts_used(uuid, bigint, integer, jsonb) is
-  'Returns how many attempts a failed one leaves used: the count starts anew if a step was recorded.';
+  'Returns how many attempts a failed one leaves used: the count restarts if a step was recorded.';

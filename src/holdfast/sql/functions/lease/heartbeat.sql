@@ -1,8 +1,11 @@
 -- Renews the leases of a worker and returns a verdict for each: held, cancelled, deleted, lost or busy. If another
 -- transaction has locked a lease (an application that has called cancel and not committed), its verdict is busy: it is
--- not renewed, and the others are.
+-- not renewed, and the others are. Also records the memory of the worker, how many attempts have ended and how many did
+-- so per second.
 -- For holdfast_worker. Locks: lease rows, then the worker's row, without waiting.
-create or replace function queues.heartbeat(worker_id text, held jsonb)
+create or replace function queues.heartbeat(
+  worker_id text, held jsonb, memory_bytes bigint default null, finished bigint default null,
+  per_second real default null)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
 set search_path = pg_catalog, pg_temp
@@ -59,7 +62,10 @@ begin
       where not h.n = any (_kept));
   end if;
   update queues.worker w
-  set last_heartbeat = _now, in_flight = cardinality(_kept) + cardinality(_busy), running = _running
+  set last_heartbeat = _now, in_flight = cardinality(_kept) + cardinality(_busy), running = _running,
+    memory_bytes = coalesce(heartbeat.memory_bytes, w.memory_bytes),
+    finished = coalesce(heartbeat.finished, w.finished),
+    per_second = coalesce(heartbeat.per_second, w.per_second)
   where w.worker_id in (
     select own.worker_id from queues.worker own
     where own.worker_id = heartbeat.worker_id for no key update skip locked);
@@ -82,5 +88,5 @@ begin
 end
 $$;
 
-comment on function queues.heartbeat(text, jsonb) is
+comment on function queues.heartbeat(text, jsonb, bigint, bigint, real) is
   'Renews the leases of a worker and returns a verdict for each: held, cancelled, deleted, lost or busy.';

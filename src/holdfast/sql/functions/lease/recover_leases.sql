@@ -43,7 +43,7 @@ begin
   select count(*) filter (where not s.over), count(*) filter (where s.over),
     array_agg(s.task_id) filter (where s.deleted and not s.over), array_agg(s.task_id) filter (where s.awaited),
     array_agg(s.task_id) filter (where s.over),
-    array(select distinct on (s.lane_id) s.task_id from settled s where not s.over and not s.deleted)
+    array(select distinct on (s.lane_id) s.task_id from settled s where not s.over and s.deleted is not true)
   into recovered, dead, _parked, _awaited, _dead, _one_per_lane from settled s;
 
   if _parked is not null then

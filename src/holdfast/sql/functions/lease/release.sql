@@ -1,5 +1,6 @@
--- Releases unfinished tasks of a worker: the attempt does not count, and the task keeps its position. Wakes idle
--- workers. Returns released, already_done, cancelled or lost, or busy if another transaction has locked the lease.
+-- Releases unfinished tasks of a worker: the attempt does not count, and the task keeps its position, unless a later
+-- debounced one has replaced it. Wakes idle workers. Returns released, already_done, cancelled or lost, or busy if
+-- another transaction has locked the lease.
 -- For holdfast_worker. Locks: lease rows, without waiting.
 create or replace function queues.release(worker_id text, held jsonb)
 returns table (task_id uuid, verdict text)
@@ -18,6 +19,7 @@ declare
   _released integer[];
   _parked uuid[];
   _awaited uuid[];
+  _unbegun uuid[];
   _one_per_lane uuid[];
 begin
   with given as materialized (
@@ -44,15 +46,18 @@ begin
       jsonb_build_object('claimed_at', f.claimed_at, 'started_at', f.started_at)
     from freed f)
   select coalesce(array_agg(f.n), '{}'), array_agg(f.task_id) filter (where f.deleted),
-    array_agg(f.task_id) filter (where f.awaited),
-    array(select distinct on (f.lane_id) f.task_id from freed f where not f.deleted)
-  into _released, _parked, _awaited, _one_per_lane from freed f;
+    array_agg(f.task_id) filter (where f.awaited), array_agg(f.task_id) filter (where f.attempt = 1),
+    array(select distinct on (f.lane_id) f.task_id from freed f where f.deleted is not true)
+  into _released, _parked, _awaited, _unbegun, _one_per_lane from freed f;
 
   if _parked is not null then
     perform queues.park(_parked);
   end if;
   if _awaited is not null then
     perform queues.bring_back(_awaited);
+  end if;
+  if _unbegun is not null then
+    perform queues.cancel_replaced(_unbegun);
   end if;
   perform queues.wake_for(r.task_id) from unnest(_one_per_lane) r(task_id);
   return query

@@ -14,18 +14,19 @@ declare
   _unsent uuid[];
   _lost uuid[];
   _suspended integer[];
+  _snoozed uuid[];
   _continued jsonb;
 begin
   with given as materialized (
     select r.n::integer as n, r.task_id, r.token, queues.storable(r.result) as result, r.run_at, r.started_at, r.steps,
-      r.payload,
+      r.payload, r.ends_at,
       case when refused.why is null then r.status else 'failed' end as status,
       case when refused.why is null then queues.storable(r.error, 65536)
         else jsonb_build_object('kind', 'invalid_arguments', 'message', refused.why) end as error
     from rows from (jsonb_to_recordset(results) as (
         task_id uuid, token bigint, status text, result jsonb, error jsonb, run_at timestamptz, started_at timestamptz,
-        steps jsonb, payload jsonb))
-      with ordinality r(task_id, token, status, result, error, run_at, started_at, steps, payload, n)
+        steps jsonb, payload jsonb, ends_at timestamptz))
+      with ordinality r(task_id, token, status, result, error, run_at, started_at, steps, payload, ends_at, n)
     cross join lateral (
       select case when r.status = 'continue' then queues.why_not_continue(r.payload) end as why) refused
     order by r.task_id),
@@ -44,9 +45,10 @@ begin
       g.steps, g.payload,
       coalesce(l.started_at, greatest(l.claimed_at,
         least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,
-      case when g.run_at > settle_mixed.now and g.run_at < settle_mixed.now + interval '100 years' then g.run_at
+      -- A task with a deadline is due at the latest then, so that it ends. The function ignores a null.
+      least(case when g.run_at > settle_mixed.now and g.run_at < settle_mixed.now + interval '100 years' then g.run_at
         when g.run_at is null and g.status = 'retry' then settle_mixed.now + queues.backoff(l.attempt)
-        else settle_mixed.now end as run_at),
+        else settle_mixed.now end, g.ends_at) as run_at),
   settled as materialized (
     select f.*, case f.status when 'retry' then case when t.used >= t.max_attempts then 'dead_letter' end
       when 'snooze' then null when 'suspend' then null when 'continue' then 'succeeded' else f.status end as ending,
@@ -91,9 +93,10 @@ begin
     array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' = 'false'),
     array_agg(s.task_id) filter (where s.ending <> 'succeeded'),
     array_agg(s.n) filter (where s.status = 'suspend'),
+    array_agg(s.task_id) filter (where s.status = 'snooze' and s.used = 0),
     jsonb_agg(jsonb_build_object('task_id', s.task_id, 'next_id', s.next_id, 'payload', s.payload))
       filter (where s.status = 'continue')
-  into accepted, places, _parked, _awaited, _dead, _unsent, _lost, _suspended, _continued
+  into accepted, places, _parked, _awaited, _dead, _unsent, _lost, _suspended, _snoozed, _continued
   from settled s;
 
   if jsonb_path_exists(results, '$[*].steps') then
@@ -115,6 +118,9 @@ begin
   end if;
   if _awaited is not null then
     perform queues.bring_back(_awaited);
+  end if;
+  if _snoozed is not null then
+    perform queues.cancel_replaced(_snoozed);
   end if;
   if _dead is not null then
     perform queues.call_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end',

@@ -16,8 +16,8 @@ begin
     from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint, result jsonb, started_at timestamptz))
       with ordinality r(task_id, token, result, started_at, n)
     order by r.task_id),
-  -- Locking a row before it is deleted would write as much log as deleting it. A row that nobody has locked or changed
-  -- since it was written has no xmax, so only the others are locked here.
+  -- Locking a row before it is deleted would write as much log as deleting it. A row that no transaction has locked or
+  -- changed since it was written has no xmax, so only the others are locked here.
   free as materialized (
     select g.*, l.xmax <> '0' as locked from given g
     cross join lateral (

@@ -12,8 +12,8 @@ as $$
     from queues.lease e
     join queues.lane l on l.lane_id = e.lane_id
     join queues.task t on t.task_id = e.task_id
-    where case count_running.subject when 'queue' then l.queue = count_running.name and not e.limited
-      else t.type = count_running.name and (not e.limited or l.type = '') end
+    where case count_running.subject when 'queue' then l.queue = count_running.name and e.limited is not true
+      else t.type = count_running.name and (e.limited is not true or l.type = '') end
     for no key update of e skip locked)
   update queues.lease e
   set limited = true, lane_id = case when count_running.subject = 'queue' then e.lane_id

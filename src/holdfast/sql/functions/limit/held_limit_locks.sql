@@ -10,7 +10,10 @@ as $$
   from queues.limit_lock k
   join pg_locks l on l.locktype = 'transactionid' and l.transactionid = k.xmax and l.granted
   join pg_stat_activity a on a.pid = l.pid
-  where k.xmax <> '0'::xid and a.pid <> pg_backend_pid()
+  where k.xmax <> '0'::xid and a.pid <> pg_backend_pid() and exists (
+    -- Usually none does, and the rows need not be read.
+    select from pg_locks t
+    where t.locktype = 'relation' and t.relation = 'queues.limit_lock'::regclass and t.pid <> pg_backend_pid())
 $$;
 
 comment on function queues.held_limit_locks(timestamptz) is

@@ -1,9 +1,11 @@
 -- Returns concurrency keys whose due tasks wait until a task of the same key ends: how many wait, at most 100 of each
--- key, how many run, and since when the first is due. Looks at no more than 1,000 keys.
+-- key, how many run and the one that was claimed first, and since when the first is due. Looks at no more than 1,000
+-- keys.
 -- For holdfast_reader. Locks: none.
 create or replace function queues.list_waiting_keys(of_queue text default null, max_keys integer default 50)
 returns table (
-  queue text, namespace text, concurrency_key text, waiting bigint, running bigint, oldest_due timestamptz)
+  queue text, namespace text, concurrency_key text, waiting bigint, running bigint, oldest_due timestamptz,
+  running_task_id uuid)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
@@ -16,8 +18,12 @@ begin
   end if;
   return query
   select l.queue, l.namespace, l.concurrency_key, w.waiting,
-    (select count(*) from queues.lease e
-      where e.concurrency_key = queues.qualified_key(l.namespace, l.concurrency_key)), w.oldest_due
+    (select count(*) from queues.lease e join queues.task t on t.task_id = e.task_id
+      where e.concurrency_key = queues.qualified_key(l.namespace, l.concurrency_key) and l.type in ('', t.type)),
+    w.oldest_due,
+    (select e.task_id from queues.lease e join queues.task t on t.task_id = e.task_id
+      where e.concurrency_key = queues.qualified_key(l.namespace, l.concurrency_key) and l.type in ('', t.type)
+      order by e.claimed_at, e.task_id limit 1)
   from (
     select l.* from queues.lane l
     where l.concurrency_key > '' and (of_queue is null or l.queue = of_queue) limit 1000) l

@@ -1,5 +1,6 @@
 -- Returns what happened to a run in order, without values: attempts and acts, steps, failed tries, signals, what it
--- waits for, and the tasks that it has started. Children belong to the step of their name.
+-- waits for, its deadline, and the tasks that it has started. Children belong to the step of their name. Of each kind,
+-- it returns the last 1,000; of the children, the first 1,000 of all steps.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.run_timeline(task_id uuid)
 returns table (
@@ -31,16 +32,21 @@ begin
       s.ended_at), null,
       s.tries, null, null, case when s.error is not null then queues.error_message(s.error, 'failed') end, null, 2,
         s.number
-    from queues.step s where s.task_id = run_timeline.task_id
+    from (
+      select s.* from queues.step s where s.task_id = run_timeline.task_id order by s.number desc limit 1000) s
     union all
     select 'try', y.name, y.occurred_at, y.retry_at, null, y.try, null, null, queues.error_message(y.error, 'failed'),
       null, 1, 0
-    from queues.step_try y where y.task_id = run_timeline.task_id
+    from (
+      select y.* from queues.step_try y where y.task_id = run_timeline.task_id
+      order by y.occurred_at desc limit 1000) y
     union all
     select 'signalled', s.name, s.sent_at, p.ended_at, null, null, null, s.sent_by, s.key, null, 1, 0
-    from queues.signal s
-    left join queues.step p on p.signal_id = s.signal_id and p.signal_id is not null
-    where s.task_id = run_timeline.task_id
+    from (
+      select s.* from queues.signal s where s.task_id = run_timeline.task_id order by s.signal_id desc limit 1000) s
+    left join lateral (
+      select p.ended_at from queues.step p
+      where p.signal_id = s.signal_id and p.signal_id is not null limit 1) p on true
     union all
     select 'waits', w.name, w.until, w.until, null, null, null, null,
       case when w.signal is not null then 'signal ' || w.signal when w.on_task is not null then 'task ' || w.on_task
@@ -49,12 +55,21 @@ begin
     from queues.wait w join queues.ready r on r.task_id = w.task_id and r.attempt = 0
       where w.task_id = run_timeline.task_id
     union all
+    select 'deadline', null, ends.at, ends.at, null, null, null, null, null, null, 4, 0
+    from queues.task k
+    cross join lateral (select queues.end_of_life(k.task_id, k.created_at, k.deadline) as at) ends
+    where k.task_id = run_timeline.task_id and k.deadline is not null
+      and not exists (select from queues.outcome o where o.task_id = k.task_id)
+    union all
     select 'child', c.step, k.created_at, o.finished_at, null, null, o.worker_id, null, o.status, c.child_id, 2,
       c.number
-    from queues.child c
-    left join queues.task k on k.task_id = c.child_id
-    left join queues.outcome o on o.task_id = c.child_id
-    where c.parent_id = run_timeline.task_id) t
+    from (
+      select c.* from queues.child c where c.parent_id = run_timeline.task_id
+      order by c.step, c.number limit 1000) c
+    left join lateral (select k.created_at from queues.task k where k.task_id = c.child_id offset 0) k on true
+    left join lateral (
+      select o.finished_at, o.worker_id, o.status from queues.outcome o
+      where o.task_id = c.child_id offset 0) o on true) t
   order by t.started_at, t.rank, t.number, t.name;
 end
 $$;

@@ -13,7 +13,12 @@ begin
   update queues.subscription s
   set paused_at = queues.clock(), paused_by = queues.actor(), pause_reason = left(pause_subscription.reason, 2000)
   where s.subscription_id = _subscription_id and s.paused_at is null;
-  return found;
+  if not found then
+    return false;
+  end if;
+  insert into queues.subscription_act (subscription, act, occurred_at, actor, reason)
+  values (name, 'paused', queues.clock(), queues.actor(), left(reason, 2000));
+  return true;
 end
 $$;
 

@@ -1,6 +1,6 @@
 -- Resumes the delivery of a subscription's events at once, and returns whether it was paused. Also resets its breaker.
 -- For holdfast_operator. Locks: the subscription, then its breaker.
-create or replace function queues.resume_subscription(name text)
+create or replace function queues.resume_subscription(name text, reason text default null)
 returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -13,6 +13,10 @@ begin
   update queues.subscription s set paused_at = null, paused_by = null, pause_reason = null
   where s.subscription_id = _subscription_id and s.paused_at is not null;
   _was_paused := found;
+  if _was_paused then
+    insert into queues.subscription_act (subscription, act, occurred_at, actor, reason)
+    values (name, 'resumed', queues.clock(), queues.actor(), left(reason, 2000));
+  end if;
   update queues.breaker b set failures = 0, openings = 0, open_until = null, probe_token = null
   where b.subscription_id = _subscription_id;
   perform queues.wake_dispatchers();
@@ -20,5 +24,5 @@ begin
 end
 $$;
 
-comment on function queues.resume_subscription(text) is
+comment on function queues.resume_subscription(text, text) is
   'Resumes the delivery of a subscription''s events at once, and returns whether it was paused.';

@@ -35,7 +35,7 @@ begin
   insert into queues.process_instance as i (
     process, process_id, created_at, created_by, namespace, updated_at, decision, reason, next_run_at, task_id,
     awaited_task_id, ended_at)
-  values (process, process_id, _now, session_user, queues.namespace(), _now, left(decision, 200), left(reason, 2000),
+  values (process, process_id, _now, queues.actor(), queues.namespace(), _now, left(decision, 200), left(reason, 2000),
     next_run_at, next_task_id, awaited_task_id,
     case when next_task_id is null then _now end)
   on conflict on constraint process_instance_pkey do update

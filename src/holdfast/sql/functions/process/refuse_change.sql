@@ -42,7 +42,8 @@ declare
   _table text;
 begin
   foreach _table in array array[
-    'task', 'error', 'act', 'schedule_act', 'schedule_firing', 'worker_environment', 'access_act', 'outbox_event',
+    'task', 'error', 'act', 'schedule_act', 'subscription_act', 'schedule_firing',
+    'worker_environment', 'access_act', 'outbox_event',
     'step', 'step_try', 'signal', 'child', 'change', 'continuation']
   loop
     continue when exists (

@@ -1,10 +1,11 @@
 -- Registers a business process, or changes its registration, on behalf of its owner. The leader then repairs it, health
 -- checks it, and clients can wait for it. One role must own its functions and its root table; it must be a member of
 -- holdfast_process and not a superuser. The caller must be that role or a member of it. The supervisor of the kind
--- python is not a function but a type of tasks.
+-- python is not a function but a type of tasks. With a kickoff, operators can start an instance from the dashboard.
 -- For holdfast_process. Locks: the row of the process.
 create or replace function queues.register_process(
-  process text, root_table text, supervisor text, repair text, cancel text, history text, kind text default 'attempts')
+  process text, root_table text, supervisor text, repair text, cancel text, history text, kind text default 'attempts',
+  kickoff text default null)
 returns void
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -42,23 +43,25 @@ begin
     select from (values (case kind when 'python' then repair else supervisor end, '3802'::oidvector),
       (repair, '3802'), (cancel, '20 25'), (history, '20')) f(name, arguments)
     where split_part(f.name, '.', 1) is distinct from _schema or queues.process_function(f.name, f.arguments) <> _owner)
+    or split_part(kickoff, '.', 1) <> _schema or queues.process_kickoff(kickoff) <> _owner
   then
     raise exception using errcode = 'QF403',
       message = format('the functions of %s must be in the schema %s and belong to %s', process, _schema,
         _owner::regrole);
   end if;
   insert into queues.process as p (process, kind, schema_name, root_table, supervisor, repair, cancel, history,
-    registered_at, registered_by)
-  values (process, kind, _schema, root_table, supervisor, repair, cancel, history, queues.clock(), session_user)
+    kickoff, registered_at, registered_by)
+  values (process, kind, _schema, root_table, supervisor, repair, cancel, history, kickoff, queues.clock(),
+    session_user)
   on conflict on constraint process_pkey do update
   set kind = excluded.kind, root_table = excluded.root_table, supervisor = excluded.supervisor,
     repair = excluded.repair, cancel = excluded.cancel, history = excluded.history,
-    registered_at = excluded.registered_at, registered_by = excluded.registered_by
-  where (p.kind, p.root_table, p.supervisor, p.repair, p.cancel, p.history)
+    kickoff = excluded.kickoff, registered_at = excluded.registered_at, registered_by = excluded.registered_by
+  where (p.kind, p.root_table, p.supervisor, p.repair, p.cancel, p.history, p.kickoff)
     is distinct from (excluded.kind, excluded.root_table, excluded.supervisor, excluded.repair, excluded.cancel,
-      excluded.history);
+      excluded.history, excluded.kickoff);
 end
 $$;
 
-comment on function queues.register_process(text, text, text, text, text, text, text) is
+comment on function queues.register_process(text, text, text, text, text, text, text, text) is
   'Registers a business process, or changes its registration, on behalf of its owner.';

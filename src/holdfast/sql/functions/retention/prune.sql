@@ -57,12 +57,14 @@ begin
     else
       _old := queues.without_deleted(_ended);
     end if;
-    -- Children of a run that has not ended are kept: it reads their results each time it resumes.
+    -- Children of a run that has not ended are kept: it reads their results each time it resumes. A child that went
+    -- on by ctx.continue_as is found through all of its runs.
     _old := array(
       select o.task_id from unnest(_old) o(task_id)
       where (
         select true from queues.child c
-        where c.child_id = o.task_id and c.awaited
+        where c.awaited and c.child_id = coalesce((
+            select n.first_id from queues.continuation n where n.next_id = o.task_id), o.task_id)
           and (select true from queues.outcome p where p.task_id = c.parent_id limit 1) is null limit 1) is null);
     if status = 'deleted' then
       perform queues.end_waits(_old);

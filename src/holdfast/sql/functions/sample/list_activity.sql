@@ -11,6 +11,9 @@ set search_path = pg_catalog, pg_temp
 set jit = off
 as $$
 #variable_conflict use_column
+declare
+  -- A variable, because the clock is volatile and no index is used for it.
+  _now constant timestamptz := queues.clock();
 begin
   if since is null or since not between interval '1 minute' and interval '2 days' then
     raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 2 days';
@@ -27,11 +30,11 @@ begin
         then s.finished_total - lag(s.finished_total) over w end as finished,
       case when s.errors_total >= lag(s.errors_total) over w
         then s.errors_total - lag(s.errors_total) over w end as errors
-    from queues.sample s where s.taken_at > queues.clock() - since - interval '1 minute'
+    from queues.sample s where s.taken_at > _now - since - interval '1 minute'
     window w as (order by s.taken_at)),
   timed as (
     select p.*, nullif(extract(epoch from p.taken_at - p.before), 0)::double precision as seconds
-    from pace p where p.taken_at > queues.clock() - since)
+    from pace p where p.taken_at > _now - since)
   select date_bin(step, t.taken_at, '2000-01-01 00:00:00+00') as at,
     avg(t.due)::double precision, avg(t.scheduled)::double precision, avg(t.running)::double precision,
     sum(t.enqueued) / sum(t.seconds) filter (where t.enqueued is not null),

@@ -2,8 +2,8 @@
 -- "cancelled", "retrying", "run_seconds", "run_counts", "delay_counts"}]. The time is that of the report. A type that
 -- no worker has declared counts for its queue only, and a queue without lanes and declared types for the total only, so
 -- that a worker cannot make the table grow without bound.
--- For holdfast_worker. Locks: the rows of this minute and quarter of an hour, in the order of their key; other reports
--- hold them for a moment.
+-- For holdfast_worker. Locks: the rows of this minute, quarter of an hour and three hours, in the order of their key;
+-- other reports hold them for a moment.
 create or replace function queues.record_activity(activity jsonb)
 returns void
 language plpgsql volatile security definer
@@ -61,7 +61,7 @@ begin
   select date_bin(make_interval(mins => p.period), _now, '2000-01-01 00:00:00+00'), p.period, t.of_queue, t.of_type,
     coalesce(t.succeeded, 0), coalesce(t.failed, 0), coalesce(t.dead_letter, 0), coalesce(t.cancelled, 0),
     coalesce(t.retrying, 0), coalesce(t.run_seconds, 0), r.run, r.delay
-  from added t join runs r using (of_queue, of_type) cross join (values (1), (15)) p(period)
+  from added t join runs r using (of_queue, of_type) cross join (values (1), (15), (180)) p(period)
   order by p.period, t.of_queue, t.of_type
   on conflict (period, queue, type, at) do update
   set succeeded = a.succeeded + excluded.succeeded, failed = a.failed + excluded.failed,

@@ -7,6 +7,7 @@ create or replace function queues.take_sample(count_tasks boolean default true)
 returns boolean
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 set jit = off
 as $$
 #variable_conflict use_column
@@ -79,7 +80,7 @@ begin
   where (a.period, a.queue, a.type, a.at) in (
     select o.period, o.queue, o.type, o.at from queues.activity o
     where o.period = 1 and o.at < _now - interval '2 hours'
-      or o.period = 15 and o.at < _now - interval '2 days'
+      or o.period in (15, 180) and o.at < _now - interval '2 days'
     limit 10000 for update skip locked);
   return true;
 end

@@ -20,7 +20,8 @@ create or replace function queues.add_schedule(
   lease interval default null,
   executor text default null,
   metadata jsonb default null,
-  concurrency_key text default null)
+  concurrency_key text default null,
+  deadline interval default null)
 returns text
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
@@ -40,7 +41,7 @@ begin
     || jsonb_build_object('task', jsonb_build_object('type', type, 'payload', payload)
       || jsonb_strip_nulls(jsonb_build_object('queue', queue, 'priority', priority, 'max_attempts', max_attempts,
         'timeout', extract(epoch from timeout), 'lease', extract(epoch from lease), 'executor', executor,
-        'concurrency_key', concurrency_key))
+        'concurrency_key', concurrency_key, 'deadline', extract(epoch from deadline)))
       || case when metadata is null then '{}' else jsonb_build_object('metadata', metadata) end);
   if has_function_privilege('queues.add_schedule_for_process(jsonb)'::regprocedure, 'execute') then
     return queues.add_schedule_for_process(_schedule);
@@ -52,5 +53,5 @@ $$;
 
 comment on function queues.add_schedule(
   text, text, jsonb, text, interval, text, timestamptz, text, integer, interval, text, text, integer, integer, interval,
-  interval, text, jsonb, text) is
+  interval, text, jsonb, text, interval) is
   'Adds a schedule that no application declares; a task is enqueued at each of its times.';

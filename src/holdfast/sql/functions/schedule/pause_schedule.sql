@@ -16,10 +16,10 @@ begin
     return false;
   end if;
   update queues.schedule s
-  set version = s.version + 1, paused_at = _now, paused_by = session_user, pause_reason = pause_schedule.reason
+  set version = s.version + 1, paused_at = _now, paused_by = queues.actor(), pause_reason = pause_schedule.reason
   where s.name = _schedule.name and s.namespace = _schedule.namespace;
   insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
-  values (name, _schedule.namespace, 'paused', _now, session_user, reason);
+  values (name, _schedule.namespace, 'paused', _now, queues.actor(), reason);
   return true;
 end
 $$;

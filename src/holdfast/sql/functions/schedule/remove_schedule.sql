@@ -11,7 +11,7 @@ declare
 begin
   delete from queues.schedule s where s.name = _schedule.name and s.namespace = _schedule.namespace;
   insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
-  values (name, _schedule.namespace, 'removed', queues.clock(), session_user, left(reason, 2000));
+  values (name, _schedule.namespace, 'removed', queues.clock(), queues.actor(), left(reason, 2000));
 end
 $$;
 

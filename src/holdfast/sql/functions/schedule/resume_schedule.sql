@@ -21,7 +21,7 @@ begin
     plan_after = _now, decided_at = _now
   where s.name = _schedule.name and s.namespace = _schedule.namespace;
   insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
-  values (name, _schedule.namespace, 'resumed', _now, session_user, reason);
+  values (name, _schedule.namespace, 'resumed', _now, queues.actor(), reason);
   return true;
 end
 $$;

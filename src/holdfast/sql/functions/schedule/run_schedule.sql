@@ -20,7 +20,7 @@ begin
   update queues.schedule s set last_task_id = _task_id where s.name = _schedule.name
     and s.namespace = _schedule.namespace;
   insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
-  values (name, _schedule.namespace, 'forced', _now, session_user, left(reason, 2000));
+  values (name, _schedule.namespace, 'forced', _now, queues.actor(), left(reason, 2000));
   return _task_id;
 end
 $$;

@@ -1,5 +1,5 @@
 -- Begins the next run of a task that ends by ctx.continue_as, with other arguments. It takes over the idempotency
--- key and the signals that no step has taken.
+-- key, the signals that no step has taken, and what is left of its deadline.
 -- Internal: called by finish, which holds the lease and has ended the task.
 create or replace function queues.continue_run(task_id uuid, next_id uuid, payload jsonb, now timestamptz)
 returns void
@@ -10,11 +10,13 @@ as $$
 begin
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
     namespace,
-    idempotency_key, timeout, lease, payload, metadata, concurrency_key)
+    idempotency_key, timeout, lease, payload, metadata, concurrency_key, deadline)
   select continue_run.next_id, continue_run.now, continue_run.now, t.priority, t.max_attempts, t.type, t.queue,
     t.executor, t.enqueued_by, t.namespace,
     t.idempotency_key, t.timeout, t.lease, continue_run.payload,
-    coalesce(t.metadata, '{}') || jsonb_build_object('continues', t.task_id), t.concurrency_key
+    coalesce(t.metadata, '{}') || jsonb_build_object('continues', t.task_id), t.concurrency_key,
+    case when t.deadline is not null then
+      greatest(queues.end_of_life(t.task_id, t.created_at, t.deadline) - continue_run.now, interval '1 millisecond') end
   from queues.task t where t.task_id = continue_run.task_id;
   insert into queues.ready (task_id, run_at, lane_id, attempt)
   select t.task_id, t.run_at, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
@@ -29,7 +31,8 @@ begin
   where s.task_id = continue_run.task_id and (
     select true from queues.step p where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is null
   order by s.signal_id;
-  insert into queues.continuation (task_id, next_id) values (task_id, next_id);
+  insert into queues.continuation (task_id, next_id, first_id) values (task_id, next_id, coalesce((
+    select c.first_id from queues.continuation c where c.next_id = continue_run.task_id), task_id));
   perform queues.wake_for(next_id);
 end
 $$;

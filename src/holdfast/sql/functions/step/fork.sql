@@ -1,6 +1,6 @@
 -- Enqueues the spec of a run again as a new task that remembers the steps before the given one, and returns its id.
 -- The metadata of the new task names the original as fork_of. Without a step, it remembers all of them. Signals that
--- the original has not taken are not copied.
+-- the original has not taken are not copied. It does not wait for the tasks that the original came after.
 -- For holdfast_client (tasks of its namespace) and holdfast_operator. Locks: no existing rows.
 create or replace function queues.fork(task_id uuid, before_step text default null, reason text default null)
 returns uuid
@@ -28,6 +28,7 @@ begin
     jsonb_build_array(jsonb_build_object('type', _task.type, 'payload', _task.payload, 'queue', _task.queue,
       'priority', _task.priority, 'max_attempts', _task.max_attempts, 'executor', _task.executor,
       'timeout', extract(epoch from _task.timeout)::text, 'lease', extract(epoch from _task.lease)::text,
+      'deadline', extract(epoch from _task.deadline)::text,
       'concurrency_key', _task.concurrency_key,
       'metadata', coalesce(_task.metadata, '{}') || jsonb_build_object('fork_of', _task.task_id)
         || case when reason is null then '{}' else jsonb_build_object('fork_reason', left(reason, 2000)) end)),
@@ -38,8 +39,9 @@ begin
   where s.task_id = fork.task_id and (_number is null or s.number < _number);
   insert into queues.child (parent_id, step, number, child_id, awaited, ends_with_parent, key)
   select _fork, c.step, c.number, c.child_id, c.awaited, false, c.key
-  from queues.child c join queues.step s on s.task_id = _fork and s.name = c.step
-  where c.parent_id = fork.task_id;
+  from queues.child c left join queues.step s on s.task_id = _fork and s.name = c.step
+  -- Without a step: the tasks that it came after, whose results ctx.after returns.
+  where c.parent_id = fork.task_id and (s.name is not null or c.step = '');
   return _fork;
 end
 $$;

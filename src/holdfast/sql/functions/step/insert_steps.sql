@@ -19,7 +19,8 @@ begin
       took_ms integer, until timestamptz, signal_id bigint, result jsonb, error jsonb)
     where r.n = any (places)),
   kept as (
-    -- The lease is locked, so nobody else writes steps of this run. On conflict would write 48 bytes more per step.
+    -- The lease is locked, so no other session writes steps of this run. On conflict would write 48 bytes more per
+    -- step.
     insert into queues.step (token, ended_at, task_id, number, took_ms, tries, kind, name, result, error, until,
       signal_id)
     select s.token, insert_steps.now, s.task_id, s.number, greatest(coalesce(s.took_ms, 0), 0), coalesce(s.tries, 1),

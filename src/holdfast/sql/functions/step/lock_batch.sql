@@ -9,18 +9,11 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _first uuid := member;
-  _previous uuid;
+  -- A run that went on by ctx.continue_as is in the batch of its first run.
+  _first constant uuid := coalesce((
+    select c.first_id from queues.continuation c where c.next_id = member), member);
   _after uuid[];
 begin
-  -- A run that went on by ctx.continue_as is in the batch of its first run.
-  loop
-    select c.task_id into _previous from queues.task t
-    join queues.continuation c on c.task_id = (t.metadata ->> 'continues')::uuid and c.next_id = t.task_id
-    where t.task_id = _first;
-    exit when not found;
-    _first := _previous;
-  end loop;
   _after := array(select distinct c.parent_id from queues.child c where c.child_id = _first and c.step = '');
   if _after = '{}' then
     raise exception using errcode = 'QF412',

@@ -17,16 +17,15 @@ set lock_timeout = '1s'
 as $$
 #variable_conflict use_column
 declare
-  _checked constant boolean := queues.check_batch('runs', runs);
-  _durable constant boolean := jsonb_path_exists(runs,
-    'strict $[*] ? (!(@.lazy == true) || (@.lazy == true) is unknown)');
   _now constant timestamptz := queues.clock();
+  _checked boolean;
   _places integer[];
   _given integer;
   _written integer;
   _names text[];
 begin
-  if _durable then
+  _checked := queues.check_batch('runs', runs);
+  if jsonb_path_exists(runs, 'strict $[*] ? (!(@.lazy == true) || (@.lazy == true) is unknown)') then
     perform set_config('synchronous_commit', 'on', true);
   else
     perform queues.allow_async_commit();

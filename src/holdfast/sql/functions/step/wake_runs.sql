@@ -21,8 +21,10 @@ begin
     -- New rows instead of an update: claims rely on ready rows never moving.
     insert into queues.ready (task_id, run_at, lane_id, attempt)
     -- A task that came after others may have a time of its own.
-    select g.task_id,
-      greatest(wake_runs.now, (select t.run_at from queues.task t where t.task_id = g.task_id)), g.lane_id, 0
+    select g.task_id, greatest(wake_runs.now, (
+      select t.run_at from queues.task t
+      where t.task_id = g.task_id
+        and (select true from queues.wait w where w.task_id = g.task_id and w.name = ''))), g.lane_id, 0
     from gone g
     returning task_id)
   select coalesce(array_agg(m.task_id), '{}') into _moved from moved m;

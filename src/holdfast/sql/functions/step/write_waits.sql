@@ -1,4 +1,5 @@
--- Replaces what runs wait for by the waits of their reports. A wait that goes on keeps its row, and so its timeout.
+-- Replaces what runs wait for by the waits of their reports. A wait for a signal or a task that goes on keeps its row,
+-- and so its timeout. A wait for a time takes the new one: a step that failed again is tried later.
 -- Runs that wait for a signal or a task are looked at again after the commit.
 -- Internal: called by finish for runs that it has suspended.
 create or replace function queues.write_waits(results jsonb, places integer[], now timestamptz)
@@ -25,7 +26,18 @@ begin
     from given g
     left join lateral queues.first_open_child(g.task_id, g.name, 1) o on g.policy = 'all'
     where g.name is not null
-    on conflict do nothing)
+    on conflict do nothing),
+  moved as (
+    update queues.wait w set until = g.until
+    from given g
+    where w.task_id = any (array(select g.task_id from given g)) and w.task_id = g.task_id and w.name = g.name
+      and num_nonnulls(w.signal, w.on_task, w.policy, g.signal, g.on_task, g.policy) = 0 and w.until <> g.until),
+  looked_again as (
+    -- The pointer of a join was at its end, and the run waits on: a child that had ended was retried or restored.
+    update queues.wait w set (on_task, number) = (
+      select o.task_id, coalesce(o.number, w.number) from queues.first_open_child(w.task_id, w.name, 1) o)
+    where w.task_id = any (array(select g.task_id from given g where g.policy = 'all')) and w.on_task is null
+      and exists (select from given g where g.task_id = w.task_id and g.name = w.name and g.policy = 'all'))
   insert into queues.recheck (task_id)
   select distinct g.task_id from given g where num_nonnulls(g.signal, g.on_task, g.policy) > 0;
 end

@@ -1,5 +1,5 @@
 -- Cancels a task that has not ended and returns its status, as cancel does for a caller who may.
--- Internal: called by cancel and find_unique. Locks: the ready row, else the lease, else the deletion.
+-- Internal: called by cancel, find_unique and cancel_replaced. Locks: the ready row, else the lease, else the deletion.
 create or replace function queues.cancel_now(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile

@@ -11,6 +11,7 @@ as $$
 declare
   _now constant timestamptz := queues.clock();
   _task record;
+  _deadline text;
 begin
   select s.*, d.deleted_by into _task
   from queues.task_status s left join queues.deletion d on d.task_id = s.task_id
@@ -25,14 +26,18 @@ begin
     return queues.explain_end(_task.status, _task.finished_at, _task.attempt, _task.max_attempts, _task.reason,
       _task.last_error)
       || coalesce(' ' || queues.explain_events(_task.task_id, _now), '');
-  elsif _task.claimed_at is not null then
+  end if;
+  if _task.deadline is not null then
+    _deadline := format(' It has to end by %s.', queues.end_of_life(_task.task_id, _task.created_at, _task.deadline));
+  end if;
+  if _task.claimed_at is not null then
     return queues.explain_hold(_task.status, _task.worker_id, _task.lease_until, _task.attempt,
       _task.max_attempts, _now)
-      || coalesce(' ' || queues.explain_schedule(_task.task_id, _task.metadata), '');
+      || coalesce(_deadline, '') || coalesce(' ' || queues.explain_schedule(_task.task_id, _task.metadata), '');
   end if;
   return queues.explain_wait(_task.task_id, _task.queue, _task.type, _task.run_at, _task.attempt, _task.max_attempts,
     _task.last_error, _now)
-    || coalesce(' ' || queues.explain_schedule(_task.task_id, _task.metadata), '');
+    || coalesce(_deadline, '') || coalesce(' ' || queues.explain_schedule(_task.task_id, _task.metadata), '');
 end
 $$;
 

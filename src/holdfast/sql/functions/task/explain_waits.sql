@@ -1,4 +1,5 @@
--- Explains what a suspended run, or a task that comes after others, waits for. Null if it waits only for its time.
+-- Explains what a suspended run, or a task that comes after others, waits for. Null if it waits only for its time. Of
+-- the children of a step, it counts the first 2,000.
 -- Internal: called by explain_wait.
 create or replace function queues.explain_waits(task_id uuid)
 returns text
@@ -16,12 +17,15 @@ as $$
         coalesce(o.status, 'removed'))
       when w.on_task is not null then format('It waits in %s until %s for the children of that step; %s of %s have '
         'ended, and task %s is %s.', w.name, w.until,
-        (select count(*) from queues.child c join queues.outcome e on e.task_id = c.child_id
-          where c.parent_id = w.task_id and c.step = w.name),
-        (select count(*) from queues.child c where c.parent_id = w.task_id and c.step = w.name),
+        (select count(*) from queues.outcome e where e.task_id = any (array(
+          select c.child_id from queues.child c where c.parent_id = w.task_id and c.step = w.name
+          order by c.number limit 2000))),
+        (select case when count(*) = 2000 then 'the first ' else '' end || count(*) from (
+          select from queues.child c where c.parent_id = w.task_id and c.step = w.name limit 2000) c),
         w.on_task, coalesce(o.status, 'removed'))
       else format('It waits in %s until %s.', w.name, w.until) end as sentence
-    from queues.wait w left join queues.task_status o on o.task_id = w.on_task
+    from queues.wait w
+    left join lateral (select o.status from queues.task_status o where o.task_id = w.on_task offset 0) o on true
     where w.task_id = explain_waits.task_id) said
   where said.place <= 3
 $$;

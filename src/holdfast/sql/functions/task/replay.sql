@@ -17,6 +17,7 @@ begin
       jsonb_build_array(jsonb_build_object('type', _task.type, 'payload', _task.payload, 'queue', _task.queue,
         'priority', _task.priority, 'max_attempts', _task.max_attempts, 'executor', _task.executor,
         'timeout', extract(epoch from _task.timeout)::text, 'lease', extract(epoch from _task.lease)::text,
+        'deadline', extract(epoch from _task.deadline)::text,
         'concurrency_key', _task.concurrency_key,
         'metadata', coalesce(_task.metadata, '{}') || jsonb_build_object('replay_of', _task.task_id)
           || case when reason is null then '{}' else jsonb_build_object('replay_reason', left(reason, 2000)) end)),

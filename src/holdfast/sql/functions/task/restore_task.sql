@@ -25,7 +25,7 @@ begin
   if not found then
     return queues.status_now(task_id);
   end if;
-  update queues.lease l set deleted = false where l.task_id = restore_task.task_id and l.deleted;
+  update queues.lease l set deleted = null where l.task_id = restore_task.task_id and l.deleted;
 
   if _task.idempotency_key is not null then
     insert into queues.task_key (type, idempotency_key, namespace, task_id)
@@ -44,6 +44,9 @@ begin
     values (task_id, _deletion.parked_run_at,
       queues.lane_for(_task.queue, _task.type, _task.priority, _task.concurrency_key, _task.namespace),
       _deletion.parked_attempt);
+    -- What it waits for may have come while nothing could wake it.
+    insert into queues.recheck (task_id) select distinct w.task_id from queues.wait w
+    where w.task_id = restore_task.task_id;
   end if;
   insert into queues.act (task_id, act, occurred_at, actor, reason)
   values (task_id, 'restored', _now, queues.actor(), reason);

@@ -1,7 +1,7 @@
--- Declares the types that a worker handles. Tasks that do not set queue, priority, max_attempts or lease get those of
--- the newest declaration; timeout and executor are applied by the worker, which enforces the isolation that its handler
--- declares. A declaration changes no existing task, and cannot name an executor that acts with the rights of the
--- database: the caller that enqueues a task decides with which rights it runs.
+-- Declares the types that a worker handles. Tasks that do not set queue, priority, max_attempts, lease or deadline get
+-- those of the newest declaration; timeout and executor are applied by the worker, which enforces the isolation that
+-- its handler declares. A declaration changes no existing task, and cannot name an executor that acts with the rights
+-- of the database: the caller that enqueues a task decides with which rights it runs.
 -- For holdfast_worker. Locks: the types' rows, in their order.
 create or replace function queues.register_types(types jsonb)
 returns integer
@@ -18,10 +18,11 @@ declare
   _changed integer;
 begin
   select k into _odd from jsonb_array_elements(types) e, jsonb_object_keys(e) k
-  where k <> all (array['type', 'queue', 'priority', 'max_attempts', 'timeout', 'lease', 'executor', 'schema']) limit 1;
+  where k <> all (array['type', 'queue', 'priority', 'max_attempts', 'timeout', 'deadline', 'lease', 'executor',
+    'schema']) limit 1;
   if found then
     raise exception using errcode = 'QF400', message = format('types: %s is unknown', to_json(_odd)),
-      hint = 'Allowed: type, queue, priority, max_attempts, timeout, lease, executor, schema.';
+      hint = 'Allowed: type, queue, priority, max_attempts, timeout, deadline, lease, executor, schema.';
   end if;
 
   select e.n - 1 into _odd from jsonb_array_elements(types) with ordinality e(element, n)
@@ -34,11 +35,11 @@ begin
   end if;
 
   -- The where clause refuses invalid elements before the select list casts their values.
-  insert into queues.task_type as d (type, queue, priority, max_attempts, timeout, lease, executor, schema,
+  insert into queues.task_type as d (type, queue, priority, max_attempts, timeout, deadline, lease, executor, schema,
     registered_at, registered_by)
   select distinct on (e.type collate "C") e.type, e.queue, coalesce(e.priority::integer, 0),
-    coalesce(e.max_attempts::integer, 3), e.timeout::interval, e.lease::interval, coalesce(e.executor, 'python'),
-    e.schema, _now, session_user
+    coalesce(e.max_attempts::integer, 3), e.timeout::interval, (e.element ->> 'deadline')::interval, e.lease::interval,
+    coalesce(e.executor, 'python'), e.schema, _now, session_user
   from (
     select g.* from rows from (
       jsonb_to_recordset(types) as (type text, queue text, priority text, max_attempts text, timeout text, lease text,
@@ -51,11 +52,11 @@ begin
   order by e.type collate "C", e.n desc
   on conflict (type) do update
   set queue = excluded.queue, priority = excluded.priority, max_attempts = excluded.max_attempts,
-    timeout = excluded.timeout, lease = excluded.lease, executor = excluded.executor, schema = excluded.schema,
-    registered_at = excluded.registered_at, registered_by = excluded.registered_by
-  where (d.queue, d.priority, d.max_attempts, d.timeout, d.lease, d.executor, d.schema) is distinct from
-    (excluded.queue, excluded.priority, excluded.max_attempts, excluded.timeout, excluded.lease, excluded.executor,
-      excluded.schema);
+    timeout = excluded.timeout, deadline = excluded.deadline, lease = excluded.lease, executor = excluded.executor,
+    schema = excluded.schema, registered_at = excluded.registered_at, registered_by = excluded.registered_by
+  where (d.queue, d.priority, d.max_attempts, d.timeout, d.deadline, d.lease, d.executor, d.schema) is distinct from
+    (excluded.queue, excluded.priority, excluded.max_attempts, excluded.timeout, excluded.deadline, excluded.lease,
+      excluded.executor, excluded.schema);
   get diagnostics _changed = row_count;
 
   if (select count(*) from queues.task_type) > _most then

@@ -41,7 +41,8 @@ begin
   set hostname = excluded.hostname, pid = excluded.pid, version = excluded.version, queues = excluded.queues,
       type_prefixes = excluded.type_prefixes, concurrency = excluded.concurrency, in_flight = 0, running = 0,
       idle = false, started_at = excluded.started_at, last_heartbeat = excluded.last_heartbeat,
-      timeout = excluded.timeout, heartbeat = excluded.heartbeat;
+      timeout = excluded.timeout, heartbeat = excluded.heartbeat, memory_bytes = null, finished = null,
+      per_second = null;
 end
 $$;
 

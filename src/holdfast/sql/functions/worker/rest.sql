@@ -2,7 +2,8 @@
 -- fleet_state return, and whether the worker is marked as idle: all that an idle worker asks, in one transaction.
 -- For holdfast_worker. Locks: the worker's row, without waiting.
 create or replace function queues.rest(
-  worker_id text, queues text[] default null, type_prefixes text[] default null,
+  worker_id text, queues text[] default null, type_prefixes text[] default null, memory_bytes bigint default null,
+  finished bigint default null, per_second real default null,
   out due interval, out held boolean, out idle boolean, out registered boolean, out term_left interval,
   out sweep_in interval)
 language plpgsql volatile security definer
@@ -13,7 +14,9 @@ declare
   _hasty constant boolean := queues.allow_async_commit();
 begin
   -- A worker that holds leases shows with its heartbeats that it is alive.
-  update queues.worker w set last_heartbeat = queues.clock()
+  update queues.worker w set last_heartbeat = queues.clock(),
+    memory_bytes = coalesce(rest.memory_bytes, w.memory_bytes), finished = coalesce(rest.finished, w.finished),
+    per_second = coalesce(rest.per_second, w.per_second)
   where w.worker_id in (
     select own.worker_id from queues.worker own
     where own.worker_id = rest.worker_id and own.in_flight = 0 for no key update skip locked);
@@ -24,5 +27,5 @@ begin
 end
 $$;
 
-comment on function queues.rest(text, text[], text[]) is
+comment on function queues.rest(text, text[], text[], bigint, bigint, real) is
   'Records that a worker without leases is alive, and returns how long it may rest.';

@@ -1,0 +1,47 @@
+-- Lets the supervisor of a process run now, and returns whether it waited for a later time. The act is recorded with
+-- the task of the supervisor.
+-- For holdfast_client (processes of its namespace) and holdfast_operator. Locks: the ready row of the supervisor.
+create or replace function queues.nudge_process(process text, process_id bigint, reason text default null)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _now constant timestamptz := queues.clock();
+  _instance queues.process_instance;
+  _looked uuid;
+  _run_at timestamptz;
+begin
+  -- Looks again if the supervisor has run meanwhile, and another task runs it next.
+  for _try in 1..10 loop
+    select i.* into _instance from queues.process_instance i
+    where i.process = nudge_process.process and i.process_id = nudge_process.process_id
+      and (queues.has_role('operator') or i.namespace = queues.namespace());
+    if not found then
+      raise exception using errcode = 'QF404', message = format('there is no %s %s', coalesce(process, 'process'),
+          coalesce(process_id::text, 'null')),
+        hint = 'It may belong to another namespace.';
+    elsif _instance.ended_at is not null then
+      raise exception using errcode = 'QF412', message = format('%s %s has ended', process, process_id);
+    end if;
+    exit when _instance.task_id = _looked;
+    _looked := _instance.task_id;
+    select r.run_at into _run_at from queues.ready r where r.task_id = _looked;
+    if found then
+      return _run_at > _now and queues.move_waiting(_looked, _now, concat_ws(': ', 'nudged', reason), _now);
+    elsif exists (select from queues.lease l where l.task_id = _looked) then
+      return false;
+    end if;
+  end loop;
+  raise exception using errcode = 'QF412', message = format('%s %s has no supervisor', process, process_id),
+    hint = 'The leader enqueues a new one.';
+end
+$$;
+
+comment on function queues.nudge_process(text, bigint, text) is
+  'Lets the supervisor of a process run now, and returns whether it waited for a later time.';
