@@ -27,7 +27,11 @@ class Batch(list[Handle[Any]]):
         return list(self)
 
     def status(self) -> dict[str, int]:
-        """How many tasks have each status; those that retention has removed are `removed`."""
+        """How many tasks have each status.
+
+        Those that were deleted before they ended are `deleted`, and those that retention has removed are
+        `removed`. Both count as ended.
+        """
         members = self._members()
         return _counted(members, self._home.connect().run(tasks.count_by_status(members), "status"))
 
@@ -73,5 +77,5 @@ def _counted(members: list[UUID], found: dict[str, int]) -> dict[str, int]:
 
 
 def _progress(status: dict[str, int]) -> tuple[int, int]:
-    ended = sum(count for name, count in status.items() if name in ENDED or name == "removed")
+    ended = sum(count for name, count in status.items() if name in ENDED or name in ("deleted", "removed"))
     return ended, sum(status.values())

@@ -311,7 +311,6 @@ _HINTS: dict[str, str] = {
     "25006": "Connect to the primary server.",
     "42501": "Have an administrator run holdfast grant LOGIN --as client, worker, web, operator or reader.",
 }
-_INSTALL = "Run holdfast migrate."
 # How libpq begins or ends its complaints about an address. Most of them quote it.
 _CONNINFO = re.compile(r"in connection info string|connection option|\bURI\b|percent-encoded")
 
@@ -344,7 +343,10 @@ def translate_state(
     if kind is PartlyEnqueued:
         return _partly(message, state, hint, detail)
     if kind is NotInstalled:
-        return _missing(message, state) if not context else UnexpectedDatabaseError(message, sqlstate=state)
+        if context:
+            return UnexpectedDatabaseError(message, sqlstate=state)
+        message = f"this database has no Holdfast schema, or an older one ({message})"
+        return NotInstalled(message, hint="Run holdfast migrate.", sqlstate=state)
     if state == _DENIED and context and hint is None:
         message, hint = _denied_inside(message, context)
     if state == "22P05" and r"\u0000" in (detail or ""):
@@ -379,12 +381,6 @@ def _denied_inside(message: str, context: str) -> tuple[str, str | None]:
         wanted = f"{right} on {denied['kind']} {denied['name']}"
     hint = f"Grant {wanted} to the owner of {function}, or to its caller if it is not security definer."
     return f"{message}, inside {function}", hint
-
-
-def _missing(message: str, state: str) -> HoldfastError:
-    return NotInstalled(
-        f"this database has no Holdfast schema, or an older one ({message})", hint=_INSTALL, sqlstate=state
-    )
 
 
 def _without_sqlstate(error: psycopg.Error, message: str) -> HoldfastError:

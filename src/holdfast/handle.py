@@ -105,20 +105,25 @@ class Handle(Generic[R_co]):
     ) -> T:
         began = time.monotonic()
         end = await self._home.connect().await_end(self.task_id, timeout)
-        if (following := continued_as(end)) is not None:
-            following_run: Handle[T | Outcome] = Handle(following, created=None, home=self._home)
-            left = None if timeout is None else max(0.0, timeout - (time.monotonic() - began))
-            return await following_run.aresult(left)
+        last = self.task_id
+        while (
+            following := continued_as(end)
+        ) is not None:  # thousands of times in the life of an endless run
+            last, left = (
+                following,
+                None if timeout is None else max(0.0, timeout - (time.monotonic() - began)),
+            )
+            end = await self._home.connect().await_end(last, left)
         if end.status == "succeeded":
             result: T = self._loaded(end)
             return result
         if end.status == "cancelled":
             raise TaskCancelled(
-                f"task {self.task_id} of type {end.type} was cancelled{_because(end.reason)}",
-                task_id=self.task_id,
+                f"task {last} of type {end.type} was cancelled{_because(end.reason)}",
+                task_id=last,
                 status=end.status,
             )
-        raise _failed(end, await self._arun(tasks.task_errors(self.task_id)))
+        raise _failed(end, await self._arun(tasks.task_errors(last)))
 
     def cancel(self, reason: str | None = None) -> Status:
         """Cancel the task. Returns its status: `cancelled`, or how it had already ended."""

@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 
 from holdfast.engine.enqueue import REUSES, Reuse
 from holdfast.errors import InvalidHandler, ResultError, did_you_mean
-from holdfast.options import EXECUTORS
+from holdfast.options import EXECUTORS, IN_DATABASE
 from holdfast.resources import NO_RESOURCE_LIMITS, Resources
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy
 from holdfast.serialization.codec import ArgumentsCodec, ResultCodec
@@ -165,10 +165,11 @@ class Handler:
             "max_attempts": self.max_attempts,
             "lease": None if self.lease is None else timedelta(seconds=self.lease),
             "executor": self.executor if names_executor else None,
+            "deadline": None if self.deadline is None else timedelta(seconds=self.deadline),
         }
         given = {name: value for name, value in declared.items() if value is not None}
         object.__setattr__(self, "defaults", given)
-        object.__setattr__(self, "remembers_first", self.deadline is not None or bool(self.changes))
+        object.__setattr__(self, "remembers_first", bool(self.changes))
 
     @property
     def declared(self) -> Callable[..., Any]:
@@ -191,6 +192,7 @@ class Handler:
             "priority": self.priority,
             "max_attempts": self.max_attempts,
             "timeout": self.timeout,
+            "deadline": self.deadline,
             "lease": self.lease,
             # Those that act with the rights of the database cannot be declared.
             "executor": self.executor if self.executor in ("python", "process", "command", "ray") else None,
@@ -236,7 +238,7 @@ def build_handler(task_type: str, function: Callable[..., Any], **options: Any) 
         wants_context=signature.context is not None,
         retry=retry,
         timeout=_seconds(name, "timeout", chosen["timeout"]),
-        deadline=_deadline(name, chosen["deadline"]),
+        deadline=_deadline(name, executor, chosen["deadline"]),
         lease=_seconds(name, "lease", chosen["lease"]),
         executor=executor,
         max_attempts=chosen["max_attempts"],
@@ -270,8 +272,6 @@ def _batch(
         )
     if chosen["executor"] != "python":
         raise InvalidHandler(f"{name}: batch needs the executor python, not {chosen['executor']}")
-    if chosen["deadline"] is not None:
-        raise InvalidHandler(f"{name}: batch and deadline cannot be combined")
     _, result = read_result(function)
     return BatchHandler(function, batch, float(batch_wait), returns_nothing=result is None)
 
@@ -328,7 +328,9 @@ def _reuse(name: str, deterministic: bool, reuse: Reuse | None) -> Reuse | None:
     return (reuse or "succeeded") if deterministic else None
 
 
-def _deadline(name: str, given: float | timedelta | None) -> float | None:
+def _deadline(name: str, executor: str, given: float | timedelta | None) -> float | None:
+    if given is not None and executor in IN_DATABASE:
+        raise InvalidHandler(f"{name}: a task of the executor {executor} has no deadline")
     return _seconds(name, "deadline", given.total_seconds() if isinstance(given, timedelta) else given)
 
 

@@ -16,6 +16,8 @@ from holdfast.errors import InvalidArgument, did_you_mean
 Kind = Literal["text", "name", "integer", "time", "duration", "document", "tasks", "transaction"]
 Executor = Literal["python", "process", "command", "ray", "db_function", "email", "sms"]
 EXECUTORS: tuple[Executor, ...] = get_args(Executor)
+IN_DATABASE = frozenset(("db_function", "email", "sms"))
+"""Executors that act with the rights of the database, for its business processes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,15 @@ class Options(TypedDict, total=False):
             "duration",
             "How long one attempt may run. By default as declared for the type, or without a limit.",
             schema={"minimum": 1, "maximum": 2_592_000, "examples": [30]},
+        ),
+    ]
+    deadline: Annotated[
+        float | timedelta | None,
+        Option(
+            "duration",
+            "How long after its enqueue the task has to have ended, with all attempts and waiting. By "
+            "default as declared for the type, or without a limit.",
+            schema={"minimum": 1, "maximum": 3_153_600_000, "examples": [86_400]},
         ),
     ]
     concurrency_key: Annotated[

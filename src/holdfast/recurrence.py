@@ -47,7 +47,7 @@ class Cron:
         self.expression = expression
         self.tz = tz
         self._fields = _fields_of(expression)
-        self._zone = _zone_of(tz)
+        self._zone = zone_of(tz)
         try:
             read = CronSim(self._fields, SOME_DAY)
         except (CronSimError, AssertionError, ValueError) as error:
@@ -163,7 +163,7 @@ def _reason(error: Exception) -> str:
     return str(error)[:1].lower() + str(error)[1:] if str(error) else "it makes no sense"
 
 
-def _zone_of(tz: str) -> tzinfo:
+def zone_of(tz: str) -> tzinfo:
     try:
         return ZoneInfo(tz)
     except (ZoneInfoNotFoundError, ValueError, OSError):

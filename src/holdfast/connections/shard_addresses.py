@@ -23,6 +23,13 @@ class ShardAddresses:
         return shard_of(task_id.bytes, len(self.addresses))
 
 
+async def read_shard_names(engine: AsyncEngine) -> list[str]:
+    """The shards of a front, in their order; none if this is not a front."""
+    if not is_front(engine.connection):
+        return []
+    return [shard.shard_name for shard in await engine.run(list_shards())]
+
+
 async def read_shard_addresses(engine: AsyncEngine, front: DatabaseAddress) -> ShardAddresses:
     """Shards have the login of the front, and other hosts."""
     if not is_front(engine.connection):

@@ -5,10 +5,11 @@ import contextlib
 import os
 import random
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from psycopg.waiting import Ready, Wait
 
 from holdfast.connections.session import (
     WORKER_ROLE,
@@ -27,6 +28,8 @@ if TYPE_CHECKING:  # a client does not load structlog
 T = TypeVar("T")
 
 DEADLINE_SECONDS = 20.0
+LOOK_SECONDS = 1.0
+"""How often to look for the answer to a statement that was sent at once."""
 LONGEST_PAUSE_SECONDS = 5.0
 
 
@@ -55,6 +58,82 @@ def deadline(connection: AnyConnection, seconds: float) -> Iterator[None]:
         timer.cancel()
 
 
+class SendingEngine(AsyncPreparedEngine):
+    """Also sends a statement without a task that waits for its answer."""
+
+    def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        super().__init__(connection)
+        self._talk: Generator[Any, Any, list[Any]] | None = None
+        self._decode: Callable[[list[Any]], Any] = list
+        self._done: Callable[[Any], None] = lambda _: None
+        self._watched: int | None = None
+        self._writing = False
+
+    async def run(self, statement: Statement[T]) -> T:
+        self.stop_watching()
+        return await super().run(statement)
+
+    def start(self, statement: Statement[T], done: Callable[[T | None], None]) -> bool:
+        """Send it. The event loop calls `done` with its value, or None if it failed.
+
+        Returns False if it is sent for the first time, and therefore not prepared.
+        """
+        if not self.prepared.include(statement.sql):
+            return False
+        self._decode, self._done = statement.decode, done
+        self._talk = self.prepared.run(statement.sql, statement.params)
+        self._proceed(None)
+        return True
+
+    def look(self) -> None:
+        """Read the answer although the event loop has not told of it.
+
+        After crashes of the server, a worker was seen that waited for such an answer for good. The event loop
+        knows a reader by the number of its socket, which another connection may have had before.
+        """
+        if self._talk is not None:
+            self.stop_watching()
+            self._proceed(Ready.R)
+
+    def stop_watching(self) -> None:
+        """Before others wait for the socket, and before it is closed."""
+        if self._watched is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(self._watched)
+            loop.remove_writer(self._watched)
+            self._watched, self._writing = None, False
+
+    def _proceed(self, ready: Any) -> None:
+        if self._talk is None:  # no statement is under way: the server has hung up
+            self.stop_watching()
+            return
+        rows = None
+        try:
+            wait = self._talk.send(ready)
+        except StopIteration as end:
+            rows = end.value
+        except (psycopg.Error, OSError):
+            self.stop_watching()
+        else:
+            self._watch(wait)
+            return
+        self._talk = None
+        self._done(None if rows is None else self._decode(rows))
+
+    def _watch(self, wait: Wait) -> None:
+        """The socket stays watched after the answer: to begin and end that takes as long as to send."""
+        if self._watched is None:
+            self._watched = self.connection.pgconn.socket
+            asyncio.get_running_loop().add_reader(self._watched, self._proceed, Ready.R)
+        if self._writing is not bool(wait & Wait.W):  # a statement larger than the buffer of the socket
+            self._writing = not self._writing
+            loop = asyncio.get_running_loop()
+            if self._writing:
+                loop.add_writer(self._watched, self._proceed, Ready.W)
+            else:
+                loop.remove_writer(self._watched)
+
+
 class WorkerConnection:
     """Runs statements one at a time. After a loss, the next statement opens another connection."""
 
@@ -77,10 +156,13 @@ class WorkerConnection:
         self._reconnected = reconnected
         self._stopping = stopping
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        self._engine: AsyncPreparedEngine | None = None
+        self._engine: SendingEngine | None = None
         self._was_open = False
         self._failures = 0
         self._turn = asyncio.Lock()
+        self._asked: float | None = None
+        self._done: Callable[[Any], None] | None = None
+        self._watchdog: asyncio.TimerHandle | None = None
 
     @property
     def failing(self) -> bool:
@@ -92,7 +174,7 @@ class WorkerConnection:
         async with self._turn:
             connection = await self.connection()
             if self._engine is None:
-                self._engine = AsyncPreparedEngine(connection)
+                self._engine = SendingEngine(connection)
             timer = asyncio.get_running_loop().call_later(seconds, hang_up, connection)
             try:
                 result = await self._engine.run(build())
@@ -104,6 +186,54 @@ class WorkerConnection:
                 timer.cancel()
         self.mark_working()
         return result
+
+    def run_now(self, statement: Statement[T], done: Callable[[T | None], None]) -> bool:
+        """Send a statement at once and call `done` with its value, without a task that waits for it.
+
+        Returns False if another statement is under way, or this one is not prepared yet. `done` gets None if
+        it failed: `run` then says why.
+        """
+        connection, engine = self._connection, self._engine
+        if connection is None or connection.closed or engine is None or not self._take_turn():
+            return False
+        loop = asyncio.get_running_loop()
+        self._asked, self._done = loop.time(), done
+        if not engine.start(statement, self._answered):
+            self._asked = None
+            self._turn.release()
+            return False
+        if self._watchdog is None:
+            self._watchdog = loop.call_later(LOOK_SECONDS, self._look_after)
+        return True
+
+    def _answered(self, value: Any) -> None:
+        done, self._done, self._asked = self._done, None, None
+        self._turn.release()
+        assert done is not None  # noqa: S101 - it was given with the statement
+        done(value)
+
+    def _look_after(self) -> None:
+        """One timer for all statements that were sent at once, which are thousands a second."""
+        self._watchdog = None
+        if self._asked is None or self._connection is None or self._engine is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._watchdog = loop.call_later(LOOK_SECONDS, self._look_after)
+        waited = loop.time() - self._asked
+        if waited >= DEADLINE_SECONDS:
+            hang_up(self._connection)
+        if waited >= LOOK_SECONDS:
+            self._engine.look()
+
+    def _take_turn(self) -> bool:
+        """Take the lock without waiting: its coroutine ends at once if it is free."""
+        taking = self._turn.acquire()
+        try:
+            taking.send(None)
+        except StopIteration:
+            return True
+        taking.close()
+        return False
 
     async def explain(self, error: NotAllowed, role: str) -> None:
         """Put the statement that grants the role into the error, if the login lacks it."""
@@ -148,6 +278,9 @@ class WorkerConnection:
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.stop_watching()
         if connection is not None:
             await connection.close()
 

@@ -157,13 +157,13 @@ def access_tokens() -> Statement[list[AccessTokenStatus]]:
 
 def access_events(max_events: int = 100) -> Statement[list[AccessEvent]]:
     """Returns the newest first."""
-    rest = "order by 1 desc limit $1::integer"
+    rest = "order by answer.occurred_at desc, 1 desc limit $1::integer"
     return select(many(AccessEvent), "queues.access_event", rest, (max_events,))
 
 
 def reveals_of(task_id: UUID) -> Statement[list[AccessEvent]]:
     """Returns the occasions on which the hidden values of a task were shown."""
-    rest = "where answer.task_id = $1::uuid order by 1"
+    rest = "where answer.task_id = $1::uuid order by answer.occurred_at, 1"
     return select(many(AccessEvent), "queues.access_event", rest, (task_id,))
 
 

@@ -76,6 +76,7 @@ class TypeActivity:
 class RankedType:
     """How many attempts of a type ended how, and how long they ran on average."""
 
+    ranking: Ranking
     queue: str
     type: str
     succeeded: int
@@ -112,12 +113,8 @@ def list_activity_of(
 
 
 def rank_types(
-    by: Ranking, since: timedelta, queue: str | None = None, max_types: int = 10
+    since: timedelta, queue: str | None = None, max_types: int = 10
 ) -> Statement[list[RankedType]]:
-    arguments = {
-        "by": text(by),
-        "since": interval(since),
-        "of_queue": text(queue),
-        "max_types": integer(max_types),
-    }
+    """Returns the first of each ranking, in the order of the rankings."""
+    arguments = {"since": interval(since), "of_queue": text(queue), "max_types": integer(max_types)}
     return call("queues.rank_types", many(RankedType), arguments)

@@ -21,6 +21,7 @@ from holdfast.engine.statement import (
     select,
     text,
     texts,
+    timestamptz,
     uuid,
 )
 from holdfast.serialization.text import Json, json_array, json_object, report_json
@@ -203,9 +204,9 @@ def pause_subscription(name: str, reason: str | None = None) -> Statement[bool]:
     return call("queues.pause_subscription", scalar, {"name": text(name), "reason": text(reason)})
 
 
-def resume_subscription(name: str) -> Statement[bool]:
+def resume_subscription(name: str, reason: str | None = None) -> Statement[bool]:
     """Returns true if it was paused until now."""
-    return call("queues.resume_subscription", scalar, {"name": text(name)})
+    return call("queues.resume_subscription", scalar, {"name": text(name), "reason": text(reason)})
 
 
 def rotate_secret(name: str, secret: str, keep: int | None = None) -> Statement[int]:
@@ -219,9 +220,22 @@ def test_subscription(name: str) -> Statement[UUID]:
     return call("queues.test_subscription", scalar, {"name": text(name)})
 
 
-def redrive_events(name: str, event_id: UUID | None = None, max_events: int | None = None) -> Statement[int]:
-    """Send dead events again. Returns how many there were."""
-    arguments = {"name": text(name), "event_id": uuid(event_id), "max_events": integer(max_events)}
+def redrive_events(
+    name: str,
+    event_id: UUID | None = None,
+    max_events: int | None = None,
+    *,
+    reason: str | None = None,
+    died_until: datetime | None = None,
+) -> Statement[int]:
+    """Send dead events again, or one event, dead or delivered. Returns how many there were."""
+    arguments = {
+        "name": text(name),
+        "event_id": uuid(event_id),
+        "max_events": integer(max_events),
+        "reason": text(reason),
+        "died_until": timestamptz(died_until),
+    }
     return call("queues.redrive_events", scalar, arguments)
 
 

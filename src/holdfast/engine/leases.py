@@ -11,6 +11,8 @@ from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 from holdfast.engine.statement import (
+    Argument,
+    Bound,
     Rows,
     Statement,
     bigint,
@@ -50,6 +52,7 @@ class Claimed(NamedTuple):
     run_at: float
     lane_id: int
     queue: str
+    ends_at: float | None
     clock: float
 
 
@@ -57,7 +60,7 @@ _CLAIMED = """
 answer.task_id::text, answer.token, answer.type, answer.payload::text, answer.attempt, answer.max_attempts,
 answer.executor, answer.metadata::text, date_part('epoch', answer.timeout),
 date_part('epoch', answer.lease_until), date_part('epoch', answer.run_at), answer.lane_id,
-answer.queue, date_part('epoch', queues.clock())"""
+answer.queue, date_part('epoch', answer.ends_at), date_part('epoch', queues.clock())"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,15 @@ class Rest(FleetState):
     due: timedelta | None
     held: bool
     idle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Vitals:
+    """What a worker reports about itself: its resident memory, the attempts that ended, and their rate."""
+
+    memory_bytes: int | None
+    finished: int
+    per_second: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,13 +146,17 @@ def next_due(queues: Sequence[str] | None, type_prefixes: Sequence[str] | None) 
 
 
 def rest(
-    worker_id: str, queues: Sequence[str] | None, type_prefixes: Sequence[str] | None
+    worker_id: str,
+    queues: Sequence[str] | None,
+    type_prefixes: Sequence[str] | None,
+    vitals: Vitals | None = None,
 ) -> Statement[Rest]:
     """Stay registered, and learn how long there is nothing to do. For a worker that has found nothing."""
     arguments = {
         "worker_id": text(worker_id),
         "queues": texts(queues),
         "type_prefixes": texts(type_prefixes),
+        **_vitals(vitals),
     }
     return call("queues.rest", only(Rest), arguments)
 
@@ -168,11 +184,12 @@ def result_json(
     started_at: str | None = None,
     memo: str | None = None,
     payload: str | None = None,
+    ends_at: str | None = None,
 ) -> str:
     """How an attempt ended, for `finish`. `result` and `error` are JSON; a retry is due at `run_at`.
 
     `memo` is the inside of a JSON object: the steps that come with the report, and what a run waits for.
-    `payload` holds the arguments of the run that goes on.
+    `payload` holds the arguments of the run that goes on. The task is due at `ends_at` at the latest.
     """
     ended = f'{{"task_id":"{task_id}","token":{token},"status":"{status}"'
     if started_at is not None:
@@ -187,6 +204,8 @@ def result_json(
         ended += f",{memo}"
     if payload is not None:
         ended += f',"payload":{payload}'
+    if ends_at is not None:
+        ended += f',"ends_at":"{ends_at}"'
     return ended + "}"
 
 
@@ -195,9 +214,14 @@ def killed_json(task_id: UUID | str, token: int, error: str) -> str:
     return f'{{"task_id":"{task_id}","token":{token},"error":{error}}}'
 
 
-def heartbeat(worker_id: str, held: Iterable[str]) -> Statement[list[Verdict]]:
+def heartbeat(worker_id: str, held: Iterable[str], vitals: Vitals | None = None) -> Statement[list[Verdict]]:
     """Extend the leases of these tasks (`held_json`). Returns a verdict for each, in their order."""
-    return _settle("queues.heartbeat", worker_id, held=json_array(held))
+    arguments = {
+        "worker_id": text(worker_id),
+        "held": document(json_array(held)),
+        **_vitals(vitals),
+    }
+    return call("queues.heartbeat", Rows("answer.verdict", _verdicts), arguments)
 
 
 def finish(worker_id: str, results: Iterable[str]) -> Statement[list[Verdict]]:
@@ -245,6 +269,16 @@ def _envelope(rows: Sequence[Sequence[Any]]) -> tuple[Any, str | None]:
 def _settle(function: str, worker_id: str, **batch: RawJson) -> Statement[list[Verdict]]:
     documents = {name: document(value) for name, value in batch.items()}
     return call(function, Rows("answer.verdict", _verdicts), {"worker_id": text(worker_id), **documents})
+
+
+def _vitals(vitals: Vitals | None) -> dict[str, Argument]:
+    if vitals is None:
+        return {}
+    return {
+        "memory_bytes": bigint(vitals.memory_bytes),
+        "finished": bigint(vitals.finished),
+        "per_second": Bound("real", vitals.per_second),
+    }
 
 
 def _verdicts(rows: Sequence[Sequence[Any]]) -> list[Verdict]:

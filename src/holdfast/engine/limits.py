@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
+from uuid import UUID
 
 from holdfast.engine.statement import (
     Statement,
@@ -46,6 +47,7 @@ class WaitingKey:
     waiting: int
     running: int
     oldest_due: datetime
+    running_task_id: UUID | None
 
 
 def set_limit(

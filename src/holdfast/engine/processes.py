@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 import psycopg
@@ -31,6 +31,10 @@ from holdfast.engine.statement import (
 from holdfast.errors import InvalidArgument, translate
 from holdfast.serialization.text import Json
 
+InstanceState = Literal["unfinished", "trouble"]
+
+MAX_COUNTED = 1000
+"""Instances of each process that are counted."""
 _FUNCTION = re.compile(r"[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -49,6 +53,40 @@ class RegisteredProcess:
     files: Json
     registered_at: datetime
     registered_by: str
+    kickoff: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSummary:
+    """A kind of process: how many of its instances have not ended, and how many are in trouble."""
+
+    process: str
+    kind: str
+    supervisor: str
+    can_start: bool
+    unfinished: int
+    in_trouble: int
+    newest_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessFunctions:
+    """The functions with which a process is read, started and cancelled."""
+
+    kind: str
+    history: str
+    cancel: str
+    kickoff: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryStep:
+    """A fact in the history of an instance."""
+
+    at: datetime
+    what: str
+    reason: str | None
+    task_id: UUID | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +154,49 @@ def process_status(process: str, process_id: int) -> Statement[ProcessStatus | N
     return select(first(ProcessStatus), "queues.process_status", rest, (process, process_id))
 
 
-def newest_processes(process: str, limit: int) -> Statement[list[ProcessStatus]]:
-    """Returns the instances of a process that were started last, newest first."""
-    rest = "where answer.process = $1::text order by answer.process_id desc limit $2::integer"
-    return select(many(ProcessStatus), "queues.process_status", rest, (process, limit))
+def list_processes() -> Statement[list[ProcessSummary]]:
+    return call("queues.list_processes", many(ProcessSummary), {"max_counted": integer(MAX_COUNTED)})
+
+
+def list_process_instances(
+    process: str | None = None,
+    state: InstanceState | None = None,
+    before: int | None = None,
+    max_instances: int | None = None,
+) -> Statement[list[ProcessStatus]]:
+    """Returns instances of a process, or of all processes, newest first."""
+    arguments = {
+        "of_process": text(process),
+        "state": text(state),
+        "before": bigint(before),
+        "max_instances": integer(max_instances),
+    }
+    return call("queues.list_process_instances", many(ProcessStatus), arguments)
+
+
+def process_functions(process: str) -> Statement[ProcessFunctions]:
+    """Call this in the transaction that calls one of the functions: it checks them again."""
+    return call("queues.process_functions", only(ProcessFunctions), {"process": text(process)})
+
+
+def process_history(history: str, process_id: int, max_steps: int = 1000) -> Statement[list[HistoryStep]]:
+    """Returns the last steps, in order, as the history function of the process tells them."""
+    sql = f"""select answer.at, answer.what, answer.reason, answer.task_id
+      from (select h.at, h.what, h.reason, h.task_id, row_number() over () as n
+        from {_checked_name(history)}($1::bigint) h) answer
+      order by answer.n desc limit $2::integer"""  # noqa: S608 - checked
+    return Statement(sql, (process_id, max_steps), lambda rows: [HistoryStep(*row) for row in reversed(rows)])
+
+
+def start_process(kickoff: str, body: str) -> Statement[int]:
+    """Start an instance with the member `input` of this JSON object. Returns its id."""
+    return Statement(f"select {_checked_name(kickoff)}($1::text::jsonb -> 'input')", (body,), scalar)
+
+
+def nudge_process(process: str, process_id: int, reason: str | None = None) -> Statement[bool]:
+    """Let the supervisor run now. Returns whether it waited for a later time."""
+    arguments = {"process": text(process), "process_id": bigint(process_id), "reason": text(reason)}
+    return call("queues.nudge_process", scalar, arguments)
 
 
 def process_statuses(wait_keys: Sequence[UUID]) -> Statement[list[ProcessStatus]]:
@@ -136,10 +213,14 @@ def watch_processes(wait_keys: Sequence[UUID], ttl: timedelta | None = None) -> 
 
 def cancel_process(cancel: str, process_id: int, reason: str | None = None) -> Statement[str]:
     """Cancel by the function that the process has registered. Returns the decision that ended it."""
-    if not _FUNCTION.fullmatch(cancel):
-        raise InvalidArgument(f"{cancel!r} is not the name of a function: expected schema.function")
-    sql = f"select {cancel}($1::bigint, $2::text)"
+    sql = f"select {_checked_name(cancel)}($1::bigint, $2::text)"
     return Statement(sql, (process_id, reason), scalar)
+
+
+def _checked_name(function: str) -> str:
+    if not _FUNCTION.fullmatch(function):
+        raise InvalidArgument(f"{function!r} is not the name of a function: expected schema.function")
+    return function
 
 
 def record_process_files(process: str, files: dict[str, str]) -> Statement[None]:

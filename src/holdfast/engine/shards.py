@@ -1,6 +1,8 @@
 """Shards, as a front lists them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
 from holdfast.engine.statement import Statement, call, many
 
@@ -32,6 +34,11 @@ def list_shards() -> Statement[list[ShardAddress]]:
 
 def shard_status() -> Statement[list[ShardStatus]]:
     return call("holdfast_front.shard_status", many(ShardStatus), {})
+
+
+def name_of_shard(task_id: UUID, names: Sequence[str]) -> str | None:
+    """The shard of a task, of those that `list_shards` returns; None without shards."""
+    return names[shard_of(task_id.bytes, len(names))] if names else None
 
 
 def shard_of(task_id_bytes: bytes, count: int) -> int:

@@ -67,6 +67,12 @@ class Texts(list[str]):
 psycopg.adapters.register_dumper(Texts, ListBinaryDumper)
 
 
+class Encoded(tuple[bytes, ...]):
+    """Parameters as PostgreSQL reads them, for a statement that is sent thousands of times a second."""
+
+    __slots__ = ()
+
+
 def text(value: str | None) -> Argument:
     return None if value is None else Bound("text", value)
 
@@ -287,6 +293,7 @@ class PreparedStatements:
     def __init__(self, connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
         self._connection = connection
         self._names: dict[str, bytes | None] = {}
+        self._transformer = Transformer(connection)
 
     def include(self, sql: str) -> bool:
         """Whether to run it here. A statement is prepared when it is run again, but not behind a pooler."""
@@ -298,10 +305,13 @@ class PreparedStatements:
 
     def run(self, sql: str, params: tuple[Any, ...]) -> Generator[Any, Any, list[Any]]:
         """For `wait` of the connection, which no other call may use meanwhile, and which is in autocommit."""
-        pgconn = self._connection.pgconn
-        transformer = Transformer(self._connection)
-        formats = [PyFormat.BINARY if isinstance(param, Texts) else PyFormat.TEXT for param in params]
-        dumped = transformer.dump_sequence(params, formats)
+        pgconn, transformer = self._connection.pgconn, self._transformer
+        dumped: Sequence[Any] = params
+        formats: Sequence[Any] | None = None
+        if params.__class__ is not Encoded:
+            chosen = [PyFormat.BINARY if isinstance(param, Texts) else PyFormat.TEXT for param in params]
+            dumped = transformer.dump_sequence(params, chosen)
+            formats = transformer.formats
         name = self._names[sql]
         if name is None:
             # Without types: those of the casts apply. The type of a number in Python depends on its size.
@@ -309,10 +319,12 @@ class PreparedStatements:
             pgconn.send_prepare(name, sql.encode())
             self._only((yield from execute(pgconn)))
             self._names[sql] = name
-        pgconn.send_query_prepared(name, dumped, transformer.formats)
+        pgconn.send_query_prepared(name, dumped, formats)
         result = self._only((yield from execute(pgconn)))
         transformer.set_pgresult(result)
-        return transformer.load_rows(0, result.ntuples, tuple)
+        rows = transformer.load_rows(0, result.ntuples, tuple)
+        transformer.set_pgresult(None)  # do not keep a large answer
+        return rows
 
     def _only(self, results: Sequence[Any]) -> Any:
         (result,) = results
@@ -343,13 +355,13 @@ class AsyncPreparedEngine(AsyncEngine):
 
     def __init__(self, connection: psycopg.AsyncConnection[Any]) -> None:
         super().__init__(connection)
-        self._prepared = PreparedStatements(connection)
+        self.prepared = PreparedStatements(connection)
 
     async def run(self, statement: Statement[T]) -> T:
-        if not self._prepared.include(statement.sql):
+        if not self.prepared.include(statement.sql):
             return await super().run(statement)
         try:
-            rows = await self.connection.wait(self._prepared.run(statement.sql, statement.params))
+            rows = await self.connection.wait(self.prepared.run(statement.sql, statement.params))
         except psycopg.Error as error:
             raise translate(error) from error
         return statement.decode(rows)

@@ -8,10 +8,13 @@ from uuid import UUID
 
 from holdfast.engine.statement import (
     Bound,
+    Encoded,
     Rows,
     Statement,
+    bigint,
     call,
     document,
+    integer,
     many,
     nothing,
     scalar,
@@ -20,7 +23,7 @@ from holdfast.engine.statement import (
     texts,
     uuid,
 )
-from holdfast.serialization.text import Json, RawJson, json_array, load_json
+from holdfast.serialization.text import Json, RawJson, dump_json, json_array, load_json
 
 SignalAnswer = Literal["kept", "replayed", "conflict", "ended"]
 
@@ -69,6 +72,25 @@ class TimelineEntry:
     related_id: UUID | None
 
 
+Relation = Literal[
+    "process", "batch", "members", "parent", "continues", "continued", "fork_of", "replay_of", "schedule"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedThing:
+    """What a task belongs to or came from; of a batch, how many tasks it has and how many have ended."""
+
+    relation: Relation
+    name: str | None
+    related_id: UUID | None
+    process_id: int | None
+    type: str | None
+    status: str | None
+    tasks: int | None
+    ended: int | None
+
+
 @dataclass(frozen=True, slots=True)
 class WaitingRun:
     """One thing that a suspended run waits for."""
@@ -102,8 +124,16 @@ _LAZY = '"lazy":true,'
 
 def record_steps(worker_id: str, runs: Iterable[str]) -> Statement[list[tuple[str, Any]]]:
     """Record steps of running tasks (`run_json`). Returns a verdict for each, and what was stored before."""
-    arguments = {"worker_id": text(worker_id), "runs": document(json_array(runs))}
-    return call("queues.record_steps", Rows("answer.verdict, answer.stored::text", _verdicts), arguments)
+    # The statement is built once: a run waits for it after every step.
+    return Statement(_RECORD.sql, (worker_id, dump_json("runs", json_array(runs))), _verdicts)
+
+
+def record_step(
+    worker_id: bytes, task_id: str, token: int, *, name: str, number: int, took_ms: int, result: str
+) -> Statement[bool]:
+    """Record one plain step of a running task. False if `record_steps` has to look closer."""
+    params = (worker_id, task_id.encode(), b"%d" % token, name.encode(), b"%d" % number, b"%d" % took_ms)
+    return Statement(_RECORD_ONE.sql, Encoded((*params, result.encode())), scalar)
 
 
 def read_steps(worker_id: str, held: Iterable[str]) -> Statement[Facts]:
@@ -169,6 +199,11 @@ def run_timeline(task_id: UUID) -> Statement[list[TimelineEntry]]:
     return call("queues.run_timeline", many(TimelineEntry), {"task_id": uuid(task_id)})
 
 
+def related_to(task_id: UUID) -> Statement[list[RelatedThing]]:
+    """What a task belongs to, and what it came from."""
+    return call("queues.related_to", many(RelatedThing), {"task_id": uuid(task_id)})
+
+
 def waiting_runs(queue: str | None, type_prefix: str | None, limit: int) -> Statement[list[WaitingRun]]:
     """Suspended runs and what they wait for; the next that is due comes first."""
     rest = (
@@ -216,6 +251,28 @@ def steps_of(task_id: UUID) -> Statement[list[RecordedStep]]:
 
 def _verdicts(rows: Sequence[Sequence[Any]]) -> list[tuple[str, Any]]:
     return [(verdict, load_json(stored)) for verdict, stored in rows]
+
+
+_RECORD = call(
+    "queues.record_steps",
+    Rows("answer.verdict, answer.stored::text", _verdicts),
+    {"worker_id": text(""), "runs": document(RawJson("[]"))},
+)
+
+
+_RECORD_ONE = call(
+    "queues.record_step",
+    scalar,
+    {
+        "worker_id": text(""),
+        "task_id": uuid(UUID(int=0)),
+        "token": bigint(0),
+        "name": text(""),
+        "number": integer(0),
+        "took_ms": integer(0),
+        "result": Bound("jsonb", "null"),
+    },
+)
 
 
 def _started(rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:

@@ -108,6 +108,7 @@ class TaskStatus:
     enqueued_by: str
     namespace: str
     concurrency_key: str | None
+    deadline: timedelta | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +230,11 @@ def cancel_many(task_ids: Sequence[UUID], reason: str | None = None) -> Statemen
 
 
 def count_by_status(task_ids: Sequence[UUID]) -> Statement[dict[str, int]]:
-    """How many of these tasks have each status."""
-    rest = "where answer.task_id = any($1::uuid[]) group by answer.status"
-    return select(Rows("answer.status, count(*)", _counts), "queues.task_status", rest, (list(task_ids),))
+    """How many of these tasks have each status. Those that were deleted before they ended are `deleted`."""
+    status = "case when answer.deleted_at is null or answer.status = any($2::text[]) then answer.status"
+    rest = "where answer.task_id = any($1::uuid[]) group by 1"
+    counted = Rows(f"{status} else 'deleted' end, count(*)", _counts)
+    return select(counted, "queues.task_status", rest, (list(task_ids), sorted(ENDED)))
 
 
 def batch_members(task_id: UUID) -> Statement[list[UUID]]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
+from uuid import UUID
 
 from holdfast.engine.leases import FleetState
 from holdfast.engine.statement import (
@@ -50,6 +51,34 @@ class WorkerStatus:
     running: int
     heartbeat: timedelta
     state: WorkerState
+    memory_bytes: int | None
+    finished: int | None
+    per_second: float | None
+    shard: str | None
+    """The name of its shard; None without shards."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTask:
+    """A task that a worker holds."""
+
+    task_id: UUID
+    claimed_at: datetime
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLoss:
+    """A worker that was lost without retiring, and what became of its tasks."""
+
+    worker_id: str
+    hostname: str
+    pid: int | None
+    started_at: datetime
+    last_heartbeat: datetime
+    lost_at: datetime
+    recovered: int
+    dead: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +110,7 @@ class RegisteredType:
     priority: int
     max_attempts: int
     timeout: timedelta | None
+    deadline: timedelta | None
     lease: timedelta | None
     executor: str
     schema: Json
@@ -171,6 +201,18 @@ def resign(worker_id: str) -> Statement[bool]:
 
 def worker_status() -> Statement[list[WorkerStatus]]:
     return select(many(WorkerStatus), "queues.worker_status", "order by answer.worker_id")
+
+
+def held_by(worker_id: str, max_tasks: int | None = None) -> Statement[list[HeldTask]]:
+    """Returns the tasks that a worker holds, those that run for the longest time first."""
+    arguments = {"worker_id": text(worker_id), "max_tasks": integer(max_tasks)}
+    return call("queues.held_by", many(HeldTask), arguments)
+
+
+def worker_losses(limit: int = 10) -> Statement[list[WorkerLoss]]:
+    """Returns the workers that were lost last."""
+    rest = "order by answer.lost_at desc limit $1::integer"
+    return select(many(WorkerLoss), "queues.worker_loss", rest, (limit,))
 
 
 def record_environment(worker_id: str, environment: Mapping[str, Any]) -> Statement[None]:

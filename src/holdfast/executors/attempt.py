@@ -43,6 +43,10 @@ class ReportedTask(Protocol):
     attempt: int
     status: str
     started: float | None
+    ends_at: float | None
+
+    @property
+    def is_past_deadline(self) -> bool: ...
 
     @property
     def run(self) -> Any:
@@ -55,6 +59,9 @@ class HandlerTimeout(BaseException):
 
 class DeadlinePassed(HandlerTimeout):
     """Raised when a task has not ended within its deadline, which counts from its enqueue."""
+
+    def __init__(self, ends_at: float | None) -> None:
+        super().__init__(f"the task did not end by {to_timestamp(ends_at or 0.0)}, its deadline")
 
 
 class NotDecoded(Exception):
@@ -227,6 +234,8 @@ class Reporter:
         self._clock = clock
 
     def write(self, task: ReportedTask, end: AttemptEnd) -> str:
+        if task.ends_at is not None and _ran_out(end) and task.is_past_deadline:
+            end = AttemptEnd.failed("deadline_passed", str(DeadlinePassed(task.ends_at)))
         task.status = end.status
         if end.error is not None and end.status in ("retry", "failed"):
             tracing.attempt_failed(end.error)
@@ -241,6 +250,7 @@ class Reporter:
             started_at=None if task.started is None else self._clock.at(task.started),
             memo=memo,
             payload=end.payload,
+            ends_at=None if task.ends_at is None else to_timestamp(task.ends_at),
         )
 
     def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:
@@ -254,6 +264,10 @@ class Reporter:
         """The report itself could not be written, for example because a retry policy exits."""
         described = {"kind": "handler_error", "message": f"{type(error).__name__} at the end"}
         return self.write(task, AttemptEnd("retry", error=described))
+
+
+def _ran_out(end: AttemptEnd) -> bool:
+    return end.status in ("retry", "failed") and end.error is not None and end.error.get("kind") == "timeout"
 
 
 def _describe_call(task: AttemptTask) -> Call:

@@ -131,7 +131,7 @@ class ChildExecutor:
 
     def _bounds(self, job: ExecutorTask, handler: Handler) -> RunBounds:
         return RunBounds(
-            timeout=job.timeout or handler.timeout,
+            timeout=job.limit(handler.timeout),
             output=self._settings.output_limit,
             grace=self._settings.kill_grace.total_seconds(),
             resources=handler.resources,

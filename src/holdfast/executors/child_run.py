@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from holdfast.executors.attempt import HandlerTimeout
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.journal import Read, Recorded, Started
+from holdfast.workflows.journal import Journal, Read, Recorded, Started
 from holdfast.workflows.run import Run, RunTask
 
 
@@ -21,7 +21,7 @@ class WorkerChannel(Protocol):
         """Wait for messages, and read them."""
 
 
-class PipeJournal:
+class PipeJournal(Journal):
     """The memory of the run that this child process works on."""
 
     def __init__(self, channel: WorkerChannel) -> None:

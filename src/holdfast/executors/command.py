@@ -120,7 +120,7 @@ def bounds_of(
     seconds = None if command.timeout is None else command.timeout.total_seconds()
     own = NO_RESOURCE_LIMITS if handler is None else handler.resources
     return RunBounds(
-        timeout=(job.timeout if job else None) or (handler.timeout if handler else None) or seconds,
+        timeout=seconds if job is None else job.limit(handler.timeout if handler else None, seconds),
         output=settings.output_limit,
         grace=settings.kill_grace.total_seconds(),
         resources=command.resources if own == NO_RESOURCE_LIMITS else own,

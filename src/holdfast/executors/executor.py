@@ -27,6 +27,9 @@ class ExecutorTask(AttemptTask, Protocol):
     phase: Phase
     outside: bool
 
+    def limit(self, *declared: float | None) -> float | None:
+        """The seconds that the attempt may take, within the deadline of the task."""
+
     @property
     def log_fields(self) -> dict[str, Any]:
         """The fields of every log line about it."""

@@ -22,7 +22,7 @@ from holdfast.serialization.codec import ResultCodec
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.joins import Join
-from holdfast.workflows.journal import Read, Recorded, Started
+from holdfast.workflows.journal import Journal, Read, Recorded, Started
 from holdfast.workflows.memory import Children, Memory, StepFact, Wait
 from holdfast.workflows.run import Run
 
@@ -193,7 +193,7 @@ class _BlockingRun(_Replayed, BlockingRun):
             raise Unremembered(wait.name)
 
 
-class _NoJournal:
+class _NoJournal(Journal):
     """Nothing is recorded: what the run keeps is dropped."""
 
     def read(self, done: Read) -> None:

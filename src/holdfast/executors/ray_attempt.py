@@ -46,7 +46,10 @@ class RayAttempts:
             return AttemptEnd.failed("no_handler_registered", message)
         attempt.is_interruptible = True
         try:
-            self._ray = self._ray or _in_thread(_connect)
+            if self._ray is None:
+                self._ray = _in_thread(_connect)
+            elif not _address().startswith("ray://"):  # of a cluster that is gone, Ray tells after a minute
+                _check_address(self._ray.get_runtime_context().gcs_address)
             return self._run(attempt, handler)
         except Stopped:
             return None

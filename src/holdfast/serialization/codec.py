@@ -28,6 +28,10 @@ _BOTH_WAYS = ConfigDict(ser_json_bytes="base64", val_json_bytes="base64")
 _ARGUMENTS = ConfigDict(val_json_bytes="base64", populate_by_name=True)
 _WRITTEN = CoreConfig(ser_json_bytes="base64", ser_json_inf_nan="strings")
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any, config=_BOTH_WAYS)
+# Writes NaN and infinite numbers as they are, which is not JSON.
+_NUMBERS = SchemaSerializer(
+    _ANYTHING.core_schema, CoreConfig(ser_json_bytes="base64", ser_json_inf_nan="constants")
+)
 
 
 class ArgumentsCodec:
@@ -119,10 +123,14 @@ class ResultCodec:
     def __init__(self, task_type: str, name: str, annotation: Any) -> None:
         self.type = task_type
         self.adapter = _adapter(name, "what it returns", annotation)
-        self.to_json = self.adapter.serializer.to_json
         # Without an annotation, any value is valid; with None, there is nothing to read.
         self.typed = annotation not in (Any, None)
         self.annotation = annotation
+        # NaN is written as text, from which a float is read again. Without an annotation, it would stay text.
+        serializer = self.adapter.serializer
+        self.to_json = (
+            SchemaSerializer(self.adapter.core_schema, _WRITTEN).to_json if self.typed else serializer.to_json
+        )
         self._many: TypeAdapter[list[Any]] | None = None
 
     def encode(self, value: Any) -> str:
@@ -134,6 +142,24 @@ class ResultCodec:
         except Exception as error:  # noqa: BLE001 - a serializer of the application may raise anything
             written = self._encode_plain(value, error)
         return storable_json(written)
+
+    def encode_exactly(self, value: Any) -> str:
+        """The same for what the handler goes on with. Raises ResultError for NaN, which would become null."""
+        written = self.encode(value)
+        if not self.typed and "null" in written and self._has_no_number(value):
+            raise ResultError(
+                f"the result of {self.type} has a number that is not finite, and JSON has none",
+                hint="Return None or text in its place, or annotate what is returned with float.",
+            )
+        return written
+
+    @staticmethod
+    def _has_no_number(value: Any) -> bool:
+        """Whether it contains NaN or an infinite number."""
+        try:
+            return bool(_NUMBERS.to_json(value) != _ANYTHING.serializer.to_json(value))
+        except Exception:  # noqa: BLE001 - it was written in another way, by which these are not null
+            return False
 
     def load(self, written: str | None) -> Any:
         if written is None:
@@ -172,7 +198,7 @@ class ResultCodec:
 def encode_signal(payload: Any) -> RawJson:
     """The payload of a signal, which may be anything that pydantic can write."""
     try:
-        return RawJson(_SIGNAL.encode(payload))
+        return RawJson(_SIGNAL.encode_exactly(payload))
     except ResultError as error:
         raise InvalidArgument(f"the payload of the signal cannot be written: {error.message}") from error
 

@@ -6,8 +6,10 @@ one bad result must not prevent the rest of its batch from being recorded.
 
 import json
 import re
+import sys
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from decimal import Decimal
 from itertools import accumulate
 from typing import Annotated, Any
 
@@ -16,12 +18,16 @@ from holdfast.errors import InvalidArgument, NotPortable
 REPLACEMENT = "\ufffd"
 MAX_REPORT_CHARACTERS = 16 * 1024 * 1024  # far more than finish keeps, far less than a statement can carry
 MAX_REPORT_DEPTH = 500  # the parser of PostgreSQL gives up after some thousands
+MAX_STORED_DEPTH = 64
+CERTAINLY_STORED = 128  # characters: too few for 65 levels, or for a number that is too large
+LONGEST_ESCAPE = 6  # characters for one byte: \u0041
 
 Json = Annotated[Any, "a decoded document"]
 
 _ESCAPED_NUL = re.compile(r"(?<!\\)((?:\\\\)*)\\u0000")
 # Possessive, so that a long string cannot cause backtracking.
 _STRINGS_AND_SCALARS = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[^"\[\]{}]++')
+_LONG_NUMBER = re.compile(r"\d{309}|\d[eE][+-]?\d")  # as PostgreSQL writes it: 1e300 takes 301 digits
 _LEVELS = {"[": 1, "{": 1, "]": -1, "}": -1}
 
 _BIDI = [*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F, 0x061C]
@@ -82,6 +88,39 @@ def is_nested_deeper(written: str, max_depth: int) -> bool:
         return False
     brackets = _STRINGS_AND_SCALARS.sub("", written)
     return max(accumulate(map(_LEVELS.__getitem__, brackets)), default=0) > max_depth
+
+
+def storage_problem(written: str, max_bytes: int) -> str | None:
+    """Why the database would not keep this JSON document, as `queues.document_problem` decides, or None."""
+    if len(written) <= CERTAINLY_STORED:
+        return None
+    if len(written) > LONGEST_ESCAPE * max_bytes:  # not parsed: it may be hundreds of megabytes
+        return f"is longer than the {max_bytes} bytes allowed"
+    if is_nested_deeper(written, MAX_STORED_DEPTH):
+        return f"is nested deeper than {MAX_STORED_DEPTH} levels"
+    # A character takes at most 4 bytes, and PostgreSQL writes at most one space for each.
+    if len(written) * 5 <= max_bytes and _LONG_NUMBER.search(written) is None:
+        return None
+    longer = 0
+
+    def parse_float(digits: str) -> int:
+        nonlocal longer
+        longer += len(f"{Decimal(digits):f}") - 1
+        return 0  # one character, which stands for all of them
+
+    try:
+        plain = json.loads(written, parse_int=_portable_int, parse_float=parse_float)
+        size = len(json.dumps(plain, ensure_ascii=False).encode()) + longer
+    except ValueError:
+        return "contains a number that Python or JavaScript cannot read"
+    return f"is {size} bytes long, and {max_bytes} are allowed" if size > max_bytes else None
+
+
+def _portable_int(digits: str) -> int:
+    number = int(digits)
+    if abs(number) > sys.float_info.max:
+        raise ValueError(digits)
+    return number
 
 
 def visible(text: str) -> str:

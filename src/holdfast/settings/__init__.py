@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError
 
 from holdfast.errors import ConfigurationError, did_you_mean
 from holdfast.settings.commands import Command, read_commands
+from holdfast.settings.pyproject import read_pyproject
 from holdfast.settings.values import (
     AbsolutePath,
     DatabaseUrl,
@@ -36,6 +37,7 @@ from holdfast.settings.values import (
     Prefixes,
     Size,
     between,
+    check_link,
     check_secrets,
     check_web_url,
     read_shards,
@@ -274,6 +276,14 @@ class Settings(BaseModel):
         description="Whether the HTTP server shows payloads, results and error messages without being asked. "
         "auto: only if it listens on this machine alone, without a proxy.",
     )
+    trace_url: Annotated[str, AfterValidator(check_link("trace_id"))] | None = Field(
+        default=None,
+        description="Where the dashboard links to the trace of a task: an address with {trace_id} in it.",
+    )
+    log_url: Annotated[str, AfterValidator(check_link("task_id"))] | None = Field(
+        default=None,
+        description="Where the dashboard links to the log lines of a task: an address with {task_id} in it.",
+    )
     web_max_waits: Annotated[int, Field(ge=1, le=100_000)] = Field(
         default=5000,
         description="How many may wait at once on one process of `holdfast serve`.",
@@ -333,7 +343,7 @@ class Settings(BaseModel):
 
     def __init__(self, **arguments: Any) -> None:
         """Read all sources; arguments override them."""
-        from_file = _pyproject()
+        from_file = read_pyproject()
         framework = {name: value for read in _provided for name, value in read().items()}
         database = {name: value for name, value in framework.items() if name == "database_url"}
         given = {**from_file, **framework, **_environment(), **database, **arguments}
@@ -354,24 +364,6 @@ def _environment() -> dict[str, str]:
     """An empty variable counts as not set."""
     found = {name: os.environ.get(variable_of(name)) for name in Settings.model_fields}
     return {name: value for name, value in found.items() if value}
-
-
-def _pyproject() -> dict[str, Any]:
-    try:
-        text = Path("pyproject.toml").read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"pyproject.toml cannot be read: {error}") from None
-    import tomllib  # noqa: PLC0415 - not needed where there is no such file
-
-    try:
-        table = tomllib.loads(text).get("tool", {}).get("holdfast", {})
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigurationError(f"pyproject.toml cannot be read: {error}") from None
-    if not isinstance(table, dict):
-        raise ConfigurationError(f"pyproject.toml: [tool.holdfast] must be a table, not {table!r}")
-    return table
 
 
 class DispatcherSettings(Settings):

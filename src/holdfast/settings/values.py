@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -56,6 +57,19 @@ def check_web_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def check_link(field: str) -> Callable[[str], str]:
+    """Of an address in which {field} is replaced, after its host."""
+
+    def check(value: str) -> str:
+        before, _, after = value.partition(f"{{{field}}}")
+        host = re.match(r"https?://[^\s/?#{}]+[/?#]", before)
+        if host is None or value == before or re.search(r"[\s{}]", before + after):
+            raise ValueError(f"give an address such as https://logs.example.com/?query={{{field}}}")
+        return value
+
+    return check
+
+
 def check_secrets(value: SecretStr | None) -> SecretStr | None:
     if value and any(len(secret) < MIN_SECRET_LENGTH for secret in value.get_secret_value().split(",")):
         raise ValueError(
@@ -78,11 +92,14 @@ def read_shards(value: object) -> object:
             raise ValueError("give each shard a name of its own")
     if not isinstance(value, dict):
         raise ValueError("give names and addresses, such as s00=postgresql://… s01=postgresql://…")  # noqa: TRY004 - pydantic explains only this one
-    for name in value:
+    for name, url in value.items():
         if not _SHARD.fullmatch(str(name)):
-            raise ValueError(
-                f"{name!r} is not a name such as s00: a letter, then up to 15 letters and digits"
-            )
+            shown = "an address" if "://" in str(name) else repr(name)  # it may hold a password
+            raise ValueError(f"{shown} is not a name such as s00: a letter, then up to 15 letters and digits")
+        if not isinstance(url, str) or not url.strip():
+            raise ValueError(f"shard {name} has no address: give one such as {name}=postgresql://…")
+        if url.count("://") > 1:
+            raise ValueError(f"shard {name} has two addresses: write a space between shards")
     if len(value) > MAX_SHARDS:
         raise ValueError(f"give at most {MAX_SHARDS} shards")
     return value

@@ -18,7 +18,7 @@ from holdfast.worker.recording import JobHost
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.joins import Join
-from holdfast.workflows.journal import Read, Recorded, Started
+from holdfast.workflows.journal import Journal, Read, Recorded, Started
 from holdfast.workflows.memory import (
     DEFAULT_MAX_MEMO_BYTES,
     DEFAULT_MAX_RESULT_BYTES,
@@ -39,7 +39,7 @@ _LIMITS = json.dumps(
 )
 
 
-class GivenMemory:
+class GivenMemory(Journal):
     """The journal of a run alone: steps that have ended, signals that have come, and a clock of its own."""
 
     def __init__(self, clock: float, steps: Mapping[str, Any], signals: Mapping[str, Sequence[Any]]) -> None:

@@ -220,6 +220,7 @@ def job_without_task(handler: Handler, payload: str) -> Job:
         run_at=0.0,
         lane_id=0,
         queue="",
+        ends_at=None,
         clock=0.0,
     )
     return Job(claimed, 0.0)

@@ -10,11 +10,11 @@ from holdfast.worker.jobs import Job
 from holdfast.worker.recording import JobHost
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.journal import Read, Recorded, Started
+from holdfast.workflows.journal import Journal, Read, Recorded, Started
 from holdfast.workflows.run import Run
 
 
-class InlineJournal:
+class InlineJournal(Journal):
     """Asks the database in the thread of the handler, whose event loop has nothing else to do."""
 
     def __init__(self, worker: Engine, worker_id: str, job: Job) -> None:

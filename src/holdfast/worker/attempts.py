@@ -128,9 +128,9 @@ class Attempts:
         current_job.set(job)
         try:
             bound = self._bound(job, handler)
-            limit = job.timeout or handler.timeout
+            limit = job.limit(handler.timeout)
             if handler.remembers_first:
-                limit = await self._prepare_run(job, handler, limit)
+                await self._prepare_run(job, handler)
             if limit is None and not self._middlewares:  # most tasks: without another coroutine for each
                 value = await bound()
             else:
@@ -200,6 +200,8 @@ class Attempts:
         return await self._within(job, limit, call)
 
     def _bound(self, job: Job, handler: Handler) -> Callable[[], Any]:
+        if job.is_past_deadline:
+            raise DeadlinePassed(job.ends_at)
         if not handler.wants_context:
             return bind_call(job, handler, _not_given, _not_given, _not_given)
         send_progress = functools.partial(self._send_progress, job)
@@ -214,17 +216,15 @@ class Attempts:
             run = self._open_run(job, self, is_async=False)
             if isinstance(run, BlockingRun):
                 run.load()
-            job.timeout = limit_within(run, handler, job.timeout or handler.timeout)
         return bound
 
-    async def _prepare_run(self, job: Job, handler: Handler, limit: float | None) -> float | None:
-        """Load what the run remembers before its handler begins, and return its limit within the deadline."""
+    async def _prepare_run(self, job: Job, handler: Handler) -> None:
+        """Load what the run remembers before its handler begins."""
         run = self._open_run(job, self, is_async=handler.is_async)
         if isinstance(run, AsyncRun):
             await run.load()
         elif isinstance(run, BlockingRun):
             await asyncio.to_thread(run.load)
-        return limit_within(run, handler, limit)
 
     async def _end_run(self, run: Run) -> None:
         if isinstance(run, AsyncRun):
@@ -283,7 +283,7 @@ class Attempts:
         return await future
 
     def _watched(self, job: Job, handler: Handler, call: Callable[[], Any]) -> Any:
-        watched = job.running = self._watch.watch(job, job.timeout or handler.timeout)
+        watched = job.running = self._watch.watch(job, job.limit(handler.timeout))
         try:
             return watched.run(call)
         finally:
@@ -311,25 +311,9 @@ class Attempts:
             return None
         if job.run is not None and job.run.suspended is not None:
             return self._reporter.write(job, AttemptEnd("suspend"))
-        if isinstance(error, HandlerTimeout) and job.run is not None and job.run.is_past_deadline:
-            error = deadline_passed(handler)
         if not isinstance(error, (*OUTCOMES, Continued)):
             self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
         return self._reporter.raised(job, handler, error)
-
-
-def limit_within(run: Run, handler: Handler, limit: float | None) -> float | None:
-    """The seconds that an attempt may take. Raises DeadlinePassed if none are left."""
-    if handler.deadline is None:
-        return limit
-    left = run.limit_life(handler.deadline)
-    if left <= 0:
-        raise deadline_passed(handler)
-    return left if limit is None else min(left, limit)
-
-
-def deadline_passed(handler: Handler) -> DeadlinePassed:
-    return DeadlinePassed(f"the task did not end within {handler.deadline:g} s of its enqueue")
 
 
 def _end_blocking(run: BlockingRun, error: BaseException) -> BaseException:

@@ -9,7 +9,7 @@ from typing import Any
 from holdfast import tracing
 from holdfast.context import Stopped
 from holdfast.errors import PayloadError
-from holdfast.executors.attempt import NotDecoded, NotEncoded, Reporter
+from holdfast.executors.attempt import DeadlinePassed, NotDecoded, NotEncoded, Reporter
 from holdfast.handler import BatchHandler, Handler
 from holdfast.logs import Log, current_job
 from holdfast.serialization.failure import brief
@@ -51,9 +51,12 @@ class BatchAttempts:
         self._log = log
 
     def decode(self, jobs: Sequence[Job], handler: Handler) -> tuple[RunningBatch, list[tuple[Job, str]]]:
-        """The batch of the tasks whose payloads fit, and the reports about the others."""
+        """The batch of the tasks that can run, and the reports about the others."""
         fitting, items, refused = [], [], []
         for job in jobs:
+            if job.is_past_deadline:
+                refused.append((job, self._reporter.raised(job, handler, DeadlinePassed(job.ends_at))))
+                continue
             try:
                 [item] = handler.arguments.decode(job.payload).values()
             except PayloadError as error:
@@ -183,4 +186,4 @@ def is_alone(job: Job) -> bool:
 
 def _limit_of(batch: RunningBatch, handler: Handler) -> float | None:
     """The shortest time limit of its tasks."""
-    return min((limit for job in batch.jobs if (limit := job.timeout or handler.timeout)), default=None)
+    return min((limit for job in batch.jobs if (limit := job.limit(handler.timeout))), default=None)

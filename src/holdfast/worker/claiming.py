@@ -14,7 +14,7 @@ from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.executors.attempt import DatabaseClock, to_timestamp
 from holdfast.logs import Log
 from holdfast.settings import Settings
-from holdfast.worker.heartbeat import Heartbeat
+from holdfast.worker.heartbeat import REMOVED, Heartbeat
 from holdfast.worker.jobs import HeldJobs, Job
 from holdfast.worker.metrics import Metrics
 from holdfast.worker.settling import Settler
@@ -96,12 +96,14 @@ class Claimer:
         self._cursor.advance(jobs, short=len(jobs) < count)
         return jobs
 
-    async def mark_idle(self, *, idle: bool) -> None:
-        """Register again if somebody removed this worker: it would never be woken, or seen at work."""
-        if not await self._mark(idle):
+    async def mark_idle(self, *, idle: bool) -> bool:
+        """Register again, and return true, if another worker removed this one: it would never be woken."""
+        removed = not await self._mark(idle)
+        if removed:
             await self.connection.run(self._register)
             await self._mark(idle)
         self.idle = idle
+        return removed
 
     def forget_idle(self) -> None:
         """A worker that was registered again is not idle until it says so."""
@@ -109,7 +111,9 @@ class Claimer:
 
     async def rest(self) -> Rest:
         """Learn how long until a claim may find something."""
-        found = await self.connection.run(lambda: leases.rest(self._worker_id, self._queues, self._prefixes))
+        found = await self.connection.run(
+            lambda: leases.rest(self._worker_id, self._queues, self._prefixes, self._metrics.vitals())
+        )
         self.idle = self.idle and found.idle
         return found
 
@@ -184,7 +188,8 @@ class ClaimLoop:
             await self._rest()
 
     async def _mark_idle(self, *, idle: bool) -> None:
-        await self._claimer.mark_idle(idle=idle)
+        if await self._claimer.mark_idle(idle=idle):
+            self._log.warning("registered_again", why=REMOVED)
         self._look_again = idle
 
     def _until(self, due: float) -> float:

@@ -32,6 +32,7 @@ MAX_AT_ONCE = 5000
 BEATS_PER_LEASE = 3
 LOCK_SECONDS = 0.25
 LEAST_BUSY_SECONDS = 1.0
+REMOVED = "another worker took this one for dead"
 
 
 class Heartbeat(threading.Thread):
@@ -186,7 +187,7 @@ class Heartbeat(threading.Thread):
         self._learn(state, sent)
         if not state.registered:
             self._execute(self._register())
-            self._log.warning("registered_again", why="another worker took this one for dead")
+            self._log.warning("registered_again", why=REMOVED)
             self._registered_again()
         if self._failures:
             self._failures = 0
@@ -210,7 +211,7 @@ class Heartbeat(threading.Thread):
     def _send(self, jobs: list[Job], *, with_progress: bool) -> Any:
         held = [self._entry(job, with_progress=with_progress) for job in jobs]
         self._metrics.sent("heartbeat", len(jobs))
-        return self._execute(leases.heartbeat(self._worker_id, held))
+        return self._execute(leases.heartbeat(self._worker_id, held, self._metrics.vitals()))
 
     def _entry(self, job: Job, *, with_progress: bool) -> str:
         started_at = None if job.started is None else self._clock.at(job.started)

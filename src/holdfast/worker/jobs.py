@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from holdfast.engine.leases import Claimed, Rest
 from holdfast.executors.executor import Phase
 from holdfast.logs import Log, is_verbose
+from holdfast.options import IN_DATABASE
 from holdfast.worker.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Job:
     __slots__ = (
         "attempt",
         "claimed",
+        "ends",
+        "ends_at",
         "executor",
         "lane_id",
         "lease_ends",
@@ -72,6 +75,7 @@ class Job:
             self.run_at,
             self.lane_id,
             self.queue,
+            self.ends_at,
             clock,
         ) = claimed
         # Measured with our own steady clock: times of the server are only compared with each other.
@@ -79,6 +83,9 @@ class Job:
         self.lease_seconds: float = lease_until - clock
         self.seconds_due: float = clock - self.run_at
         self.lease_ends = asked + self.lease_seconds
+        if self.executor in IN_DATABASE:
+            self.ends_at = None
+        self.ends = None if self.ends_at is None else asked + self.ends_at - clock
         self.phase: Phase = "waiting"
         self.status = ""
         self.started: float | None = None
@@ -95,6 +102,18 @@ class Job:
     def waits_for_signal(self) -> bool:
         """Whether its run was suspended until a signal comes."""
         return self.run is None or self.run.waits_for_signal
+
+    @property
+    def is_past_deadline(self) -> bool:
+        return self.ends is not None and time.monotonic() >= self.ends
+
+    def limit(self, *declared: float | None) -> float | None:
+        """The seconds that the attempt may take: of the task, else as declared, and within the deadline."""
+        limit = next((given for given in (self.timeout, *declared) if given is not None), None)
+        if self.ends is None:
+            return limit
+        left = max(self.ends - time.monotonic(), 0.001)
+        return left if limit is None else min(left, limit)
 
     @property
     def seconds_running(self) -> float:

@@ -1,14 +1,20 @@
 """What a worker counts: plain numbers, which cost almost nothing. They are formatted when Prometheus asks."""
 
+import os
+import threading
+import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from holdfast.engine.activity import SECONDS
+from holdfast.engine.leases import Vitals
 from holdfast.errors import ConfigurationError
 
+RATE_SECONDS = 300.0
+SAMPLE_SECONDS = 10.0
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 RoundTrip = Literal["claim", "finish", "heartbeat", "release", "record_steps"]
@@ -61,6 +67,21 @@ class Metrics:
     batches: dict[RoundTrip, Histogram] = field(default_factory=dict)
     attempts: dict[tuple[str, str], AttemptCounts] = field(default_factory=dict)
     """By queue and type."""
+    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque([(time.monotonic(), 0)]))
+    _sampling: threading.Lock = field(default_factory=threading.Lock)
+
+    def vitals(self, now: float | None = None) -> Vitals:
+        """For heartbeats, in any thread. The rate is that of the last five minutes, or since the start."""
+        now = time.monotonic() if now is None else now
+        # Copies, because the loop counts meanwhile.
+        finished = sum(sum(list(one.endings.values())) for one in list(self.attempts.values()))
+        with self._sampling:
+            if now - self._samples[-1][0] >= SAMPLE_SECONDS:
+                self._samples.append((now, finished))
+            while len(self._samples) > 1 and now - self._samples[1][0] >= RATE_SECONDS:
+                self._samples.popleft()
+            since, before = self._samples[0]
+        return Vitals(_resident_bytes(), finished, max(0, finished - before) / max(1.0, now - since))
 
     @property
     def finished(self) -> Counter[str]:
@@ -96,6 +117,15 @@ class Metrics:
         if attempts is None:
             attempts = self.attempts[key] = AttemptCounts()
         return attempts
+
+
+def _resident_bytes() -> int | None:
+    """The resident memory of this process; None where the system does not tell it in /proc."""
+    try:
+        with open("/proc/self/statm", "rb") as statm:  # noqa: PTH123 - called with every heartbeat
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _merged(histograms: Iterable[Histogram]) -> Histogram:

@@ -15,7 +15,8 @@ from holdfast.worker.jobs import Job, Stop
 from holdfast.worker.metrics import Metrics
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.journal import Read, Recorded, Started
+from holdfast.workflows.journal import Journal, Read, Recorded, Started
+from holdfast.workflows.memory import StepMemo, memo_json
 from holdfast.workflows.run import Run
 
 MAX_AT_ONCE = 1000
@@ -53,6 +54,11 @@ class StepRecorder:
         self._looks: list[str] = []
         self._starts: list[Start] = []
         self._more = asyncio.Event()
+        # A run that is alone gains nothing by waiting for others: its memo is sent without the task below.
+        self._is_alone = True
+        self._is_idle = False
+        self._sent: tuple[Job, StepMemo, Recorded] | None = None
+        self._own_id = worker_id.encode()
 
     def read(self, job: Job, done: Read) -> None:
         self._reads.append((job, done))
@@ -61,6 +67,27 @@ class StepRecorder:
     def record(self, job: Job, written: str, done: Recorded) -> None:
         self._memos.append((job, written, done))
         self._more.set()
+
+    def record_one(self, job: Job, memo: StepMemo, done: Recorded) -> None:
+        """Send it now, if nothing is under way and no others are likely to come meanwhile."""
+        if not (self._sent is None and self._is_alone and self._is_idle) or self._more.is_set():
+            self.record(job, _run_of_one(job, memo), done)
+            return
+        statement = steps.record_step(
+            self._own_id,
+            job.task_id,
+            job.token,
+            name=memo.name,
+            number=memo.number,
+            took_ms=memo.took_ms,
+            result=memo.result or "null",
+        )
+        self._sent = (job, memo, done)
+        if self._connection.run_now(statement, self._answered):
+            self._metrics.sent("record_steps", 1)
+        else:
+            self._sent = None
+            self.record(job, _run_of_one(job, memo), done)
 
     def look(self, job: Job) -> None:
         """A run was suspended: see whether what it waits for has come before that was committed."""
@@ -71,10 +98,25 @@ class StepRecorder:
         self._starts.append((job, held, tasks, payloads, done))
         self._more.set()
 
+    def _answered(self, recorded: bool | None) -> None:
+        sent, self._sent = self._sent, None
+        assert sent is not None  # noqa: S101 - it was sent
+        job, memo, done = sent
+        if recorded:
+            done("recorded", None)
+        else:  # the task repeats it with the same token, and learns why
+            self._memos.insert(0, (job, _run_of_one(job, memo), done))
+        if self._memos or self._reads or self._looks or self._starts:
+            self._more.set()
+
     async def run(self) -> None:
         while True:
+            self._is_idle = True
             await self._more.wait()
             self._more.clear()
+            if self._sent is not None:  # its answer comes back here if there is more to do
+                continue
+            self._is_idle = False
             if self._starts:
                 starts, self._starts = self._starts, []
                 for start in starts:
@@ -84,6 +126,7 @@ class StepRecorder:
                 await self._read(reads)
             if self._memos:
                 batch = self._next_memos()
+                self._is_alone = len(batch) == 1
                 await self._record(batch)
             if self._looks:
                 looks, self._looks = self._looks, []
@@ -218,7 +261,7 @@ class RunOpener:
         return job.run
 
 
-class LoopJournal:
+class LoopJournal(Journal):
     """Of a handler in the worker's event loop."""
 
     def __init__(self, job: Job, recorder: StepRecorder) -> None:
@@ -231,6 +274,9 @@ class LoopJournal:
     def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
         job = self._job
         self._recorder.record(job, steps.run_json(job.task_id, job.token, written, lazy=lazy), done)
+
+    def record_one(self, memo: StepMemo, done: Recorded) -> None:
+        self._recorder.record_one(self._job, memo, done)
 
     def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
         self._recorder.start(self._job, held, tasks, payloads, done)
@@ -248,6 +294,9 @@ class ThreadJournal(LoopJournal):
 
     def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
         self._loop.call_soon_threadsafe(partial(super().record, written, done, lazy=lazy))
+
+    def record_one(self, memo: StepMemo, done: Recorded) -> None:
+        self._loop.call_soon_threadsafe(super().record_one, memo, done)
 
     def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
         self._loop.call_soon_threadsafe(super().start, held, tasks, payloads, done)
@@ -275,6 +324,10 @@ class JobHost:
 
     def limited(self, seconds: float, call: Callable[[], Any]) -> Any:
         return self._attempts.limited(self._job, seconds, call)
+
+
+def _run_of_one(job: Job, memo: StepMemo) -> str:
+    return steps.run_json(job.task_id, job.token, memo_json([memo]))
 
 
 def _current_task() -> "asyncio.Task[Any] | None":

@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from holdfast import tracing
-from holdfast.executors.attempt import AttemptEnd, HandlerTimeout, Reporter
+from holdfast.executors.attempt import AttemptEnd, DeadlinePassed, HandlerTimeout, Reporter
 from holdfast.executors.executor import Executor, bind_executor
 from holdfast.handler import Handler
 from holdfast.logs import Log, current_job, name_worker
@@ -109,6 +109,9 @@ class Runner:
     def _start(self, job: Job) -> None:
         handler = self._handlers.get(job.type)
         if handler is not None and job.executor != handler.executor and not self._bind(job, handler):
+            return
+        if job.is_past_deadline:
+            self._end_unstarted(job, AttemptEnd.failed("deadline_passed", str(DeadlinePassed(job.ends_at))))
             return
         if (handler is None or job.executor != "python") and self._cannot_run(job):
             return

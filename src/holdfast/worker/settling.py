@@ -77,7 +77,7 @@ class Settler:
         """Whether reports cannot be sent, or too many wait.
 
         Without a report, a failure says nothing: it was that of a release, which is not repeated after the
-        end of its lease, and nobody would use the connection again.
+        end of its lease, and the connection would not be used again.
         """
         return (self._connection.failing and self.unsettled > 0) or self.unsettled > MAX_UNSETTLED
 

@@ -68,6 +68,9 @@ class AsyncRun(Run):
         adapt: Callable[[Any], Any] | None,
     ) -> Coroutine[Any, Any, Any]:
         """Its name is given here, not when it is awaited."""
+        # The handler goes on, so its last memo is sent: the server works on it during what follows.
+        if self._steps and not (lazy and self._all_lazy):
+            self._send_kept()
         step = self._plan(function, key=key, retries=retries, retry=retry, timeout=timeout, lazy=lazy)
         return self._step(step, function, args, adapt)
 
@@ -135,7 +138,9 @@ class AsyncRun(Run):
         fact = self.recall(step.name)
         if fact is not None:
             return self.value_of(fact, step.function.codec, adapt)
-        await self._before_retry(step)
+        failed = self._failed_before(step)
+        if failed is not None:
+            await self._delay(step.name, failed.retry_at)
         while True:
             if self._has_to_flush(step):
                 await self.flush()
@@ -177,14 +182,6 @@ class AsyncRun(Run):
         finally:
             self.end_work()
 
-    async def _before_retry(self, step: Step) -> None:
-        """Go on counting where an earlier attempt stopped, and wait until its next try is due."""
-        assert self._memory is not None  # noqa: S101 - it was loaded
-        failed = self._memory.tries.get(step.name)
-        if failed is not None:
-            step.tries = failed.number
-            await self._delay(step.name, failed.retry_at)
-
     async def _delay(self, name: str, retry_at: float) -> None:
         seconds = retry_at - self.now()
         if seconds <= 0:
@@ -224,7 +221,7 @@ class AsyncRun(Run):
             taken = self._take_signal(name, number, signal, until - seconds)
             if taken is not None:
                 self._flush_soon()
-                return codec.load(taken.payload)
+                return self.value_of(taken, codec)
             if self.now() >= until:
                 raise self._timed_out(name, number, until - seconds)
             await self._pause(Wait(name, until, signal), LOOK_SECONDS)
@@ -341,7 +338,7 @@ class AsyncRun(Run):
         raise asyncio.CancelledError
 
     def _user(self) -> tuple[Any, Any]:
-        return asyncio.current_task(), self._root
+        return asyncio.current_task(self._loop), self._root
 
     async def _read(self) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -368,7 +365,11 @@ class AsyncRun(Run):
 
     def _flush_now(self) -> None:
         self._flush_due = False
-        if self.suspended is None and not self._is_over and self._steps:
+        if self._steps:
+            self._send_kept()
+
+    def _send_kept(self) -> None:
+        if self.suspended is None and not self._is_over:
             self._send(caught=False)
 
     async def flush(self) -> None:
@@ -379,10 +380,10 @@ class AsyncRun(Run):
         if self._broken is not None:
             raise self._broken
 
-    async def _flushed(self) -> None:
+    def _flushed(self) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = self._loop.create_future()
         self._flushers.append(future)
-        await future
+        return future
 
     def _recorded(self, verdict: str, error: BaseException | None) -> None:
         super()._recorded(verdict, error)

@@ -24,7 +24,7 @@ from holdfast.workflows.joins import (
     tasks_json,
 )
 from holdfast.workflows.journal import Host, Journal
-from holdfast.workflows.memory import NO_CHILDREN, Memory, Wait
+from holdfast.workflows.memory import NO_CHILDREN, Memory, StepMemo, Wait
 from holdfast.workflows.run import (
     DEFAULT_TIMEOUT,
     LINGER_SECONDS,
@@ -129,7 +129,7 @@ class BlockingRun(Run):
         if taken is None:
             raise self._timed_out(name, number, until - seconds)
         self._flush_later()
-        return codec.load(taken.payload)
+        return self.value_of(taken, codec)
 
     def transaction(self, name: str, function: Callable[..., Any] | None, args: Sequence[Any]) -> Any:
         transaction = BlockingStepTransaction(self, *self._begin(name))
@@ -233,10 +233,8 @@ class BlockingRun(Run):
         """Nothing else is at work in a plain function."""
 
     def _before_retry(self, step: Step) -> None:
-        assert self._memory is not None  # noqa: S101 - it was loaded
-        failed = self._memory.tries.get(step.name)
+        failed = self._failed_before(step)
         if failed is not None:
-            step.tries = failed.number
             self._delay(step.name, failed.retry_at)
 
     def _delay(self, name: str, retry_at: float) -> None:
@@ -269,7 +267,7 @@ class BlockingRun(Run):
             if self._steps and not self._is_over and self.suspended is None:
                 self._send(caught=False)
 
-    def _keep(self, memo: str, *, lazy: bool = False) -> None:
+    def _keep(self, memo: StepMemo, *, lazy: bool = False) -> None:
         with self._answered:
             super()._keep(memo, lazy=lazy)
 

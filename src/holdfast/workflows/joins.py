@@ -16,7 +16,7 @@ from holdfast.workflows.step import codec_of
 
 OnCancel = Literal["cancel", "leave"]
 JoinKind = Literal["children", "first"]
-MOST_IN_A_RACE = 100
+MAX_IN_A_RACE = 100
 
 
 class ChildHandler(Protocol):
@@ -205,8 +205,8 @@ def _item(task: ChildTask, item: Any) -> NewTask:
 
 
 def plan_first(tasks: Sequence[Any], *, on_cancel: OnCancel) -> Join:
-    if not 1 <= len(tasks) <= MOST_IN_A_RACE:
-        raise InvalidStep(f"ctx.first takes 1 to {MOST_IN_A_RACE} tasks, not {len(tasks)}")
+    if not 1 <= len(tasks) <= MAX_IN_A_RACE:
+        raise InvalidStep(f"ctx.first takes 1 to {MAX_IN_A_RACE} tasks, not {len(tasks)}")
     odd = next((given for given in tasks if not isinstance(given, NewTask)), None)
     if odd is not None:
         raise InvalidStep(f"ctx.first takes tasks, such as charge.build(7), not {odd!r}")

@@ -3,6 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from holdfast.workflows.memory import StepMemo, memo_json
+
 Read = Callable[[Sequence[Sequence[Any]] | None, float], None]
 """Is given the facts of the run and the time of the database; None if the task was taken from this worker."""
 
@@ -19,6 +21,10 @@ class Journal(Protocol):
     def read(self, done: Read) -> None: ...
     def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
         """`written` is the inside of a JSON object: steps and tries."""
+
+    def record_one(self, memo: StepMemo, done: Recorded) -> None:
+        """The same for one plain step that is not lazy."""
+        self.record(memo_json([memo]), done, lazy=False)
 
     def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
         """Start children. `held` is the inside of a JSON object that names the step."""

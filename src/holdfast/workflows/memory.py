@@ -2,18 +2,22 @@
 
 import json
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, NamedTuple
 
-from holdfast.errors import StepFailed
+from holdfast.errors import ResultError, StepFailed, StepShapeChanged
 from holdfast.serialization.text import RawJson, load_json, report_json
 
 StepKind = Literal["step", "transaction", "sleep", "signal", "children", "first", "since"]
 DEFAULT_MAX_STEPS = 10_000
 DEFAULT_MAX_MEMO_BYTES = 16 * 1024 * 1024
 DEFAULT_MAX_RESULT_BYTES = 1024 * 1024
+MAX_PLAIN_CHARACTERS = 4000
+CERTAINLY_SHALLOW = 500
+"""Characters: too few to be nested too deeply for a report."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -95,6 +99,7 @@ class Memory:
         self.steps: dict[str, StepFact] = {}
         self.tries: dict[str, FailedTry] = {}
         self.inbox: dict[str, deque[Signal]] = {}
+        self._taken: set[int] = set()
         self.waits: dict[str, float] = {}
         self.children: dict[str, Children] = {}
         self.created_at = clock
@@ -124,6 +129,24 @@ class Memory:
                 self.waits[name] = row.until or 0.0
             case "run":
                 self._limit(load_json(row.result), row.until)
+
+    def look_again(self, later: "Memory") -> None:
+        """Take over what can have come from outside. A signal that was taken may not be on disk yet."""
+        self.children = later.children
+        self.inbox = {
+            name: deque(signal for signal in signals if signal.signal_id not in self._taken)
+            for name, signals in later.inbox.items()
+        }
+
+    def take_signal(self, name: str) -> Signal | None:
+        """The oldest one with this name, for one wait only."""
+        signals = self.inbox.get(name)
+        if not signals:
+            return None
+        taken = signals.popleft()
+        self._taken.add(taken.signal_id)
+        self.bytes += len(taken.payload)
+        return taken
 
     def _limit(self, limits: Any, created_at: float | None) -> None:
         self.created_at = self.clock if created_at is None else created_at
@@ -158,32 +181,51 @@ class Wait(NamedTuple):
         return f'{{"name":{json.dumps(name)},"until":"{to_timestamp(self.until)}"{more}}}'
 
 
-def step_json(
-    name: str,
-    number: int,
-    kind: StepKind,
-    *,
-    tries: int = 1,
-    took: float = 0.0,
-    result: str | None = None,
-    error: Any = None,
-    until: float | None = None,
-    signal_id: int | None = None,
-) -> str:
-    """A step for `record_steps`. `result` is JSON."""
-    written = (
-        f'{{"name":{json.dumps(name)},"number":{number},"kind":"{kind}","tries":{min(tries, 32_000)},'
-        f'"took_ms":{min(int(took * 1000), 2_000_000_000)}'
-    )
-    if result is not None:
-        written += f',"result":{report_json(RawJson(result))}' if len(result) > 500 else f',"result":{result}'  # noqa: PLR2004 - too short to be nested too deeply
-    if error is not None:
-        written += f',"error":{json.dumps(error)}'
-    if until is not None:
-        written += f',"until":"{to_timestamp(until)}"'
-    if signal_id is not None:
-        written += f',"signal_id":{signal_id}'
-    return written + "}"
+class StepMemo(NamedTuple):
+    """How a step ended, to be recorded. `result` is JSON."""
+
+    name: str
+    number: int
+    kind: StepKind
+    tries: int = 1
+    took: float = 0.0
+    result: str | None = None
+    error: Any = None
+    until: float | None = None
+    signal_id: int | None = None
+
+    @property
+    def took_ms(self) -> int:
+        return min(int(self.took * 1000), 2_000_000_000)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether `record_step` takes it, if it comes alone."""
+        return (
+            self.kind == "step"
+            and self.tries == 1
+            and self.result is not None
+            and len(self.result) <= MAX_PLAIN_CHARACTERS
+        )
+
+    def as_json(self) -> str:
+        """For `record_steps`."""
+        result = self.result
+        written = (
+            f'{{"name":{encode_basestring_ascii(self.name)},"number":{self.number},"kind":"{self.kind}",'
+            f'"tries":{min(self.tries, 32_000)},"took_ms":{self.took_ms}'
+        )
+        if result is not None:
+            written += (
+                f',"result":{result if len(result) <= CERTAINLY_SHALLOW else report_json(RawJson(result))}'
+            )
+        if self.error is not None:
+            written += f',"error":{json.dumps(self.error)}'
+        if self.until is not None:
+            written += f',"until":"{to_timestamp(self.until)}"'
+        if self.signal_id is not None:
+            written += f',"signal_id":{self.signal_id}'
+        return written + "}"
 
 
 def try_json(name: str, number: int, retry_at: float, error: Any) -> str:
@@ -192,6 +234,12 @@ def try_json(name: str, number: int, retry_at: float, error: Any) -> str:
         f'{{"name":{json.dumps(name)},"try":{number},"retry_at":"{to_timestamp(retry_at)}",'
         f'"error":{json.dumps(error)}}}'
     )
+
+
+def memo_json(steps: Iterable[StepMemo], tries: Sequence[str] = ()) -> str:
+    """What a run records, as the inside of a JSON object."""
+    written = f'"steps":[{",".join([step.as_json() for step in steps])}]'
+    return f'{written},"tries":[{",".join(tries)}]' if tries else written
 
 
 def to_timestamp(seconds: float) -> str:
@@ -214,6 +262,17 @@ def failure_of(fact: StepFact) -> Exception:
     if fact.kind in ("children", "first") and error.get("kind") == "timeout":
         return TimeoutError(f"the tasks of {fact.name} did not end in time")
     return failed_step(fact.name, error)
+
+
+def shape_changed(name: str, kind: str, error: ResultError) -> StepShapeChanged:
+    """What was recorded of a step does not fit the type that the code names."""
+    if kind == "signal":
+        message = f"the signal that {name} has taken does not fit: {error.message}"
+        return StepShapeChanged(
+            message, hint="Catch StepShapeChanged and wait again, or deploy code that reads it."
+        )
+    message = f"the step {name} was recorded with a result that does not fit: {error.message}"
+    return StepShapeChanged(message, hint="Deploy code that reads it, pass adapt=, or rename the step.")
 
 
 def failed_step(name: str, error: dict[str, Any]) -> StepFailed:

@@ -23,7 +23,7 @@ class StepNames:
     def give(self, base: str, key: object = None, user: Any = None, root: Any = None) -> str:
         """`user` is the asyncio task that calls, `root` the one of the handler."""
         name = base if key is None else f"{base}[{key}]"
-        if len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
+        if 4 * len(name) > MAX_NAME_BYTES and len(name.encode("utf-8", "replace")) > MAX_NAME_BYTES:
             raise InvalidStep(
                 f"the name of a step is longer than {MAX_NAME_BYTES} bytes: {name[:60]}…",
                 hint="Choose a shorter key, such as an id.",
@@ -37,7 +37,15 @@ class StepNames:
             )
         self._user[name] = user
         number = self._count[name] = self._count.get(name, 0) + 1
-        return name if number == 1 else f"{name}#{number}"
+        return name if number == 1 else self._numbered(name, number)
+
+    def _numbered(self, name: str, number: int) -> str:
+        """The application may use a name such as `sleep#2` itself: skip it, and let it count as used."""
+        while (numbered := f"{name}#{number}") in self._count:
+            number += 1
+        self._count[name] = number
+        self._count[numbered] = 1
+        return numbered
 
 
 def _is_done(task: Any) -> bool:

@@ -9,25 +9,28 @@ from uuid import UUID
 from pydantic_core import from_json
 
 from holdfast.context import Stopped
-from holdfast.errors import InvalidStep, ResultError, RunTooLong, StepFailed, StepShapeChanged
+from holdfast.errors import InvalidStep, ResultError, RunTooLong, StepFailed
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy, next_delay
 from holdfast.serialization.codec import ResultCodec
 from holdfast.serialization.failure import describe, error_of
+from holdfast.serialization.text import storage_problem
 from holdfast.workflows.callbacks import open_callback
 from holdfast.workflows.joins import Join, results_before
 from holdfast.workflows.journal import Host, Journal
 from holdfast.workflows.memory import (
     NO_CHILDREN,
     Children,
+    FailedTry,
     Memory,
-    Signal,
     StepFact,
     StepKind,
+    StepMemo,
     Wait,
     brief_error,
     failed_step,
     failure_of,
-    step_json,
+    memo_json,
+    shape_changed,
     to_timestamp,
     try_json,
 )
@@ -69,16 +72,15 @@ class Run:
         self._numbers = 0
         self._memory: Memory | None = None
         self._heard = 0.0
-        self._steps: list[str] = []
+        self._steps: list[StepMemo] = []
         self._tries: list[str] = []
-        self._failures: list[tuple[Any, str]] = []
+        self._failures: list[tuple[Any, StepMemo]] = []
         self._all_lazy = True
         self._sent_lazily = True
         self._in_flight = 0
         self._broken: BaseException | None = None
         self._is_over = False
         self.suspended: list[Wait] | None = None
-        self._deadline: float | None = None
 
     @property
     def waits_for_signal(self) -> bool:
@@ -91,24 +93,12 @@ class Run:
         A failed step of a failed attempt is not remembered: the next attempt tries it again.
         """
         steps = self._steps if status == "retry" else [*self._steps, *(memo for _, memo in self._failures)]
-        written = f'"steps":[{",".join(steps)}]'
-        if self._tries:
-            written += f',"tries":[{",".join(self._tries)}]'
+        written = memo_json(steps, self._tries)
         if self.suspended is not None and status == "suspend":
             run_at = min(wait.until for wait in self.suspended)
-            run_at = run_at if self._deadline is None else min(run_at, self._deadline)
             waits = ",".join(wait.as_json() for wait in self.suspended)
             written += f',"run_at":"{to_timestamp(run_at)}","waits":[{waits}]'
         return written
-
-    def limit_life(self, seconds: float) -> float:
-        """The run has to end within this time from its enqueue. Returns what is left."""
-        self._deadline = self._memory_now().created_at + seconds
-        return self._deadline - self.now()
-
-    @property
-    def is_past_deadline(self) -> bool:
-        return self._deadline is not None and self.now() >= self._deadline
 
     def _user(self) -> tuple[Any, Any]:
         """The asyncio task that calls, and that of the handler."""
@@ -153,8 +143,7 @@ class Run:
         elif self._memory is None:
             self._memory = Memory(rows, clock)
         else:  # a later look: only signals and ends of children can have come from outside
-            later = Memory(rows, clock)
-            self._memory.inbox, self._memory.children = later.inbox, later.children
+            self._memory.look_again(Memory(rows, clock))
 
     def now(self) -> float:
         """The time of the database, estimated from its last answer."""
@@ -163,6 +152,14 @@ class Run:
     def recall(self, name: str) -> StepFact | None:
         assert self._memory is not None  # noqa: S101 - it was loaded
         return self._memory.steps.get(name)
+
+    def _failed_before(self, step: Step) -> FailedTry | None:
+        """Go on counting where an earlier attempt stopped. Returns its last try, if it failed."""
+        assert self._memory is not None  # noqa: S101 - it was loaded
+        failed = self._memory.tries.get(step.name)
+        if failed is not None:
+            step.tries = failed.number
+        return failed
 
     def check_room(self, name: str, number: int) -> None:
         """Before the step runs: what cannot be recorded must not happen."""
@@ -192,33 +189,24 @@ class Run:
                 return adapt(None if fact.result is None else from_json(fact.result))
             return codec.load(fact.result)
         except ResultError as error:
-            raise StepShapeChanged(
-                f"the step {fact.name} was recorded with a result that no longer fits: {error.message}",
-                hint="Deploy code that reads it, pass adapt=, or rename the step.",
-            ) from error
+            raise shape_changed(fact.name, fact.kind, error) from error
 
     def _succeeded(self, step: Step, value: Any, began: float) -> Any:
         """Keep the result, and return it as a resumed run will see it."""
         codec = step.function.codec
-        try:
-            written = codec.encode(value)
-        except ResultError as error:
-            raise self._gave_up(step, error, began) from error
         memory = self._memory
         assert memory is not None  # noqa: S101 - it was loaded
-        size = len(written)
-        if size > memory.max_result_bytes:
-            problem = ResultError(
-                f"its result is {size} bytes long, and {memory.max_result_bytes} are allowed"
-            )
-            raise self._gave_up(step, problem, began)
-        memory.bytes += size
+        try:
+            written = self.check_result(codec.encode_exactly(value))
+        except ResultError as error:
+            raise self._gave_up(step, error, began) from error
+        memory.bytes += len(written)
         took = time.monotonic() - began
-        self._keep(
-            step_json(step.name, step.number, "step", tries=step.tries, took=took, result=written),
-            lazy=step.lazy,
-        )
-        return codec.load(written)
+        self._keep(StepMemo(step.name, step.number, "step", step.tries, took, written), lazy=step.lazy)
+        try:
+            return codec.load(written)
+        except ResultError as error:
+            raise shape_changed(step.name, "step", error) from error
 
     def _failed(self, step: Step, error: Exception) -> float | None:
         """Keep the failed try, and return when to try again. None if that was the last one."""
@@ -237,23 +225,31 @@ class Run:
         described = describe(error)
         took = time.monotonic() - began
         shown = brief_error(described)
-        memo = step_json(step.name, step.number, "step", tries=step.tries, took=took, error=shown)
+        memo = StepMemo(step.name, step.number, "step", tries=step.tries, took=took, error=shown)
         self._failures.append((self._user()[0], memo))
         return failed_step(step.name, described)
 
-    def _keep(self, memo: str, *, lazy: bool = False) -> None:
+    def _keep(self, memo: StepMemo, *, lazy: bool = False) -> None:
         self._steps.append(memo)
         self._all_lazy = self._all_lazy and lazy
 
     def _keep_simple(
         self, name: str, number: int, kind: StepKind, result: str | None = None, **more: Any
     ) -> None:
-        self._keep(step_json(name, number, kind, result=result, **more))
+        self._keep(StepMemo(name, number, kind, result=result, **more))
 
     def transaction_memo(self, name: str, number: int, began: float, result: str | None) -> str:
         """The inside of a JSON object, to be recorded in the transaction itself."""
         took = time.monotonic() - began
-        return f'"steps":[{step_json(name, number, "transaction", took=took, result=result)}]'
+        return memo_json([StepMemo(name, number, "transaction", took=took, result=result)])
+
+    def check_result(self, written: str) -> str:
+        """Return it, or raise ResultError if the database would not store it."""
+        assert self._memory is not None  # noqa: S101 - it was loaded
+        problem = storage_problem(written, self._memory.max_result_bytes)
+        if problem is not None:
+            raise ResultError(f"its result {problem}")
+        return written
 
     def open_transaction(self) -> Any:
         return self._host.open_transaction()
@@ -290,17 +286,15 @@ class Run:
         """How long the run waited, in this and in earlier attempts, since a time of the database."""
         return max(0.0, self.now() - since)
 
-    def _take_signal(self, name: str, number: int, signal: str, since: float) -> Signal | None:
+    def _take_signal(self, name: str, number: int, signal: str, since: float) -> StepFact | None:
         memory = self._memory
         assert memory is not None  # noqa: S101 - it was loaded
-        queue = memory.inbox.get(signal)
-        if not queue:
+        taken = memory.take_signal(signal)
+        if taken is None:
             return None
-        taken = queue.popleft()
-        memory.bytes += len(taken.payload)
         took = self._took(since)
         self._keep_simple(name, number, "signal", taken.payload, signal_id=taken.signal_id, took=took)
-        return taken
+        return StepFact(name, "signal", None, taken.payload, None)
 
     def _timed_out(self, name: str, number: int, since: float) -> TimeoutError:
         error = error_of("timeout", "no signal came in time")
@@ -351,22 +345,21 @@ class Run:
 
         It has caught those of the asyncio task that calls; the handler's own task has caught them all.
         """
-        failures: list[tuple[Any, str]] = []
+        steps, tries, lazy = self._steps, self._tries, self._all_lazy
         if caught and self._failures:
             user, root = self._user()
             failures = [one for one in self._failures if user is root or one[0] is user]
             self._failures = [one for one in self._failures if one not in failures]
-        steps = [*self._steps, *(memo for _, memo in failures)]
-        if not steps and not self._tries:
+            steps, lazy = [*steps, *(memo for _, memo in failures)], lazy and not failures
+        if not steps and not tries:
             return
-        written = f'"steps":[{",".join(steps)}]'
-        if self._tries:
-            written += f',"tries":[{",".join(self._tries)}]'
-        lazy, self._all_lazy = self._all_lazy and not failures, True
-        self._steps, self._tries = [], []
+        self._steps, self._tries, self._all_lazy = [], [], True
         self._sent_lazily = lazy and (self._sent_lazily or not self._in_flight)
         self._in_flight += 1
-        self._journal.record(written, self._recorded, lazy=lazy)
+        if len(steps) == 1 and not tries and not lazy and steps[0].is_plain:
+            self._journal.record_one(steps[0], self._recorded)
+        else:
+            self._journal.record(memo_json(steps, tries), self._recorded, lazy=lazy)
 
     def _recorded(self, verdict: str, error: BaseException | None) -> None:
         self._in_flight -= 1

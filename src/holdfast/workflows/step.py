@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 from holdfast.errors import InvalidStep
@@ -23,7 +24,7 @@ class StepFunction:
 
 def describe_function(function: Callable[..., Any]) -> StepFunction:
     """Read once per function: building a codec takes longer than a step."""
-    plain = _plain(function)
+    plain = function if function.__class__ is FunctionType else _plain(function)
     code = getattr(plain, "__code__", None)
     # A function that is defined in the handler is a new object each time, with the same code.
     identity = plain if code is None else (code, getattr(plain, "__annotations__", {}).get("return"))

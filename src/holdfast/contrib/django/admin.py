@@ -25,7 +25,7 @@ MAX_PAGES = 5
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):
-    """Rows of a view: nobody adds, changes or deletes them here."""
+    """Rows of a view, which cannot be added, changed or deleted here."""
 
     actions: tuple[str, ...] | None = None
 

@@ -85,7 +85,7 @@ class _DjangoLocation(DatabaseLocation):
 
 
 class _Handlers(Mapping[str, Handler]):
-    """The handlers of the app. Looked up by type, also those of `django.tasks`, which nobody registers."""
+    """The handlers of the app. Looked up by type, also those of `django.tasks`, which are not registered."""
 
     def __init__(self, registered: Mapping[str, Handler]) -> None:
         self._registered = registered

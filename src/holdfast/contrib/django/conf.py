@@ -38,7 +38,7 @@ OWN_KEYS = {"APP", "DATABASE", "NAME", "AUTODISCOVER", "MIGRATE", "DASHBOARD_URL
 
 
 def read_conf() -> Conf:
-    """Read anew at every call, because tests override settings."""
+    """Read again at every call, because tests override settings."""
     given = _given()
     own: dict[str, Any] = {key.lower(): value for key, value in given.items() if key in OWN_KEYS}
     if "autodiscover" in own:
