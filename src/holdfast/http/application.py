@@ -62,6 +62,8 @@ def create_app(
         proxies=settings.web_proxies,
         max_waits=settings.web_max_waits,
         report_readers=report_readers(settings),
+        trace_url=settings.trace_url,
+        log_url=settings.log_url,
         max_connections=settings.web_max_connections,
     )
     return assemble(Site(DatabaseAddress(lambda: elsewhere or app.database_url), options, app.tasks))

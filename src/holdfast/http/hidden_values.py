@@ -5,12 +5,17 @@ The message of an error often quotes the data it failed on, so it counts as a va
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.engine.health import HealthLine
+from holdfast.engine.processes import HistoryStep, ProcessStatus
 from holdfast.engine.schedules import ScheduleStatus
 from holdfast.engine.steps import TimelineEntry
 from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
+from holdfast.http.problem import Problem
+from holdfast.processes.instance import Instance, SupervisorRun
+
+R = TypeVar("R", HistoryStep, SupervisorRun)
 
 MAX_MEMBERS = 200
 MAX_LEVELS = 8
@@ -80,9 +85,40 @@ def hide_schedule(schedule: ScheduleStatus) -> ScheduleStatus:
     return replace(schedule, task=_hide_members(schedule.task, *hidden))
 
 
+def hide_process(process: ProcessStatus) -> ProcessStatus:
+    """The reason of a decision may quote an error; that of a person who cancelled it is kept."""
+    return process if process.decision == "cancelled" else replace(process, reason=hide(process.reason))
+
+
+def hide_instance(instance: Instance) -> Instance:
+    """Hides what its facts quote: input, results and errors."""
+    return replace(
+        instance,
+        status=instance.status and hide_process(instance.status),
+        timeline=[_hide_step(step) for step in instance.timeline],
+        runs=[run if run.decision == "cancelled" else _hide_reason(run) for run in instance.runs],
+    )
+
+
+def _hide_step(step: HistoryStep) -> HistoryStep:
+    kept = step.what.startswith(("nudged by ", "no supervisor", "next: ")) or step.what.endswith(
+        ": cancelled"
+    )
+    return step if kept else _hide_reason(step)
+
+
+def _hide_reason(given: R) -> R:
+    return replace(given, reason=hide(given.reason))
+
+
 def hide_line(line: HealthLine) -> HealthLine:
     before, found, text = line.message.partition(LAST_ERROR)
     return replace(line, message=f"{before}{found}{hide(text)}") if found else line
+
+
+def values_hidden() -> Problem:
+    """For a search in values: what is found would tell them."""
+    return Problem(403, "this server hides values, so they cannot be searched", code="values_hidden")
 
 
 def _hide_members(document: Any, *names: str) -> Any:

@@ -24,7 +24,7 @@ _NOT_ALLOWED = "42501"
 _TRANSACTION_SETTINGS = """
 select set_config('{role}', %s, true), set_config('holdfast.partial', 'on', true),
   set_config('holdfast.acting_for', %s, true),
-  set_config('statement_timeout', '15s', true), set_config('lock_timeout', '3s', true)
+  set_config('statement_timeout', '15s', true), set_config('lock_timeout', '3s', true), {may}
 """
 
 
@@ -54,21 +54,28 @@ class RolePool:
 
 
 async def _assume(connection: psycopg.AsyncConnection[Any], role: Role, actor: str) -> None:
+    front = is_front(connection)
+    settings = _TRANSACTION_SETTINGS.format(
+        role="role" if has_roles(connection) and not front else "holdfast.role",
+        may=f"pg_has_role('{role}', 'member')" if front else "true",
+    )
+    login = connection.info.user
+    # The same words for each role: the log reports them once.
+    refusal = NotAllowed(
+        f"the login {login} of this server lacks a role",
+        hint=f"Have a DBA run: grant holdfast_operator, holdfast_client to {_quoted(login)};"
+        + (f" on the front and on every shard, or: holdfast grant {login} --as web" if front else ""),
+        sqlstate=_NOT_ALLOWED,
+    )
     try:
-        setting = "role" if has_roles(connection) and not is_front(connection) else "holdfast.role"
-        settings = _TRANSACTION_SETTINGS.format(role=setting).encode()
         # If psycopg prepared it, a rollback would make psycopg deallocate the statements of the engine too.
-        await connection.execute(settings, (role, actor), prepare=False)
+        row = await (await connection.execute(settings.encode(), (role, actor), prepare=False)).fetchone()
     except psycopg.Error as error:
         if error.sqlstate != _NOT_ALLOWED:
             raise
-        # The same words for each role: the log reports them once.
-        login = connection.info.user
-        raise NotAllowed(
-            f"the login {login} of this server lacks a role",
-            hint=f"Have a DBA run: grant holdfast_operator, holdfast_client to {_quoted(login)};",
-            sqlstate=_NOT_ALLOWED,
-        ) from error
+        raise refusal from error
+    if row and not row[-1]:
+        raise refusal
 
 
 def _quoted(name: str) -> str:

@@ -51,6 +51,7 @@ WHOLE = BeforeValidator(_whole)
 Reason = Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)]
 
 TASK_ID = "019a8f6e-7c1d-7b3a-9d65-3f2b8c0a4e11"
+SHARD = "The name of its shard; null without shards."
 WHEN = "2030-01-31T08:00:00+00:00"
 
 
@@ -102,6 +103,7 @@ class TaskSummary(ResponseModel):
     finished_at: datetime | None
     updated_at: datetime
     deleted_at: datetime | None
+    shard: Annotated[str | None, Field(description=SHARD)] = None
 
 
 class TaskPage(ResponseModel):
@@ -125,11 +127,12 @@ class TaskDetail(TaskStatus):
 
     why: str
     values_hidden: bool
+    shard: str | None
 
     @classmethod
-    def of(cls, task: TaskStatus, why: str, *, values_hidden: bool) -> "TaskDetail":
+    def of(cls, task: TaskStatus, why: str, shard: str | None, *, values_hidden: bool) -> "TaskDetail":
         values = {field.name: getattr(task, field.name) for field in fields(TaskStatus)}
-        return cls(**values, why=why, values_hidden=values_hidden)
+        return cls(**values, why=why, values_hidden=values_hidden, shard=shard)
 
 
 class ReasonBody(Strict):
@@ -254,10 +257,12 @@ FIELDS: dict[type, dict[str, dict[str, Any]]] = {
         "last_error": {"description": "The message of the last error, or its kind if values are hidden."},
         "timeout": {"description": "In seconds."},
         "lease": {"description": "In seconds."},
+        "deadline": {"description": "In seconds from its enqueue, or from its last retry by hand."},
         "why": {"description": "One sentence: why it is not running, or how it ended."},
         "values_hidden": {
             "description": "True if documents show their structure only, and errors their kind."
         },
+        "shard": {"description": SHARD},
     },
     TaskEvent: {"task_id": _TASK_ID, "event_type": {"examples": ["claimed"]}, "data": _ANY_JSON},
     TaskError: {
@@ -272,6 +277,10 @@ FIELDS: dict[type, dict[str, dict[str, Any]]] = {
         "running": {"description": "How many of them have started."},
         "timeout": {"description": "Without a heartbeat for this many seconds, it counts as lost."},
         "heartbeat": {"description": "Seconds between two heartbeats."},
+        "memory_bytes": {"description": "The resident memory of its process."},
+        "finished": {"description": "Attempts that have ended since it started."},
+        "per_second": {"description": "Attempts that ended per second, over the last five minutes."},
+        "shard": {"description": SHARD},
     },
     ScheduleStatus: {
         "every": {"description": "In seconds."},

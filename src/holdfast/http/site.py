@@ -12,11 +12,13 @@ from fastapi import Request
 from holdfast.comms.delivery_reports import ReportReader
 from holdfast.connections.pool import AsyncWork
 from holdfast.connections.session import DatabaseAddress
+from holdfast.connections.shard_addresses import read_shard_names
 from holdfast.engine import AsyncEngine, Statement, activity, health, roles
 from holdfast.errors import HoldfastError, NotAllowed
 from holdfast.http.access import Caller, LoginThrottle
 from holdfast.http.problem import TroubleLog, missing_role
 from holdfast.http.role_pool import RolePool
+from holdfast.http.shared_results import SharedResults
 from holdfast.http.waiting import WaitRegistry
 from holdfast.task import Task
 
@@ -40,6 +42,8 @@ class SiteOptions:
     max_waits: int = 5000
     max_connections: int = 10_000
     samples: bool = True
+    trace_url: str | None = None
+    log_url: str | None = None
     report_readers: Mapping[str, ReportReader] = field(default_factory=dict)
 
 
@@ -54,6 +58,7 @@ class Site:
     """How many live pages of the dashboard are open, per caller."""
     throttle: LoginThrottle = field(default_factory=LoginThrottle)
     stopping: bool = False
+    _has_shards: bool | None = None
     _resources: dict[asyncio.AbstractEventLoop, "LoopResources"] = field(default_factory=dict)
 
     @property
@@ -76,15 +81,21 @@ class Site:
     async def read(self, query: Query[T]) -> T:
         return await self.resources.pool.run("holdfast_reader", _as_work(query))
 
-    async def health(self) -> list[health.HealthLine]:
-        """With a line about what the login of this server lacks."""
+    async def read_shared(self, name: str, query: Query[T], max_age: float) -> T:
+        """As `read`, or what another page has read under this name at most `max_age` seconds ago."""
+        return await self.resources.shared.get(name, lambda: self.read(query), max_age)
 
-        async def read(engine: AsyncEngine) -> list[health.HealthLine]:
-            missing = await engine.run(roles.missing_grants(("operator", "client"), inherited=False))
-            message = "the login of this server may not enqueue tasks"
-            return [*roles.grant_lines(missing, "amber", message), *await engine.run(health.health())]
+    async def shard_names(self) -> list[str]:
+        """In their order; none without shards. That never changes, so it is asked only once."""
+        if self._has_shards is False:
+            return []
+        names = await self.read(read_shard_names)
+        self._has_shards = bool(names)
+        return names
 
-        return await self.read(read)
+    def forget_shared(self) -> None:
+        for resources in self._resources.values():
+            resources.shared.forget()
 
     async def operate(self, caller: Caller | None, query: Query[T]) -> T:
         """For actions of a caller; without a caller, for the server itself: checking tokens, taking samples.
@@ -150,6 +161,7 @@ class LoopResources:
         self.pool = RolePool(site.address)
         self.action_pool = RolePool(site.address)
         self.waits = WaitRegistry(site.address, self.pool, site.options.max_waits)
+        self.shared = SharedResults()
         self._probe_pool = RolePool(site.address, size=1)
         self._probe: asyncio.Task[Any] | None = None
 
@@ -163,10 +175,18 @@ class LoopResources:
 
     async def close(self) -> None:
         await self.waits.close()
+        await self.shared.close()
         if self._probe is not None:
             await asyncio.wait([self._probe])
         for pool in (self.pool, self.action_pool, self._probe_pool):
             pool.close()
+
+
+async def read_health(engine: AsyncEngine) -> list[health.HealthLine]:
+    """With a line about what the login of this server lacks."""
+    missing = await engine.run(roles.missing_grants(("operator", "client"), inherited=False))
+    message = "the login of this server may not enqueue tasks"
+    return [*roles.grant_lines(missing, "amber", message), *await engine.run(health.health())]
 
 
 def _as_work(query: Query[T]) -> AsyncWork[T]:

@@ -7,8 +7,11 @@ from holdfast.http.api import (
     deliveries,
     enqueue,
     error_groups,
+    processes,
     queues,
+    schedules,
     status,
+    subscriptions,
     task_actions,
     tasks,
     tokens,
@@ -20,6 +23,6 @@ __all__ = ["router"]
 router = APIRouter(prefix="/v1")
 for noun in (
     *(enqueue, tasks, bulk_actions, task_actions, waits, queues, error_groups, status, tokens),
-    deliveries,
+    *(schedules, processes, subscriptions, deliveries),
 ):
     router.include_router(noun.router)

@@ -11,6 +11,7 @@ from holdfast.engine.task_actions import ActedTask, Action
 from holdfast.engine.tasks import Status, TaskFilter
 from holdfast.http.auth import MayOperate
 from holdfast.http.bulk_steps import BulkRequest, count_matching, take_step
+from holdfast.http.hidden_values import values_hidden
 from holdfast.http.openapi import body_schema, json_body, problems
 from holdfast.http.problem import Problem
 from holdfast.http.request_body import parse, read_text, validate
@@ -119,7 +120,7 @@ def bulk_request(body: BulkActionBody, *, shows_values: bool) -> BulkRequest:
         raise Problem(422, "run_at is required for reschedule, and for nothing else")
     given = body.filter or BulkFilter()
     if given.where is not None and not shows_values:
-        raise Problem(403, "this server hides values, so they cannot be searched", code="values_hidden")
+        raise values_hidden()
     matching = TaskFilter(
         given.status,
         given.queue,

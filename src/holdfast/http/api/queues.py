@@ -3,8 +3,10 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
+from pydantic import Field
 
-from holdfast.engine import queues
+from holdfast.engine import AsyncEngine, limits, queues
+from holdfast.engine.limits import LimitStatus, WaitingKey
 from holdfast.engine.queues import QueueStatus
 from holdfast.http.auth import MayOperate, MayRead
 from holdfast.http.openapi import REASON_BODY, problems
@@ -17,14 +19,46 @@ router = APIRouter(tags=["queues"])
 QueueName = Annotated[str, Path(max_length=200, json_schema_extra=NAME_RULE, examples=["billing"])]
 
 
+class WaitReason(ResponseModel):
+    """A concurrency key with due tasks, and why they wait."""
+
+    key: WaitingKey
+    why: str
+
+
 class Queues(ResponseModel):
     queues: list[QueueStatus]
+    limits: list[LimitStatus]
+    keys: Annotated[list[WaitReason], Field(description="At most 50, with the most waiting tasks first.")]
 
 
-@router.get("/queues", summary="List queues", responses=problems())
+@router.get("/queues", summary="List queues, their limits, and the keys that wait", responses=problems())
 async def list_queues(request: Request, caller: MayRead) -> Queues:
     del caller
-    return Queues(queues=await site_of(request).read(queues.queue_status()))
+    return await site_of(request).read(read_queues)
+
+
+async def read_queues(engine: AsyncEngine) -> Queues:
+    known = await engine.run(queues.queue_status())
+    limited = await engine.run(limits.limit_status())
+    keys = await engine.run(limits.list_waiting_keys())
+    return Queues(
+        queues=known,
+        limits=limited,
+        keys=[WaitReason(key=key, why=_reason(key, known, limited)) for key in keys],
+    )
+
+
+def _reason(key: WaitingKey, known: list[QueueStatus], limited: list[LimitStatus]) -> str:
+    queue = next((one for one in known if one.queue == key.queue), None)
+    if queue is not None and queue.paused_at is not None:
+        return "the queue is paused"
+    if key.running:
+        return "a task of this key runs" if key.running == 1 else f"{key.running} tasks of this key run"
+    if queue is not None and not queue.live_workers:
+        return "no live worker serves the queue"
+    full = any(one.subject == "queue" and one.name == key.queue and one.may_start == 0 for one in limited)
+    return "the limit of the queue is reached" if full else "it is next"
 
 
 @router.post(

@@ -9,11 +9,12 @@ from uuid import UUID
 from fastapi import APIRouter, Query, Request
 
 from holdfast.engine import AsyncEngine, Statement, access, tasks
+from holdfast.engine.shards import name_of_shard
 from holdfast.engine.tasks import Status, TaskError, TaskEvent, TaskFilter, TaskStatus
 from holdfast.errors import TaskNotFound
 from holdfast.http.access import Caller
 from holdfast.http.auth import MayRead, require_scope
-from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why
+from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why, values_hidden
 from holdfast.http.openapi import problems
 from holdfast.http.schemas import ResponseModel, TaskDetail, TaskPage, TaskSummary
 from holdfast.http.security import check_origin
@@ -69,6 +70,16 @@ async def list_tasks(
     error: Annotated[
         str | None, Query(pattern=GROUP, description="Tasks whose last error is of this group.")
     ] = None,
+    where: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=500,
+            pattern=TEXT,
+            description="A JSON path that finds something in the payload; only where values are shown.",
+            examples=["$.invoice ? (@ == 7)"],
+        ),
+    ] = None,
     before: Annotated[UUID | None, Query(description="The last task of the previous page.")] = None,
     limit: Limit = 50,
 ) -> TaskPage:
@@ -77,10 +88,13 @@ async def list_tasks(
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
     shown = site_of(request).options.shows_values
-    matching = TaskFilter(status, queue, type, since, None, search, error, search_errors=shown)
+    if where is not None and not shown:
+        raise values_hidden()
+    matching = TaskFilter(status, queue, type, since, None, search, error, where, search_errors=shown)
     page, following = await site_of(request).read(lambda engine: _page(engine, matching, before, limit))
+    shards = await site_of(request).shard_names()
     return TaskPage(
-        tasks=[TaskSummary.model_validate(hide_task(task)) for task in page],
+        tasks=[_summary(task, shards) for task in page],
         next=None if following is None else _next_page(request, following),
     )
 
@@ -97,7 +111,8 @@ async def show_task(
     task, why = await site_of(request).read(lambda engine: _explained(engine, task_id))
     if not reveal:
         task, why = hide_task(task), hide_why(why, task)
-    return TaskDetail.of(task, why, values_hidden=not reveal)
+    shard = name_of_shard(task_id, await site_of(request).shard_names())
+    return TaskDetail.of(task, why, shard, values_hidden=not reveal)
 
 
 @router.get("/tasks/{task_id}/events", summary="List the events of a task", responses=problems(404))
@@ -159,6 +174,12 @@ async def _page(
 ) -> tuple[list[TaskStatus], UUID | None]:
     found = await engine.run(tasks.find_tasks(matching, before, limit))
     return await engine.run(tasks.tasks_with_ids(found.task_ids)), found.next
+
+
+def _summary(task: TaskStatus, shards: list[str]) -> TaskSummary:
+    summary = TaskSummary.model_validate(hide_task(task))
+    summary.shard = name_of_shard(task.task_id, shards)
+    return summary
 
 
 def _next_page(request: Request, before: UUID) -> str:

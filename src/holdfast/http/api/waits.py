@@ -4,10 +4,11 @@ import time
 from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Header, Path, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Request, Response
 from pydantic import BaseModel
 
 from holdfast.client.wait_ticket import Subject, expiry
+from holdfast.http.api.processes import ProcessId, ProcessName
 from holdfast.http.auth import Credentials, authenticate, require_scope
 from holdfast.http.connection_limit import source_of
 from holdfast.http.openapi import problems
@@ -34,11 +35,6 @@ TicketParameter = Annotated[
     Query(max_length=200, description="A ticket for this task or process, instead of an access token."),
 ]
 Timeout = Annotated[float, Query(ge=0, le=MAX_WAIT_SECONDS, description="Seconds until the response is 202.")]
-ProcessName = Annotated[
-    str,
-    Path(pattern=r"^[a-z_][a-z0-9_]{0,62}(\.[a-z_][a-z0-9_]{0,62})?$", examples=["comms.send_email"]),
-]
-ProcessId = Annotated[int, Path(ge=1, le=2**63 - 1, description="The id that its kickoff returned.")]
 LastEventId = Annotated[str | None, Header(description="The id of the last event received.")]
 After = Annotated[
     str | None, Query(max_length=100, description="Like Last-Event-ID, for clients that cannot set headers.")

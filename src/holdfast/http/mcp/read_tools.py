@@ -220,7 +220,7 @@ async def _record_reveal(ctx: ToolContext, task_id: UUID, *, reveal: bool, reaso
 
 
 def _without_texts(entry: steps.TimelineEntry) -> dict[str, Any]:
-    """An entry of the timeline without the reason, which is the message of an error where nobody acted."""
+    """An entry of the timeline without the reason, which is the message of an error where no person acted."""
     shown = {name: getattr(entry, name) for name in entry.__slots__ if getattr(entry, name) is not None}
     if entry.actor is None:
         shown.pop("reason", None)

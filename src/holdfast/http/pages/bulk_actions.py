@@ -14,6 +14,7 @@ from holdfast.http.bulk_steps import BulkRequest, count_matching, take_step
 from holdfast.http.pages.page import common_context
 from holdfast.http.pages.page_request import (
     PageRequest,
+    number_in,
     read_action_form,
     read_page_request,
     required_reason,
@@ -49,7 +50,7 @@ async def _run(
     page: PageRequest, form: dict[str, str], filters: TaskFilters, wanted: BulkRequest
 ) -> Response:
     """Each step is a transaction of its own."""
-    changed, refused = _number(form, "changed"), _number(form, "refused")
+    changed, refused = number_in(form.get("changed", "")), number_in(form.get("refused", ""))
     cursor: str | None = form.get("cursor") or None
     problems: list[ActedTask] = []
     for _ in range(STEPS_PER_REQUEST):
@@ -81,7 +82,7 @@ def _render(
         "chosen": [str(task_id) for task_id in wanted.task_ids],
         "reason": form.get("reason", ""),
         "at": form.get("at", ""),
-        "count": _number(form, "count"),
+        "count": number_in(form.get("count", "")),
         "more": False,
         "changed": 0,
         "refused": 0,
@@ -127,8 +128,3 @@ def _chosen(form: Mapping[str, str]) -> list[UUID]:
     if len(chosen) > MAX_ACTED:
         raise Problem(400, f"at most {MAX_ACTED} tasks can be selected one by one")
     return chosen
-
-
-def _number(form: Mapping[str, str], name: str) -> int:
-    given = form.get(name, "")
-    return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0  # noqa: PLR2004 - digits

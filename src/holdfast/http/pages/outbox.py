@@ -1,19 +1,17 @@
-"""The page Outbox: subscriptions and the newest events; pause, resume, send again."""
+"""The pages Outbox and of one subscription: backlog, failed deliveries; pause, resume, send again."""
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from holdfast.engine import AsyncEngine
-from holdfast.engine.events import (
-    outbox_status,
-    pause_subscription,
-    redrive_events,
-    resume_subscription,
-    tail_events,
-)
+from holdfast.engine import AsyncEngine, deliveries
+from holdfast.engine.deliveries import DeliveryState
+from holdfast.engine.events import outbox_status, pause_subscription, resume_subscription, tail_events
+from holdfast.http.api.subscriptions import redrive
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -23,10 +21,17 @@ from holdfast.http.pages.page_request import (
     redirect_to,
     required_reason,
 )
+from holdfast.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
 
 MAX_EVENTS = 30
+MAX_DELIVERIES = 100
+_STATES: tuple[tuple[DeliveryState, str], ...] = (
+    ("dead", "Failed"),
+    ("outstanding", "Outstanding"),
+    ("delivered", "Delivered"),
+)
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
@@ -37,21 +42,51 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
     return await request.site.read(read)
 
 
+async def load_one(request: PageRequest) -> Mapping[str, Any]:
+    name = request.query("name")
+    state = next((one for one, _ in _STATES if one == request.query("status")), _STATES[0][0])
+
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
+        known = await engine.run(outbox_status())
+        one = next((one for one in known if one.name == name), None)
+        if one is None:
+            raise Problem(404, f"there is no subscription {name!r}", hint="It may have been removed.")
+        return {
+            "subscription": one,
+            "deliveries": await engine.run(deliveries.list_deliveries(name, state, MAX_DELIVERIES)),
+            "acts": await engine.run(deliveries.subscription_events(name)),
+        }
+
+    found = await request.site.read(read)
+    return found | {"state": state, "states": _STATES, "most": MAX_DELIVERIES}
+
+
 add_page(router, "/outbox", Page("outbox.html", "/outbox", load))
+add_page(router, "/outbox/show", Page("subscription.html", "/outbox", load_one))
 
 
 @router.post("/outbox/{action}")
 async def act_on_subscription(request: Request, action: str) -> Response:
     page = await read_page_request(request)
     form = await read_action_form(page, "operate")
-    name = form.get("name", "")
+    name, reason = form.get("name", ""), required_reason(form)
     if action == "pause":
-        reason = required_reason(form)
         await page.site.operate(page.caller, pause_subscription(name, reason))
     elif action == "resume":
-        await page.site.operate(page.caller, resume_subscription(name))
+        await page.site.operate(page.caller, resume_subscription(name, reason))
     elif action == "redrive":
-        await page.site.operate(page.caller, redrive_events(name))
+        event_id, until = _parsed(form)
+        sent = await redrive(page.site, page.caller, name, event_id=event_id, until=until, reason=reason)
+        return redirect_to(page, "/outbox/show", name=name, done="redriven", about=str(sent))
     else:
         raise no_such_page(request)
-    return redirect_to(page, "/outbox", done=action, about=name)
+    return redirect_to(page, "/outbox/show", name=name, done=action, about=name)
+
+
+def _parsed(form: dict[str, str]) -> tuple[UUID | None, datetime | None]:
+    """The event, or the time of the preview: events that fail later are not sent again."""
+    event_id, until = form.get("event_id"), form.get("until")
+    try:
+        return UUID(event_id) if event_id else None, datetime.fromisoformat(until) if until else None
+    except ValueError:
+        raise Problem(400, "the form has no valid event or time; reload the page") from None

@@ -8,13 +8,15 @@ from fastapi import APIRouter
 
 from holdfast.engine import AsyncEngine, activity, health, queues, schedules, tasks, workers
 from holdfast.engine.activity import Activity, TypeActivity
-from holdfast.engine.tasks import TaskFilter
+from holdfast.engine.task_actions import count_tasks
+from holdfast.engine.tasks import EVERY_TASK, TaskFilter
 from holdfast.http.hidden_values import hide_line
 from holdfast.http.pages.charts import Chart, Series, Window, chart
 from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
-from holdfast.http.pages.render import count, rate, span
+from holdfast.http.pages.render import count, rate, span, wall_time
+from holdfast.http.site import read_health
 
 router = APIRouter()
 
@@ -30,6 +32,8 @@ WINDOWS = {
 }
 MAX_FINDINGS = 8
 MAX_SCHEDULES = 5
+MAX_RANKED = 5
+RANKINGS = {"busiest": "Busiest types", "slowest": "Slowest types", "failing": "Types that fail"}
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
@@ -72,36 +76,35 @@ async def _load_all(request: PageRequest, window: Window) -> dict[str, Any]:
             ),
             "queues": await engine.run(queues.queue_status()),
             "workers": await engine.run(workers.worker_status()),
-            "lines": await engine.run(health.health()),
+            "lines": await read_health(engine),
             "schedules": await engine.run(schedules.schedule_status()),
             "ranks": await _rank(engine, window, None),
             "failed": newest[:5],
+            "counts": {count.status: count for count in await engine.run(count_tasks(EVERY_TASK))},
         }
 
-    found = await request.site.read(read)
-    ended = [(point.failed, point.retrying) for point in found["points"]]
+    found = await request.read_shared(f"overview {window.name}", read)
     planned = [one for one in found["schedules"] if one.next_at is not None and one.paused_at is None]
     return found | {
         "charts": _charts_of_all(found, window),
         "findings": [
-            (line if request.shows_values else hide_line(line), subject_link(line))
+            (line if request.shows_values else hide_line(line), subject_link(line, request.shards))
             for line in found["lines"]
             if line.level != "green"
         ][:MAX_FINDINGS],
-        "failed_for_good": sum(failed for failed, _ in ended),
-        "failed_attempts": sum(failed + retrying for failed, retrying in ended),
-        "planned": sorted(planned, key=lambda one: one.next_at)[:MAX_SCHEDULES],
+        "planned": [
+            (one, wall_time(one.next_at, one.tz))
+            for one in sorted(planned, key=lambda one: one.next_at)[:MAX_SCHEDULES]
+        ],
     }
 
 
 async def _rank(engine: AsyncEngine, window: Window, queue: str | None) -> list[tuple[str, str, Any]]:
-    kinds: tuple[tuple[str, activity.Ranking], ...] = (
-        ("Busiest types", "busiest"),
-        ("Slowest types", "slowest"),
-        ("Types that fail", "failing"),
-    )
+    ranked = await engine.run(activity.rank_types(window.length, queue, MAX_RANKED))
+    # A front returns as many of each shard.
     return [
-        (title, by, await engine.run(activity.rank_types(by, window.length, queue, 5))) for title, by in kinds
+        (title, by, [one for one in ranked if one.ranking == by][:MAX_RANKED])
+        for by, title in RANKINGS.items()
     ]
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -48,7 +48,7 @@ class Page:
     async def respond(self, request: Request) -> Response:
         page_request = await read_page_request(request)
         if "text/event-stream" in request.headers.get("accept", ""):
-            return self._stream(page_request)
+            return self._stream(replace(page_request, max_age=LIVE_SECONDS))
         return await self.html(page_request)
 
     async def html(self, request: PageRequest, status: int = 200, **more: Any) -> Response:
@@ -116,6 +116,7 @@ def common_context(request: PageRequest, section: str) -> dict[str, Any]:
         "address": request.path_and_query,
         "shows_values": request.shows_values,
         "values_until": request.values_until,
+        "shards": request.shards,
     }
 
 

@@ -3,7 +3,9 @@
 import hmac
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from fastapi import Request
@@ -13,10 +15,12 @@ from holdfast.engine.access import Scope, check_session
 from holdfast.http.access import ANONYMOUS, Caller, caller_of, csrf_of, hash_of, same_secret
 from holdfast.http.problem import Problem
 from holdfast.http.security import foreign_origin
-from holdfast.http.site import Site, site_of
+from holdfast.http.site import Query, Site, site_of
 
 MAX_FORM_BYTES = 64 * 1024
 MAX_DIGITS = 18  # of a bigint
+T = TypeVar("T")
+
 COOKIE = "holdfast_session"
 VALUES_COOKIE = "holdfast_values"
 VALUES_SECONDS = 15 * 60
@@ -38,6 +42,14 @@ class PageRequest:
     csrf: str
     values_until: int | None = None
     """Until when this session shows values on request, in seconds since 1970."""
+    max_age: float = 0.0
+    """How many seconds ago another page may have read what this one shows: 0 unless it is updated live."""
+    shards: Sequence[str] = ()
+    """The names of the shards, in their order."""
+
+    async def read_shared(self, name: str, query: Query[T]) -> T:
+        """For what is the same for every reader."""
+        return await self.site.read_shared(name, query, self.max_age)
 
     @property
     def shows_values(self) -> bool:
@@ -71,7 +83,7 @@ async def read_page_request(request: Request) -> PageRequest:
     """Raises LoginNeeded if there is no valid session."""
     site = site_of(request)
     if not site.options.asks_for_login:
-        return _page_request(request, site, ANONYMOUS, _process_secret)
+        return await _page_request(request, site, ANONYMOUS, _process_secret)
     session = request.cookies.get(cookie_name(request), "")
     access = None
     if session:
@@ -81,10 +93,10 @@ async def read_page_request(request: Request) -> PageRequest:
     caller = caller_of(access)
     if not caller.may("read"):
         raise Problem(403, "the dashboard needs an access token with the scope read", code="scope_missing")
-    return _page_request(request, site, caller, session)
+    return await _page_request(request, site, caller, session)
 
 
-def _page_request(request: Request, site: Site, caller: Caller, session: str) -> PageRequest:
+async def _page_request(request: Request, site: Site, caller: Caller, session: str) -> PageRequest:
     until, _, proof = request.cookies.get(VALUES_COOKIE, "").partition(".")
     csrf = csrf_of(session)
     shown = (
@@ -95,7 +107,8 @@ def _page_request(request: Request, site: Site, caller: Caller, session: str) ->
         and same_secret(proof, _proof(csrf, until))
         and time.time() < int(until) <= time.time() + VALUES_SECONDS
     )
-    return PageRequest(request, site, caller, csrf, int(until) if shown else None)
+    shards = await site.shard_names()
+    return PageRequest(request, site, caller, csrf, int(until) if shown else None, shards=shards)
 
 
 def _proof(csrf: str, until: str) -> str:
@@ -161,6 +174,11 @@ def parse_id(given: str, problem: Problem) -> int:
     if not (given.isascii() and given.isdigit() and len(given) <= MAX_DIGITS):
         raise problem
     return int(given)
+
+
+def number_in(given: str) -> int:
+    """A count that a page has put into a form or an address; 0 if it is none."""
+    return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0  # noqa: PLR2004 - digits
 
 
 def no_such_page(request: Request) -> Problem:

@@ -6,7 +6,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from holdfast.engine import AsyncEngine, limits, queues
+from holdfast.engine import queues
+from holdfast.http.api.queues import read_queues
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -21,14 +22,8 @@ router = APIRouter(include_in_schema=False)
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
-    async def read(engine: AsyncEngine) -> dict[str, Any]:
-        return {
-            "queues": await engine.run(queues.queue_status()),
-            "limits": await engine.run(limits.limit_status()),
-            "keys": await engine.run(limits.list_waiting_keys()),
-        }
-
-    return await request.site.read(read)
+    found = await request.read_shared("queues", read_queues)
+    return {"queues": found.queues, "limits": found.limits, "keys": found.keys}
 
 
 add_page(router, "/queues", Page("queues.html", "/queues", load))

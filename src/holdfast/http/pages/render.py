@@ -5,10 +5,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
+from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from holdfast.engine.shards import name_of_shard
 from holdfast.serialization.text import visible
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
@@ -62,12 +64,29 @@ def clock(value: datetime | None) -> str:
     return NONE if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def wall_time(value: datetime, tz: str | None) -> str:
+    """As a clock in that time zone shows it; empty if the zone is UTC or unknown here."""
+    try:
+        zone = ZoneInfo(tz or "UTC")
+    except (KeyError, ValueError, OSError):
+        return ""
+    return "" if tz in (None, "UTC") else f"{value.astimezone(zone):%a %d %b %H:%M} {tz}"
+
+
 def count(value: float) -> str:
     return f"{value:,.0f}".replace(",", "\u202f")
 
 
 def rate(value: float) -> str:
     return f"{value:.2f}" if 0 < value < 10 else count(value)  # noqa: PLR2004 - two decimals below ten
+
+
+def size(value: int | None) -> str:
+    """A number of bytes in MiB or GiB."""
+    if value is None:
+        return NONE
+    mebibytes = value / 2**20
+    return f"{mebibytes:.0f} MiB" if mebibytes < 1024 else f"{mebibytes / 1024:.1f} GiB"  # noqa: PLR2004
 
 
 def segment(value: str) -> str:
@@ -91,4 +110,9 @@ environment.filters |= {
     "clock": clock,
     "count": count,
     "segment": segment,
+    "size": size,
+    "rate": rate,
+    "iso": lambda value: value.astimezone(UTC).isoformat(),
+    "merge": lambda one, other: one | other,
+    "shard": name_of_shard,
 }

@@ -6,9 +6,9 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from holdfast.engine import AsyncEngine, schedules, tasks
-from holdfast.engine.schedules import ScheduleStatus
+from holdfast.engine import schedules
 from holdfast.errors import Refused
+from holdfast.http.api.schedules import read_schedule
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -19,12 +19,9 @@ from holdfast.http.pages.page_request import (
     required_reason,
 )
 from holdfast.http.problem import Problem
-from holdfast.recurrence import next_times, recurrence_of
+from holdfast.recurrence import zone_of
 
 router = APIRouter(include_in_schema=False)
-
-NEXT_TIMES = 5
-MAX_EVENTS = 50
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
@@ -33,30 +30,25 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
 
 
 async def load_one(request: PageRequest) -> Mapping[str, Any]:
-    name, namespace = request.query("name"), request.query("namespace")
-
-    async def read(engine: AsyncEngine) -> dict[str, Any]:
-        known = await engine.run(schedules.schedule_status())
-        one = next((one for one in known if one.name == name and namespace in ("", one.namespace)), None)
-        if one is None:
-            raise Problem(404, f"there is no schedule {name!r}", hint="It may have been removed.")
-        events = await engine.run(schedules.schedule_events(one.name, one.namespace, MAX_EVENTS))
-        enqueued = [event.task_id for event in events if event.task_id is not None]
-        lines = await engine.run(tasks.task_lines(enqueued)) if enqueued else []
-        return {"schedule": one, "events": events, "tasks": {line.task_id: line for line in lines}}
-
-    found = await request.site.read(read)
-    return found | {"times": _next_times(found["schedule"]), "namespace": namespace}
-
-
-def _next_times(one: ScheduleStatus) -> list[Any]:
-    """Without those of a schedule that never fires again, or whose expression can no longer be read."""
-    if one.never or one.paused_at is not None:
-        return []
+    """With the next runs in the zone of the viewer, and in a named one: by default that of the schedule."""
+    name, namespace, zone = request.query("name"), request.query("namespace"), request.query("zone")
+    problem = None
     try:
-        return next_times(recurrence_of(one.cron, one.tz, one.every, one.anchor), one.next_at, NEXT_TIMES)
-    except Refused:
-        return []
+        zone_of(zone or "UTC")
+    except Refused as error:
+        problem, zone = str(error), ""
+    found = await request.site.read(lambda engine: read_schedule(engine, name, namespace, zone))
+    if found is None:
+        raise Problem(404, f"there is no schedule {name!r}", hint="It may have been removed.")
+    return {
+        "schedule": found.schedule,
+        "times": found.next_runs,
+        "events": found.history,
+        "tasks": {line.task_id: line for line in found.tasks},
+        "namespace": namespace,
+        "zone": zone or found.schedule.tz or "UTC",
+        "zone_problem": problem,
+    }
 
 
 add_page(router, "/schedules", Page("schedules.html", "/schedules", load))

@@ -22,6 +22,7 @@ from holdfast.http.pages.page_request import (
     redirect_to,
     required_reason,
 )
+from holdfast.http.pages.task_links import outside_links, related_link
 from holdfast.http.pages.waterfall import waterfall
 from holdfast.http.problem import Problem
 from holdfast.serialization.text import load_json
@@ -50,17 +51,21 @@ async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any
             "events": await engine.run(tasks.task_events(task_id)),
             "errors": await engine.run(tasks.task_errors(task_id)),
             "timeline": await engine.run(steps.run_timeline(task_id)),
+            "related": await engine.run(steps.related_to(task_id)),
             "now": await engine.run(health.clock()),
         }
 
     found = await request.site.read(read)
-    timeline = found.pop("timeline")
+    timeline, related = found.pop("timeline"), found.pop("related")
+    outside = outside_links(found["task"], request.site.options)
     run = waterfall(timeline if revealed else [hide_entry(entry) for entry in timeline], found.pop("now"))
     if not revealed:
         found |= _hidden(**found)
     task = found["task"]
     return found | {
         "run": run,
+        "related": [(one, related_link(one)) for one in related],
+        "outside": outside,
         "waits_for": sorted({_awaited(entry) for entry in timeline if _awaited(entry)}),
         "documents": {name: getattr(task, name) for name in _DOCUMENTS},
         "revealed": revealed,

@@ -15,7 +15,7 @@ from holdfast.engine.tasks import STATUSES, TaskStatus, find_tasks, tasks_with_i
 from holdfast.errors import InvalidArgument
 from holdfast.http.hidden_values import kind_of
 from holdfast.http.pages.page import Page, add_page
-from holdfast.http.pages.page_request import PageRequest
+from holdfast.http.pages.page_request import PageRequest, number_in
 from holdfast.http.pages.task_filters import TaskFilters, read_filters
 from holdfast.serialization.text import visible
 
@@ -85,6 +85,7 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
         "tabs": _tabs(filters, counts),
         "problem": problem,
         "here": page_filters,
+        "refused": number_in(request.query("refused")),
     }
 
 

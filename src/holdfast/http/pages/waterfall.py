@@ -17,6 +17,7 @@ from holdfast.http.pages.render import clock, span
 STEPS = ("step", "transaction", "sleep", "signal", "children", "first", "since")
 WAITS = ("sleep", "signal", "children", "first")
 _BEGINNINGS = ("created", "claimed", "started")
+_FAILURES = ("failed", "dead_letter", "recovered", "killed")
 MAX_ROWS = 300
 MAX_CHILDREN = 100
 GAPS_SHARE = 0.4
@@ -33,6 +34,16 @@ class Bar:
     width: float
     kind: str
     title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """From a claim to the event that ended it, or to now."""
+
+    start: datetime
+    stop: datetime
+    claim: TimelineEntry
+    failed: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +108,19 @@ class Scale:
 
 
 def waterfall(entries: Sequence[TimelineEntry], now: datetime) -> Waterfall | None:
-    """None for a task without steps, children and waits, which the timeline of events describes."""
-    if not any(entry.happened in (*STEPS, "child", "try", "waits") for entry in entries):
+    """None for a task with one attempt and without steps, children and waits: its events describe it."""
+    entries = [entry for entry in entries if entry.happened != "deadline"]
+    attempts = _attempts(entries, now)
+    if len(attempts) < 2 and not any(  # noqa: PLR2004 - several
+        entry.happened in (*STEPS, "child", "try", "waits") for entry in entries
+    ):
         return None
     starts = [entry.started_at for entry in entries if entry.started_at and entry.happened != "waits"]
     ends = [entry.ended_at for entry in entries if entry.ended_at and entry.happened != "waits"]
     begin, end = min(starts, default=now), min(now, max((*starts, *ends), default=now))
-    attempts = _attempts(entries, now)
-    if any(entry.happened == "waits" for entry in entries) or (attempts and attempts[-1][1] >= now):
+    if any(entry.happened == "waits" for entry in entries) or (attempts and attempts[-1].stop >= now):
         end = now
-    scale = Scale([(start, stop) for start, stop, _ in attempts], begin, end)
+    scale = Scale([(one.start, one.stop) for one in attempts], begin, end)
     named: dict[str | None, list[TimelineEntry]] = {}
     for entry in entries:
         if entry.happened in ("child", "try", "signalled"):
@@ -122,9 +136,7 @@ def waterfall(entries: Sequence[TimelineEntry], now: datetime) -> Waterfall | No
     return Waterfall(rows, len(steps[MAX_ROWS:]) + len(waits[MAX_ROWS:]), begin, end)
 
 
-def _attempts(
-    entries: Sequence[TimelineEntry], now: datetime
-) -> list[tuple[datetime, datetime, TimelineEntry]]:
+def _attempts(entries: Sequence[TimelineEntry], now: datetime) -> list[Attempt]:
     """From each claim to the event that ended it."""
     events = [
         entry
@@ -134,16 +146,20 @@ def _attempts(
     found = []
     for n, event in enumerate(events):
         if event.happened == "claimed" and event.started_at is not None:
-            ended = next((one.started_at for one in events[n:] if one.happened not in _BEGINNINGS), None)
-            found.append((event.started_at, ended or now, event))
+            ended = next((one for one in events[n:] if one.happened not in _BEGINNINGS), None)
+            stop = ended.started_at if ended and ended.started_at else now
+            found.append(
+                Attempt(event.started_at, stop, event, ended is not None and ended.happened in _FAILURES)
+            )
     return found
 
 
-def _attempt_row(attempts: Sequence[tuple[datetime, datetime, TimelineEntry]], scale: Scale) -> Row:
+def _attempt_row(attempts: Sequence[Attempt], scale: Scale) -> Row:
     row = Row("Attempts", "attempts")
-    for start, stop, claim in attempts:
-        title = f"attempt {claim.attempt} on {claim.worker_id}, {span(stop - start)}"
-        row.bars.append(_bar(scale, start, stop, "attempt", title))
+    for one in attempts:
+        title = f"attempt {one.claim.attempt} on {one.claim.worker_id}, {span(one.stop - one.start)}"
+        title += ", failed" if one.failed else ""
+        row.bars.append(_bar(scale, one.start, one.stop, "failed" if one.failed else "attempt", title))
     return row
 
 
@@ -164,12 +180,12 @@ def _step_row(entry: TimelineEntry, named: Sequence[TimelineEntry], scale: Scale
 def _waiting_row(
     entry: TimelineEntry,
     named: Sequence[TimelineEntry],
-    attempts: Sequence[tuple[datetime, datetime, TimelineEntry]],
+    attempts: Sequence[Attempt],
     scale: Scale,
     now: datetime,
 ) -> Row:
     row = Row(entry.name or "", "waits", note=f"waits for {entry.reason} until {clock(entry.ended_at)}")
-    since = attempts[-1][1] if attempts else now
+    since = attempts[-1].stop if attempts else now
     row.bars.append(_bar(scale, since, now, "waiting", row.note))
     _add_marks(row, named, scale)
     return row

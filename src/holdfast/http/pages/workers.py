@@ -1,54 +1,58 @@
 """The pages Workers, of one worker, and Health."""
 
+from collections import Counter
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
 
-from holdfast.engine import AsyncEngine, tasks, workers
-from holdfast.engine.tasks import TaskFilter
+from holdfast.engine import AsyncEngine, workers
+from holdfast.engine.health import HealthLine, clock
+from holdfast.http.api.status import read_worker
 from holdfast.http.hidden_values import hide_line
 from holdfast.http.pages.health_links import subject_link
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 from holdfast.http.problem import Problem
+from holdfast.http.site import read_health
 
 router = APIRouter(include_in_schema=False)
 
-MAX_HELD = 1000
-"""Running and claimed tasks that are looked at for those of one worker."""
+MAX_HELD = 200
+MAX_LOSSES = 10
 
 
 async def load_workers(request: PageRequest) -> Mapping[str, Any]:
-    return {"workers": await request.site.read(workers.worker_status())}
+    async def read(engine: AsyncEngine) -> dict[str, Any]:
+        return {
+            "workers": await engine.run(workers.worker_status()),
+            "losses": await engine.run(workers.worker_losses(MAX_LOSSES)),
+        }
+
+    found = await request.read_shared("workers", read)
+    versions = Counter(one.version or "unknown" for one in found["workers"])
+    return found | {
+        "versions": versions.most_common(),
+        "silent": sum(one.state == "silent" for one in found["workers"]),
+    }
 
 
 async def load_worker(request: PageRequest) -> Mapping[str, Any]:
-    worker_id = request.query("id")
-
-    async def read(engine: AsyncEngine) -> dict[str, Any]:
-        known = await engine.run(workers.worker_status())
-        worker = next((one for one in known if one.worker_id == worker_id), None)
-        if worker is None:
-            raise Problem(404, f"there is no worker {worker_id!r}", hint="It has stopped, or was lost.")
-        pages = [
-            await engine.run(tasks.list_tasks(TaskFilter(status=status), None, MAX_HELD))
-            for status in ("running", "claimed")
-        ]
-        recorded = await engine.run(workers.provenance([worker_id]))
-        return {
-            "worker": worker,
-            "held": [task for page in pages for task in page if task.worker_id == worker_id],
-            "environment": recorded[-1].environment if recorded else None,
-        }
-
-    return await request.site.read(read)
+    worker_id = request.http.query_params.get("id", "")  # may begin or end with spaces
+    found = await request.site.read(lambda engine: read_worker(engine, worker_id, MAX_HELD))
+    if found is None:
+        raise Problem(404, f"there is no worker {worker_id!r}", hint="It has stopped, or was lost.")
+    return {"worker": found.worker, "held": found.held, "environment": found.environment, "most": MAX_HELD}
 
 
 async def load_health(request: PageRequest) -> Mapping[str, Any]:
-    lines = await request.site.health()
+    async def read(engine: AsyncEngine) -> tuple[list[HealthLine], datetime]:
+        return await read_health(engine), await engine.run(clock())
+
+    lines, checked_at = await request.read_shared("health", read)
     shown = lines if request.shows_values else [hide_line(line) for line in lines]
-    return {"lines": [(line, subject_link(line)) for line in shown]}
+    return {"lines": [(line, subject_link(line, request.shards)) for line in shown], "checked_at": checked_at}
 
 
 add_page(router, "/workers", Page("workers.html", "/workers", load_workers))

@@ -23,6 +23,16 @@ function alter(node, wanted) {
   if (node.nodeName !== "INPUT") merge(node, wanted);
 }
 
+function isSpace(node) {
+  return node?.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
+}
+
+function removed(node) {
+  const after = node.nextSibling;
+  node.remove();
+  return after;
+}
+
 function merge(parent, wanted) {
   const staying = new Set([...wanted.childNodes].map(key).filter(Boolean));
   for (const node of [...parent.childNodes]) {
@@ -33,11 +43,9 @@ function merge(parent, wanted) {
   for (const next of [...wanted.childNodes]) {
     let node = key(next) ? known.get(key(next)) : current;
     // A node that is moved loses the focus: remove the nodes before it instead.
-    while (node && current && current !== node && !key(current)) {
-      const after = current.nextSibling;
-      current.remove();
-      current = after;
-    }
+    while (node && current && current !== node && !key(current)) current = removed(current);
+    // Space between elements may differ between the page and an update of it: the elements are still the same.
+    while (!key(next) && next.nodeType === Node.ELEMENT_NODE && isSpace(current)) node = current = removed(current);
     if (node && same(node, next)) {
       if (node !== current) parent.insertBefore(node, current);
       alter(node, next);
@@ -47,15 +55,12 @@ function merge(parent, wanted) {
     }
     current = node.nextSibling;
   }
-  while (current) {
-    const next = current.nextSibling;
-    current.remove();
-    current = next;
-  }
+  while (current) current = removed(current);
 }
 
 // Times are sent in UTC and shown in the zone of the browser.
 const TIMES = {
+  second: { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" },
   minute: { hour: "2-digit", minute: "2-digit", hourCycle: "h23" },
   day: { weekday: "short", day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZoneName: "short" },
 };
@@ -122,6 +127,15 @@ document.querySelector(".bar nav a[aria-current]")?.scrollIntoView({ block: "nea
 document.addEventListener("change", (event) => {
   if (event.target.id !== "tick-all") return;
   for (const box of document.querySelectorAll('input[form="bulk"]')) box.checked = event.target.checked;
+});
+
+// A second click on a button must not act twice.
+let submitted = new WeakSet();
+addEventListener("pageshow", () => (submitted = new WeakSet()));
+document.addEventListener("submit", (event) => {
+  if (event.target.method !== "post") return;
+  if (submitted.has(event.target)) event.preventDefault();
+  submitted.add(event.target);
 });
 
 // An action on many tasks that takes several requests continues by itself.
