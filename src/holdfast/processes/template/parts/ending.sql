@@ -9,7 +9,7 @@ as $$
 declare
   _task constant @name@.@name@_task := @name@.lock_@name@_task(jsonb_build_object('@name@_task_id', @name@_task_id));
   _id constant bigint := _task.@name@_task_id;
-  _reason constant text := format('cancelled by %s', session_user) || coalesce(': ' || left(reason, 2000), '');
+  _reason constant text := format('cancelled by %s', queues.actor()) || coalesce(': ' || left(reason, 2000), '');
   _waiting constant uuid := @name@.waiting_@name@_supervisor(_id);
   _ended text;
 begin
