@@ -10,7 +10,7 @@ import typer
 
 from holdfast.connections.session import DatabaseAddress, is_front, open_connection
 from holdfast.engine import Engine, Statement
-from holdfast.engine.shards import list_shards, shard_of
+from holdfast.engine.shards import list_shards, name_of_shard
 from holdfast.postgres import resolve_database_url
 from holdfast.serialization.text import visible
 from holdfast.settings import Settings
@@ -42,9 +42,10 @@ def shard_names(engine: Engine) -> list[str]:
     return [shard.shard_name for shard in engine.run(list_shards())]
 
 
-def name_of_shard(task_id: UUID, names: list[str]) -> dict[str, str]:
+def shard_field(task_id: UUID, names: list[str]) -> dict[str, str]:
     """The shard of a task as a field to show. Without shards, there is no such field."""
-    return {"shard": names[shard_of(task_id.bytes, len(names))]} if names else {}
+    name = name_of_shard(task_id, names)
+    return {} if name is None else {"shard": name}
 
 
 def _print_warning(notice: psycopg.errors.Diagnostic) -> None:

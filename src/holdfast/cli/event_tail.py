@@ -14,8 +14,10 @@ import typer
 
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, cell_text, json_value
+from holdfast.connections.session import is_front
 from holdfast.engine import Engine, events
 from holdfast.engine.events import TailedEvent
+from holdfast.errors import ConfigurationError
 from holdfast.serialization.text import visible
 
 PAGE = 1000
@@ -38,6 +40,12 @@ def tail(
 ) -> None:
     """Show events of the outbox as they are committed."""
     with connected(database_url) as engine:
+        if follow and is_front(engine.connection):
+            raise ConfigurationError(
+                "events are followed on one shard, and this is a front",
+                hint="Give --database-url with the address of a shard (holdfast shards status lists them), "
+                "or --no-follow.",
+            )
         event_tail = EventTail(engine)
         try:
             for poll in count():

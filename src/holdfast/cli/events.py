@@ -12,6 +12,7 @@ from holdfast.cli.event_tail import tail
 from holdfast.cli.output import Json, count_of, print_json, print_table
 from holdfast.engine import Engine
 from holdfast.engine import events as engine_events
+from holdfast.engine.deliveries import DeliveryState, list_deliveries, settled_deliveries
 from holdfast.engine.events import (
     DeliveryStatus,
     OutboxStatus,
@@ -25,7 +26,7 @@ from holdfast.engine.events import (
     test_subscription,
     unsubscribe,
 )
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, TaskNotFound
 from holdfast.outbox.webhook_signatures import new_secret
 from holdfast.serialization.text import visible
 
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
     for command in (subscribe, pause, resume, rotate, redrive, remove, tail):
         events.command()(command)
     events.command("list")(list_subscriptions)
+    events.command("deliveries")(list_subscription_deliveries)
     events.command("test")(send_test_event)
     app.add_typer(events)
 
@@ -149,10 +151,12 @@ def pause(
     _report(name, "paused", changed=changed, as_json=as_json)
 
 
-def resume(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
+def resume(
+    name: NameArgument, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+) -> None:
     """Resume a subscription and send its events immediately."""
     with connected(database_url) as engine:
-        changed = engine.run(resume_subscription(name))
+        changed = engine.run(resume_subscription(name, reason))
     _report(name, "running", changed=changed, as_json=as_json)
 
 
@@ -202,18 +206,60 @@ def rotate(
 
 def redrive(
     name: NameArgument,
-    event: Annotated[UUID | None, typer.Option(metavar="ID", help="Only this event.")] = None,
+    *,
+    event: Annotated[
+        UUID | None, typer.Option(metavar="ID", help="Only this event, also if it was delivered.")
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of events.")] = 1000,
+    reason: Reason = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing; print how many events would be sent again.")
+    ] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
     """Send dead events of a subscription again."""
     with connected(database_url) as engine:
-        count = engine.run(redrive_events(name, event, limit))
+        if not dry_run:
+            count = engine.run(redrive_events(name, event, limit, reason=reason))
+        elif event is None:
+            count = min(limit, _status_of(engine, name).dead)
+        else:
+            count = engine.run(settled_deliveries(name, event))
     if as_json:
-        print_json({"name": name, "redriven": count})
+        print_json({"name": name, "redriven": count, "dry_run": dry_run})
     else:
-        typer.echo(f"{count_of(count, 'dead event')} will be sent again.")
+        typer.echo(f"{count_of(count, 'event')} {'would' if dry_run else 'will'} be sent again.")
+
+
+def list_subscription_deliveries(
+    name: NameArgument,
+    status: Annotated[
+        DeliveryState, typer.Option(help="dead: failed for good; outstanding; or delivered.")
+    ] = "dead",
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of deliveries.")] = 100,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """List deliveries of a subscription, with their errors."""
+    with connected(database_url) as engine:
+        found = engine.run(list_deliveries(name, status, limit))
+    if as_json:
+        print_json({"deliveries": found})
+    elif not found:
+        typer.echo("No deliveries found.", err=True)
+    else:
+        columns = (
+            "event_id",
+            "event_type",
+            "subject",
+            "status",
+            "attempt",
+            "due_at",
+            "settled_at",
+            "last_error",
+        )
+        print_table([*columns], [[getattr(one, column) for column in columns] for one in found])
 
 
 def remove(name: NameArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
@@ -255,7 +301,10 @@ def _wait_for(engine: Engine, name: str, event_id: UUID, seconds: float) -> Deli
 
 
 def _status_of(engine: Engine, name: str) -> OutboxStatus:
-    return next(one for one in engine.run(outbox_status()) if one.name == name)
+    for one in engine.run(outbox_status()):
+        if one.name == name:
+            return one
+    raise TaskNotFound(f"there is no subscription {name!r}", hint="holdfast events list shows them.")
 
 
 def _reason_pending(engine: Engine, name: str) -> str:

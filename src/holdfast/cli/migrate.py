@@ -11,7 +11,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.postgres import resolve_database_url
 from holdfast.schema import Migration, migrate, plan, script
 from holdfast.settings import Settings
-from holdfast.shards.migration import migrate_shards
+from holdfast.shards.migration import migrate_shards, plan_shards
 
 PENDING = 1
 
@@ -69,12 +69,14 @@ def migrate_database(
 
 def _migrate_shards(settings: Settings, *, check: bool, force: bool, as_json: bool) -> None:
     if check:
-        found = {name: plan(url, force=force) for name, url in settings.shards.items()}
-        for name, migration in found.items():
-            typer.echo(
-                f"{name}: {_PENDING.get(migration.action, str(migration)).format_map(asdict(migration))}"
-            )
-        raise typer.Exit(0 if all(one.action == "nothing" for one in found.values()) else PENDING)
+        planned = plan_shards(settings.database_url, settings.shards, force=force)
+        if as_json:
+            typer.echo(json.dumps(asdict(planned)))
+        else:
+            for name, one in planned.shards.items():
+                typer.echo(f"{name}: {_PENDING.get(one.action, str(one)).format_map(asdict(one))}")
+            typer.echo("front: pending: generate" if planned.front else "front: nothing to do")
+        raise typer.Exit(PENDING if planned.changed else 0)
     done = migrate_shards(settings.database_url, settings.shards, echo=_say, force=force)
     typer.echo(json.dumps(asdict(done)) if as_json else str(done))
 

@@ -6,14 +6,18 @@ from typing import Annotated, Any
 import psycopg
 import typer
 
+from holdfast.cli.arguments import Reason, document
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, print_fields, print_json, print_table
+from holdfast.engine import processes
+from holdfast.engine.processes import InstanceState
 from holdfast.errors import ConfigurationError
 from holdfast.processes.apply import apply_files, compare_files, read_files
 from holdfast.processes.check import check_process, find_processes
 from holdfast.processes.instance import cancel, history, plan
 from holdfast.processes.rules import ProcessDefinition
 from holdfast.processes.scaffold import scaffold
+from holdfast.serialization.text import dump_json
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="Name of the process: shipping, or comms.send_email.")
@@ -26,8 +30,11 @@ def register(app: typer.Typer) -> None:
     commands.command("new")(new)
     commands.command("apply")(apply)
     commands.command("check")(check)
+    commands.command("list")(list_processes)
     commands.command("show")(show)
     commands.command("plan")(plan_instance)
+    commands.command("start")(start_instance)
+    commands.command("nudge")(nudge_instance)
     commands.command("cancel")(cancel_instance)
     app.add_typer(commands, name="process")
 
@@ -113,21 +120,54 @@ def check(
 ) -> None:
     """Check that business processes follow the rules, and show violations."""
     with connected(database_url) as engine:
-        processes = find_processes(engine.connection, name)
-        found = [finding for one in processes for finding in check_process(engine.connection, one)]
+        checked = find_processes(engine.connection, name)
+        found = [finding for one in checked for finding in check_process(engine.connection, one)]
     # Processes in the same schema share its violations.
     found = list({(one.object, one.rule, one.fix): one for one in found}.values())
     if as_json:
-        print_json({"processes": [str(one) for one in processes], "findings": found})
+        print_json({"processes": [str(one) for one in checked], "findings": found})
     elif found:
         print_table(
             ["process", "object", "rule", "fix"],
             [(one.process, one.object, one.rule, one.fix) for one in found],
         )
     else:
-        typer.echo(f"{', '.join(str(one) for one in processes) or 'no processes'}: all checks passed")
+        typer.echo(f"{', '.join(str(one) for one in checked) or 'no processes'}: all checks passed")
     if found:
         raise typer.Exit(1)
+
+
+def list_processes(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Name of a process. Default: all processes.")
+    ] = None,
+    *,
+    state: Annotated[
+        InstanceState | None, typer.Option(help="Only instances that have not ended, or are in trouble.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of instances.")] = 50,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """List business processes; with a name or a state, their instances, newest first."""
+    with connected(database_url) as engine:
+        if name is None and state is None:
+            summaries = engine.run(processes.list_processes())
+            if as_json:
+                print_json({"processes": summaries})
+            else:
+                columns = ("process", "kind", "unfinished", "in_trouble", "newest_at")
+                print_table([*columns], [[getattr(one, column) for column in columns] for one in summaries])
+            return
+        wanted = None if name is None else str(_find_one(engine.connection, name))
+        found = engine.run(processes.list_process_instances(wanted, state, None, limit))
+    if as_json:
+        print_json({"instances": found})
+    elif not found:
+        typer.echo("No instances found.", err=True)
+    else:
+        shown = ("process", "process_id", "status", "trouble", "next_run_at", "reason", "created_at")
+        print_table([*shown], [[getattr(one, column) for column in shown] for one in found])
 
 
 def show(name: Name, process_id: Id, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
@@ -150,6 +190,41 @@ def plan_instance(
         print_json(planned)
     else:
         print_fields(planned.items())
+
+
+def start_instance(
+    name: Name,
+    document_given: Annotated[
+        Any, typer.Argument(metavar="INPUT", parser=document, help="Input as JSON. Default: {}.")
+    ] = None,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Start an instance with the kickoff of the process, and print its id."""
+    given = dump_json("input", {} if document_given is None else document_given)
+    with connected(database_url) as engine:
+        process = _find_one(engine.connection, name)
+        kickoff = engine.run(processes.process_functions(str(process))).kickoff
+        if kickoff is None:
+            raise ConfigurationError(f"{process} has no kickoff that takes one document")
+        process_id = engine.run(processes.start_process(kickoff, f'{{"input": {given}}}'))
+    if as_json:
+        print_json({"process": str(process), "process_id": process_id})
+    else:
+        typer.echo(process_id)
+
+
+def nudge_instance(
+    name: Name, process_id: Id, reason: Reason = None, database_url: DatabaseUrl = None, as_json: Json = False
+) -> None:
+    """Let the supervisor of an instance run now instead of at its next check."""
+    with connected(database_url) as engine:
+        process = str(_find_one(engine.connection, name))
+        changed = engine.run(processes.nudge_process(process, process_id, reason))
+    if as_json:
+        print_json({"process": process, "process_id": process_id, "changed": changed})
+    else:
+        typer.echo("The supervisor is due now." if changed else "The supervisor is due or runs already.")
 
 
 def cancel_instance(

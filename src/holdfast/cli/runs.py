@@ -194,7 +194,7 @@ def _label(entry: TimelineEntry, first: datetime) -> str:
         parts.append(f"try {entry.tries}")
     if entry.attempt is not None:
         parts.append(f"attempt {entry.attempt}")
-    if entry.happened == "waits" and entry.ended_at is not None:
+    if entry.happened in ("waits", "deadline") and entry.ended_at is not None:
         parts.append(f"until {entry.ended_at:%Y-%m-%d %H:%M:%S}")
     parts += [entry.worker_id, entry.actor, entry.reason, entry.related_id]
     return visible("  ".join(str(part) for part in parts if part is not None))

@@ -36,7 +36,7 @@ Namespace = Annotated[
     typer.Option(metavar="NAMESPACE", help="Namespace of the schedule, if several have one of this name."),
 ]
 
-TASK_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "executor")
+TASK_OPTIONS = ("queue", "priority", "max_attempts", "timeout", "deadline", "executor")
 
 _COLOURS = {"active": "green", "paused": "yellow", "orphaned": "magenta", "broken": "red"}
 

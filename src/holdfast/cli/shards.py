@@ -47,14 +47,14 @@ def status(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
 
 @shards_app.command("check")
 def check(as_json: Json = False) -> None:
-    """Compare the shards with the settings and with each other. Exit code: 0, or 1 if something differs.
+    """Compare the front and the shards with the settings, and the shards with each other.
 
-    Connects to every shard of HOLDFAST_SHARDS, as an administrator.
+    Exit code: 0, or 1 if something differs. Connects to every shard of HOLDFAST_SHARDS, as an administrator.
     """
     settings = Settings.load()
     if not settings.shards:
         raise ConfigurationError("there are no shards: HOLDFAST_SHARDS is not set")
-    found = check_shards(settings.shards)
+    found = check_shards(settings.database_url, settings.shards)
     if as_json:
         print_json({"differences": found})
     elif found:
@@ -65,7 +65,7 @@ def check(as_json: Json = False) -> None:
 
 
 @shards_app.command("add")
-def add() -> None:
+def add(as_json: Json = False) -> None:
     """Install the shards at the end of HOLDFAST_SHARDS that are new, and add them to the front.
 
     They get tasks without a key. Keys stay on the first shards, so that none is used twice.
@@ -73,7 +73,11 @@ def add() -> None:
     settings = Settings.load()
     if not settings.shards:
         raise ConfigurationError("there are no shards: HOLDFAST_SHARDS is not set")
-    typer.echo(str(migrate_shards(settings.database_url, settings.shards, add=True)))
+    done = migrate_shards(settings.database_url, settings.shards, add=True)
+    if as_json:
+        print_json(done)
+    else:
+        typer.echo(str(done))
 
 
 def _require_front(engine: Engine) -> None:

@@ -17,7 +17,7 @@ from holdfast.cli.arguments import (
     WhereOption,
     resolve_past,
 )
-from holdfast.cli.connection import DatabaseUrl, connected, name_of_shard, shard_names
+from holdfast.cli.connection import DatabaseUrl, connected, shard_field, shard_names
 from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, status_text
 from holdfast.engine import Engine, tasks
 from holdfast.engine import workers as engine_workers
@@ -64,7 +64,7 @@ def list_tasks(
         page = engine.run(tasks.tasks_with_ids(found.task_ids))
         shards = shard_names(engine)
     if as_json:
-        shown = [{**asdict(task), **name_of_shard(task.task_id, shards)} for task in page]
+        shown = [{**asdict(task), **shard_field(task.task_id, shards)} for task in page]
         print_json({"tasks": shown, "next_before": found.next})
         return
     if page or found.next is None:
@@ -84,7 +84,7 @@ def _print_page(page: list[TaskStatus], shards: list[str]) -> None:
         [
             (
                 task.task_id,
-                *name_of_shard(task.task_id, shards).values(),
+                *shard_field(task.task_id, shards).values(),
                 status_text(task.status, task.deleted_at),
                 f"{task.attempt}/{task.max_attempts}",
                 task.run_at,
@@ -141,7 +141,7 @@ def show(
         deliveries = engine.run(task_deliveries(task_id))
         workers = sorted({event.worker_id for event in events if event.worker_id is not None})
         ran_with = engine.run(engine_workers.provenance(workers)) if provenance else []
-        shard = name_of_shard(task_id, shard_names(engine))
+        shard = shard_field(task_id, shard_names(engine))
     if as_json:
         extra = {**shard, **({"provenance": ran_with} if provenance else {})}
         print_json({**asdict(task), "events": events, "errors": errors, "deliveries": deliveries, **extra})

@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from holdfast.engine.workers import WorkerStatus, worker_status
 WATCH_SECONDS = 1.0
 STATE_COLOURS = {"silent": "red", "late": "yellow", "idle": "dim", "working": "green"}
 _COLUMNS = [
-    *("worker_id", "state", "running", "serves", "leads", "heard", "started_at"),
+    *("worker_id", "state", "running", "per_second", "memory", "serves", "leads", "heard", "started_at"),
     *("hostname", "pid", "version"),
 ]
 
@@ -38,7 +39,7 @@ def workers(
         raise typer.BadParameter("--watch and --json cannot be combined")
     with connected(database_url) as engine:
         if as_json:
-            print_json({"workers": engine.run(worker_status())})
+            print_json({"workers": [_document(worker) for worker in engine.run(worker_status())]})
         elif watch:
             _watch(lambda: _table(engine))
         else:
@@ -67,14 +68,24 @@ def _table(engine: Engine) -> Text:
     found, now = engine.run(worker_status()), engine.run(health.clock())
     if not found:
         return Text("No workers found. Start one: holdfast worker MODULE:APP")
-    return Text("\n").join(table_lines(_COLUMNS, [_row(worker, now) for worker in found]))
+    columns = ["shard", *_COLUMNS] if any(worker.shard for worker in found) else _COLUMNS
+    return Text("\n").join(table_lines(columns, [_row(worker, now)[-len(columns) :] for worker in found]))
+
+
+def _document(worker: WorkerStatus) -> dict[str, Any]:
+    """Without shards, there is no field for them."""
+    document = asdict(worker)
+    return document if worker.shard else {name: value for name, value in document.items() if name != "shard"}
 
 
 def _row(worker: WorkerStatus, now: datetime) -> list[Any]:
     return [
+        worker.shard,
         worker.worker_id,
         state_text(worker),
         running_text(worker),
+        None if worker.per_second is None else f"{worker.per_second:.1f}",
+        None if worker.memory_bytes is None else f"{worker.memory_bytes / 2**20:.0f} MiB",
         ", ".join([*worker.queues, *(f"{prefix}…" for prefix in worker.type_prefixes)]),
         _leads(worker, now),
         f"{_seconds(now - worker.last_heartbeat)} ago",

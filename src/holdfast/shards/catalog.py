@@ -61,6 +61,9 @@ class View:
     """Whether functions return its rows. Such a view has no column for the shard."""
     grantees: list[str]
 
+    def has(self, column: str) -> bool:
+        return any(name == column for name, _ in self.columns)
+
 
 @dataclass(frozen=True)
 class Catalog:

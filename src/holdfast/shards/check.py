@@ -6,10 +6,11 @@ from typing import Any
 
 import psycopg
 
-from holdfast.errors import translate
+from holdfast.errors import HoldfastError, translate
 from holdfast.schema import Sources
-from holdfast.shards.front import Shard
-from holdfast.shards.migration import listed
+from holdfast.shards.front import Shard, front_problem
+from holdfast.shards.logins import FRONT
+from holdfast.shards.migration import key_shards, listed
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class Difference:
     difference: str
 
 
-def check_shards(shards: Mapping[str, str]) -> list[Difference]:
+def check_shards(front: str | None, shards: Mapping[str, str]) -> list[Difference]:
     """Everything that differs from the settings, or from the first shard. A lost shard is a difference."""
     sources = Sources()
     found: list[Difference] = []
@@ -34,7 +35,17 @@ def check_shards(shards: Mapping[str, str]) -> list[Difference]:
         found += _numbered(shard, facts)
         first = first or facts
         found += _compared(shard, first, facts)
-    return found
+    return found + _front_differences(front, shards, sources)
+
+
+def _front_differences(front: str | None, shards: Mapping[str, str], sources: Sources) -> list[Difference]:
+    if front is None:
+        return [Difference(FRONT, "connection", "DATABASE_URL, the address of the front, is not set")]
+    try:
+        problem = front_problem(front, listed(shards), key_shards(shards), sources)
+    except HoldfastError as error:
+        return [Difference(FRONT, "connection", str(error))]
+    return [] if problem is None else [Difference(FRONT, "release", f"{problem}: run holdfast migrate")]
 
 
 def _facts(connection: psycopg.Connection[Any], sources: Sources) -> dict[str, set[str]]:

@@ -20,17 +20,18 @@ def foreign_tables(view: View, shards: list[str]) -> Iterator[str]:
 
 
 def view_statement(view: View, shards: list[str]) -> str:
-    plain = view.route.merge is None and not view.is_row_type and view.route.kind == "each"
+    merge = (view.route.merge or "").replace("{first}", f"'{shards[0]}'")
+    plain = not merge and not view.is_row_type and view.route.kind == "each" and not view.has("shard")
     columns = ", ".join(f'"{name}"' for name, _ in view.columns)
-    named = ", '{}'::text as shard" if plain else ""
+    named = ", '{}'::text as shard" if plain or "answer.shard" in merge else ""
     parts = [
         f"select {columns}{named.format(shard)} from {_table(view, shard)}"
         + (f" where holdfast_front.is_used({number})" if view.route.kind == "each" else "")
         for number, shard in enumerate(shards if view.route.kind == "each" else shards[:1])
     ]
     query = " union all ".join(parts)
-    if view.route.merge:
-        selected, rest = merge_columns(view.route.merge, view.columns)
+    if merge:
+        selected, rest = merge_columns(merge, view.columns)
         query = f"select {selected} from ({query}) answer {rest}"
     return f"create view {view.name} with (security_invoker) as {query}"
 

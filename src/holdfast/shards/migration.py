@@ -1,15 +1,16 @@
 """Installs every shard, numbers it, and generates the front."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import psycopg
 
-from holdfast.errors import ConfigurationError, MigrationRefused
-from holdfast.schema import Migration, Sources, migrate
+from holdfast.errors import ConfigurationError, HoldfastError, MigrationRefused
+from holdfast.schema import Migration, Sources, migrate, plan
 from holdfast.schema.migration import Echo, become_owner, in_transaction
-from holdfast.shards.front import Shard, generate
+from holdfast.shards.front import Shard, front_problem, generate
 
 
 @dataclass(frozen=True)
@@ -43,28 +44,68 @@ def migrate_shards(
     sources: Sources | None = None,
 ) -> ShardsMigration:
     """Safe to repeat: what is done stays done. `add` allows shards that there were not at first."""
+    front = _required(front)
+    files = sources or Sources()
+    done: dict[str, Migration] = {}
+    recorded = _recorded_keys(shards)  # of all of them, before anything is changed
+    keys = _key_shards(shards, recorded)
+    for shard in listed(shards):
+        if recorded[shard.name] is not None:
+            with _naming(shard):
+                number_shard(shard, keys, files)  # refuses another order, and changes nothing
+        elif shard.number >= keys and not add:
+            raise MigrationRefused(
+                f"shard {shard.name} is new. Keys stay on the first {keys} shards, so it would get only "
+                "tasks without a key. Run holdfast shards add if that is what you want."
+            )
+    for shard in listed(shards):
+        with _naming(shard):
+            done[shard.name] = migrate(shard.url, echo=echo, force=force, sources=files)
+            number_shard(shard, keys, files)
+    return ShardsMigration(done, generate(front, listed(shards), keys, files, force=force))
+
+
+def plan_shards(front: str | None, shards: Mapping[str, str], *, force: bool = False) -> ShardsMigration:
+    """What `migrate_shards` would do. Changes nothing."""
+    front = _required(front)
+    found = {}
+    for shard in listed(shards):
+        with _naming(shard):
+            found[shard.name] = plan(shard.url, force=force)
+    pending = any(one.action != "nothing" for one in found.values())
+    changed = pending or front_problem(front, listed(shards), key_shards(shards), Sources()) is not None
+    return ShardsMigration(found, force or changed)
+
+
+def _required(front: str | None) -> str:
     if front is None:
         raise ConfigurationError(
             "there are shards, but no front: set DATABASE_URL to the address of an empty database",
             hint="It needs PostgreSQL 15 or later with the extensions plproxy and postgres_fdw.",
         )
-    files = sources or Sources()
-    done: dict[str, Migration] = {}
-    keys = _key_shards(shards)
-    for shard in listed(shards):
-        if shard.number >= keys and not (add or _is_numbered(shard)):
-            raise MigrationRefused(
-                f"shard {shard.name} is new. Keys stay on the first {keys} shards, so it would get only "
-                "tasks without a key. Run holdfast shards add if that is what you want."
-            )
-        done[shard.name] = migrate(shard.url, echo=echo, force=force, sources=files)
-        number_shard(shard, keys, files)
-    return ShardsMigration(done, generate(front, listed(shards), keys, files, force=force))
+    return front
 
 
-def _key_shards(shards: Mapping[str, str]) -> int:
+@contextmanager
+def _naming(shard: Shard) -> Iterator[None]:
+    """Say in an error which shard it is about."""
+    try:
+        yield
+    except HoldfastError as error:
+        error.message = f"shard {shard.name}: {error.message}"
+        error.args = (error.message,)
+        raise
+
+
+def key_shards(shards: Mapping[str, str]) -> int:
     """How many shards keys are spread over: as the first shard recorded, or all if it is new."""
-    known = _recorded(listed(shards)[0])
+    first = listed(shards)[0]
+    with _naming(first):
+        return _key_shards(shards, {first.name: _recorded(first)})
+
+
+def _key_shards(shards: Mapping[str, str], recorded: Mapping[str, int | None]) -> int:
+    known = recorded[next(iter(shards))]
     if known is None:
         return len(shards)
     if known > len(shards):
@@ -74,11 +115,17 @@ def _key_shards(shards: Mapping[str, str]) -> int:
     return known
 
 
-def _is_numbered(shard: Shard) -> bool:
-    return _recorded(shard) is not None
+def _recorded_keys(shards: Mapping[str, str]) -> dict[str, int | None]:
+    found = {}
+    for shard in listed(shards):
+        with _naming(shard):
+            found[shard.name] = _recorded(shard)
+    return found
 
 
 def _recorded(shard: Shard) -> int | None:
+    """How many shards have keys, as this one recorded it; None if it was never numbered."""
+
     def work(connection: psycopg.Connection[Any]) -> int | None:
         row = connection.execute("select to_regclass('queues.shard') is not null").fetchone()
         if not row or not row[0]:
