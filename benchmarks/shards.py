@@ -1,8 +1,13 @@
 """How throughput grows with the number of shards: enqueueing through a front, and draining on the shards.
 
 Each shard is a PostgreSQL 15 with a fixed share of one core (a cgroup), so that two cores can show what
-four servers would do: the share is what limits a shard, not the machine. Needs root and Debian's
-postgresql-15-plproxy.
+four servers would do: the share is what limits a shard, not the machine, the front or the clients. Needs root
+and Debian's postgresql-15-plproxy.
+
+What varies from minute to minute must not decide. So each round measures one, two and four shards shortly
+after each other, forwards and backwards in turn, and the result is the median of the ratios within a round.
+One shard is another server in each round, so that all servers have had the same load. Vacuum and checkpoints
+run between the measurements, without the limit, and not during them.
 
 On a busy machine the shards do not get their share, and tasks per second say nothing. So the table also has
 tasks per second of processor time: all tasks, by the time that the busiest shard took for its part. That is
@@ -16,13 +21,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psycopg
 
+from benchmarks.quota import Quota
 from holdfast import schema
 from holdfast.postgres import EmbeddedServer
 from holdfast.shards.migration import migrate_shards
@@ -30,56 +37,31 @@ from holdfast.testing.server import disposable_server
 
 COUNTS = (1, 2, 4)
 BATCH = 200
-CLIENTS_PER_SHARD = 5
+CLIENTS_PER_SHARD = 10
+"""Enough that chance leaves no shard without a call: of n clients and m shards, n / (n + m - 1) are busy."""
+WORKERS_PER_SHARD = 2
 PROMISED = {2: 1.7, 4: 3.3}
-V1, V1_ACCOUNTS = Path("/sys/fs/cgroup/cpu"), Path("/sys/fs/cgroup/cpuacct")
-V2 = Path("/sys/fs/cgroup")
-PERIOD_MICROSECONDS = 20_000
 LEAST_USED = 0.8
-WARM_UP = 12
-"""Batches of each client before the measurement: enough to have used every shard."""
-TASKS = json.dumps([{"type": "bench.work", "payload": {"n": n, "text": "x" * 60}} for n in range(BATCH)])
+WARM_UP = 24
+"""Calls of each client before a measurement, with one task each: a new session plans its statements first."""
+BACKLOG = 12_000
+"""Due tasks of each shard before they are drained: more than it can drain."""
+SETTINGS = ("autovacuum = off", "checkpoint_timeout = '1h'", "max_wal_size = '1GB'", "jit = off")
+Connect = Callable[[str], "psycopg.Connection"]
+Work = Callable[[int], int]
+"""Runs up to the given number of tasks, and returns how many it ran."""
 
 
-class Quota:
-    """A share of one core for a server and every process that it starts, and what they used of it."""
+def batch(size: int) -> str:
+    return json.dumps([{"type": "bench.work", "payload": {"n": n, "text": "x" * 60}} for n in range(size)])
 
-    def __init__(self, name: str, share: float) -> None:
-        self._old = (V1 / "cpu.cfs_quota_us").exists()
-        roots = [V1, V1_ACCOUNTS] if self._old else [V2]
-        self._groups = [root / f"holdfast-bench-{name}" for root in roots]
-        for group in self._groups:
-            group.mkdir()
-        self._share = share
-        if self._old:
-            (self._groups[0] / "cpu.cfs_period_us").write_text(str(PERIOD_MICROSECONDS))
 
-    def apply(self, *, limited: bool) -> None:
-        quota = int(PERIOD_MICROSECONDS * self._share)
-        if self._old:
-            (self._groups[0] / "cpu.cfs_quota_us").write_text(str(quota if limited else -1))
-        else:
-            (self._groups[0] / "cpu.max").write_text(f"{quota if limited else 'max'} {PERIOD_MICROSECONDS}")
-
-    def limit(self, pid: int) -> None:
-        children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)  # noqa: S607
-        for one in [pid, *map(int, children.stdout.split())]:
-            for group in self._groups:
-                (group / "cgroup.procs").write_text(str(one))
-
-    def used_seconds(self) -> float:
-        if self._old:
-            return int((self._groups[1] / "cpuacct.usage").read_text()) / 1e9
-        return int((self._groups[0] / "cpu.stat").read_text().split()[1]) / 1e6
-
-    def remove(self) -> None:
-        for group in self._groups:
-            group.rmdir()
+BATCHES = {size: batch(size) for size in (1, BATCH)}
 
 
 @dataclass(frozen=True)
 class House:
-    """A front with this many shards, as addresses, and the quotas of the shards."""
+    """A front with some shards, as addresses, and the quotas of the shards."""
 
     front: str
     shards: list[str]
@@ -94,6 +76,9 @@ class Figure:
     """The processor time of the least busy shard, of one core."""
 
 
+Figures = dict[str, dict[int, list[Figure]]]
+
+
 @contextmanager
 def servers(count: int, share: float | None) -> Iterator[tuple[list[EmbeddedServer], list[Quota]]]:
     """The first one is for fronts, and unlimited."""
@@ -106,71 +91,103 @@ def servers(count: int, share: float | None) -> Iterator[tuple[list[EmbeddedServ
                 quotas.append(Quota(str(n), share))
                 stack.callback(quotas[-1].remove)
             shards.append(stack.enter_context(disposable_server(15)))
+            with psycopg.connect(shards[-1].url("postgres"), autocommit=True) as admin:
+                for setting in SETTINGS:
+                    admin.execute(f"alter system set {setting}")
+                admin.execute("select pg_reload_conf()")
             if share is not None:
                 quotas[-1].limit(shards[-1].status().pid or 0)
         yield [front, *shards], quotas
 
 
-def build(found: list[EmbeddedServer], quotas: list[Quota]) -> dict[int, House]:
+def build(found: list[EmbeddedServer], quotas: list[Quota]) -> dict[int, list[House]]:
+    """For each number of shards as many houses as there are servers for."""
     front, *shards = found
-    houses = {}
+    houses: dict[int, list[House]] = {}
     for count in COUNTS:
-        name = f"bench_{count}"
-        for server in [front, *shards[:count]]:
-            with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
-                admin.execute(f"create database {name}")
-        for server in shards[:count]:
-            schema.migrate(server.url(name))
-        addresses = [server.url(name) for server in shards[:count]]
-        migrate_shards(front.url(name), {f"s{n:02}": url for n, url in enumerate(addresses)})
-        houses[count] = House(front.url(name), addresses, quotas[:count])
+        for first in range(0, len(shards), count):
+            name, used = f"bench_{count}_{first}", slice(first, first + count)
+            for server in [front, *shards[used]]:
+                with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+                    admin.execute(f"create database {name}")
+            addresses = [server.url(name) for server in shards[used]]
+            for address in addresses:
+                schema.migrate(address)
+            migrate_shards(front.url(name), {f"s{n:02}": url for n, url in enumerate(addresses)})
+            houses.setdefault(count, []).append(House(front.url(name), addresses, quotas[used]))
     return houses
 
 
-def for_a_while(house: House, seconds: float, works: list[Callable[[], int]]) -> Figure:
-    """Call each again and again in a thread of its own, and return what they did."""
-    done = [0] * len(works)
+def prepare(house: House, backlog: int) -> None:
+    """Let each shard have this many due tasks, and no work of its own to do."""
+    for address in house.shards:
+        with psycopg.connect(address, autocommit=True) as connection:
+            found = connection.execute(
+                "select coalesce(sum(due), 0)::int from queues.queue_status"
+            ).fetchone()
+            missing = backlog - (found[0] if found else 0)
+            for _ in range(0, missing, BATCH):
+                connection.execute("select from queues.enqueue_many(%s)", [BATCHES[BATCH]])
+            connection.execute("vacuum (analyze)")
+            connection.execute("checkpoint")
 
-    def loop(n: int, work: Callable[[], int]) -> None:
-        while time.monotonic() < end:
-            done[n] += work()
 
-    for work in works * WARM_UP:  # a new session plans every statement first
-        work()
-    for quota in house.quotas:
-        quota.apply(limited=True)
-    end = time.monotonic() + seconds
-    threads = [threading.Thread(target=loop, args=pair) for pair in enumerate(works)]
-    before, started = [quota.used_seconds() for quota in house.quotas], time.monotonic()
+def started(works: Sequence[Callable[[], None]]) -> list[threading.Thread]:
+    threads = [threading.Thread(target=work) for work in works]
     for thread in threads:
         thread.start()
-    for thread in threads:
+    return threads
+
+
+def for_a_while(house: House, seconds: float, works: list[Work]) -> Figure:
+    """Call each again and again in a thread of its own, and return what they have done in this time."""
+    done = [0] * len(works)
+    over = threading.Event()
+
+    def warm_up(work: Work) -> None:
+        for _ in range(WARM_UP):
+            work(1)
+
+    def loop(n: int, work: Work) -> None:
+        while not over.is_set():
+            done[n] += work(BATCH)
+
+    for thread in started([partial(warm_up, work) for work in works]):
         thread.join()
-    elapsed = time.monotonic() - started
+    for quota in house.quotas:
+        quota.apply(limited=True)
+    before, start = [quota.used_seconds() for quota in house.quotas], time.monotonic()
+    threads = started([partial(loop, n, work) for n, work in enumerate(works)])
+    time.sleep(seconds)
+    total, elapsed = sum(done), time.monotonic() - start
+    used = [quota.used_seconds() - earlier for quota, earlier in zip(house.quotas, before, strict=True)]
+    over.set()
     for quota in house.quotas:
         quota.apply(limited=False)
-    used = [quota.used_seconds() - earlier for quota, earlier in zip(house.quotas, before, strict=True)]
-    return Figure(
-        sum(done) / elapsed, sum(done) / max(used, default=elapsed), min(used, default=0.0) / elapsed
-    )
+    for thread in threads:
+        thread.join()
+    return Figure(total / elapsed, total / max(used, default=elapsed), min(used, default=0.0) / elapsed)
 
 
-def enqueue(house: House, seconds: float, connect: Callable[[str], psycopg.Connection]) -> Figure:
-    def client() -> Callable[[], int]:
+def enqueue(house: House, seconds: float, connect: Connect) -> Figure:
+    def client() -> Work:
         connection = connect(house.front)
-        return lambda: len(connection.execute("select from queues.enqueue_many(%s)", [TASKS]).fetchall())
+        return lambda size: len(
+            connection.execute("select from queues.enqueue_many(%s)", [BATCHES[size]]).fetchall()
+        )
 
+    prepare(house, 0)
     return for_a_while(house, seconds, [client() for _ in house.shards * CLIENTS_PER_SHARD])
 
 
-def drain(house: House, seconds: float, connect: Callable[[str], psycopg.Connection]) -> Figure:
-    def worker(url: str, name: str) -> Callable[[], int]:
+def drain(house: House, seconds: float, connect: Connect) -> Figure:
+    def worker(url: str, name: str) -> Work:
         connection = connect(url)
 
-        def work() -> int:
+        def work(size: int) -> int:
             claimed = connection.execute(
                 "select task_id::text, token from queues.claim(%s, %s, type_prefixes => '{bench}')",
-                [name, BATCH],
+                [name, size],
             ).fetchall()
             report = [
                 {"task_id": task_id, "token": token, "status": "succeeded"} for task_id, token in claimed
@@ -180,25 +197,31 @@ def drain(house: House, seconds: float, connect: Callable[[str], psycopg.Connect
 
         return work
 
-    return for_a_while(house, seconds, [worker(url, f"w{n}") for url in house.shards for n in range(2)])
+    prepare(house, BACKLOG)
+    return for_a_while(
+        house, seconds, [worker(url, f"w{n}") for url in house.shards for n in range(WORKERS_PER_SHARD)]
+    )
 
 
-def measure(houses: dict[int, House], rounds: int, seconds: float) -> dict[str, dict[int, list[Figure]]]:
-    figures: dict[str, dict[int, list[Figure]]] = {"enqueue": {}, "drain": {}}
-    for _ in range(rounds):
-        for count, house in houses.items():
-            opened: list[psycopg.Connection] = []
-
-            def connect(url: str, opened: list[psycopg.Connection] = opened) -> psycopg.Connection:
-                opened.append(psycopg.connect(url, autocommit=True))
-                return opened[-1]
-
+def measure(houses: dict[int, list[House]], rounds: int, seconds: float) -> Figures:
+    figures: Figures = {"enqueue": {}, "drain": {}}
+    for number in range(rounds):
+        for count in COUNTS if number % 2 == 0 else COUNTS[::-1]:
+            house = houses[count][number % len(houses[count])]
             for name, run in (("enqueue", enqueue), ("drain", drain)):
-                found = run(house, seconds, connect)
+                with ExitStack() as opened:
+                    found = run(
+                        house,
+                        seconds,
+                        lambda url, opened=opened: opened.enter_context(  # type: ignore[misc]
+                            psycopg.connect(url, autocommit=True)
+                        ),
+                    )
                 figures[name].setdefault(count, []).append(found)
-                print(f"  {name:8} {count} shards {found.per_second:10,.0f}/s", flush=True)
-            for connection in opened:
-                connection.close()
+                print(
+                    f"  {name:8} {count} shards {found.per_second:10,.0f}/s, {found.used:.1%} of a core each",
+                    flush=True,
+                )
     return figures
 
 
@@ -207,8 +230,8 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--share", type=float, default=0.08, help="of one core, for each shard")
-    parser.add_argument("--seconds", type=float, default=4)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=3)
+    parser.add_argument("--rounds", type=int, default=8)
     given = parser.parse_args()
     ensure = Path(__file__).parents[1] / "tools" / "ensure-plproxy"
     if subprocess.run([ensure], check=False).returncode:
@@ -224,22 +247,29 @@ def main() -> int:
     return report(figures, share)
 
 
-def report(figures: dict[str, dict[int, list[Figure]]], share: float | None) -> int:
-    print(f"\nEach shard has {share:.0%} of a core." if share else "\nNo limits.")
-    print(f"{'':10}{'shards':>8}{'tasks/s':>12}{'times':>8}{'tasks/cpu s':>14}{'times':>8}")
+def report(figures: Figures, share: float | None) -> int:
+    print(f"\nEach shard has {share:.0%} of a core. Medians of the rounds." if share else "\nNo limits.")
+    print(f"{'':10}{'shards':>8}{'tasks/s':>12}{'times':>8}{'least-most':>14}{'tasks/cpu s':>14}{'times':>8}")
     kept = True
     busy = share is None
     for name, found in figures.items():
-        for count, measured in found.items():
-            times = ratio(measured, found[1], lambda one: one.per_second)
-            by_processor = ratio(measured, found[1], lambda one: one.per_processor_second)
+        for count in COUNTS:
+            measured = found[count]
+            ratios = ratios_of(measured, found[1], lambda one: one.per_second)
+            by_processor = statistics.median(
+                ratios_of(measured, found[1], lambda one: one.per_processor_second)
+            )
             used = statistics.median(one.used for one in measured)
             starved = share is None or used < LEAST_USED * share
             busy = busy or starved
+            times = statistics.median(ratios)
             kept = kept and (by_processor if starved else times) >= PROMISED.get(count, 0)
             rate = statistics.median(one.per_second for one in measured)
             efficiency = statistics.median(one.per_processor_second for one in measured)
-            print(f"{name:10}{count:8}{rate:12,.0f}{times:8.2f}{efficiency:14,.0f}{by_processor:8.2f}")
+            spread = f"{min(ratios):.2f}-{max(ratios):.2f}"
+            print(
+                f"{name:10}{count:8}{rate:12,.0f}{times:8.2f}{spread:>14}{efficiency:14,.0f}{by_processor:8.2f}"
+            )
     if busy:
         print(
             "The shards did not get their share of the processor everywhere; there, processor time decides."
@@ -248,8 +278,9 @@ def report(figures: dict[str, dict[int, list[Figure]]], share: float | None) -> 
     return 0 if kept else 1
 
 
-def ratio(measured: list[Figure], first: list[Figure], value: Callable[[Figure], float]) -> float:
-    return statistics.median(value(many) / value(one) for many, one in zip(measured, first, strict=True))
+def ratios_of(measured: list[Figure], first: list[Figure], value: Callable[[Figure], float]) -> list[float]:
+    """Each with the one shard of the same round."""
+    return [value(many) / value(one) for many, one in zip(measured, first, strict=True)]
 
 
 if __name__ == "__main__":

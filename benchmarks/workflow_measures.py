@@ -12,14 +12,17 @@ from itertools import pairwise
 from benchmarks.peers import processes
 from benchmarks.peers.cluster import Connection, number
 from benchmarks.peers.contender import Contender, Failure, Worker
-from benchmarks.waiting import CLAIMS, FILL, WARM_UP, Queue
+from benchmarks.waiting import CLAIM, CLAIMS, FILL, WARM_UP, Queue
 
 CONCURRENT = 200
 STEPS = 10
-PATIENCE = 600.0
+PATIENCE = 180.0
 SETTLED = 3.0
 """A worker that has been idle this long has done what its start needs."""
 SIGNAL_INTERVAL = 0.02
+QUEUE = "bench"
+SUSPENDED = "template_suspended"
+WAITING = "select (payload ->> 'seq')::integer, task_id::text from queues.task where type = 'bench.wait'"
 
 
 @dataclass(frozen=True)
@@ -95,53 +98,65 @@ def step_and_commit(contender: Contender, steps: int) -> tuple[float, float]:
         return row[0]["step"], row[0]["commit"]
 
 
-def suspend_runs(connection: Connection, queue: str, count: int) -> dict[int, str]:
-    """Runs that wait for the signal `go`, made as a worker makes them. Returns their ids by number."""
+@contextmanager
+def suspended_runs(contender: Contender, count: int) -> Iterator[str]:
+    """A database with this many suspended runs, of which each measurement makes a copy."""
+    contender.cluster.create(SUSPENDED, contender.template)
+    try:
+        with contender.cluster.connect(SUSPENDED) as connection:
+            suspend(connection, count)
+            connection.execute("vacuum analyze")
+        yield SUSPENDED
+    finally:
+        contender.cluster.drop(SUSPENDED)
+
+
+def suspend(connection: Connection, count: int) -> None:
+    """Runs that wait for the signal `go`, made as a worker makes them."""
     until = (datetime.now(UTC) + timedelta(days=30)).isoformat()
-    ids: dict[int, str] = {}
     for start in range(0, count, FILL):
         size = min(FILL, count - start)
         tasks = [
-            {"type": "bench.wait", "queue": queue, "payload": {"seq": start + n, "steps": 1}}
+            {"type": "bench.wait", "queue": QUEUE, "payload": {"seq": start + n, "steps": 1}}
             for n in range(size)
         ]
         connection.execute("select count(*) from queues.enqueue_many(%s)", (json.dumps(tasks),))
-        while claimed := connection.execute(
-            "select task_id::text, token, (payload->>'seq')::integer"
-            " from queues.claim('w1', 1000, array[%s])",
-            (queue,),
-        ).fetchall():
+        while claimed := connection.execute(CLAIM, (1000, QUEUE)).fetchall():
             ended = [
                 {
-                    "task_id": row[0],
-                    "token": row[1],
+                    "task_id": task_id,
+                    "token": token,
                     "status": "suspend",
                     "run_at": until,
                     "waits": [{"name": "go", "signal": "go", "until": until}],
                 }
-                for row in claimed
+                for task_id, token in claimed
             ]
             connection.execute("select count(*) from queues.finish('w1', %s)", (json.dumps(ended),))
-            ids.update((row[2], row[0]) for row in claimed)
     connection.execute("delete from queues.recheck")  # a leader's sweep does this within a second
-    return ids
 
 
-def claims_beside_suspended(contender: Contender, suspended: int, claims: int = CLAIMS) -> float:
-    """The time of a claim beside suspended runs, divided by that in a queue without them; in turns."""
-    with contender.database() as database, contender.cluster.connect(database) as connection:
-        suspend_runs(connection, "many", suspended)
-        size = 50
+def claims_beside_suspended(contender: Contender, database: str, claims: int = CLAIMS) -> tuple[float, float]:
+    """The time of a claim beside suspended runs, divided by that in a queue without them, in turns.
+
+    The median over the turns; and the same of another queue without them, which shows the noise.
+    """
+    size = 50
+    with contender.database(database) as name, contender.cluster.connect(name) as connection:
         sides = [
-            Queue(connection, name, ({} for _ in range(size * (claims + WARM_UP))))
-            for name in ("one", "many")
+            Queue(connection, queue, ({} for _ in range(size * (claims + WARM_UP))))
+            for queue in ("one", QUEUE, "two")
         ]
         connection.execute("vacuum analyze")
         for turn in range(WARM_UP + claims):
-            for side in sides if turn % 2 else reversed(sides):
-                side.claim_and_finish(size)
-        one, many = (statistics.median(side.claims[WARM_UP:]) for side in sides)
-        return many / one
+            for number in range(len(sides)):
+                sides[(turn + number) % len(sides)].claim_and_finish(size)
+        one, beside, two = (side.claims[WARM_UP:] for side in sides)
+        return _median_ratio(beside, one), _median_ratio(two, one)
+
+
+def _median_ratio(above: list[float], below: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(above, below, strict=True))
 
 
 @dataclass(frozen=True)
@@ -151,16 +166,17 @@ class Woken:
     resident_mb: float
 
     @property
-    def p99(self) -> float:
-        return statistics.quantiles(self.milliseconds, n=100)[98]
+    def figures(self) -> tuple[float, float]:
+        """Megabytes, and the 99th percentile of the times."""
+        return self.resident_mb, statistics.quantiles(self.milliseconds, n=100)[98]
 
 
-def wake(contender: Contender, suspended: int, signals: int) -> Woken:
+def wake(contender: Contender, database: str, signals: int) -> Woken:
     """Signals to some of the suspended runs, one after the other, with one worker."""
-    with _idle_worker(contender, suspended) as (connection, worker, ids):
+    with _idle_worker(contender, database) as (connection, worker):
         resident = processes.resident_mb([worker.pid])
-        step = max(1, len(ids) // signals)
-        chosen = {seq: ids[seq] for seq in range(0, len(ids), step)}
+        ids = dict(connection.execute(WAITING).fetchall())
+        chosen = {seq: ids[seq] for seq in range(0, len(ids), max(1, len(ids) // signals))}
         sent = {}
         for seq, task_id in chosen.items():
             connection.execute("select queues.signal(%s, 'go', '1')", (task_id,))
@@ -173,19 +189,18 @@ def wake(contender: Contender, suspended: int, signals: int) -> Woken:
 
 def resident_alone(contender: Contender) -> float:
     """Megabytes of an idle worker with no suspended runs."""
-    with _idle_worker(contender, 0) as (_, worker, _ids):
+    with _idle_worker(contender, contender.template) as (_, worker):
         return processes.resident_mb([worker.pid])
 
 
 @contextmanager
-def _idle_worker(contender: Contender, suspended: int) -> Iterator[tuple[Connection, Worker, dict[int, str]]]:
-    with contender.database() as database, contender.cluster.connect(database) as connection:
-        ids = suspend_runs(connection, "bench", suspended)
-        connection.execute("vacuum analyze")
-        with contender.workers(database, max(1, suspended)) as [worker]:
+def _idle_worker(contender: Contender, template: str) -> Iterator[tuple[Connection, Worker]]:
+    with contender.database(template) as database, contender.cluster.connect(database) as connection:
+        tasks = number(connection, "select count(*) from queues.task")
+        with contender.workers(database, max(1, tasks)) as [worker]:
             worker.wait_until(_registered(connection), 60, "the worker has not registered")
             time.sleep(SETTLED)
-            yield connection, worker, ids
+            yield connection, worker
 
 
 def _registered(connection: Connection) -> Callable[[], bool]:

@@ -1,11 +1,14 @@
 """`make bench-workflows`: durable steps beside DBOS and absurd. Exits with 1 if a target is missed."""
 
 import argparse
+import os
 import platform
 import statistics
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +34,7 @@ ALONE = {"holdfast": 500, "absurd": 500, "dbos": 200}
 SUSPENDED = 100_000
 CHILDREN = 10_000
 SIGNALS = 500
+CONTROL = "claims of two queues without them"
 
 
 @dataclass
@@ -39,17 +43,26 @@ class Figures:
 
     values: dict[str, list[float]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
+    began: float = field(default_factory=time.monotonic)
 
     def add(self, name: str, value: float) -> None:
         self.values.setdefault(name, []).append(value)
-        print(f"  {name:<44} {value:>12,.3f}", flush=True)
+        print(f"  {time.monotonic() - self.began:>5.0f} s  {name:<44} {value:>12,.3f}", flush=True)
 
     def take(self, name: str, measure: Callable[[], float]) -> None:
+        self.take_several([name], lambda: (measure(),))
+
+    def take_several(self, names: Sequence[str], measure: Callable[[], Sequence[float]]) -> None:
+        """A part that fails is named on the page, and the others go on."""
         try:
-            self.add(name, measure())
-        except Failure as failure:
-            self.failures.append(f"{name}: {failure}")
-            print(f"  {name:<44} failed: {failure}", flush=True)
+            values = measure()
+        except Exception as failure:  # noqa: BLE001 - a worker that died, a server that refused, a time that is over
+            said = str(failure).splitlines() or [type(failure).__name__]
+            self.failures.append(f"{names[0]}: {said[0]}")
+            print(f"  {names[0]:<44} failed: {failure}", flush=True)
+            return
+        for name, value in zip(names, values, strict=True):
+            self.add(name, value)
 
     def median(self, name: str) -> float | None:
         values = self.values.get(name)
@@ -90,33 +103,32 @@ def targets(figures: Figures, scale: float) -> dict[str, Bar]:
     }
 
 
-def measure_round(figures: Figures, contenders: list[Contender], scale: float) -> None:
+def measure_round(figures: Figures, contenders: list[Contender], scale: float, suspended: str) -> None:
+    """`suspended` is the database with suspended runs."""
     ours = next(each for each in contenders if each.name == HOLDFAST.name)
-    _paired(figures, ours, max(60, round(ALONE[ours.name] * scale)))
+    # A step and a commit in turns: on a busy machine, two separate measurements meet different loads.
+    steps = max(60, round(ALONE[ours.name] * scale))
+    figures.take_several(
+        ["holdfast, ms per step", "ms per commit"], partial(measures.step_and_commit, ours, steps)
+    )
     for each in contenders:
         if each is not ours:
             figures.take(f"{each.name}, ms per step", partial(_alone, each, scale))
     for each in contenders:
         figures.take(f"{each.name}, steps/s", partial(_concurrent, each, scale))
     figures.take("holdfast, WAL bytes per step", partial(_wal_per_step, ours, scale))
-    suspended = round(SUSPENDED * scale)
-    figures.take("claims beside suspended runs", partial(measures.claims_beside_suspended, ours, suspended))
+    figures.take_several(
+        ["claims beside suspended runs", CONTROL], partial(measures.claims_beside_suspended, ours, suspended)
+    )
     figures.take("worker MB, none", partial(measures.resident_alone, ours))
-    _wake(figures, ours, suspended, max(100, round(SIGNALS * scale)))
+    signals = max(100, round(SIGNALS * scale))
+    figures.take_several(
+        ["worker MB, suspended runs", "ms from signal to resume, p99"],
+        lambda: measures.wake(ours, suspended, signals).figures,
+    )
     children = round(CHILDREN * scale)
     figures.take("s, children", partial(measures.children_alone, ours, children))
     figures.take("s, joined", partial(measures.children_joined, ours, children))
-
-
-def _paired(figures: Figures, contender: Contender, steps: int) -> None:
-    """A step and a commit in turns: on a busy machine, two separate measurements meet different loads."""
-    try:
-        step, commit = measures.step_and_commit(contender, steps)
-    except Failure as failure:
-        figures.failures.append(f"ms per step: {failure}")
-        return
-    figures.add("holdfast, ms per step", step)
-    figures.add("ms per commit", commit)
 
 
 def _alone(contender: Contender, scale: float) -> float:
@@ -139,16 +151,6 @@ def _wal_per_step(contender: Contender, scale: float) -> float:
     return (stepped.wal_bytes - empty.wal_bytes) / (runs // 2 * steps)
 
 
-def _wake(figures: Figures, contender: Contender, suspended: int, signals: int) -> None:
-    try:
-        woken = measures.wake(contender, suspended, signals)
-    except Failure as failure:
-        figures.failures.append(f"signals: {failure}")
-        return
-    figures.add("worker MB, suspended runs", woken.resident_mb)
-    figures.add("ms from signal to resume, p99", woken.p99)
-
-
 def section(figures: Figures, judged: dict[str, Bar], terms: str) -> str:
     """The part of docs/performance.md about workflows."""
     lines = [BEGIN, "", "## Durable steps", "", terms, ""]
@@ -161,6 +163,12 @@ def section(figures: Figures, judged: dict[str, Bar], terms: str) -> str:
     lines += [
         f"| {what} | {bar.words} | {_cell(bar.value, 2)} | {bar.verdict} |" for what, bar in judged.items()
     ]
+    commit, control = figures.median("ms per commit"), figures.median(CONTROL)
+    if commit is not None:
+        taken = "by psycopg, prepared, in the process of the worker and in turns with its steps"
+        lines += ["", f"The commit is that of one small row, {taken}: {commit:.2f} ms."]
+    if control is not None:
+        lines += ["", f"The noise of the claims: {control:.2f} between two queues without suspended runs."]
     if figures.failures:
         lines += ["", "Failed: " + "; ".join(figures.failures) + "."]
     return "\n".join([*lines, "", END])
@@ -196,25 +204,43 @@ def main() -> int:
     parser.add_argument("--peers", default="absurd,dbos", help="beside Holdfast; empty for none")
     parser.add_argument("--pg", type=int, default=18, help="version of PostgreSQL")
     parser.add_argument("--page", type=Path, help="write the section into this page")
+    parser.add_argument("--minutes", type=float, default=18, help="begin no round that would end later")
     given = parser.parse_args()
     configure("console", "warning")
-    names = ["holdfast", *filter(None, given.peers.split(","))]
+    terms = _terms(given)  # before the run, during which others may commit
     figures = Figures()
+    try:
+        rounds = _measure(figures, given)
+    except KeyboardInterrupt:
+        rounds = 0
+        figures.failures.append("the run was interrupted")
+    judged = targets(figures, given.scale)
+    for what, bar in judged.items():
+        print(f"{what:<52} must {bar.words:<22} {_cell(bar.value, 2):>10}  {bar.verdict}")
+    if given.page is not None and figures.values:
+        replace_section(given.page, section(figures, judged, f"{rounds} rounds of {terms}"))
+    return 1 if figures.failures or any(bar.met is False for bar in judged.values()) else 0
+
+
+def _measure(figures: Figures, given: argparse.Namespace) -> int:
+    """All rounds for which there is time. Returns how many."""
+    names = ["holdfast", *filter(None, given.peers.split(","))]
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as home:
         Path(home).chmod(0o711)  # for the account of the server to pass
         cluster = Cluster(Path(home) / "server", given.pg)
         with cluster.running():
             contenders = _installed(figures, names, cluster, Path(home))
-            for number in range(given.rounds):
-                print(f"Round {number + 1} of {given.rounds}", flush=True)
-                order = contenders if number % 2 == 0 else contenders[::-1]
-                measure_round(figures, order, given.scale)
-    judged = targets(figures, given.scale)
-    for what, bar in judged.items():
-        print(f"{what:<52} must {bar.words:<22} {_cell(bar.value, 2):>10}  {bar.verdict}")
-    if given.page is not None:
-        replace_section(given.page, section(figures, judged, _terms(given.rounds, given.scale, given.pg)))
-    return 1 if figures.failures or any(bar.met is False for bar in judged.values()) else 0
+            print(f"{round(SUSPENDED * given.scale):,} runs are suspended", flush=True)
+            with measures.suspended_runs(contenders[0], round(SUSPENDED * given.scale)) as suspended:
+                for number in range(given.rounds):
+                    began = time.monotonic()
+                    print(f"Round {number + 1} of {given.rounds}", flush=True)
+                    order = contenders if number % 2 == 0 else contenders[::-1]
+                    measure_round(figures, order, given.scale, suspended)
+                    now = time.monotonic()
+                    if now - figures.began + (now - began) > given.minutes * 60:
+                        break
+    return number + 1
 
 
 def _installed(figures: Figures, names: list[str], cluster: Cluster, home: Path) -> list[Contender]:
@@ -233,12 +259,15 @@ def _installed(figures: Figures, names: list[str], cluster: Cluster, home: Path)
     return contenders
 
 
-def _terms(rounds: int, scale: float, version: int) -> str:
+def _terms(given: argparse.Namespace) -> str:
     packages = ", ".join(package for name in ("dbos", "absurd") for package in EVERYONE[name].packages)
+    asked = ["git", "-C", str(environments.ROOT), "rev-parse", "--short", "HEAD"]
+    commit = subprocess.run(asked, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
     return (
-        f"One run of `make bench-workflows`: {rounds} rounds at scale {scale:g}, everyone in turn in each, "
-        f"PostgreSQL {version}, durable, Python {platform.python_version()}. A step returns 60 bytes. Peers: "
-        f"{packages}. Medians over the rounds; ratios are taken within a round."
+        f"`make bench-workflows` at scale {given.scale:g}, everyone in turn in each, commit {commit}, "
+        f"{os.cpu_count()} cores, {platform.platform()}, Python {platform.python_version()}, PostgreSQL "
+        f"{given.pg}, durable. A step returns 60 bytes. Peers: {packages}. Medians over the rounds; "
+        "ratios are taken within a round."
     )
 
 
