@@ -22,10 +22,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make torture", description=DESCRIPTION)
     parser.add_argument("--quick", action="store_true", help="three minutes instead of twenty")
     parser.add_argument(
-        "--page", action="store_true", help="run nothing: write the page anew from the last run"
+        "--page", action="store_true", help="run nothing: write the page again from the last run"
     )
     parser.add_argument(
-        "--keep", action="store_true", help="put what passes on the page, also of a run that is not complete"
+        "--keep", action="store_true", help="put the results on the page, also if the run is not complete"
     )
     options, given = parser.parse_known_args()
     if not options.page:
@@ -41,22 +41,24 @@ def main() -> int:
         page.write()
         return 0
     paths = ["tests/acceptance", *([] if options.quick else [suite.path for suite in SUITES])]
-    recorder = Recorder(_replay(SEED, quick=options.quick))
+    complete = not given and not options.quick
+    kept = complete or options.keep
+    known = {trial.name for trial in page.trials()}
+
+    def keep(run: Run) -> None:
+        run.trials = {name: found for name, found in run.trials.items() if name in known}
+        if kept:
+            run.write()
+
+    run = Run.now() if complete else Run.read() or Run.now()
+    recorder = Recorder(run, _replay(SEED, quick=options.quick), keep)
     say(f"seed {SEED}")
     began = time.monotonic()
     arguments = ["-p", "no:randomly", f"--hypothesis-seed={SEED}", "-n2", "--maxschedchunk=1", "-q", "-rN"]
     exit_code = int(pytest.main([*arguments, *given, *paths], plugins=[recorder]))
     took = time.monotonic() - began
-    tried = len(recorder.run.trials)
-    say(f"seed {SEED}: {tried} trials in {took / 60:.1f} minutes, {len(recorder.failed)} failed")
-    complete = not given and not options.quick
-    if options.keep or (complete and exit_code == 0):
-        kept = recorder.run if complete else Run.read() or recorder.run
-        known = {trial.name for trial in page.trials()}
-        kept.trials |= recorder.run.trials
-        known -= recorder.failed
-        kept.trials = {name: found for name, found in kept.trials.items() if name in known}
-        kept.write()
+    say(f"seed {SEED}: {len(recorder.over)} trials in {took / 60:.1f} minutes, {len(recorder.failed)} failed")
+    if kept:
         page.write()
         say(f"written: {page.PAGE}")
     return exit_code

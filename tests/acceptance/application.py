@@ -7,6 +7,8 @@ import resource
 import signal
 import threading
 import time
+from itertools import count
+from uuid import UUID
 
 from acceptance.twelve import FACTS, IN_THREAD, SLEEP, TRANSACTIONS, WAIT, fact_name
 from holdfast import App, Context, Linear
@@ -148,6 +150,62 @@ async def decide(ctx: Context, label: str) -> str:
     await ctx.step(act, ctx, "", 4, key=4)
     note(ctx, "ended", label)
     return str(decision)
+
+
+@app.task("acceptance.limited")
+async def limited(ctx: Context, label: str, seconds: list[float]) -> Receipt:
+    """As `work`, for limits of its own."""
+    return await work(ctx, label, seconds)
+
+
+@app.task("acceptance.flow", retry=Linear(step=0.05))
+async def flow(ctx: Context, label: str, signals: int, parts: int) -> Receipt:
+    """Takes signals in the order in which they were sent, and joins children after each of them."""
+    note(ctx, "started", label)
+    for number in range(signals):
+        heard = await ctx.wait("next", int)
+        note(ctx, "heard", f"{label} {number} {heard}")
+        children = [work.using(max_attempts=50).build(f"{label}.{number}.{n}", [0.01]) for n in range(parts)]
+        receipts = await ctx.map(work, children)
+        note(ctx, "joined", f"{label} {number} {' '.join(str(one['token']) for one in receipts)}")
+    async with ctx.transaction("book") as db:
+        await db.execute("insert into ledger values (%s, 'book')", [ctx.task_id])
+    note(ctx, "ended", label)
+    return receipt(ctx)
+
+
+@app.task("acceptance.member", retry=Linear(step=0.05))
+async def member(ctx: Context, label: str, more: int = 0) -> Receipt:
+    """A task of a batch, which may add others to it."""
+    note(ctx, "started", label)
+    if more:
+        await ctx.batch.add(*[member.using(max_attempts=50).build(f"{label}.{n}") for n in range(more)])
+    note(ctx, "ended", label)
+    return receipt(ctx)
+
+
+@app.task("acceptance.last", retry=Linear(step=0.05))
+async def last(ctx: Context, label: str) -> Receipt:
+    """The task after a batch."""
+    note(ctx, "started", label)
+    receipts = await ctx.after()
+    note(ctx, "gathered", f"{label} {' '.join(str(one['token']) for one in receipts)}")
+    note(ctx, "ended", label)
+    return receipt(ctx)
+
+
+@app.task("acceptance.bulk", batch=20, batch_wait=0.1)
+async def bulk(labels: list[str]) -> list[Receipt]:
+    """All at once, without a context: its lines and results name the call instead of the token."""
+    call = next(_calls)
+    for phase in ("started", "ended"):
+        line = f"{UUID(int=0)} 0 {call} {os.getpid()} {phase} {time.monotonic():.6f}"
+        os.write(_witness, "".join(f"{line} {label}\n" for label in labels).encode())
+        await asyncio.sleep(0.01)
+    return [{"attempt": 0, "token": call, "pid": os.getpid()} for _ in labels]
+
+
+_calls = count(1)
 
 
 def _end_with_the_test() -> None:

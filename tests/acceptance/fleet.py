@@ -83,6 +83,10 @@ class WorkerProcess:
         whole = (line for line in self._log.read_text().splitlines() if about in line and line[-1] == "}")
         return [line for line in map(json.loads, whole) if fields.items() <= line.items()]
 
+    def last_words(self) -> str:
+        """How it ended, and the end of its log."""
+        return f"{self.name} ended with {self._process.poll()}:\n{self._log.read_text()[-3000:]}"
+
     def close(self) -> None:
         if self.running:
             self._process.kill()

@@ -29,7 +29,7 @@ VERSION = int(os.environ.get("HOLDFAST_TEST_PG", "18"))
 NOISE_SECONDS = 5.0
 """What a machine that others use too may add to a bound that is part of the promise."""
 
-# Durable, as in production. The lazy writer lets a crash take what nobody waited for: claims, heartbeats.
+# Durable, as in production. The lazy writer lets a crash take what no client waited for: claims, heartbeats.
 _SETTINGS = {"shared_buffers": "128MB", "wal_writer_delay": "10s"}
 
 
@@ -93,7 +93,13 @@ class Ground:
 def wait_until_quiet(conn: Connection, seconds: float = 90) -> None:
     """Until nothing waits and nothing runs. The fleet does it without help."""
     rest = "select (select count(*) from queues.ready) + (select count(*) from queues.lease)"
-    wait_for("the queue to become empty", lambda: engine.value(conn, rest) == 0, seconds)
+    try:
+        wait_for("the queue to become empty", lambda: engine.value(conn, rest) == 0, seconds)
+    except AssertionError as error:
+        left = """select s.task_id, s.type, s.status, queues.explain(s.task_id) from queues.task_status s
+            where s.finished_at is null limit 20"""
+        error.add_note("\n".join(str(list(row.values())) for row in engine.rows(conn, left)))
+        raise
 
 
 @contextmanager

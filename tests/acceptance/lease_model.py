@@ -1,8 +1,8 @@
 """The protocol of leases as a small machine, so that all its histories can be walked through.
 
-One task, two workers, a sweep, somebody who may cancel. Messages are late, lost or doubled. A worker dies and
-comes back under the same name, the server crashes and forgets what nobody waited for. A lease may end at any
-moment: whatever a clock could do is among the histories. That the engine follows the same rules is what
+One task, two workers, a sweep, a person who may cancel. Messages are late, lost or doubled. A worker dies and
+comes back under the same name, the server crashes and forgets what no client waited for. A lease may end at
+any moment: whatever a clock could do is among the histories. That the engine follows the same rules is what
 tests/concurrency/test_model.py shows.
 """
 

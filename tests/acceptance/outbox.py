@@ -70,15 +70,16 @@ class Writers:
 
 @dataclass
 class Ear:
-    """A receiver that fails a fifth of its calls, in a thread of its own."""
+    """A receiver that fails a share of its calls, in a thread of its own."""
 
+    fails: float = 0.2
     url: str = ""
     heard: list[tuple[UUID, Told, bool]] = field(default_factory=list)
     """Every arrival in order, and whether it was taken."""
     _chance: Random = field(default_factory=lambda: chance("receiver"))
 
     async def answer(self, request: Request) -> Answer:
-        taken = self._chance.random() >= 0.2
+        taken = self._chance.random() >= self.fails
         event = request.event
         assert request.headers["webhook-id"] == event["id"]
         self.heard.append((UUID(event["id"]), (event["partitionkey"], event["data"]["n"]), taken))
@@ -135,6 +136,10 @@ class Dispatchers:
                 [HOLDFAST, "dispatch"], env=self._environment, stdout=output, stderr=output
             )
         self._running.append((process, log))
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process, _ in self._running]
 
     def ready(self) -> bool:
         """Whether all that run have begun to send."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from acceptance.record import ROOT, Found, Run
 from acceptance.suites import SUITES
+from soak import report as soak_report
 
 PAGE = ROOT / "docs" / "reliability.md"
 PLANTED = ROOT / "tests" / "planted" / "results.json"
@@ -69,6 +70,8 @@ def render(run: Run | None) -> str:
                 return _list(trial for trial in every if place[2] in trial.promises)
             case "found":
                 return _table([trial for trial in every if not trial.is_suite], found)
+            case "soak":
+                return soak_report.section()
             case "suites":
                 return _table([trial for trial in every if trial.is_suite], found)
         return _planted()
@@ -80,8 +83,15 @@ def _about(run: Run) -> str:
     seeds = _listed(found.seed for found in run.trials.values())
     commits = _listed(found.commit for found in run.trials.values())
     minutes = sum(found.seconds for found in run.trials.values()) / 60
-    took = f"{len(run.trials)} trials of {minutes:.0f} minutes in all"
+    took = f"{len(run.trials)} trials of {minutes:.0f} minutes in all, {_passed(run)}"
     return f"Last run: {run.at}, {took}, seed {seeds}, commit {commits}. {run.versions}. {run.machine}."
+
+
+def _passed(run: Run) -> str:
+    failed = [found for found in run.trials.values() if found.failed]
+    skipped = [found for found in run.trials.values() if not found.failed and not found.cases]
+    told = [f"{len(some)} {how}" for some, how in ((failed, "failed"), (skipped, "skipped")) if some]
+    return " and ".join(told) or "all passed"
 
 
 def _listed(values: Iterator[Any]) -> str:
@@ -100,6 +110,8 @@ def _table(shown: Sequence[Trial], found: dict[str, Found]) -> str:
 def _figures(found: Found | None) -> str:
     if found is None:
         return "not run yet"
+    if found.failed:
+        return f"**failed** with seed {found.seed}: `{found.failed.rpartition('::')[2]}`"
     if not found.cases:
         return f"skipped: {found.skipped}"
     told = [f"{found.cases} cases"] if found.cases > 1 else []
@@ -122,4 +134,4 @@ def _planted() -> str:
 
 
 def _catcher(test: str | None) -> str:
-    return f"`{test}`" if test else "nobody"
+    return f"`{test}`" if test else "no test"

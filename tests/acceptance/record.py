@@ -4,7 +4,8 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -32,6 +33,8 @@ class Found:
     seconds: float = 0.0
     figures: list[str] = field(default_factory=list)
     skipped: str = ""
+    failed: str = ""
+    """The test that failed."""
 
 
 @dataclass
@@ -45,7 +48,7 @@ class Run:
 
     @classmethod
     def now(cls) -> "Run":
-        return cls(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", _machine(), _versions())
+        return cls(f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC", machine(), versions())
 
     @classmethod
     def read(cls) -> "Run | None":
@@ -68,41 +71,59 @@ def trial_of(nodeid: str) -> str:
 
 
 class Recorder:
-    """Plugin of the process that hands out the tests. Says what each trial has found as soon as it has."""
+    """Plugin of the process that hands out the tests. Says and keeps what each trial finds when it ends."""
 
-    def __init__(self, replay: str) -> None:
-        self.run = Run.now()
+    def __init__(self, run: Run, replay: str, keep: Callable[[Run], None]) -> None:
+        self.run = run
+        self.over: set[str] = set()
         self.failed: set[str] = set()
+        self._found: dict[str, Found] = {}
+        self._open: Counter[str] = Counter()
+        """By trial, how many of its tests have not ended."""
         self._replay = replay
+        self._keep = keep
         self._commit = commit()
         self._config: pytest.Config | None = None
 
     def pytest_configure(self, config: pytest.Config) -> None:
         self._config = config
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """Each process collects the same, also one that replaces another."""
+        self._open = self._open or Counter(map(trial_of, ids))
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self._open = self._open or Counter(trial_of(item.nodeid) for item in session.items)
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = trial_of(report.nodeid)
+        found = self._found.setdefault(name, Found(SEED, self._commit))
         if report.failed:
-            self.failed.add(trial_of(report.nodeid))
-            self.run.trials.pop(trial_of(report.nodeid), None)
+            self.failed.add(name)
+            found.failed = report.nodeid
             test = report.nodeid.rpartition("::")[2].partition("[")[0]
             self._say(f"FAILED {report.nodeid}, seed {SEED}. Again: {self._replay.format(test=test)}")
         elif report.when == "call" or (report.when == "setup" and report.skipped):
-            self._take(report)
-        elif report.when == "teardown":
-            self._count(report)
+            self._take(report, found)
+        if report.when == "teardown":
+            _count(report, found)
+            self._open[name] -= 1
+            if not self._open[name]:
+                self._end(name, found)
 
-    def _count(self, report: pytest.TestReport) -> None:
-        """What the tests of calls at the same time have played; they say so when they are over."""
-        played = sum(int(str(value)) for name, value in report.user_properties if name == "schedules")
-        found = self.run.trials.get(trial_of(report.nodeid))
-        if played and found:
-            before = int(found.figures.pop().split()[0]) if found.figures else 0
-            found.figures.append(f"{before + played} schedules of calls at the same time")
+    def pytest_sessionfinish(self) -> None:
+        """A test that ended its process has no report of its end."""
+        for name in self.failed - self.over:
+            self._end(name, self._found[name])
 
-    def _take(self, report: pytest.TestReport) -> None:
-        if trial_of(report.nodeid) in self.failed:
-            return
-        found = self.run.trials.setdefault(trial_of(report.nodeid), Found(SEED, self._commit))
+    def _end(self, name: str, found: Found) -> None:
+        self.over.add(name)
+        self.run.trials[name] = found
+        self._keep(self.run)
+        self._say(f"[{len(self.over)} of {len(self._open)} trials, {len(self.failed)} failed]")
+
+    def _take(self, report: pytest.TestReport, found: Found) -> None:
         properties = report.user_properties
         told = [str(value) for name, value in properties if name == FIGURES]
         found.cases += report.passed
@@ -119,6 +140,14 @@ class Recorder:
         if self._config is not None:
             terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
             terminal.write_line(line)
+
+
+def _count(report: pytest.TestReport, found: Found) -> None:
+    """What the tests of calls at the same time have played; they say so when they are over."""
+    played = sum(int(str(value)) for name, value in report.user_properties if name == "schedules")
+    if played:
+        before = int(found.figures.pop().split()[0]) if found.figures else 0
+        found.figures.append(f"{before + played} schedules of calls at the same time")
 
 
 def _reason(report: pytest.TestReport) -> str:
@@ -141,7 +170,7 @@ def _git(*arguments: str) -> str:
     return done.stdout.strip()
 
 
-def _machine() -> str:
+def machine() -> str:
     names = [line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")]
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     processor = names[0] if names else platform.machine()
@@ -157,7 +186,7 @@ def _cpuinfo() -> list[str]:
         return []
 
 
-def _versions() -> str:
+def versions() -> str:
     version = int(os.environ.get("HOLDFAST_TEST_PG", EMBEDDED_VERSION))
     command = [str(binaries(version) / "postgres"), "--version"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

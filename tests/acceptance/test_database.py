@@ -18,7 +18,7 @@ from support.engine import rows, value
 WORKERS = {"HOLDFAST_LEASE": 2.0, "HOLDFAST_HEARTBEAT": 0.5, "WORKER_CONCURRENCY": 20}
 SECONDS = (0.0, 0.005, 0.02, 0.1, 0.5)
 
-# Whoever is not this session: workers, clients, and their connections that are only just being made.
+# All but this session: workers, clients, and their connections that are only just being made.
 _TERMINATE = """
     select count(pg_terminate_backend(pid)) from pg_stat_activity
     where backend_type = 'client backend' and pid <> pg_backend_pid()"""
@@ -89,7 +89,7 @@ def test_nothing_is_lost_when_every_connection_is_cut_again_and_again(ground: Gr
     report(ground, producer, f"{cut} connections cut")
 
 
-@trial("P1", "P2", "P7", quick=True, everyday=False)
+@trial("P1", "P2", "P7", quick=True)
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_when_some_connection_is_cut_ten_times_a_second(ground: Ground) -> None:
     producer = ground.producer(per_second=150, seconds=SECONDS)

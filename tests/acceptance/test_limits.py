@@ -1,15 +1,13 @@
 """Limits hold and no slot is lost, whichever worker is killed."""
 
-from collections import defaultdict
 from time import sleep
-from typing import Any
 
 import pytest
 
 from acceptance.ground import Ground
 from acceptance.trial import FULL, chance, tell, trial
 from acceptance.waiting import wait_for
-from acceptance.witness import Line
+from acceptance.witness import most_at_once
 from holdfast.engine import Engine, enqueue, limits
 from holdfast.engine.enqueue import NewTask
 from support import engine
@@ -42,39 +40,22 @@ def kill_some(ground: Ground, kills: int) -> None:
         ground.fleet.launch(WORKERS)
 
 
-def most_at_once(ground: Ground) -> dict[str, int]:
-    """By label, from the witness. A handler whose worker was killed ran until then."""
+def at_once(ground: Ground) -> dict[str, int]:
+    """By label, from the witness."""
     killed = {worker.pid: worker.killed_at for worker in ground.fleet.all if worker.killed_at}
-    moments: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    ends: dict[tuple[Any, int], Line] = {}
-    for line in ground.witness.lines():
-        if line.phase != "started":
-            ends[line.task_id, line.token] = line
-    for line in ground.witness.lines():
-        if line.phase == "started":
-            end = ends.get((line.task_id, line.token))
-            until = end.at if end else killed[line.pid]
-            for label in ("all", line.label):
-                moments[label] += [(line.at, 1), (until, -1)]
-    most = {}
-    for label, changes in moments.items():
-        running = most[label] = 0
-        for _, change in sorted(changes):
-            running += change
-            most[label] = max(most[label], running)
-    return most
+    return most_at_once(ground.witness.lines(), lambda line: ("all", line.label), killed)
 
 
 @trial("P3")
 @pytest.mark.timeout(600 if FULL else 120)
-def test_no_more_than_five_run_at_once_whoever_is_killed(ground: Ground) -> None:
+def test_no_more_than_five_run_at_once_while_workers_are_killed(ground: Ground) -> None:
     Engine(ground.conn).run(limits.set_limit("queue", "acceptance", max_running=5))
     count = 2000 if FULL else 150
     ask(ground, count, [None], 0.02)
     ground.fleet.start(COUNT, WORKERS)
     kill_some(ground, 10 if FULL else 1)
     ground.quiesce(400 if FULL else 90)
-    most = most_at_once(ground)
+    most = at_once(ground)
     tell(f"{count} tasks, limit 5, {COUNT} workers, at most {most['all']} at once")
     assert 2 <= most["all"] <= 5
     assert (
@@ -96,14 +77,14 @@ def test_no_key_runs_more_than_its_share_and_a_late_small_one_gets_its_own(groun
     ground.fleet.start(COUNT, WORKERS)
     kill_some(ground, 10 if FULL else 1)
     ground.quiesce(400 if FULL else 90)
-    most = most_at_once(ground)
+    most = at_once(ground)
     del most["all"]
     assert max(most.values()) <= 2
     starts = [line for line in ground.witness.lines() if line.phase == "started"]
     last_small = max(line.at for line in starts if line.label == "small")
     after = sum(line.label == "big" and line.at > last_small for line in starts)
-    at_once = max(most.values())
-    tell(f"{len(most)} keys, at most {at_once} of one at once, {after} of the big one after the small one")
+    largest = max(most.values())
+    tell(f"{len(most)} keys, at most {largest} of one at once, {after} of the big one after the small one")
     assert after > count // 4
     engine.answer(ground.conn, "queues.tidy_lanes", {})
     assert engine.value(ground.conn, "select count(*) from queues.lease") == 0

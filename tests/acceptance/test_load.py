@@ -54,7 +54,7 @@ def held_snapshot(ground: Ground) -> Iterator[None]:
 
 @trial("P5", everyday=False)
 @pytest.mark.timeout(600)
-def test_a_snapshot_that_somebody_holds_does_not_slow_the_work(ground: Ground) -> None:
+def test_a_snapshot_that_is_held_does_not_slow_the_work(ground: Ground) -> None:
     producer = ground.producer(per_second=PER_SECOND, seconds=(0.0, 0.005, 0.01))
     ground.fleet.start(2, WORKERS)
     with producer.producing():

@@ -8,7 +8,7 @@ import pytest
 
 from acceptance.checker import lost_by_the_living
 from acceptance.ground import Ground
-from acceptance.trial import chance, sized, tell, trial
+from acceptance.trial import chance, counted, sized, tell, trial
 from holdfast.engine import Engine, enqueue
 from holdfast.engine.enqueue import NewTask
 from support import races
@@ -71,11 +71,11 @@ def test_a_call_whose_answer_was_lost_can_be_repeated_whatever_it_was(db: Databa
                 assert undone == once, f"{side.call} from {state}, not done at first"
                 done = repeated(theatre, wire, state, side, "after")
                 assert done.picture == once.picture, f"{side.call} from {state}, done at first"
-                answers["the same" if done.answers == once.answers else "that it is done"] += 1
+                answers["the same" if done.answers == once.answers else "that it is done already"] += 1
     calls = len({side.call for _, side in cases})
     tell(
         f"{calls} calls in {len(cases)} states, each cut {ROUNDS} times before it was done and as often "
-        f"after that, {wire.cuts} cuts, none done twice; the second answer was {dict(answers)}"
+        f"after that, {wire.cuts} cuts, none done twice; second answers: {counted(answers)}"
     )
     assert wire.cuts == 2 * ROUNDS * len(cases)
 
@@ -113,7 +113,7 @@ def test_a_commit_whose_answer_was_lost_can_be_repeated_under_the_same_key(db: D
     assert value(admin, "select count(*) from queues.task") == rounds
 
 
-@trial("P1", "P2", "P3", "P7", quick=True, everyday=False)
+@trial("P1", "P2", "P3", "P7", quick=True)
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_or_done_twice_when_answers_are_lost_all_the_time(ground: Ground) -> None:
     """Clients and workers alike: every fiftieth statement is done, and its answer never comes."""

@@ -20,7 +20,7 @@ HELD = 3
 POLL = 1.0
 
 
-@trial("P1", "P2", "P3", quick=True, everyday=False)
+@trial("P1", "P2", "P3", quick=True)
 @pytest.mark.timeout(300)
 def test_work_goes_on_over_a_network_that_is_slow_and_torn_to_single_bytes(ground: Ground) -> None:
     seconds = sized(2, 4, 20)
@@ -45,10 +45,10 @@ def test_work_goes_on_over_a_network_that_is_slow_and_torn_to_single_bytes(groun
     assert broken == []
 
 
-@trial("P3", "P5", quick=True, everyday=False)
+@trial("P3", "P5", quick=True)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ways", [["to the server", "to the client"], ["to the server"], ["to the client"]])
-def test_a_worker_that_nobody_answers_stops_before_another_one_begins(
+def test_a_worker_without_answers_stops_before_another_one_begins(
     ground: Ground, ways: list[Direction]
 ) -> None:
     """No data passes any more, or only one way, and no side is notified. Nothing ever runs twice at once."""
@@ -106,7 +106,7 @@ def test_a_worker_leaves_connections_on_which_no_answer_comes(ground: Ground) ->
     assert max(waits) <= 1.2 * POLL + 2 * DEADLINE_SECONDS + NOISE_SECONDS
 
 
-@trial("P9", quick=True, everyday=False)
+@trial("P9", quick=True)
 @pytest.mark.timeout(300)
 def test_a_lost_wake_up_costs_no_more_than_the_poll_interval(ground: Ground) -> None:
     """Every notification about work is swallowed. The probes by which a worker hears itself come through."""

@@ -101,7 +101,7 @@ def test_a_worker_keeps_the_lease_of_a_task_that_it_lost_and_got_again(ground: G
     assert verdict.of(task_id).attempt == 2
 
 
-@trial("P3", quick=True, everyday=False)
+@trial("P3", quick=True)
 @pytest.mark.timeout(300)
 def test_every_late_report_is_refused_and_changes_nothing(ground: Ground) -> None:
     count = sized(10, 20, 50)

@@ -17,6 +17,7 @@ from acceptance.trial import sized, tell, trial
 from acceptance.waiting import wait_for
 from holdfast.connections.worker_connection import LONGEST_PAUSE_SECONDS
 from support.engine import value
+from support.programs import not_tested
 
 SECONDS = sized(3, 6, 15)
 WORKERS = {"HOLDFAST_LEASE": 4.0, "HOLDFAST_HEARTBEAT": 1.0, "WORKER_CONCURRENCY": 20}
@@ -41,7 +42,7 @@ def wait_for_work(ground: Ground) -> float:
     return monotonic() - began
 
 
-@trial("P1", "P2", quick=True, everyday=False)
+@trial("P1", "P2", quick=True)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("refuse", "allow"),
@@ -87,14 +88,14 @@ def test_workers_wait_for_a_server_that_refuses_them_and_go_on_when_it_does_not(
 @contextmanager
 def small_disk() -> Iterator[Path]:
     if os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk")
+        not_tested("a full disk is not tested: only root can mount a small one")
     place = Path(tempfile.mkdtemp(prefix="hf-disk-", dir="/tmp"))
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={DISK},mode=755", "holdfast", place], check=False
     )
     if mounted.returncode != 0:
         place.rmdir()
-        pytest.skip("a small disk cannot be mounted here")
+        not_tested("a full disk is not tested: a small one cannot be mounted here")
     try:
         yield place
     finally:
@@ -115,7 +116,7 @@ def keep_full(place: Path, seconds: float) -> None:
     filling.unlink()
 
 
-@trial("P1", "P2", "P6", quick=True, everyday=False)
+@trial("P1", "P2", "P6", quick=True)
 @pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_when_the_disk_is_full(tmp_path: Path) -> None:
     seconds = sized(3, 6, 20)

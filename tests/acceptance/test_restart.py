@@ -8,7 +8,7 @@ from acceptance.ground import Ground
 from acceptance.trial import FULL, tell, trial
 from support.engine import value
 
-# Few at once, so that whoever leaves has claimed more than it has begun.
+# Few at once, so that a worker that stops has claimed more than it has begun.
 WORKERS = {"WORKER_CONCURRENCY": 5, "HOLDFAST_GRACE": 20}
 
 

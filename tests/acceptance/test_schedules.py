@@ -55,7 +55,7 @@ def times(conn: Connection, name: str) -> list[datetime]:
 
 @trial("P10")
 @pytest.mark.timeout(900 if FULL else 120)
-def test_one_task_per_nominal_time_whoever_leads_and_dies(ground: Ground) -> None:
+def test_one_task_per_nominal_time_while_leaders_are_killed(ground: Ground) -> None:
     conn, url = ground.conn, ground.database.dsn_as("holdfast_worker")
     victims = chance("leaders")
     schedules = [

@@ -214,7 +214,7 @@ def test_a_run_that_waited_thirty_days_without_a_worker_continues_once_at_its_co
         assert engine.value(conn, due, [task_id])
     ground.fleet.start(2, WORKERS)
     ground.wait_for_end(task_id)
-    sleep(2 * LEASE)  # whoever would continue it a second time has had the time for that
+    sleep(2 * LEASE)  # time enough for a worker that would continue it a second time
     assert (
         engine.value(conn, "select result from queues.outcome where task_id = %s", [task_id]) == "committed"
     )

@@ -1,7 +1,7 @@
 """What a trial is: which promises it holds us to, how large it is, by which seed, and what it found."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TypeVar
 
@@ -40,6 +40,11 @@ def sized(everyday: T, quick: T, full: T) -> T:
 def chance(what: str) -> Random:
     """Chance of its own for each who needs some, the same in every run with this seed."""
     return Random(f"{SEED} {what}")  # noqa: S311 - no secret
+
+
+def counted(found: Mapping[str, int]) -> str:
+    """What was counted, in words: 3 failed, 5 succeeded."""
+    return ", ".join(f"{count} {name}" for name, count in sorted(found.items()))
 
 
 def record_with(recorder: Callable[[str, object], None]) -> None:

@@ -1,6 +1,7 @@
 """What the handlers did, as they themselves wrote it down outside the database."""
 
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -54,3 +55,32 @@ class Witness:
 def _read(line: str) -> Line:
     task_id, attempt, token, pid, phase, at, label = line.split(" ", 6)
     return Line(UUID(task_id), int(attempt), int(token), int(pid), phase, float(at), label)
+
+
+def most_at_once(
+    lines: Sequence[Line],
+    groups: Callable[[Line], Iterable[str]],
+    killed: Mapping[int, float],
+    crashes: Sequence[tuple[float, float]] = (),
+) -> dict[str, int]:
+    """How many handlers ran at the same time, for each group that a line belongs to.
+
+    A handler whose process was `killed` ran until then. A server that crashes may forget claims that were not
+    on disk, so what ran then counts only until the crash, and what started before the server was back not at
+    all: it was claimed before.
+    """
+    ends = {(line.task_id, line.token): line.at for line in lines if line.phase in ("ended", "stopped")}
+    moments: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for line in lines:
+        if line.phase == "started" and not any(crash <= line.at <= back for crash, back in crashes):
+            last = ends.get((line.task_id, line.token)) or killed[line.pid]
+            until = min([last, *(crash for crash, _ in crashes if crash > line.at)])
+            for group in groups(line):
+                moments[group] += [(line.at, 1), (until, -1)]
+    most = {}
+    for group, changes in moments.items():
+        running = most[group] = 0
+        for _, change in sorted(changes):
+            running += change
+            most[group] = max(most[group], running)
+    return most

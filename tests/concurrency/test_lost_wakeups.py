@@ -163,15 +163,21 @@ def test_a_cancel_waits_for_an_open_signal_and_ends_the_run(
     assert signal(conn, task) == "ended"
 
 
+@pytest.mark.parametrize("comes_alone", [True, False])
 def test_a_lease_is_not_taken_while_its_step_is_being_recorded(
-    stage: tuple[Connection, Clock, Session, Session],
+    stage: tuple[Connection, Clock, Session, Session], comes_alone: bool
 ) -> None:
     """So a later claim sees every step that an earlier one recorded."""
     conn, clock, worker, _ = stage
     enqueue(conn)
     task = claim_one(conn)
-    runs = held(task, steps=[{"name": "charge", "number": 1, "kind": "step"}])
-    call(worker.conn, "queues.record_steps", {"worker_id": "w1", "runs": runs})
+    step = {"name": "charge", "number": 1}
+    if comes_alone:
+        lease = {"worker_id": "w1", "task_id": task["task_id"], "token": task["token"]}
+        assert answer(worker.conn, "queues.record_step", {**lease, **step, "took_ms": 0, "result": "1"})
+    else:
+        runs = held(task, steps=[{**step, "kind": "step"}])
+        call(worker.conn, "queues.record_steps", {"worker_id": "w1", "runs": runs})
     clock.advance(31)
 
     assert sweep(conn) == {"recovered": 0, "dead": 0}

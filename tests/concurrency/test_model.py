@@ -95,6 +95,8 @@ class Sessions:
 
 class Histories(RuleBasedStateMachine):
     sessions: Sessions
+    model: type[Twin] = Twin
+    pictures: str = PICTURES
 
     tasks = Bundle("tasks")
     tickets = Bundle("tickets")
@@ -104,7 +106,7 @@ class Histories(RuleBasedStateMachine):
         tables = ", ".join(f"queues.{table}" for table in engine.TABLES)
         self.sessions.admin.execute(f"truncate {tables}".encode())
         self.clock = Clock(self.sessions.admin)
-        self.twin = Twin(NOON)
+        self.twin = self.model(NOON)
         self.cursors: dict[str, dict[str, Any]] = {name: {} for name in WORKERS}
         self.lanes: dict[Lane, int] = {}
         return self.enqueue_many(given)
@@ -326,7 +328,7 @@ class Histories(RuleBasedStateMachine):
 
     @invariant()
     def every_task_stands_where_the_twin_says(self) -> None:
-        found = engine.rows(self.sessions.admin, PICTURES)
+        found = engine.rows(self.sessions.admin, self.pictures)
         assert {row.pop("task_id"): row for row in found} == self.twin.pictures()
 
     @invariant()
