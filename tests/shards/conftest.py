@@ -1,4 +1,4 @@
-"""One front with four shards for all tests here, empty at the start of each."""
+"""A front with four shards, and one with two for tests of one database; empty at the start of each test."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +9,13 @@ import pytest
 from holdfast import App
 from holdfast.engine import Engine
 from support.drain import drain
-from support.sharded import FrontDatabase, clear, filled_tables, sharded_server
+from support.sharded import (
+    FrontDatabase,
+    clear,
+    filled_tables,
+    front_for_tests_of_one_database,
+    sharded_server,
+)
 from support.web import Web, serving, web_dsn
 
 
@@ -31,11 +37,17 @@ def front(shared_front: FrontDatabase, kept_tables: set[str]) -> Iterator[FrontD
     clear(shared_front, kept_tables)
 
 
+@pytest.fixture(scope="session")
+def worker_front(shared_front: FrontDatabase) -> FrontDatabase:
+    """For tests of one database: they also act as workers."""
+    return front_for_tests_of_one_database(shared_front)
+
+
 @pytest.fixture(scope="module")
-def module_db(shared_front: FrontDatabase, kept_tables: set[str]) -> Iterator[FrontDatabase]:
-    yield shared_front
-    shared_front.close()
-    clear(shared_front, kept_tables)
+def module_db(worker_front: FrontDatabase, kept_tables: set[str]) -> Iterator[FrontDatabase]:
+    yield worker_front
+    worker_front.close()
+    clear(worker_front, kept_tables)
 
 
 @pytest.fixture(scope="module")
@@ -67,24 +79,31 @@ def shop(web: Web) -> httpx.Client:
 
 
 @pytest.fixture
-def db(front: FrontDatabase) -> FrontDatabase:
+def db(worker_front: FrontDatabase, kept_tables: set[str]) -> Iterator[FrontDatabase]:
     """What a test of one server calls its database."""
-    return front
+    yield worker_front
+    worker_front.close()
+    clear(worker_front, kept_tables)
 
 
 @pytest.fixture
-def app(front: FrontDatabase) -> Iterator[App]:
-    app = App(front.dsn)
+def empty_db(db: FrontDatabase) -> FrontDatabase:
+    return db
+
+
+@pytest.fixture
+def app(db: FrontDatabase) -> Iterator[App]:
+    app = App(db.dsn)
     yield app
     app.close()
 
 
 @pytest.fixture
-def work(app: App, front: FrontDatabase) -> Callable[[], int]:
+def work(app: App, db: FrontDatabase) -> Callable[[], int]:
     """Run all that is due on all shards, in a thread: the test may have an event loop."""
 
     def run() -> int:
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(drain, app, front.connect()).result()
+            return thread.submit(drain, app, db.connect()).result()
 
     return run

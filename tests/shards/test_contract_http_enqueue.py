@@ -2,4 +2,4 @@
 
 from support.contract import borrow
 
-globals().update(borrow("http/test_enqueue", differences={}))
+globals().update(borrow("http/test_enqueue"))

@@ -43,7 +43,7 @@ def test_tasks_without_a_key_are_spread_over_all_shards(front: FrontDatabase) ->
     assert all(counted(front))
 
 
-def test_a_key_is_on_one_shard_whoever_enqueues_it_and_however(front: FrontDatabase) -> None:
+def test_a_key_is_on_one_shard_however_it_is_enqueued(front: FrontDatabase) -> None:
     engine = Engine(front.connect())
     keys = [f"k{n}" for n in range(40)]
     alone = [on_front(front, idempotency_key=key) for key in keys[:3]]

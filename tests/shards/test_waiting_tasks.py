@@ -14,6 +14,7 @@ from holdfast.engine import Engine, enqueue
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidArgument
 from support.command import HOLDFAST
+from support.engine import call, claim_one
 from support.sharded import FrontDatabase
 
 APPLICATION = """
@@ -108,6 +109,22 @@ def test_a_unique_task_is_where_its_concurrency_key_or_shard_key_leads(front: Fr
             for n in range(6)
         }
         assert found == {home}
+
+
+def test_children_have_ids_of_the_shard_of_their_run(front: FrontDatabase) -> None:
+    for number, shard in enumerate(front.shards):
+        connection = shard.connect()
+        run = Engine(connection).run(enqueue.enqueue(NewTask("billing.whole")))
+        task = claim_one(connection, queues=["billing"])
+        of = {"task_id": str(run), "token": task["token"], "number": 1, "awaited": True}
+        child = {"type": "billing.part"}
+        for more in ({"tasks": [child] * 3}, {"tasks": [child], "payloads": ["{}"] * 3}):
+            started = call(
+                connection,
+                "queues.start_children",
+                {"worker_id": "w1", "held": {**of, "name": f"parts{len(more)}"}, **more},
+            )
+            assert [row["task_id"].bytes[11] for row in started] == [number] * 3
 
 
 @pytest.mark.full

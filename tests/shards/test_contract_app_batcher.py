@@ -2,4 +2,4 @@
 
 from support.contract import borrow
 
-globals().update(borrow("app/test_batcher", differences={}))
+globals().update(borrow("app/test_batcher"))

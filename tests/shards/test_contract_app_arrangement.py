@@ -1,0 +1,5 @@
+"""The tests of tests/app/test_arrangement.py, on a front."""
+
+from support.contract import borrow
+
+globals().update(borrow("app/test_arrangement"))

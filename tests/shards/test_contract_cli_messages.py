@@ -1,0 +1,5 @@
+"""The tests of tests/cli/test_messages.py, on a front."""
+
+from support.contract import borrow
+
+globals().update(borrow("cli/test_messages"))

@@ -1,0 +1,5 @@
+"""The tests of tests/http/test_scopes.py, on a front."""
+
+from support.contract import borrow
+
+globals().update(borrow("http/test_scopes"))

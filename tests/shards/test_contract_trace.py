@@ -1,5 +1,0 @@
-"""The tests of tests/app/test_trace.py, on a front."""
-
-from support.contract import borrow
-
-globals().update(borrow("app/test_trace", differences={}))
