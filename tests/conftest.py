@@ -17,7 +17,7 @@ pytest_plugins = ["holdfast.testing", "pytester"]
 
 TEMPLATE = "holdfast_template"
 
-FULL = {"ground", "browser", "axe", "faketime", "jetstream", "pooled", "rabbit"}
+FULL = {"ground", "browser", "axe", "faketime", "jetstream", "pooled", "rabbit", "shared_front"}
 """Fixtures of the full suite: a fleet on a durable server, or a program that pip does not install."""
 
 

@@ -110,6 +110,18 @@ def test_cancelling_a_batch_cancels_what_has_not_ended(app: App, work_all: Work)
     assert (batch.then.status(), work_all()) == ("cancelled", 0)
 
 
+def test_a_deleted_task_of_a_batch_counts_as_ended(app: App, db: Database, work_all: Work) -> None:
+    @app.task("default.publish")
+    def publish(album: int) -> None: ...
+
+    batch = app.enqueue_many([publish.build(n) for n in range(2)], then=publish.build(7), when="ended")
+    db.connect().execute("select queues.delete_task(%s)", [batch[0].task_id])
+    work_all()
+    assert batch.then is not None
+    assert (batch.status(), batch.progress()) == ({"deleted": 1, "succeeded": 1}, (2, 2))
+    assert batch.then.status() == "succeeded"
+
+
 def test_a_task_after_others_by_their_handles(app: App, work_all: Work) -> None:
     done: list[int] = []
 

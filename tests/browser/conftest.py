@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect, sync_playwright
 
 from holdfast.engine import (
     Engine,
@@ -27,20 +28,27 @@ from holdfast.engine.enqueue import NewTask
 from holdfast.engine.events import Settlement
 from holdfast.engine.schedules import NewSchedule
 from holdfast.postgres import EmbeddedServer
+from holdfast.processes.scaffold import scaffold
 from support.commands import fail
-from support.comms import CHANNELS
+from support.comms import CHANNELS, run
 from support.database import Database, cloned_database
 from support.documents import ROOT
+from support.engine import value
 from support.leases import ended, holding
 from support.web import Web, serving
 
 FULL = os.environ.get("HOLDFAST_ACCEPTANCE") == "full"
 CHROMIUM = "/usr/bin/chromium"
 PICTURES = ROOT / "build" / "screenshots"
+PATIENCE_MILLISECONDS = 40_000
+"""What a page may take to show what is expected of it: five seconds are too few on a busy machine."""
 _FLAGS = [
     *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 ]
+
+
+expect.set_options(timeout=PATIENCE_MILLISECONDS)
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +108,7 @@ def furnish(engine: Engine, database: Database) -> UUID:
         )
     )
     _mail(engine, database)
+    _process(database)
     _tell_others(engine)
     return _run(engine)
 
@@ -125,6 +134,15 @@ def _mail(engine: Engine, database: Database) -> None:
             html_body="<p>Your code is <b>123456</b></p>",
         )
     )
+
+
+def _process(database: Database) -> None:
+    """A process with one instance, whose first attempt is outstanding."""
+    connection = database.connect()
+    with tempfile.TemporaryDirectory() as directory:
+        scaffold("parcels", Path(directory) / "parcels").create(connection)
+    process_id = value(connection, """select parcels.kickoff_parcels_task('{"order": 7}')""")
+    run(connection, "parcels.parcels_supervisor", {"parcels_task_id": process_id})
 
 
 def _tell_others(engine: Engine) -> None:

@@ -6,13 +6,14 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import Page, expect
 
 from holdfast.engine import access, enqueue, events, schedules, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.events import Settlement
 from holdfast.engine.schedules import NewSchedule
 from holdfast.http.access import hash_of, new_token
+from support.browser import act, row, told
 from support.commands import fail
 from support.web import Web
 
@@ -26,17 +27,6 @@ def page(open_page: OpenPage, scheme: str) -> Page:
     return open_page(scheme)
 
 
-def act(place: Page | Locator, label: str, reason: str) -> None:
-    place.get_by_text(f"{label}…").click()
-    form = place.locator("details[open]")
-    form.get_by_label("Reason").fill(reason)
-    form.get_by_role("button", name=label).click()
-
-
-def told(page: Page, text: str) -> None:
-    expect(page.get_by_role("status")).to_contain_text(text)
-
-
 def status(web: Web, task_id: UUID) -> str:
     found = web.engine.run(tasks.task_status(task_id))
     assert found
@@ -45,10 +35,6 @@ def status(web: Web, task_id: UUID) -> str:
 
 def reasons(web: Web, task_id: UUID) -> list[str]:
     return [event.reason for event in web.engine.run(tasks.task_events(task_id)) if event.reason]
-
-
-def row(page: Page, name: str) -> Locator:
-    return page.get_by_role("row").filter(has_text=name)
 
 
 def test_a_task_is_cancelled_by_keyboard_and_that_is_undone(
@@ -169,14 +155,17 @@ def test_a_subscription_is_paused_resumed_and_redriven(
     lost = Settlement(subscription_id, event.event_id, event.token, "rejected", "410 Gone")
     web.engine.run(events.settle_events("d1", [lost]))
     page.goto("/outbox")
-    row(page, name).get_by_role("button", name="Send again").click()
-    told(page, "sent again")
+    page.get_by_role("link", name=name).click()
+    act(page.locator(".actions"), "Send all again", "the receiver is back")
+    told(page, "One event is sent again")
+    expect(page.get_by_text("the receiver is back")).to_be_visible()
     [found] = [one for one in web.engine.run(events.outbox_status()) if one.name == name]
     assert (found.dead, found.pending) == (0, 1)
+    page.goto("/outbox")
     act(row(page, name), "Pause", "the receiver moves")
     told(page, "queued until it is resumed")
     page.screenshot(path=pictures / f"act-held-{scheme}.png")
-    row(page, name).get_by_role("button", name="Resume").click()
+    act(page.locator(".actions"), "Resume", "it has moved")
     told(page, "is resumed")
 
 

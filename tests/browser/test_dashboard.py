@@ -51,8 +51,13 @@ def test_every_page_looks_right_and_is_accessible(
     shown = {path: path for path in [*PATHS, "/tasks?status=failed", "/tasks?search=nothing-like-it"]}
     shown |= {
         "task": f"/tasks/{task_id}",
-        "send": "/processes/email/1",
+        "send": "/processes/comms.send_email/1",
         "worker": "/workers/show?id=worker-1",
+    }
+    shown |= {
+        "process": "/processes/parcels",
+        "instance": "/processes/parcels/1",
+        "subscription": "/outbox/show?name=shop",
     }
     shown |= {"schedule": "/schedules/show?name=weekly-report", "queue": "/?queue=billing&window=1d"}
     for name, path in shown.items():
@@ -90,7 +95,9 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(
     open_page: OpenPage, task_id: UUID, axe: str, pictures: Path
 ) -> None:
     page = open_page(width=375)
-    for path in [*PATHS, f"/tasks/{task_id}", "/processes/email/1"]:
+    more = ("/processes/comms.send_email/1", "/processes/parcels", "/processes/parcels/1")
+    others = ("/outbox/show?name=shop", "/workers/show?id=worker-1", "/schedules/show?name=weekly-report")
+    for path in [*PATHS, f"/tasks/{task_id}", *more, *others]:
         page.goto(path)
         unfold(page)
         assert page.evaluate(SIDEWAYS) == [], path

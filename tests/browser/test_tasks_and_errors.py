@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, expect
+from playwright.sync_api import Browser, Dialog, Page, Request, Route, expect
 
 from holdfast.engine import Engine, enqueue, leases, tasks, workers
 from holdfast.engine.enqueue import NewTask
@@ -170,10 +170,20 @@ def test_hostile_strings_are_only_shown(visit: Callable[..., Page], shop: Web) -
         assert page.evaluate("document.querySelectorAll('main script, main img, main iframe').length") == 0
 
 
+def _is_live(asked: Route | Request) -> bool:
+    request = asked.request if isinstance(asked, Route) else asked
+    return "text/event-stream" in request.headers.get("accept", "")
+
+
 def test_a_selection_survives_an_update(visit: Callable[..., Page], shop: Web) -> None:
     page = visit()
-    page.goto("/tasks")
+    updates: list[Route] = []  # held back, so that the first one comes after the selection
+    page.route("**/tasks", lambda route: updates.append(route) if _is_live(route) else route.continue_())
+    with page.expect_event("request", _is_live):
+        page.goto("/tasks")
     page.locator('input[form="bulk"]').nth(3).check()
+    for route in updates:
+        route.continue_()
     new: UUID = shop.engine.run(enqueue.enqueue(NewTask("mail.newcomer")))
     expect(page.locator(f"#row-{new}")).to_be_visible(timeout=20_000)
     assert _ticked(page) == 1

@@ -108,7 +108,8 @@ def test_every_option_reaches_the_task(engine: Engine, holdfast: Holdfast) -> No
 
 
 def test_a_task_comes_after_others_or_is_unique(engine: Engine, holdfast: Holdfast) -> None:
-    one, two = (enqueued(engine, holdfast, "billing.charge").task_id for _ in range(2))
+    together = ("billing.charge", "--shard-key", "album")
+    one, two = (enqueued(engine, holdfast, *together).task_id for _ in range(2))
     last = enqueued(
         engine, holdfast, "billing.sum", "--after", str(one), "--after", str(two), "--when", "ended"
     )

@@ -118,8 +118,11 @@ def test_dead_events_are_redriven(engine: Engine, holdfast: Holdfast, shop: str)
     event_id = _claim(engine, shop, "rejected")
 
     assert holdfast("events", "redrive", shop, "--event", str(event_id)).stdout == (
-        "1 dead event will be sent again.\n"
+        "1 event will be sent again.\n"
     )
+    [dead] = answer(holdfast("events", "deliveries", shop, "--json"))["deliveries"]
+    assert dead["last_error"]
+    assert answer(holdfast("events", "redrive", shop, "--dry-run", "--json"))["redriven"] == 1
     assert answer(holdfast("events", "redrive", shop, "--json"))["redriven"] == 1
     assert answer(holdfast("events", "redrive", shop, "--json"))["redriven"] == 0
 

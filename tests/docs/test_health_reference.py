@@ -2,6 +2,7 @@
 
 import re
 
+from holdfast.http.pages.health_links import PAGES
 from support.documents import REFERENCE, ROOT, rows
 
 
@@ -17,3 +18,7 @@ def _checks(source: str) -> set[str]:
     firsts = re.findall(r"(?:select|row\(|values)\s*\(?'(\w+)',\s", source)
     chosen = re.findall(r"'(\w+_schedule|delay_\w+|\w+_supervisor)'", source)
     return {*firsts, *chosen}
+
+
+def test_every_check_has_a_page_of_the_dashboard_or_is_known_to_have_none() -> None:
+    assert set(PAGES) == {cells[0] for cells in rows((REFERENCE / "health.md").read_text())}

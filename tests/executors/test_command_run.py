@@ -90,7 +90,7 @@ async def test_one_that_does_not_end_in_time_is_killed_with_its_family(
     spawner: SpawnerClient, tmp_path: Path
 ) -> None:
     script = f"""trap '' TERM; setsid sh -c 'trap "" TERM; echo $$ > {tmp_path}/pid; sleep 600' & sleep 600"""
-    end = await run(spawner, script, timeout=1.0)
+    end = await run(spawner, script, timeout=3.0)  # until then it has written its process id
     assert (end.kind, end.detail["signal"]) == ("timeout", "SIGKILL")
     pid = int((tmp_path / "pid").read_text())
     with pytest.raises(ProcessLookupError):

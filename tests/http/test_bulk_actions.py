@@ -125,10 +125,19 @@ def test_arguments_and_errors_are_searched_where_values_are_shown(open_web: Web)
     assert act(client, action="retry", filter=given, dry_run=True)["changed"] == 1
     given = {"search": "CARD 2 dec", "type": "seen."}
     assert act(client, action="retry", filter=given, dry_run=True)["changed"] == 1
+    listed = client.get("/v1/tasks", params={"where": "$.number ? (@ == 1)", "type": "seen."}).json()
+    assert [task["task_id"] for task in listed["tasks"]] == [str(ids[1])]
+    assert client.get("/v1/tasks", params={"where": "$.a ?"}).status_code == 400
     refused = client.post("/v1/tasks/act", json={"action": "retry", "filter": {"where": "$.a ?"}})
     assert (refused.status_code, "JSON path" in refused.json()["detail"]) == (400, True)
     shown = open_web.client("read").get(f"/v1/tasks/{ids[0]}").json()
     assert (shown["payload"], shown["values_hidden"]) == ({"number": 0}, False)
+
+
+def test_hidden_values_cannot_be_guessed_by_a_list(web: Web, engine: Engine) -> None:
+    declined(engine, "guess.pay", 1)
+    refused = web.client("admin").get("/v1/tasks", params={"where": "$.number ? (@ == 0)"})
+    assert (refused.status_code, refused.json()["code"]) == (403, "values_hidden")
 
 
 def test_errors_are_listed_in_groups_and_without_messages_where_values_are_hidden(

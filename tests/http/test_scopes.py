@@ -21,6 +21,7 @@ TABLE = {
 BODIES = {
     "POST /v1/tasks": {"type": "scopes.any"},
     "POST /v1/tasks/batch": [{"type": "scopes.any"}],
+    "POST /v1/processes/{process}": {"input": {}},
     "POST /v1/tokens": {"name": "any", "scopes": ["read"]},
 }
 SEND = ("comms.send_email", 17)
@@ -35,7 +36,13 @@ def task_id(web: Web) -> UUID:
 
 def _ask(client: httpx.Client, endpoint: str, task_id: UUID, ticket: str | None = None) -> httpx.Response:
     method, path = endpoint.split(" ")
-    named = {"queue": "scopes", "token_id": 999_999, "provider": "resend"}
+    named = {
+        "queue": "scopes",
+        "token_id": 999_999,
+        "provider": "resend",
+        "name": "nobody",
+        "worker_id": "nobody",
+    }
     path = path.format(task_id=task_id, process=SEND[0], process_id=SEND[1], **named)
     params = {"timeout": "0"} if path.endswith("/wait") else {}
     if ticket:

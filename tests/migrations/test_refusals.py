@@ -46,7 +46,7 @@ def test_schemas_that_are_somebody_elses_are_refused(blank: Database, somebody: 
     assert traces(connection) == before
 
 
-def test_a_schema_of_somebody_else_is_refused_with_the_same_words_to_whoever_migrates(
+def test_a_schema_of_another_owner_is_refused_with_the_same_words_to_every_login(
     blank: Database,
 ) -> None:
     migrate(blank.dsn)

@@ -1,4 +1,4 @@
-"""Installed for a single login: it owns everything, nobody else gets anything, and it stays that way."""
+"""Installed for a single login: it owns everything, no other login gets anything, and it stays that way."""
 
 from collections.abc import Callable
 from typing import Any
@@ -112,7 +112,7 @@ def test_psql_applies_the_script_and_gets_the_same_schema(owned: Database, url: 
 
 
 @pytest.mark.parametrize("single_login", [False, True])
-def test_nobody_else_migrates_it(owned: Database, url: str, single_login: bool) -> None:
+def test_no_other_login_migrates_it(owned: Database, url: str, single_login: bool) -> None:
     migrate(url, single_login=True)
     for other in (owned.dsn, make_conninfo(owned.dsn, user="neighbour")):
         with pytest.raises(MigrationRefused, match='installed for the single login "App-Owner"'):

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -281,10 +280,8 @@ async def test_a_receiver_may_say_how_long_to_wait(headers: dict[str, str], dela
 async def test_nobody_at_the_address_is_said_so() -> None:
     async with receiving() as receiver:
         url = receiver.url
-    begun = time.monotonic()
     with pytest.raises(Undelivered, match="ConnectError"):
         await send(url)
-    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize(

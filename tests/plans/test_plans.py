@@ -122,8 +122,8 @@ CALLS = [
     Call("finish", "select * from queues.finish('m', '{succeeded}')", 100, before=tickets),
     Call("finish, mixed", "select * from queues.finish('m', '{mixed}')", 100, 30, before=tickets),
     Call("finish, late", "select * from queues.finish('m', '{mixed}')", 100, 30, before=stale_tickets),
-    Call("release", "select * from queues.release('m', '{held}')", 100, 30, before=tickets),
-    Call("release, late", "select * from queues.release('m', '{held}')", 100, 30, before=stale_tickets),
+    Call("release", "select * from queues.release('m', '{held}')", 100, 40, before=tickets),
+    Call("release, late", "select * from queues.release('m', '{held}')", 100, 40, before=stale_tickets),
     Call("sweep", "select * from queues.sweep(100)", 100, 50, whole=frozenset({"lease"}), before=expired),
     Call(
         "recover_workers",

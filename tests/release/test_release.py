@@ -1,16 +1,17 @@
-"""The release on a machine that has nothing: installed from its wheel, used as printed, typed."""
+"""The release on a machine that has nothing: installed on each Python, used as printed, typed."""
 
+import os
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from support.documents import DOCS, ROOT, name_of
+from support.documents import DOCS, ROOT
+from support.pythons import pythons
 from support.server import disposable_home
 from support.walkthrough import empty_machine, walking
 
@@ -18,6 +19,11 @@ pytestmark = [
     pytest.mark.release,
     pytest.mark.timeout(900),
 ]
+
+PYTHONS = pythons() if os.environ.get("HOLDFAST_RELEASE") else {"here": sys.executable}
+README = ROOT / "README.md"
+
+each_python = pytest.mark.parametrize("machine", PYTHONS.values(), ids=PYTHONS, indirect=True)
 
 # Written as a user would, with a mistake that only types can find.
 PROGRAM = """
@@ -33,7 +39,7 @@ async def charge(ctx: Context, invoice_id: int, amount: Decimal = Decimal(1)) ->
     return f"{ctx.attempt} {amount}"
 
 
-handle: Handle[str | Cancel] = charge.enqueue(7, amount=Decimal("9.50"), key="invoice-7")
+handle: Handle[str | Cancel] = charge.using(key="invoice-7").enqueue(7, amount=Decimal("9.50"))
 print(handle.result(timeout=1).upper())
 """
 MISTAKE = "\nhandle.result(timeout=1).append(1)\n"
@@ -64,12 +70,14 @@ def place() -> Iterator[Path]:
 
 
 @pytest.fixture
-def machine(place: Path) -> Iterator[dict[str, str]]:
-    """A Python of its own with nothing in it but pip."""
-    venv.create(place / "python", with_pip=True)
+def machine(place: Path, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
+    """An environment with nothing in it but pip, of the Python that the test names, else of the oldest."""
+    python = getattr(request, "param", next(iter(PYTHONS.values())))
+    subprocess.run([python, "-m", "venv", place / "python"], check=True)
     with disposable_home() as home:
         yield empty_machine(
             HOLDFAST_HOME=str(home),
+            HOLDFAST_WEB_PORT="0",
             PATH=f"{place / 'python' / 'bin'}:/usr/local/bin:/usr/bin:/bin",
             PIP_DISABLE_PIP_VERSION_CHECK="1",
         )
@@ -87,10 +95,21 @@ def run(machine: dict[str, str], *command: str, code: int = 0) -> str:
     return ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "tutorial" / "fifteen-minutes.md"], ids=name_of)
-def test_a_page_runs_as_printed_from_its_first_line(
-    page: Path, release: Path, machine: dict[str, str], place: Path
+@each_python
+def test_the_readme_runs_as_printed_from_its_first_line(
+    release: Path, machine: dict[str, str], place: Path
 ) -> None:
+    walk_from_the_first_line(README, release, machine, place)
+
+
+@pytest.mark.parametrize("tutorial", ["first-task.md", "fifteen-minutes.md"])
+def test_a_tutorial_runs_as_printed_from_its_first_line(
+    tutorial: str, release: Path, machine: dict[str, str], place: Path
+) -> None:
+    walk_from_the_first_line(DOCS / "tutorial" / tutorial, release, machine, place)
+
+
+def walk_from_the_first_line(page: Path, release: Path, machine: dict[str, str], place: Path) -> None:
     """In an empty directory beside the unpacked source archive."""
     [archive] = release.glob("*.tar.gz")
     import_module("dist").unpack(archive, place)
@@ -101,6 +120,7 @@ def test_a_page_runs_as_printed_from_its_first_line(
         walk.follow(page)
 
 
+@each_python
 def test_the_core_alone_is_small_and_says_what_is_missing(machine: dict[str, str], wheel: str) -> None:
     run(machine, "pip", "install", "--quiet", wheel)
     assert "holdfast" in run(machine, "holdfast", "--version")

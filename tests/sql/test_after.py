@@ -16,6 +16,7 @@ from support.engine import (
     end,
     enqueue,
     explain,
+    held,
     refused,
     rows,
     status,
@@ -39,6 +40,19 @@ def finish(tx: Connection, how: str = "succeeded") -> Row:
 
 def statuses(tx: Connection, *task_ids: Any) -> list[str]:
     return [status(tx, task_id)["status"] for task_id in task_ids]
+
+
+@pytest.mark.parametrize("role", ["holdfast_client", "holdfast_process"])
+def test_a_login_that_may_enqueue_may_enqueue_after_others(tx: Connection, role: str) -> None:
+    tx.execute(f"set local role {role}".encode())
+    assert after(tx, [enqueue(tx, "work.first")])
+    tx.execute("reset role")
+
+
+@pytest.mark.parametrize("tasks", ["null", "{}", "7", "[[]]", '["work.next"]'])
+def test_what_is_not_an_array_of_objects_is_refused(tx: Connection, tasks: str) -> None:
+    with refused(tx, "QF400", "tasks"):
+        tx.execute("select queues.enqueue_after(%s, %s::uuid[])", [tasks, [enqueue(tx, "work.first")]])
 
 
 def test_a_task_after_others_runs_when_all_have_succeeded(tx: Connection) -> None:
@@ -144,3 +158,31 @@ def test_claims_see_nothing_of_tasks_that_wait(tx: Connection) -> None:
     one = enqueue(tx, "slow.first")
     after(tx, [one])
     assert claim(tx, queues=["work"]) == []
+
+
+def test_a_fork_sees_the_tasks_that_the_original_came_after(tx: Connection) -> None:
+    one = enqueue(tx, "work.first")
+    last = after(tx, [one])
+    finish(tx)
+    end(tx, claim_one(tx, queues=["work"]))
+
+    fork = value(tx, "select queues.fork(%s)", [last])
+
+    again = claim_one(tx, queues=["work"])
+    facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(again)})
+    (children,) = (row for row in facts if row["fact"] == "children")
+    assert (again["task_id"], children["name"], children["number"]) == (fork, "", 1)
+
+
+@pytest.mark.parametrize(("how", "becomes"), [("succeeded", "pending"), ("failed", "cancelled")])
+def test_a_task_that_is_restored_notices_what_ended_while_it_was_deleted(
+    tx: Connection, how: str, becomes: str
+) -> None:
+    last = after(tx, [enqueue(tx, "work.first")])
+    act(tx, "delete_task", last)
+    finish(tx, how)
+
+    act(tx, "restore_task", last)
+    sweep(tx)
+
+    assert statuses(tx, last) == [becomes]

@@ -40,10 +40,11 @@ _CLIENT = {
     *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
     *("tasks_of", "task_events_of", "task_errors_of"),
     *("watch_processes", "process_status_of", "cancel_send_email_task", "cancel_send_sms_task"),
+    *("process_functions", "nudge_process"),
     *("add_schedule", "add_schedule_for_client", "declare_schedules"),
     *("emit", "receive", "tail_events"),
     *("create_email_message", "kickoff_send_email_task", "create_sms_message", "kickoff_send_sms_task"),
-    *("signal", "signal_key", "fork", "run_timeline", "batch_members", "children_of"),
+    *("signal", "signal_key", "fork", "run_timeline", "related_to", "batch_members", "children_of"),
     *("enqueue_after", "enqueue_unique"),
     *_SCHEDULE_ACTS,
 }
@@ -57,6 +58,7 @@ _READER = {
     *("send_email_history", "send_sms_history"),
     *("health", "count_activity"),
     *("watch_processes", "process_status_of"),
+    *("process_functions", "list_processes", "list_process_instances"),
     *(
         "explain",
         "list_tasks",
@@ -66,9 +68,9 @@ _READER = {
         "list_activity",
         "tail_events",
     ),
-    *("list_activity_of", "rank_types", "list_waiting_keys"),
+    *("list_activity_of", "rank_types", "list_waiting_keys", "list_deliveries", "held_by"),
     *("watch", "watch_many"),
-    *("run_timeline", "children_of"),
+    *("run_timeline", "related_to", "children_of"),
     *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash", "tokens_at"),
     *("tasks_of", "task_events_of", "task_errors_of"),
 }
@@ -82,7 +84,7 @@ MAY_EXECUTE = {
     | {"enqueue_for_process", "add_schedule_for_process"}
     | {"nudge", "next_check", "refuse_change"}
     | {"register_process", "record_process_files", "note_supervision", "ending_of"}
-    | {"orphans", "is_supervised"},
+    | {"orphans", "is_supervised", "actor"},
     "holdfast_worker": _HANDLERS
     | {
         *("reserve_send", "keep_message"),
@@ -115,7 +117,8 @@ MAY_EXECUTE = {
         *("may_read_all", "has_role", "namespace", "clock", "status_of", "step_kind", "spec_hash"),
         *("emit", "receive", "prune_events", "prune_inbox"),
         "tidy_lanes",
-        *("record_steps", "read_steps", "wake_waiting", "wake_joined", "record_changes", "start_children"),
+        *("record_step", "record_steps", "read_steps", "wake_waiting", "wake_joined"),
+        *("record_changes", "start_children"),
     },
     "holdfast_dispatcher": {"dispatcher_heartbeat", "claim_events", "settle_events", "retire_dispatcher"},
     "holdfast_operator": _READER
@@ -132,6 +135,7 @@ MAY_EXECUTE = {
         *("cancel_send_email_task", "cancel_send_sms_task"),
         *("sweep", "recover_workers"),
         *("set_limit", "drop_limit"),
+        "nudge_process",
     },
     "holdfast_reader": _READER,
 }
@@ -149,7 +153,7 @@ _VIEWS = {
     *("worker_status", "worker_loss", "provenance", "registered_type", "retention_policy"),
     *("queue_status", "queue_act", "limit_status"),
     *("worker_status", "worker_loss"),
-    *("outbox_status", "dispatcher_status"),
+    *("outbox_status", "dispatcher_status", "subscription_event"),
     *("mailbox", "send_cap_status"),
     *_SENDS,
     *_EVENTS,
@@ -182,7 +186,7 @@ INVOKERS = {
         "step_kind",
         "spec_hash",
     ),
-    *("next_check", "refuse_change"),
+    *("next_check", "refuse_change", "actor"),
     *("tokens_at", "process_status_of"),
     *("tasks_of", "task_events_of", "task_errors_of"),
 }

@@ -344,3 +344,64 @@ def test_retention_keeps_children_of_a_run_that_has_not_ended(tx: Connection, cl
     act(tx, "cancel", parent["task_id"])
     (pruned,) = call(tx, "queues.prune", {"status": "succeeded"})
     assert (kept["pruned"], pruned["pruned"]) == (0, 1)
+
+
+def test_retention_keeps_every_run_of_a_child_that_continued(tx: Connection, clock: Clock) -> None:
+    parent = _parent(tx)
+    start(tx, parent, *pack(1))
+    suspend(tx, parent, clock)
+    for _ in range(2):
+        end(tx, claim_one(tx, queues=["work"]), "continue", payload={})
+    call(tx, "queues.set_retention", {"status": "succeeded", "keep": "1 hour"})
+    clock.advance(2 * 3600)
+
+    (kept,) = call(tx, "queues.prune", {"status": "succeeded"})
+    sweep(tx)
+    assert (kept["pruned"], claim(tx, queues=["run"])) == (0, [])
+
+    end(tx, claim_one(tx, queues=["work"]), result=7)
+    clock.advance(2 * 3600)
+    (kept,) = call(tx, "queues.prune", {"status": "succeeded"})
+    sweep(tx)
+    assert (kept["pruned"], ends(tx, parent)) == (0, ["succeeded"])
+
+
+@pytest.mark.parametrize("again", ["retry", "restore_task"])
+def test_a_join_waits_for_a_child_that_is_open_again_after_the_pointer_passed_it(
+    tx: Connection, clock: Clock, again: str
+) -> None:
+    parent = _parent(tx)
+    one, two = start(tx, parent, *pack(2))
+    suspend(tx, parent, clock)
+    act(tx, "cancel" if again == "retry" else "delete_task", one["task_id"])
+    sweep(tx)
+    act(tx, again, one["task_id"])
+    act(tx, "cancel", two["task_id"])
+    sweep(tx)
+    parent = claim_one(tx, queues=["run"])  # which reads that one child is open, and waits on
+
+    suspend(tx, parent, clock)
+
+    sweep(tx)
+    assert (claim(tx, queues=["run"]), pointer(tx, parent)) == ([], one["task_id"])
+    act(tx, "cancel", one["task_id"])
+    sweep(tx)
+    assert ends(tx, parent) == ["cancelled", "cancelled"]
+
+
+@pytest.mark.parametrize(
+    ("end_of_step", "becomes"), [({"error": {"kind": "timeout"}}, "cancelled"), ({}, "pending")]
+)
+def test_only_a_join_that_took_too_long_cancels_its_children(
+    tx: Connection, end_of_step: Row, becomes: str
+) -> None:
+    """One that is over leaves a child alone that was retried since, also when the run fails."""
+    parent = _parent(tx)
+    (child,) = start(tx, parent, *pack(1))
+    step = {"name": "pack", "number": 1, "kind": "children", **end_of_step}
+    call(tx, "queues.record_steps", {"worker_id": "w1", "runs": held(parent, steps=[step])})
+    sweep(tx)
+    if becomes == "pending":
+        end(tx, parent, "failed")
+        sweep(tx)
+    assert status(tx, child["task_id"])["status"] == becomes

@@ -140,6 +140,7 @@ def test_a_worker_is_given_all_that_it_needs_to_run_a_task(tx: Connection, clock
         "metadata": {"trace": "t"},
         "run_at": clock.after(-9),
         "queue": "default",
+        "ends_at": None,
         "lane_id": 0,
     }
 

@@ -59,6 +59,17 @@ def test_a_signal_to_a_run_that_has_continued_reaches_the_next(tx: Connection) -
     assert kept["task_id"] == claim_one(tx)["task_id"]
 
 
+def test_a_signal_reaches_the_last_of_very_many_runs(tx: Connection) -> None:
+    first = task = _claimed(tx)
+    for _ in range(500):
+        end(tx, task, "continue", payload={})
+        task = claim_one(tx)
+
+    assert _signal(tx, first["task_id"], 1) == "kept"
+    (kept,) = rows(tx, "select task_id from queues.signal")
+    assert kept["task_id"] == task["task_id"]
+
+
 def test_a_repeated_continuation_begins_one_run(tx: Connection) -> None:
     task = _claimed(tx)
     end(tx, task, "continue", payload={})

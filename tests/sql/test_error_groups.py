@@ -159,6 +159,18 @@ def test_messages_without_end_do_not_make_groups_without_end(tx: Connection) -> 
     assert [(group["kind"], group["title"]) for group in found if group["errors"] > 1] == [("other", "")]
 
 
+def test_the_tasks_of_the_group_of_all_other_errors_are_found(tx: Connection) -> None:
+    words = ["".join(chr(97 + n // 26**place % 26) for place in range(3)) for n in range(103)]
+    for word in words:
+        fail(tx, f"never heard of {word}")
+    fail(tx, "it was cancelled", kind="killed_on_cancel")
+    fail(tx, "never heard of it", type_="mail.send")
+    (other,) = [group for group in groups(tx, max_groups=1000) if group["kind"] == "other"]
+    found = call(tx, "queues.find_tasks", {"error_group": other["error_group"]})[0]["task_ids"]
+    assert (other["errors"], len(found)) == (3, 3)
+    assert other["example_id"] in found
+
+
 def test_counts_become_hours_after_a_day_and_are_forgotten_after_thirty(tx: Connection, clock: Clock) -> None:
     for _ in range(3):
         fail(tx, "no")

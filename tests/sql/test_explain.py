@@ -76,6 +76,15 @@ def test_a_run_that_sleeps(tx: Connection, clock: Clock) -> None:
     )
 
 
+def test_a_run_whose_step_failed_again(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx)
+    for passed, seconds in ((0, 60), (60, 120)):
+        clock.advance(passed)
+        until = clock.after(seconds)
+        end(tx, claim_one(tx), "suspend", run_at=until, waits=[{"name": "charge", "until": str(until)}])
+    assert explain(tx, task_id) == "It waits in charge until 2030-01-31 12:03:00+00."
+
+
 def test_a_run_that_waits_for_much(tx: Connection, clock: Clock) -> None:
     told = _suspended(tx, clock, *({"name": f"nap {n}"} for n in range(5)))
     assert told.count("It waits in nap") == 3

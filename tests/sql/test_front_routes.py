@@ -55,11 +55,10 @@ def test_a_route_names_arguments_that_the_function_has(catalog: Catalog) -> None
 def test_a_read_or_an_act_by_id_asks_only_the_shard_of_that_id(catalog: Catalog) -> None:
     """A function with an id that is not routed by it would miss the task, or do the act elsewhere."""
     by_id = {"id", "ids", "shard", "none"}
-    not_by_id = {"queues.record_reveal": "an entry in the audit trail, which is on the first shard"}
 
     def odd(function: Function) -> bool:
         return any(name in ("task_id", "task_ids") for name, _ in function.inputs) and (
             function.route.kind not in by_id
         )
 
-    assert {function.name for function in catalog.functions if odd(function)} == not_by_id.keys()
+    assert {function.name for function in catalog.functions if odd(function)} == set()

@@ -144,6 +144,53 @@ def test_a_paused_queue(tx: Connection, clock: Clock) -> None:
     assert not {"oldest_due", "unserved"} & checks(tx)
 
 
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ({"rate": 1, "per": "1 day"}, "type mail.send has used up its rate"),
+        ({"max_running": 1}, "at most 1 may run at once"),
+    ],
+)
+def test_tasks_that_only_a_limit_holds_back_are_amber_and_the_finding_names_the_limit(
+    tx: Connection, clock: Clock, limit: dict[str, Any], said: str
+) -> None:
+    register(tx, queues=["mail"], timeout="1 day")
+    call(tx, "queues.set_limit", {"subject": "type", "name": "mail.send", **limit})
+    enqueue_many(tx, [{"type": "mail.send"}] * 3)
+    claim(tx, max_tasks=3, queues=["mail"], lease="1 day")
+    clock.advance(7200)
+
+    found = line(tx, "oldest_due", "mail")
+    assert found["level"] == "amber"
+    assert "mail.send" in found["message"]
+    assert said in found["message"]
+    enqueue(tx, "mail.other")
+    clock.advance(7200)
+    assert level(tx, "oldest_due", "mail") == "red"  # nothing holds that one back
+
+
+def test_a_queue_that_was_just_resumed_has_no_delay(tx: Connection, clock: Clock) -> None:
+    register(tx, queues=["mail"], timeout="1 day")
+    call(tx, "queues.pause", {"queue": "mail", "reason": "the provider is down"})
+    enqueue(tx, "mail.send")
+    clock.advance(7200)
+    call(tx, "queues.resume", {"queue": "mail"})
+    end(tx, claim_one(tx, queues=["mail"]))
+
+    assert level(tx, "delay_p99", "mail") == "green"
+    assert {row["level"] for row in health(tx) if row["subject"] == "mail"} == {"green"}
+
+
+def test_a_delay_under_a_limit_is_not_red(tx: Connection, clock: Clock) -> None:
+    call(tx, "queues.set_limit", {"subject": "queue", "name": "mail", "rate": 1, "per": "1 hour"})
+    enqueue(tx, "mail.send")
+    clock.advance(7200)
+    end(tx, claim_one(tx, queues=["mail"]))
+
+    found = line(tx, "delay_p99", "mail")
+    assert (found["level"], "holdfast limits" in found["advice"]) == ("amber", True)
+
+
 def test_how_long_tasks_waited(tx: Connection, clock: Clock) -> None:
     enqueue_many(tx, [{"type": "mail.send"}] * 99)
     clock.advance(2)
@@ -174,7 +221,7 @@ def test_a_task_that_was_put_off_did_not_wait(tx: Connection, clock: Clock) -> N
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [
-        *[((1, 0, 0), "green"), ((20, 0, 0), "amber"), ((20, 0, 50), "green")],
+        *[((1, 0, 0), "green"), ((5, 0, 0), "amber"), ((5, 0, 4), "amber"), ((5, 0, 5), "green")],
         *[((0, 1, 0), "amber"), ((0, 1, 19), "amber"), ((0, 1, 20), "green"), ((0, 2, 98), "green")],
         *[((0, 4, 0), "amber"), ((0, 5, 5), "red"), ((0, 5, 6), "amber"), ((0, 20, 0), "red")],
     ],
@@ -316,6 +363,23 @@ def test_events_that_wait(tx: Connection, clock: Clock, waited: float, expected:
     found = line(tx, "outbox", "crm")
     assert (found["level"], found["value"]) == (expected, waited)
     assert ("1 event waits" in found["message"], "no dispatcher" in found["message"]) == (True, True)
+
+
+def test_a_paused_subscription_is_amber_however_long_its_events_wait(tx: Connection, clock: Clock) -> None:
+    subscribe(tx, "crm")
+    emit(tx)
+    call(tx, "queues.pause_subscription", {"name": "crm", "reason": "they move"})
+    clock.advance(86400)
+    assert level(tx, "outbox", "crm") == "amber"
+
+
+def test_a_receiver_that_fails_is_amber_at_once(tx: Connection, clock: Clock) -> None:
+    subscribe(tx, "crm")
+    emit(tx)
+    clock.advance(1)
+    tx.execute("update queues.breaker set open_until = queues.clock(), last_error = 'HTTP 500'")
+    found = line(tx, "outbox", "crm")
+    assert (found["level"], "HTTP 500" in found["message"]) == ("amber", True)
 
 
 def test_a_full_outbox(tx: Connection, clock: Clock) -> None:
@@ -469,3 +533,11 @@ def test_retention_is_not_behind_when_its_policy_has_just_changed(tx: Connection
     call(tx, "queues.set_retention", {"status": "succeeded", "keep": "1 day"})
 
     assert "retention" not in checks(tx)
+
+
+def test_a_clock_that_was_set_back_is_found(tx: Connection, clock: Clock) -> None:
+    register(tx)
+    assert "clock" not in checks(tx)
+    clock.advance(-3600)
+    found = line(tx, "clock")
+    assert (found["level"], found["value"]) == ("amber", 3600)

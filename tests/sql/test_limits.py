@@ -601,7 +601,7 @@ def test_a_task_that_waits_for_a_slot_says_so(tx: Connection, clock: Clock) -> N
 
 def test_what_holds_back_a_queue_is_told(tx: Connection, clock: Clock) -> None:
     def told() -> list[tuple[Any, ...]]:
-        found = rows(tx, "select kind, name, lanes, words from queues.explain_held('mail', queues.clock())")
+        found = rows(tx, "select kind, name, lanes, words from queues.explain_held('{mail}', queues.clock())")
         return sorted((row["kind"], row["name"], row["lanes"], row["words"]) for row in found)
 
     assert told() == []
@@ -970,11 +970,26 @@ def test_keys_with_waiting_tasks_are_listed(tx: Connection) -> None:
     fill(tx, 5, concurrency_key="customer-7")
     fill(tx, 3, concurrency_key="customer-8")
     fill(tx, 1, concurrency_key="customer-9")
+    fill(tx, 2, type="mail.other", concurrency_key="customer-7")
     take(tx)
     found = call(tx, "queues.list_waiting_keys", {})
-    assert [(row["waiting"], row["running"]) for row in found] == [(4, 1), (2, 1)]
+    assert [(row["waiting"], row["running"]) for row in found] == [(4, 1), (2, 1), (1, 1)]
+    assert len({row["running_task_id"] for row in found}) == 3
     assert found[0]["concurrency_key"].endswith("customer-7")
     assert [row["waiting"] for row in call(tx, "queues.list_waiting_keys", {"max_keys": 1})] == [4]
     assert call(tx, "queues.list_waiting_keys", {"of_queue": "other"}) == []
     with refused(tx, "QF400", "max_keys"):
         call(tx, "queues.list_waiting_keys", {"max_keys": 0})
+
+
+@pytest.mark.parametrize("subject", ["queue", "type"])
+@pytest.mark.parametrize("limit", [{"max_running": 3}, {"rate": 3, "per": timedelta(minutes=1)}])
+def test_a_limit_that_a_claim_did_not_lock_leaves_no_room_for_tasks_that_are_committed_meanwhile(
+    tx: Connection, subject: str, limit: dict[str, Any]
+) -> None:
+    """A claim locks only limits with due tasks; its next statement sees what was committed since."""
+    set_limit(tx, subject, {"queue": "mail", "type": "mail.send"}[subject], **limit)
+    fill(tx, 1, run_at="2100-01-01T00:00:00+00:00")
+    lanes = "(select array_agg(l.lane_id) from queues.lane l where l.queue = 'mail')"
+    (found,) = rows(tx, f"select * from queues.rooms_of_lanes({lanes}, queues.clock())")
+    assert (found["rooms"], found[f"of_{subject}"]) == ([0], [1])

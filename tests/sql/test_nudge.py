@@ -1,11 +1,14 @@
 """queues.nudge: a waiting task becomes due now, for every caller that may execute it."""
 
+import psycopg
 import pytest
 
 from support.clock import Clock
+from support.comms import CHANNELS
 from support.database import Database
 from support.engine import Connection, act, claim_one, counts, end, enqueue, events, status, value
 
+EMAIL = CHANNELS[0]
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 
@@ -65,3 +68,29 @@ def test_a_process_may_nudge_what_another_login_enqueued(db: Database) -> None:
 def test_nobody_else_may(db: Database, role: str) -> None:
     with pytest.raises(Exception, match="permission denied for function nudge"):
         _nudge(db.connect(role), UNKNOWN)
+
+
+NUDGE_PROCESS = "select queues.nudge_process('comms.send_email', %s, 'the provider is back')"
+
+
+def test_a_client_nudges_only_processes_of_its_namespace(db: Database) -> None:
+    client, stranger = db.connect("holdfast_client"), db.connect("holdfast_process")
+    send = EMAIL.kick_off(client, scheduled_at="2099-01-01 00:00Z")
+
+    with pytest.raises(psycopg.Error, match=f"there is no comms.send_email {send}"):
+        stranger.execute(NUDGE_PROCESS, [send])
+    assert value(client, NUDGE_PROCESS, [send]) is True
+    assert value(client, NUDGE_PROCESS, [send]) is False
+    nudged = value(
+        db.connect(),
+        """select array_agg(e.reason) from queues.task_event e join queues.process_status s using (task_id)
+           where s.process_id = %s and e.event_type = 'rescheduled'""",
+        [send],
+    )
+    assert nudged == ["nudged: the provider is back"]
+
+
+def test_an_operator_nudges_every_process(db: Database) -> None:
+    send = EMAIL.kick_off(db.connect("holdfast_client"), scheduled_at="2099-01-01 00:00Z")
+
+    assert value(db.connect("holdfast_operator"), NUDGE_PROCESS, [send]) is True

@@ -1,12 +1,17 @@
 """queues.record_steps and read_steps: facts of a run, under its lease, the first write wins."""
 
+import json
 from typing import Any
+
+import pytest
 
 from support.clock import Clock
 from support.engine import (
     Connection,
+    JsonText,
     Row,
     act,
+    answer,
     call,
     change_setting,
     claim_one,
@@ -59,6 +64,75 @@ def test_the_first_write_wins_and_the_second_gets_what_is_stored(tx: Connection)
     assert again["verdict"] == "already"
     assert [(row["name"], row["result"]) for row in again["stored"]] == [("charge", 1)]
     assert sorted((row["name"], row["result"]) for row in read(tx, task)) == [("charge", 1), ("ship", 3)]
+
+
+def record_one(tx: Connection, task: Row, name: str = "charge", worker_id: str = "w1", **more: Any) -> bool:
+    given = {"name": name, "number": 1, "took_ms": 0, "result": None, **more}
+    held_by = {"worker_id": worker_id, "task_id": task["task_id"], "token": task["token"]}
+    if not isinstance(given["result"], JsonText):
+        given["result"] = JsonText(json.dumps(given["result"]))
+    recorded: bool = answer(tx, "queues.record_step", {**held_by, **given})
+    return recorded
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"result": 7},
+        {"result": None},
+        {"result": {"id": 7, "text": "ä"}, "number": 1200, "took_ms": 12},
+        {"result": "x" * 300, "took_ms": -5},
+        {"result": "x" * 4000},
+    ],
+)
+def test_a_step_that_comes_alone_is_stored_as_in_a_batch(tx: Connection, more: Row) -> None:
+    alone, other = _claimed(tx), _claimed(tx)
+
+    assert record_one(tx, alone, **more)
+    assert record(tx, other, {**step("charge"), **more})["verdict"] == "recorded"
+
+    columns = "number, took_ms, tries, kind, name, result, error, until, signal_id"
+    first, second = rows(tx, f"select {columns} from queues.step")
+    assert first == second
+
+
+@pytest.mark.parametrize("result", [f'"{5000 * "x"}"', "1" + 400 * "0", 70 * "[" + 70 * "]"])
+def test_a_result_that_needs_a_closer_look_is_not_recorded_alone(tx: Connection, result: str) -> None:
+    assert not record_one(tx, _claimed(tx), result=JsonText(result))
+    assert rows(tx, "select from queues.step") == []
+
+
+def test_a_step_that_comes_alone_is_recorded_only_under_the_lease(tx: Connection) -> None:
+    task, cancelled = _claimed(tx), _claimed(tx)
+    act(tx, "cancel", cancelled["task_id"])
+
+    assert not record_one(tx, task, worker_id="w2")
+    assert not record_one(tx, {**task, "token": task["token"] + 1})
+    assert not record_one(tx, cancelled)
+    assert rows(tx, "select from queues.step") == []
+
+
+def test_a_step_that_comes_alone_never_replaces_another(tx: Connection) -> None:
+    task = _claimed(tx)
+    assert record_one(tx, task, result=1)
+
+    with refused(tx, "23505", "one_end_per_step"):
+        record_one(tx, task, result=2)
+
+    assert [row["result"] for row in read(tx, task)] == [1]
+
+
+def test_a_step_that_comes_alone_counts_towards_the_maximum(tx: Connection) -> None:
+    change_setting(tx, "max_steps", 1500)
+    task = _claimed(tx)
+
+    assert record_one(tx, task, "last", number=1500)
+    assert not record_one(tx, task, "one too many", number=1501)
+
+
+def test_a_kind_of_step_that_is_unknown_is_refused(tx: Connection) -> None:
+    with refused(tx, "23502", "kind"):
+        record(tx, _claimed(tx), step("charge", kind="magic"))
 
 
 def test_two_claims_that_write_the_same_step_leave_the_first_one(tx: Connection, clock: Clock) -> None:
@@ -125,7 +199,7 @@ def test_a_run_has_a_maximum_number_of_steps(tx: Connection) -> None:
         record(tx, task, step("one too many", 1501))
 
 
-def test_a_claim_that_recorded_a_step_starts_the_count_of_attempts_anew(tx: Connection, clock: Clock) -> None:
+def test_a_claim_that_recorded_a_step_resets_the_count_of_attempts(tx: Connection, clock: Clock) -> None:
     task = _claimed(tx, max_attempts=2)
     end(tx, task, "retry", run_at=clock.after(1))
     clock.advance(1)

@@ -171,3 +171,47 @@ def test_digests_are_recorded_by_the_owner_only(loans: Connection) -> None:
     with refused(loans, "QF403", "thief may not"):
         loans.execute("set local role thief")
         loans.execute("select queues.record_process_files('loans', '{}')")
+
+
+def _kickoff(
+    tx: Connection, arguments: str = "input jsonb, later integer default 1", returns: str = "bigint"
+) -> None:
+    with _as(tx, "loans_owner"):
+        tx.execute(
+            f"""create function loans.kickoff_loans_task({arguments}) returns {returns}
+                language sql {PINNED} as 'select 1::{returns}'""".encode()
+        )
+        tx.execute("revoke execute on all functions in schema loans from public")
+
+
+def test_a_kickoff_takes_one_document_and_returns_an_id(loans: Connection) -> None:
+    _kickoff(loans)
+    _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
+    (row,) = rows(loans, "select * from queues.process_functions('loans')")
+    assert (row["kickoff"], row["history"]) == ("loans.kickoff_loans_task", "loans.loans_history")
+    _register(loans, "loans_owner")
+    (row,) = rows(loans, "select * from queues.process_functions('loans')")
+    assert row["kickoff"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "returns"),
+    [("input jsonb, needed integer", "bigint"), ("input text", "bigint"), ("input jsonb", "text")],
+)
+def test_another_kickoff_is_refused(loans: Connection, arguments: str, returns: str) -> None:
+    _kickoff(loans, arguments, returns)
+    with refused(loans, "QF400", "may register as its kickoff"):
+        _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
+
+
+def test_a_function_that_was_weakened_since_is_not_returned(loans: Connection) -> None:
+    """The dashboard would call it with its own rights."""
+    _register(loans, "loans_owner")
+    for function in ("loans.loans_history(bigint)", "loans.cancel_loans_task(bigint, text)"):
+        loans.execute(f"alter function {function} security invoker".encode())
+        with refused(loans, "QF400", "there is no function"):
+            loans.execute("select queues.process_functions('loans')")
+        loans.execute(f"alter function {function} security definer".encode())
+    assert rows(loans, "select * from queues.process_functions('loans')")
+    with refused(loans, "QF404", "there is no process nowhere"):
+        loans.execute("select queues.process_functions('nowhere')")

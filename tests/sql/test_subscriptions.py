@@ -7,7 +7,7 @@ import pytest
 
 from support.clock import Clock
 from support.database import Database
-from support.engine import Connection, answer, call, refused, value
+from support.engine import Connection, answer, call, refused, rows, value
 from support.outbox import claim_events, deliveries, emit, ids, outbox_status, settle, subscribe
 
 SECRET = "whsec_" + "A" * 32
@@ -249,3 +249,102 @@ def test_who_retires_takes_those_along_that_were_silent_for_an_hour(tx: Connecti
     answer(tx, "queues.retire_dispatcher", {"dispatcher_id": "d1"})
 
     assert value(tx, "select array_agg(dispatcher_id) from queues.dispatcher_status") == ["d2"]
+
+
+def _fail_all(tx: Connection, subscription: int) -> None:
+    settle(tx, subscription, claim_events(tx, subscription), "rejected", error="410")
+
+
+def test_only_events_of_this_subscription_are_sent_again(tx: Connection) -> None:
+    mine, other = subscribe(tx, "mine"), subscribe(tx, "other")
+    event_id = emit(tx)
+    _fail_all(tx, mine)
+    settle(tx, other, claim_events(tx, other))
+    unrelated = subscribe(tx, "unrelated", "nothing.*")
+
+    for given in ({"event_id": event_id}, {}):
+        assert answer(tx, "queues.redrive_events", {"name": "unrelated", **given}) == 0
+    assert claim_events(tx, unrelated) == []
+    assert deliveries(tx, event_id) == {"mine": "dead", "other": "delivered"}
+    assert answer(tx, "queues.redrive_events", {"name": "mine", "event_id": event_id}) == 1
+    assert deliveries(tx, event_id) == {"mine": "waiting", "other": "delivered"}
+
+
+def test_an_event_that_failed_twice_is_sent_again_to_one_receiver(tx: Connection) -> None:
+    for name in ("mine", "other"):
+        subscribe(tx, name)
+    event_id = emit(tx)
+    for row in rows(tx, "select subscription_id from queues.outbox_status"):
+        _fail_all(tx, row["subscription_id"])
+
+    assert answer(tx, "queues.redrive_events", {"name": "mine"}) == 1
+    assert deliveries(tx, event_id) == {"mine": "waiting", "other": "dead"}
+
+
+def test_one_event_is_sent_again_although_it_was_delivered(tx: Connection) -> None:
+    subscription = subscribe(tx)
+    event_id = emit(tx)
+    settle(tx, subscription, claim_events(tx, subscription))
+
+    assert answer(tx, "queues.redrive_events", {"name": "all"}) == 0
+    assert answer(tx, "queues.redrive_events", {"name": "all", "event_id": event_id}) == 1
+    assert settle(tx, subscription, claim_events(tx, subscription)) == ["accepted"]
+    assert deliveries(tx, event_id) == {"all": "delivered"}
+
+
+def test_events_that_die_later_are_left_out(tx: Connection, clock: Clock) -> None:
+    subscription = subscribe(tx)
+    emit(tx)
+    _fail_all(tx, subscription)
+    until = clock.now
+    clock.advance(10)
+    late = emit(tx)
+    _fail_all(tx, subscription)
+
+    assert answer(tx, "queues.redrive_events", {"name": "all", "died_until": until}) == 1
+    assert deliveries(tx, late) == {"all": "dead"}
+
+
+def test_acts_on_a_subscription_are_recorded_once_each(tx: Connection) -> None:
+    subscription = subscribe(tx)
+    event_id = emit(tx)
+    _fail_all(tx, subscription)
+    for function in (
+        "pause_subscription",
+        "pause_subscription",
+        "resume_subscription",
+        "resume_subscription",
+    ):
+        answer(tx, f"queues.{function}", {"name": "all", "reason": function})
+    for _ in range(2):
+        answer(tx, "queues.redrive_events", {"name": "all", "event_id": event_id, "reason": "lost"})
+
+    found = rows(tx, "select * from queues.subscription_event order by act_id")
+    assert [(row["act"], row["reason"], row["events"]) for row in found] == [
+        ("paused", "pause_subscription", None),
+        ("resumed", "resume_subscription", None),
+        ("redriven", "lost", 1),
+    ]
+    with refused(tx, "QF412", "append-only"):
+        tx.execute("update queues.subscription_act set reason = null")
+
+
+def test_deliveries_are_listed_by_state(tx: Connection) -> None:
+    subscription = subscribe(tx)
+    dead = emit(tx)
+    _fail_all(tx, subscription)
+    delivered = emit(tx)
+    settle(tx, subscription, claim_events(tx, subscription))
+    failed = emit(tx, subject="order 3")
+    settle(tx, subscription, claim_events(tx, subscription), "failed", error="503")
+
+    def listed(status: str) -> list[tuple[object, ...]]:
+        found = call(tx, "queues.list_deliveries", {"name": "all", "of_status": status})
+        return [(row["event_id"], row["status"], row["attempt"], row["last_error"]) for row in found]
+
+    assert listed("dead") == [(dead, "dead", 1, "410")]
+    assert listed("delivered") == [(delivered, "delivered", 1, None)]
+    assert listed("outstanding") == [(failed, "retrying", 1, "503")]
+    for wrong, code in (({"of_status": "odd"}, "QF400"), ({"name": "nobody"}, "QF404")):
+        with refused(tx, code):
+            call(tx, "queues.list_deliveries", {"name": "all", **wrong})

@@ -249,3 +249,29 @@ def test_retention_removes_the_facts_of_a_run(tx: Connection, clock: Clock) -> N
     assert {
         name: left[name] for name in ("task", "step", "step_try", "signal", "wait", "recheck")
     } == dict.fromkeys(("task", "step", "step_try", "signal", "wait", "recheck"), 0)
+
+
+def test_a_run_that_is_restored_gets_the_signal_that_came_while_it_was_deleted(
+    tx: Connection, clock: Clock
+) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("decision", clock.after(86400), signal="decision"))
+    act(tx, "delete_task", task["task_id"])
+    assert signal(tx, task["task_id"]) == "kept"
+    sweep(tx)
+    assert claim(tx) == []
+
+    act(tx, "restore_task", task["task_id"])
+    sweep(tx)
+
+    assert claim_one(tx)["task_id"] == task["task_id"]
+
+
+def test_a_signal_wakes_a_run_that_was_begun_before_its_time(tx: Connection, clock: Clock) -> None:
+    task_id = enqueue(tx, run_at=clock.after(3600))
+    act(tx, "reschedule", task_id, run_at=clock.now)
+    suspend(tx, claim_one(tx), wait("decision", clock.after(86400), signal="decision"))
+
+    signal(tx, task_id)
+
+    assert claim_one(tx)["task_id"] == task_id

@@ -5,7 +5,21 @@ from typing import Any
 import pytest
 
 from support.clock import Clock
-from support.engine import Connection, Row, act, call, claim_one, end, refused, status
+from support.engine import (
+    Connection,
+    Row,
+    act,
+    call,
+    claim,
+    claim_one,
+    end,
+    enqueue_many,
+    held,
+    refused,
+    release,
+    rows,
+    status,
+)
 
 
 def unique(tx: Connection, kind: str | None = "waiting", key: str | None = "k", **more: Any) -> Row:
@@ -20,6 +34,13 @@ def unique(tx: Connection, kind: str | None = "waiting", key: str | None = "k", 
 def debounced(tx: Connection, payload: str = "{}", **more: Any) -> Any:
     given = {"debounce": "5 s", "debounce_max": "12 s", **more}
     return unique(tx, None, payload=payload, **given)["task_id"]
+
+
+def _give_back(tx: Connection, task: Row, how: str) -> None:
+    if how == "released":
+        assert release(tx, held(task)) == ["released"]
+    else:
+        end(tx, task, "snooze")
 
 
 def test_a_waiting_task_with_the_key_is_returned(tx: Connection) -> None:
@@ -81,6 +102,65 @@ def test_a_debounced_task_that_has_begun_is_not_replaced(tx: Connection, clock: 
     assert status(tx, second)["run_at"] == clock.after(5)
 
 
+@pytest.mark.parametrize("how", ["released", "snoozed"])
+def test_a_debounced_task_that_is_given_back_does_not_overtake_a_later_one(
+    tx: Connection, clock: Clock, how: str
+) -> None:
+    first = debounced(tx, '{"n": 1}')
+    clock.advance(5)
+    claimed = claim_one(tx, queues=["work"])
+    second = debounced(tx, '{"n": 2}')
+    clock.advance(5)
+    later = claim_one(tx, "w2", queues=["work"])
+
+    _give_back(tx, claimed, how)
+
+    assert later["task_id"] == second
+    assert status(tx, first)["status"] == "cancelled"
+    assert claim(tx, queues=["work"]) == []
+    told = rows(
+        tx, "select event_type from queues.task_event where task_id = %s order by occurred_at", [first]
+    )
+    assert {"replaced", how, "cancelled"} <= {row["event_type"] for row in told}
+
+
+@pytest.mark.parametrize("how", ["released", "snoozed"])
+def test_a_debounced_task_that_is_given_back_runs_if_there_is_no_later_one(
+    tx: Connection, clock: Clock, how: str
+) -> None:
+    first = debounced(tx)
+    clock.advance(5)
+    claimed = claim_one(tx, queues=["work"])
+    _give_back(tx, claimed, how)
+    assert claim_one(tx, queues=["work"])["task_id"] == first
+
+
+def test_a_debounced_task_that_a_person_retries_runs_although_there_is_a_later_one(
+    tx: Connection, clock: Clock
+) -> None:
+    first = debounced(tx)
+    clock.advance(5)
+    claimed = claim_one(tx, queues=["work"])
+    debounced(tx)
+    _give_back(tx, claimed, "released")
+    act(tx, "retry", first)
+    _give_back(tx, claim_one(tx, queues=["work"]), "released")
+    assert claim_one(tx, queues=["work"])["task_id"] == first
+
+
+def test_a_debounced_task_that_has_failed_once_and_is_given_back_is_not_replaced(
+    tx: Connection, clock: Clock
+) -> None:
+    first = debounced(tx)
+    clock.advance(5)
+    end(tx, claim_one(tx, queues=["work"]), "retry", run_at=str(clock.after(1)))
+    clock.advance(1)
+    again = claim_one(tx, queues=["work"])
+    debounced(tx)
+    _give_back(tx, again, "released")
+    assert status(tx, first)["status"] == "retrying"
+
+
 @pytest.mark.parametrize(
     "given",
     [
@@ -100,3 +180,23 @@ def test_keys_belong_to_a_type(tx: Connection) -> None:
     unique(tx)
     assert unique(tx, type="work.other")["created"]
     assert call(tx, "queues.clock", {})
+
+
+@pytest.mark.parametrize("place", [1, 2])
+def test_an_error_in_a_batch_names_its_place_whichever_tasks_are_one(tx: Connection, place: int) -> None:
+    element: Row = {"type": "work.sync", "unique": "waiting", "idempotency_key": "k"}
+    tasks: list[Row] = [element, element, {"type": "work.sync"}]
+    tasks[place] = {**tasks[place], "priority": 5000}
+    with refused(tx, "QF400", f"tasks[{place}].priority"):
+        enqueue_many(tx, tasks)
+
+
+def test_a_debounced_task_that_has_failed_once_is_not_replaced(tx: Connection, clock: Clock) -> None:
+    first = debounced(tx)
+    clock.advance(5)
+    end(tx, claim_one(tx, queues=["work"]), "retry")
+
+    second = debounced(tx)
+
+    assert second != first
+    assert status(tx, first)["status"] == "retrying"

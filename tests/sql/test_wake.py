@@ -47,7 +47,7 @@ def test_a_session_that_is_quiet_wakes_nobody(fleet: Fleet) -> None:
     assert fleet.heard() == []
 
 
-def test_a_session_that_is_quiet_notifies_nobody_of_what_ends_or_resumes(fleet: Fleet) -> None:
+def test_a_session_that_is_quiet_does_not_notify_of_what_ends_or_resumes(fleet: Fleet) -> None:
     fleet.register()
     fleet.listener.execute("listen holdfast_done")
     call(fleet.admin, "queues.set_limit", {"subject": "queue", "name": "default", "max_running": 1})

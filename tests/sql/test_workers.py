@@ -73,6 +73,10 @@ def test_a_worker_is_entered_with_what_it_says_of_itself(tx: Connection, clock: 
         "running": 0,
         "heartbeat": timedelta(seconds=10),
         "state": "idle",
+        "memory_bytes": None,
+        "finished": None,
+        "per_second": None,
+        "shard": None,
     }
 
 
@@ -213,7 +217,7 @@ def test_without_leases_nobody_has_to_sweep_while_somebody_does(tx: Connection, 
     assert _state(tx)["sweep_in"] is None
 
 
-def test_everybody_has_to_sweep_when_nobody_has_for_two_seconds(tx: Connection, clock: Clock) -> None:
+def test_every_worker_has_to_sweep_when_none_has_for_two_seconds(tx: Connection, clock: Clock) -> None:
     call(tx, "queues.sweep", {})
     clock.advance(3)
     assert _state(tx)["sweep_in"] == timedelta(0)

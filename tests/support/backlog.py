@@ -115,6 +115,21 @@ def _load_scheduled(conn: Connection, size: int) -> None:
     )
 
 
+def load_suspended(conn: Connection, queue: str, task_type: str, size: int) -> None:
+    """Runs of a queue that wait for a signal for 30 days. The queue has tasks of this type already."""
+    ident = _ID.format(kind=5)
+    _run(
+        conn,
+        _TASK.format(id=ident, priority=0, type=f"'{task_type}'", queue=f"'{queue}'", size=size),
+        f"""insert into queues.ready (task_id, run_at, lane_id, attempt)
+            select {ident}, {_NOW} + interval '30 days', l.lane_id, 0
+            from generate_series(1, {size}) i, queues.lane l
+            where l.queue = '{queue}' and l.type = '{task_type}'""",
+        f"""insert into queues.wait (task_id, name, until, signal)
+            select {ident}, 'go', {_NOW} + interval '30 days', 'go' from generate_series(1, {size}) i""",
+    )
+
+
 def _lane(type: str, priority: int) -> str:  # noqa: A002
     return f"(select lane_id from queues.lane where type = '{type}' and priority = {priority} limit 1)"
 

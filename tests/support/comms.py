@@ -103,4 +103,39 @@ def run(conn: Connection, function: str, payload: Any) -> Row:
     return cast("Row", value(conn, f"select {function}(%s::jsonb)", [json.dumps(payload)]))
 
 
+def broken_sends(conn: Connection, channel: Channel) -> dict[str, Any]:
+    """The rules that sends which have ended break, with some rows that break them."""
+    root = channel.root
+    rules = {
+        "a send has exactly one end": f"""
+            select t.{root}_id from comms.{root} t
+            left join comms.{root}_supervised s on s.{root}_id = t.{root}_id and s.next_task_id is null
+            group by 1 having count(s.run) <> 1""",
+        "every attempt has exactly one outcome": f"""
+            select a.{root}_id, a.attempt from comms.{root}_scheduled a
+            left join comms.{root}_failed f using ({root}_id, attempt)
+            left join comms.{root}_succeeded s using ({root}_id, attempt)
+            where (f.failed_at is null) = (s.succeeded_at is null)""",
+        "the end is what the facts say": f"""
+            select t.{root}_id, e.decision, f.n from comms.{root} t
+            join comms.{root}_supervised e on e.{root}_id = t.{root}_id and e.next_task_id is null
+            left join comms.{root}_succeeded s on s.{root}_id = t.{root}_id
+            cross join lateral (select count(*) as n, bool_or(f.outcome_unknown) as unknown
+              from comms.{root}_failed f where f.{root}_id = t.{root}_id) f
+            where e.decision <> case when s.{root}_id is not null then 'succeeded'
+              when f.n = t.max_attempts or f.unknown and t.when_unknown = 'stop' then 'failed'
+              else 'there is no reason to end' end""",
+        "the queue says of an attempt what the facts say": f"""
+            select a.{root}_id, a.attempt, o.status from comms.{root}_scheduled a
+            join queues.task t on t.task_id = a.task_id  -- retention may have removed it
+            left join comms.{root}_succeeded s using ({root}_id, attempt)
+            left join queues.outcome o on o.task_id = a.task_id
+            where (o.status = 'succeeded') is distinct from (s.{root}_id is not null)""",
+        "attempts are numbered without gaps": f"""
+            select {root}_id from comms.{root}_scheduled group by 1 having max(attempt) <> count(*)""",
+    }
+    found = {rule: rows(conn, query) for rule, query in rules.items()}
+    return {rule: broken[:5] for rule, broken in found.items() if broken}
+
+
 CHANNELS = [Channel("email"), Channel("sms")]

@@ -1,6 +1,8 @@
 """Tests of one server, borrowed for a front: the same functions, with the fixtures of tests/shards."""
 
+import re
 import sys
+from functools import cache
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import FunctionType
@@ -9,26 +11,37 @@ from typing import Any
 import pytest
 
 TESTS = Path(__file__).parents[1]
+PAGE = TESTS.parent / "docs" / "explanation" / "shards.md"
+_TEST = re.compile(r"^\| `([a-z_/]+::test_\w+)` \| (.+) \|$", re.MULTILINE)
 
 
-def borrow(module: str, differences: dict[str, str]) -> dict[str, Any]:
-    """The tests and fixtures of a module, such as app/test_enqueue.
+def borrow(module: str) -> dict[str, Any]:
+    """The tests and fixtures of a module, such as app/test_enqueue, and the fixtures of commands.
 
-    Those that a front does not pass are named with the reason, and must fail: a difference that has gone has
-    to be taken off the list, and off the page about shards.
+    Those that the page about shards lists must fail: a difference that has gone has to leave the page.
     """
-    found = vars(_loaded(module))
-    unknown = differences.keys() - found.keys()
-    assert not unknown, f"{module} has no {', '.join(sorted(unknown))}"
-    borrowed: dict[str, Any] = {}
-    for name, value in found.items():
+    found = _fixtures(_loaded("cli/conftest")) if module.startswith("cli/") else {}
+    found.pop("empty_db", None)
+    loaded = _loaded(module)
+    found |= _fixtures(loaded)
+    for name, value in vars(loaded).items():
         if name.startswith("test_") and isinstance(value, FunctionType):
-            borrowed[name] = _expected(value, differences.get(name))
-        elif type(value).__name__ in ("FixtureFunctionDefinition", "FixtureFunction") or hasattr(
-            value, "_pytestfixturefunction"
-        ):
-            borrowed[name] = value
-    return borrowed
+            found[name] = _expected(value, listed_differences().get(f"{module}::{name}"))
+    return found
+
+
+@cache
+def listed_differences() -> dict[str, str]:
+    """What the page about shards lists: each test that a front does not pass, and what differs."""
+    return dict(_TEST.findall(PAGE.read_text()))
+
+
+def _fixtures(module: Any) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if type(value).__name__ == "FixtureFunctionDefinition" or hasattr(value, "_pytestfixturefunction")
+    }
 
 
 def _loaded(module: str) -> Any:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
+from time import sleep
 from typing import Any
 
 import psycopg
@@ -36,6 +37,9 @@ class Database:
 
     def dsn_as(self, role: str) -> str:
         return make_conninfo(self.dsn, user=_login_for(self.server, role))
+
+    def map_logins(self) -> None:
+        """Make new logins known where that is needed: on a front."""
 
     def close(self) -> None:
         while self._opened:
@@ -70,4 +74,12 @@ def cloned_database(server: EmbeddedServer, template: str) -> Iterator[Database]
             yield database
         finally:
             database.close()
+            end_sessions(admin, database.name)
             drop_database(admin, database.name)
+
+
+def end_sessions(admin: psycopg.Connection[Any], name: str) -> None:
+    """Until there are none: a drop that meets one, even one that is just ending, waits 100 ms for it."""
+    end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = %s"
+    while admin.execute(end, [name]).fetchall():
+        sleep(0.002)

@@ -10,7 +10,9 @@ from psycopg import errors
 
 from support.engine import Connection
 
-_COUNTS = "select relname, seq_scan, seq_tup_read from pg_stat_xact_user_tables where schemaname = 'queues'"
+_COUNTS = """
+select relname, seq_scan, seq_tup_read from pg_stat_xact_user_tables where schemaname in ('queues', 'comms')
+"""
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from urllib.parse import quote
 from uuid import UUID, uuid4
 
 from holdfast.engine import (
@@ -38,10 +39,18 @@ class Staged:
     task_id: UUID
     running_id: UUID
     send_id: int
+    subscription: str
+    worker: str
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return f"/tasks/{self.task_id}", f"/tasks/{self.running_id}", f"/processes/email/{self.send_id}"
+        return (
+            f"/tasks/{self.task_id}",
+            f"/tasks/{self.running_id}",
+            f"/processes/comms.send_email/{self.send_id}",
+            f"/outbox/show?name={quote(self.subscription)}",
+            f"/workers/show?id={quote(self.worker)}",
+        )
 
 
 def stage(engine: Engine, text: str) -> Staged:
@@ -58,11 +67,11 @@ def stage(engine: Engine, text: str) -> Staged:
             )
         )
     )
-    _emit(engine, text, line, word)
+    subscription = _emit(engine, text, line, word)
     send_id = _mail(engine, text, line)
     token_id = engine.run(access.create_token(line[:60], ["read"], hash_of(new_token())))
     engine.run(access.revoke_token(token_id, text))
-    return Staged(task_id, running_id, send_id)
+    return Staged(task_id, running_id, send_id, subscription, worker)
 
 
 def _word(text: str) -> str:
@@ -110,7 +119,7 @@ def _run(engine: Engine, text: str, queue: str, worker: str) -> UUID:
     return task_id
 
 
-def _emit(engine: Engine, text: str, line: str, word: str) -> None:
+def _emit(engine: Engine, text: str, line: str, word: str) -> str:
     kind = f"n{uuid4().hex}"
     name = f"{kind}{word}"
     subscription_id = engine.run(events.subscribe(name, "console", f"-{word}", [f"{kind}.*"]))
@@ -119,6 +128,7 @@ def _emit(engine: Engine, text: str, line: str, word: str) -> None:
     lost = Settlement(subscription_id, claimed.event_id, claimed.token, "rejected", text)
     engine.run(events.settle_events("d1", [lost]))
     engine.run(events.pause_subscription(name, text))
+    return name
 
 
 def _mail(engine: Engine, text: str, line: str) -> int:

@@ -28,7 +28,7 @@ def ended(
 
 def claimed(task_id: str, type_: str = "work.x", *, attempt: int = 1) -> Claimed:
     """A claim that no database has made."""
-    return Claimed(task_id, 1, type_, "{}", attempt, 3, "python", None, None, 30.0, 0.0, 1, "work", 0.0)
+    return Claimed(task_id, 1, type_, "{}", attempt, 3, "python", None, None, 30.0, 0.0, 1, "work", None, 0.0)
 
 
 def _json(value: Any) -> str | None:

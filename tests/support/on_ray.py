@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from holdfast import App, Context, NoRetry
+from holdfast import App, Context, Linear, NoRetry
 
 app = App()
 
@@ -47,6 +47,12 @@ def hang(marker: str) -> None:
     Path(marker).write_text(str(os.getpid()))
     while True:
         time.sleep(0.01)
+
+
+@app.task("work.stay", executor="ray", max_attempts=2, retry=Linear(0, jitter=0))
+def stay(marker: str) -> None:
+    Path(marker).write_text(str(os.getpid()))
+    time.sleep(600)
 
 
 @app.task("work.deaf", executor="ray", retry=NoRetry(), timeout=8)

@@ -1,18 +1,23 @@
-"""Programs that a test needs and a machine may lack."""
+"""What a test needs and a machine may lack."""
 
 import os
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 
+def not_tested(reason: str) -> NoReturn:
+    """Skip the test, or let it fail where CI says that nothing may be skipped."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
 def needed(program: str, ensure: str) -> Path:
-    """Where it is. Without it the test is skipped, or fails where CI says that nothing may be."""
+    """Where it is."""
     found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
-        reason = f"there is no {program}; tools/{ensure} installs it"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+        not_tested(f"there is no {program}; tools/{ensure} installs it")
     return Path(found)

@@ -1,6 +1,7 @@
 """A front and its shards on one PostgreSQL 15, for tests; skipped where PL/Proxy cannot be had."""
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -8,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pytest
 
 from holdfast import schema
 from holdfast.postgres import EmbeddedServer
 from holdfast.shards.front import map_logins
 from holdfast.shards.migration import listed, migrate_shards
+from support.command import HOLDFAST
 from support.database import Database
+from support.front_worker import let_tests_work
+from support.programs import not_tested
 from support.server import disposable_server
 
 PLPROXY = Path("/usr/lib/postgresql/15/lib/plproxy.so")
@@ -25,8 +28,7 @@ FRONT = "front"
 def require_plproxy() -> None:
     """Shards are tested where Debian's packages are. In CI nothing is skipped."""
     if not PLPROXY.exists():
-        missing = pytest.fail if os.environ.get("CI") == "true" else pytest.skip
-        missing("shards are not tested: there is no PL/Proxy; tools/ensure-plproxy installs it")
+        not_tested("shards are not tested: there is no PL/Proxy; tools/ensure-plproxy installs it")
 
 
 class FrontConnection(psycopg.Connection[Any]):
@@ -91,11 +93,16 @@ class FrontDatabase(Database):
 def sharded_server(count: int = COUNT) -> Iterator[FrontDatabase]:
     require_plproxy()
     with disposable_server(15) as server:
+        _allow_connections(server)
         names = [FRONT, *(f"shard_{n}" for n in range(count))]
         with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
             admin.execute("create database template_shard")
             schema.migrate(server.url("template_shard"))
             schema.install_test_clock(server.url("template_shard"))
+            with psycopg.connect(server.url("template_shard")) as template:
+                template.execute("create table public.kept_policy as table queues.retention_policy")
+                for table in tables_of(template):  # facts refuse to be cleared otherwise
+                    template.execute(f"alter table {table} disable trigger user")
             for name in names:
                 copy = "" if name == FRONT else " template template_shard"
                 admin.execute(f"create database {name}{copy}")
@@ -105,21 +112,45 @@ def sharded_server(count: int = COUNT) -> Iterator[FrontDatabase]:
         front.close()
 
 
+def _allow_connections(server: EmbeddedServer) -> None:
+    """Each session of a front has one to each shard, and here all are on one server."""
+    with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute("alter system set max_connections = 400")
+    server.stop()
+    server.start()
+
+
+def front_for_tests_of_one_database(front: FrontDatabase) -> FrontDatabase:
+    """Another front, on which tests may also act as workers. Two shards, because each takes its time."""
+    names = ["half_0", "half_1"]
+    with psycopg.connect(front.server.url("postgres"), autocommit=True) as admin:
+        admin.execute("create database front_with_workers")
+        for name in names:
+            admin.execute(f"create database {name} template template_shard")
+    shards = [Database(front.server, name) for name in names]
+    other = FrontDatabase(front.server, "front_with_workers", shards=shards)
+    other.migrate()
+    let_tests_work(other.dsn, other.shards[0].dsn)
+    return other
+
+
 def clear(front: FrontDatabase, kept: set[str]) -> None:
     """Remove what a test has written from every shard, so that the next one finds them empty."""
     for shard in front.shards:
         with psycopg.connect(shard.dsn, autocommit=True) as connection:
             if tables := [table for table in tables_of(connection, filled=True) if table not in kept]:
-                disable = "".join(f"alter table {table} disable trigger user;" for table in tables)
-                truncate = f"truncate {', '.join(tables)} cascade;"  # facts refuse it otherwise
-                connection.execute(disable + truncate + disable.replace(" disable ", " enable "))
+                connection.execute(f"truncate {', '.join(tables)} cascade")
             connection.execute("update queues.test_clock set stands_at = null, shifted_by = '0'")
+            connection.execute(
+                "delete from queues.retention_policy;"
+                " insert into queues.retention_policy select * from kept_policy"
+            )
 
 
 def tables_of(connection: psycopg.Connection[Any], *, filled: bool = False) -> list[str]:
     rows = connection.execute(
         f"""select c.oid::regclass::text from pg_class c
-           where c.relnamespace = 'queues'::regnamespace and c.relkind = 'r'
+           where c.relnamespace::regnamespace::text in ('queues', 'comms') and c.relkind = 'r'
              and (not {filled} or pg_relation_size(c.oid) > 0) order by 1"""
     ).fetchall()
     return [row[0] for row in rows]
@@ -133,6 +164,12 @@ def filled_tables(server: EmbeddedServer, name: str) -> set[str]:
             for table in tables_of(connection)
             if connection.execute(f"select exists (select from {table})").fetchone() == (True,)
         }
+
+
+def run_holdfast(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [HOLDFAST, *arguments], env=os.environ | env, capture_output=True, text=True, check=False, timeout=60
+    )
 
 
 @contextmanager

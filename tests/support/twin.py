@@ -321,10 +321,15 @@ class Twin:
         return sorted(found, key=lambda task: task.lease.lease_until if task.lease else self.now)
 
     def sweep(self, task: Task) -> None:
-        if task.attempt >= task.spec.max_attempts:
+        used = self.attempts_used(task)
+        if used >= task.spec.max_attempts:
             self._end(task, "dead_letter", None)
         else:
-            self._put_back(task, self.now, task.attempt)
+            self._put_back(task, self.now, used)
+
+    def attempts_used(self, task: Task) -> int:
+        """How many a failure of the attempt that is under way leaves used."""
+        return task.attempt
 
     # What workers report
 
@@ -349,8 +354,8 @@ class Twin:
         again = max(run_at or self.now, self.now)
         if status == "snooze":
             self._put_back(task, again, task.attempt - 1)
-        elif status == "retry" and task.attempt < task.spec.max_attempts:
-            self._put_back(task, again, task.attempt)
+        elif status == "retry" and (used := self.attempts_used(task)) < task.spec.max_attempts:
+            self._put_back(task, again, used)
         else:
             self._end(task, "dead_letter" if status == "retry" else status, ticket.token)
         return "accepted"

@@ -13,7 +13,8 @@ from pathlib import Path
 
 SERVICE = re.compile(r"^holdfast (?:worker|serve|dispatch|up|dev)\b")
 LOOK = re.compile(
-    r"^holdfast (?:show|why|list|queues|workers|health|top|(?:mailbox|process) (?:list|show|plan|check))\b"
+    r"^holdfast (?:show|why|list|queues|workers|health|top"
+    r"|(?:mailbox|process|runs|schedules) (?:list|show|plan|check))\b"
 )
 PATIENCE_SECONDS = 60.0
 
@@ -128,7 +129,7 @@ class Walk:
         elif named := _NAME.match(step.code):
             self._write(named["name"], step.code)
         else:
-            raise AssertionError(f"nobody knows what to do with this block:\n{step.code}")
+            raise AssertionError(f"no rule for this block:\n{step.code}")
 
     def _run_block(self, step: Step) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS

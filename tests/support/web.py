@@ -12,6 +12,7 @@ from typing import Any
 
 import httpx
 import psycopg
+from fastapi import FastAPI
 from psycopg.conninfo import make_conninfo
 
 from holdfast import App
@@ -39,6 +40,7 @@ def dsn_of(database: Database, login: str, *roles: str) -> str:
     with psycopg.connect(database.server.url("postgres"), autocommit=True) as admin:
         if admin.execute("select from pg_roles where rolname = %s", [login]).fetchone() is None:
             admin.execute(f"create role {login} login in role {', '.join(roles)}")
+            database.map_logins()
     return make_conninfo(database.dsn, user=login)
 
 
@@ -59,6 +61,7 @@ class Web:
 
     database: Database
     url: str
+    application: FastAPI
     site: Site
     engine: Engine
     server: HttpServer
@@ -105,7 +108,7 @@ def serving(
         server = make_server(web, listen)
         thread = threading.Thread(target=server.run, args=([bound],), name="web")
         thread.start()
-        running = Web(database, url, web.state.site, Engine(database.connect()), server)
+        running = Web(database, url, web, web.state.site, Engine(database.connect()), server)
         try:
             with socket.create_connection(bound.getsockname()[:2]):
                 yield running

@@ -83,7 +83,7 @@ class Workshop:
     async def until(self, query: str, *parameters: Any) -> Row:
         """The first row, once there is one."""
         connection = await self._connected()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with self._patience(query):
             while True:
                 row = await (await connection.execute(query.encode(), parameters)).fetchone()
                 if row is not None:
@@ -98,10 +98,20 @@ class Workshop:
     async def sees(self, look: Callable[[], Any]) -> Any:
         """What the look finds, once it finds something."""
         connection = await self._connected()
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with self._patience("what the test looks for"):
             while not (found := look()):
                 await connection.execute("select pg_sleep(0.01)")
             return found
+
+    @asynccontextmanager
+    async def _patience(self, wanted: str) -> AsyncIterator[None]:
+        """A test that waits in vain fails with what the workers have logged."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                yield
+        except TimeoutError:
+            lines = "\n".join(map(str, self.logs))
+            raise AssertionError(f"in {PATIENCE_SECONDS:.0f} s there was not: {wanted}\n{lines}") from None
 
     def lines(self, event: str, **fields: Any) -> list[Line]:
         return [line for line in self.logs if line["event"] == event and fields.items() <= line.items()]

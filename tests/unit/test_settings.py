@@ -177,6 +177,28 @@ def test_a_good_address_is_taken(url: str) -> None:
     assert Settings.load(database_url=url).database_url == url
 
 
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("s00=postgresql://u:sekret@a/d s01", "shard s01 has no address"),
+        ("s00=postgresql://u:sekret@a/d s01=", "shard s01 has no address"),
+        ("postgresql://u:sekret@a/d", "an address is not a name such as s00"),
+        ("s00:postgresql://u:sekret@a/d", "an address is not a name such as s00"),
+        ("S00=postgresql://u:sekret@a/d", "'S00' is not a name such as s00"),
+        ("s00=postgresql://u:sekret@a/d s00=postgresql://u:sekret@b/d", "a name of its own"),
+        ("s00=postgresql://u:sekret@a/d,s01=postgresql://u:sekret@b/d", "write a space between shards"),
+    ],
+)
+def test_shards_that_are_written_wrongly_are_refused_without_their_passwords(
+    monkeypatch: pytest.MonkeyPatch, text: str, why: str
+) -> None:
+    monkeypatch.setenv("HOLDFAST_SHARDS", text)
+    with pytest.raises(ConfigurationError, match=why) as refused:
+        Settings.load()
+    assert "HOLDFAST_SHARDS" in str(refused.value)
+    assert "sekret" not in "".join(format_exception(refused.value))
+
+
 def test_a_misspelt_setting_in_pyproject_is_refused_with_the_names_that_exist() -> None:
     write_pyproject('hoem = "x"')
     with pytest.raises(ConfigurationError, match=r"unknown setting 'hoem'; did you mean 'home'\?"):

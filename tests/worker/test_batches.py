@@ -340,7 +340,6 @@ async def test_middleware_runs_once_around_a_batch(shop: Workshop) -> None:
         ({"batch": 2, "batch_wait": "x"}, "takes seconds"),
         ({"batch_wait": 1}, "from 1 to 10000"),
         ({"batch": 2, "executor": "process"}, "executor python"),
-        ({"batch": 2, "deadline": 3}, "deadline"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any], why: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -24,19 +25,19 @@ def cluster() -> Iterator[dict[str, str]]:
         variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
         with on_ray.cluster(Path(directory), variables) as address:
             yield {"RAY_ADDRESS": address, **variables}
-        assert _processes(directory) == []
+        assert _processes(directory) == {}
 
 
-def _processes(directory: str) -> list[str]:
+def _processes(directory: str) -> dict[int, str]:
     """The command lines of all processes that use this directory."""
-    found = []
+    found = {}
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = process.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if directory in line and str(os.getpid()) != process.parent.name:
-            found.append(line)
+            found[int(process.parent.name)] = line
     return found
 
 
@@ -116,6 +117,37 @@ async def test_a_cluster_that_cannot_be_reached_costs_the_attempt_and_not_the_wo
 
     assert error["kind"] == "executor_failed"
     assert "127.0.0.1:9" in error["message"]
+
+
+@pytest.mark.full
+async def test_a_cluster_that_is_lost_during_a_run_costs_the_attempt_and_the_task_is_retried(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shop.app = on_ray.app
+    marker = tmp_path / "stay"
+    variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with (
+        tempfile.TemporaryDirectory(prefix="hf-ray-", dir="/tmp") as directory,
+        on_ray.cluster(Path(directory), variables) as address,
+        on_ray.app.at(shop.db.dsn),
+    ):
+        quickly = {"RAY_gcs_rpc_server_reconnect_timeout_s": "3"}  # 60 by default
+        for name, value in {"RAY_ADDRESS": address, **quickly, **variables}.items():
+            monkeypatch.setenv(name, value)
+        async with shop.working(process_pool=1, worker_concurrency=1):
+            lost = await on_ray.stay.aenqueue(str(marker))
+            await shop.sees(marker.exists)
+            for process in _processes(directory):
+                os.kill(process, signal.SIGKILL)
+            ended = await shop.ended(lost)
+        errors = await shop.errors(lost)
+
+    assert (ended["status"], ended["attempt"]) == ("dead_letter", 2)
+    assert [(error["attempt"], error["kind"]) for error in errors] == [
+        (1, "executor_failed"),
+        (2, "executor_failed"),
+    ]
+    assert address in errors[1]["message"]
 
 
 def test_a_worker_without_ray_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:

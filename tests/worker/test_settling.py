@@ -75,7 +75,7 @@ async def test_a_result_that_was_stored_before_the_connection_broke_counts_once(
     assert (row["status"], row["attempt"]) == ("succeeded", 1)
 
 
-async def test_a_task_that_another_session_has_locked_keeps_nobody_else(
+async def test_a_task_that_another_session_has_locked_does_not_delay_others(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate = asyncio.Event()

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 from typing import Any
 
 import pytest
 
 from holdfast import Context, Linear, NoRetry
+from holdfast.errors import InvalidArgument, InvalidStep, StepFailed, StepShapeChanged
 from support.proxy import Proxy
 from support.workshop import Workshop
 
@@ -152,7 +154,7 @@ async def test_a_result_that_no_longer_fits_is_neither_run_again_nor_lost(shop: 
         row = await shop.ended(handle)
         errors = await shop.errors(handle)
     assert (row["result"], done) == ("text", [1])
-    assert "no longer fits" in errors[1]["message"]
+    assert "does not fit" in errors[1]["message"]
 
 
 async def test_a_run_has_a_limit_of_steps_and_fails_before_the_one_too_many(shop: Workshop) -> None:
@@ -198,3 +200,112 @@ async def test_lazy_steps_are_on_disk_before_a_step_that_is_not(shop: Workshop) 
     async with shop.working():
         row = await shop.ended(await lazy.aenqueue())
     assert row["result"] == 5
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_signal_of_another_type_can_be_caught_and_is_the_same_in_every_attempt(
+    shop: Workshop, kind: str
+) -> None:
+    caught: list[str] = []
+
+    @shop.task("work.async", retry=NoRetry())
+    async def decide(ctx: Context) -> int:
+        while True:
+            try:
+                return int(await ctx.wait("decision", int))
+            except StepShapeChanged as error:
+                caught.append(str(error))
+
+    @shop.task("work.sync", retry=NoRetry())
+    def decide_sync(ctx: Context) -> int:
+        while True:
+            try:
+                return int(ctx.wait("decision", int))
+            except StepShapeChanged as error:
+                caught.append(str(error))
+
+    async with shop.working():
+        handle = await (decide if kind == "async" else decide_sync).aenqueue()
+        await asyncio.to_thread(handle.signal, "decision", "garbage")
+        await shop.until("select from queues.step where task_id = %s", handle.task_id)
+        await shop.becomes(handle, "suspended")
+        await asyncio.to_thread(handle.signal, "decision", 7)
+        row = await shop.ended(handle)
+    assert (row["result"], row["attempt"]) == (7, 1)
+    assert len(caught) == 2
+    assert caught[0] == caught[1]
+    assert "the signal that decision has taken does not fit" in caught[0]
+
+
+UNSTORABLE: dict[str, Any] = {
+    "large": ["é" * 300_000, "é" * 300_000],
+    "many": [1] * 400_000,  # with the spaces that PostgreSQL writes
+    "deep": json.loads("[" * 70 + "]" * 70),
+    "number": 10**310,
+    "digits": [1e300] * 5000,  # 301 of each, as PostgreSQL writes it
+    "huge": "x" * 20_000_000,
+    "nan": [1.0, float("nan")],
+}
+
+
+@pytest.mark.parametrize("what", UNSTORABLE)
+async def test_a_result_that_cannot_be_stored_is_an_error_in_the_first_attempt_too(
+    shop: Workshop, what: str
+) -> None:
+    shop.conn.execute("create table written (n integer)")
+    seen: list[str] = []
+
+    async def give() -> Any:
+        return UNSTORABLE[what]
+
+    async def write(db: Any) -> Any:
+        await db.execute("insert into written values (1)")
+        return UNSTORABLE[what]
+
+    @shop.task("work.give")
+    async def run(ctx: Context) -> int:
+        try:
+            await ctx.step(give)
+        except StepFailed as error:
+            seen.append(str(error))
+        try:
+            await ctx.transaction("write", write)
+        except InvalidStep as error:
+            seen.append(str(error))
+        return len(seen)
+
+    async with shop.working():
+        row = await shop.ended(await run.aenqueue())
+    assert row["result"] == 2, seen
+    assert "the step give failed" in seen[0]
+    assert "the transaction write was rolled back: " in seen[1]
+    assert shop.conn.execute("select count(*) from written").fetchone() == (0,)
+
+
+async def test_a_float_that_is_not_finite_is_remembered_where_a_float_is_annotated(shop: Workshop) -> None:
+    def worst() -> list[float]:
+        return [float("-inf"), 1.5]
+
+    @shop.task("work.worst")
+    async def run(ctx: Context) -> bool:
+        found = await ctx.step(worst)
+        await ctx.sleep(0.1)
+        return bool(found == [float("-inf"), 1.5])
+
+    async with shop.working():
+        row = await shop.ended(await run.aenqueue())
+    assert row["result"] is True
+
+
+async def test_a_signal_that_json_cannot_represent_is_refused_to_its_sender(shop: Workshop) -> None:
+    @shop.task("work.wait")
+    async def wait(ctx: Context) -> Any:
+        return await ctx.wait("go")
+
+    async with shop.working():
+        handle = await wait.aenqueue()
+        for payload in (float("nan"), object(), json.loads("[" * 70 + "]" * 70), 10**400, "x" * 2_000_000):
+            with pytest.raises(InvalidArgument):
+                await handle.asignal("go", payload)
+        await handle.asignal("go", 1)
+        assert (await shop.ended(handle))["result"] == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -10,13 +11,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.connections import session
 from holdfast.connections.session import with_defaults
-from holdfast.connections.worker_connection import WorkerConnection
+from holdfast.connections.worker_connection import DEADLINE_SECONDS, WorkerConnection
 from holdfast.engine import health
 from holdfast.errors import DatabaseUnavailable, NotInstalled
 from holdfast.postgres import EmbeddedServer
 from support.database import Database
 from support.proxy import Proxy
-from support.workshop import Line, Workshop
+from support.workshop import PATIENCE_SECONDS, Line, Workshop
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +59,7 @@ async def test_a_worker_that_waits_for_its_database_stops_when_asked(shop: Works
     running = asyncio.create_task(worker.run())
     await shop.logged("database_unavailable")
     worker.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_SECONDS):
         assert await running == 0
 
 
@@ -110,7 +111,64 @@ async def test_a_statement_without_an_answer_is_given_up(proxy: Proxy) -> None:
     asked = time.monotonic()
     with pytest.raises(DatabaseUnavailable):
         await worker_connection.run(health.clock, seconds=0.2)
-    assert time.monotonic() - asked < 4
+    assert time.monotonic() - asked < DEADLINE_SECONDS / 2
+    proxy.thaw()
+    await worker_connection.run(health.clock)
+    await worker_connection.close()
+
+
+async def test_a_prepared_statement_is_sent_at_once_unless_another_one_is_under_way(db: Database) -> None:
+    worker_connection = connection_to(db.dsn)
+    clock = health.clock()
+    answers: asyncio.Queue[object] = asyncio.Queue()
+    assert not worker_connection.run_now(clock, answers.put_nowait)  # it is not even connected
+    for _ in range(2):
+        await worker_connection.run(lambda: clock)
+
+    assert worker_connection.run_now(clock, answers.put_nowait)
+    assert not worker_connection.run_now(clock, answers.put_nowait)
+
+    assert isinstance(await worker_connection.run(lambda: clock), datetime)  # it waits for its turn
+    assert isinstance(answers.get_nowait(), datetime)
+    await worker_connection.close()
+
+
+async def _sent_at_once(proxy: Proxy) -> tuple[WorkerConnection, asyncio.Queue[object]]:
+    """A statement without an answer, because the proxy is frozen."""
+    worker_connection = connection_to(proxy.dsn)
+    for _ in range(2):
+        await worker_connection.run(health.clock)
+    answers: asyncio.Queue[object] = asyncio.Queue()
+    proxy.freeze()
+    assert worker_connection.run_now(health.clock(), answers.put_nowait)
+    return worker_connection, answers
+
+
+async def test_a_statement_that_was_sent_at_once_may_be_repeated_if_it_failed(proxy: Proxy) -> None:
+    worker_connection, answers = await _sent_at_once(proxy)
+
+    proxy.cut()
+    assert await answers.get() is None
+    proxy.thaw()
+    await worker_connection.run(health.clock)
+    await worker_connection.close()
+
+
+@pytest.mark.parametrize("answers_in_time", [True, False])
+async def test_a_statement_that_was_sent_at_once_is_answered_without_its_reader(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, answers_in_time: bool
+) -> None:
+    monkeypatch.setattr("holdfast.connections.worker_connection.LOOK_SECONDS", 0.05)
+    if not answers_in_time:
+        monkeypatch.setattr("holdfast.connections.worker_connection.DEADLINE_SECONDS", 0.2)
+    worker_connection, answers = await _sent_at_once(proxy)
+
+    asyncio.get_running_loop().remove_reader((await worker_connection.connection()).pgconn.socket)
+    if answers_in_time:
+        proxy.thaw()
+
+    async with asyncio.timeout(60):
+        assert (await answers.get() is not None) == answers_in_time
     proxy.thaw()
     await worker_connection.run(health.clock)
     await worker_connection.close()
