@@ -1,6 +1,6 @@
 """FastAPI: events of another service come in as signed webhooks, and each becomes one task.
 
-Whoever sends repeats what was not answered with success, so the same event may come twice. It is taken in and
+The sender repeats what did not succeed, so the same event may come twice. It is taken in and
 its task enqueued in one transaction: both happen, once, or neither does.
 
 Run it so:
