@@ -4,17 +4,21 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
+# The tests start a thousand Python programs: each would compile all of them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 PYTHON ?= python3
 PG ?= 18
 ARGS ?=
 BIN := .venv/bin
 VENV := .venv/.complete
-PYTEST := $(BIN)/python -m pytest -n auto
+# Tests wait a third of their time, so four of them keep two cores busy. Each has a server, so eight are enough.
+WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n > 8 ? n : n > 4 ? 8 : 2 * n )))
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
 SQL_TESTS = tests/sql tests/migrations tests/plans tests/concurrency/test_model.py
 SOURCES = $(wildcard src tests benchmarks examples)
 
-.PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture planted torture-web check format bench bench-outbox bench-isolation bench-shards bench-start bench-workflows bench-peers docs dist lock clean
+.PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture soak planted torture-web check types lint format bench bench-outbox bench-isolation bench-shards bench-start bench-workflows bench-pages bench-peers docs screenshots dist ten-minutes lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,7 +50,7 @@ suite-15: $(VENV)
 # Only the SQL can differ between servers, so the older ones run only what tests it; the largest tables and all orders
 # of two sessions are for one version.
 suite-all: suite-18
-	$(MAKE) suite-16 suite-15 SELECTED="$(SELECTED)" ARGS="$(SQL_TESTS) -k 'not 1000000' $(ARGS)"
+	$(MAKE) suite-16 suite-15 SELECTED="$(SELECTED)" ARGS="$(SQL_TESTS) -k 'not 1000000 and not million' $(ARGS)"
 
 # Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
 programs:
@@ -55,18 +59,27 @@ programs:
 torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	$(if $(ARGS),,$(MAKE) planted ARGS=)
 	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
+	$(BIN)/python tools/figures.py
+
+HOURS ?= 1
+soak: $(VENV) ## run everything at once for HOURS=n and report what grows; ARGS="--json FILE", ARGS=--page for docs/reliability.md
+	PYTHONPATH=tests $(BIN)/python -m soak --hours $(HOURS) $(ARGS)
 
 planted: $(VENV) ## plant bugs in a copy, one at a time, and see that the tests notice; QUICK=1 for a handful
 	PYTHONPATH=tests $(BIN)/python -m planted $(if $(QUICK),--quick) $(ARGS)
-	$(if $(QUICK),,PYTHONPATH=tests $(BIN)/python -m acceptance --page)
+	$(if $(QUICK),,PYTHONPATH=tests $(BIN)/python -m acceptance --page && $(BIN)/python tools/figures.py)
 
 torture-web: $(VENV) programs ## every page, act and promise of the HTTP side at length: 2,000 waits, 100 hostile texts in Chromium
 	HOLDFAST_ACCEPTANCE=full $(BIN)/python -m pytest tests/http tests/browser -s $(ARGS)
 
-check: $(VENV) docs ## format, lint, types, import rules, and the site of the pages: what CI checks
+check: types lint docs ## format, lint, types, import rules, and the site of the pages: what CI checks
+
+types: $(VENV)
+	$(BIN)/mypy $(SOURCES)
+
+lint: $(VENV)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports
 
 format: $(VENV) ## format the code and mend what the linter can mend
@@ -91,15 +104,27 @@ bench-start: $(VENV) ## measure how long an import, a command and the start of a
 bench-workflows: $(VENV) ## measure durable steps beside DBOS and absurd; ARGS="--page docs/performance.md"
 	$(BIN)/python -m benchmarks.workflows $(ARGS)
 
+bench-pages: $(VENV) ## measure every page and GET route with a million tasks; ARGS="--page docs/performance.md"
+	$(BIN)/python -m benchmarks.pages $(ARGS)
+
 bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json FILE" for more
 	$(BIN)/python -m benchmarks.peers $(ARGS)
+	$(BIN)/python tools/figures.py
+
+screenshots: $(VENV) ## draw the pictures of the documentation again: docs/images, with Chromium
+	@tools/ensure-chromium
+	PYTHONPATH=tests $(BIN)/python tools/screenshots.py $(ARGS)
 
 docs: $(VENV) ## build the documentation into site/, and fail on every warning
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict $(ARGS)
 
 dist: $(VENV) ## build the release into dist/ twice, compare, and try it in empty environments
 	$(BIN)/python tools/dist.py
-	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/release tests/docs/test_walkthroughs.py -x -s $(ARGS)
+	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/release tests/docs/test_walkthroughs.py tests/browser/test_ten_minutes.py -x -s $(ARGS)
+
+ten-minutes: $(VENV) ## follow the README in an empty environment, look at the dashboard, and print how long it took
+	@tools/ensure-chromium
+	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/browser/test_ten_minutes.py -n0 -k nothing $(ARGS)
 
 lock: $(VENV) ## resolve the dependencies again into requirements.lock
 	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --universal \

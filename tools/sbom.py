@@ -11,7 +11,7 @@ from typing import Any
 from uuid import NAMESPACE_URL, uuid5
 
 FOR_DEVELOPERS = {"test", "testing", "dev", "contribute"}
-"""Extras that nobody installs who only uses Holdfast."""
+"""Extras that are only for those who develop Holdfast."""
 
 _LOCKED = re.compile(
     r"^(?P<name>[a-z0-9][a-z0-9._-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;\\]+)(?: ; (?P<marker>[^\\]+))?"
