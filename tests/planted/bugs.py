@@ -1421,8 +1421,8 @@ STEPS = [
     Bug(
         "a worker does not claim again after a release that failed",
         "worker/settling.py",
-        "(self._connection.failing and self.unsettled > 0)",
-        "self._connection.failing",
+        "return self._connection.failing and self.unsettled > 0",
+        "return self._connection.failing",
         "tests/worker/test_settling.py",
     ),
 ]

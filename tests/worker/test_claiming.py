@@ -328,6 +328,12 @@ def test_nothing_more_is_wanted_while_half_of_what_is_held_in_advance_is_left(
     assert demand.wanted(running=10, waiting=50) == 50
 
 
+def test_free_places_count_as_room_for_tasks_that_wait() -> None:
+    demand = Demand(1000, timedelta(seconds=30))
+    assert demand.wanted(running=100, waiting=451) == 0
+    assert demand.wanted(running=100, waiting=450) == 450
+
+
 def test_a_pace_of_long_ago_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     now = _Clock(monkeypatch)
     demand = Demand(10, timedelta(seconds=30))

@@ -9,6 +9,8 @@ import pytest
 
 from holdfast import Cancel, Context, Fail, Linear, NoRetry, Retry, Snooze
 from holdfast.errors import ResultError
+from holdfast.worker.jobs import Job
+from support.leases import claimed
 from support.outbox import subscribe
 from support.workshop import Workshop
 
@@ -362,6 +364,53 @@ async def test_nothing_is_held_when_all_has_ended(shop: Workshop) -> None:
         assert (len(jobs.held), len(jobs.waiting), len(jobs.running)) == (0, 0, 0)
         assert not worker._parts.watchdog._watched
         assert worker._parts.settler.unsettled == 0
+
+
+async def test_the_event_loop_reads_its_connections_between_many_handlers(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.running.STARTS_AT_ONCE", 3)
+    turn = 0
+    turns: list[int] = []
+
+    def count() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(count)
+
+    @shop.task("work.note")
+    async def note() -> None:
+        if not turns:
+            count()
+        turns.append(turn)
+
+    handles = await note.aenqueue_many([{}] * 30)
+    async with shop.working(worker_concurrency=100):
+        await shop.ended(*handles)
+    assert max(map(turns.count, turns)) <= 3
+
+
+async def test_nothing_is_claimed_while_too_many_reports_wait(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @shop.task("work.note")
+    async def note() -> None:
+        pass
+
+    monkeypatch.setattr("holdfast.worker.jobs.MAX_UNREPORTED", 10)
+    async with shop.working(worker_concurrency=5) as worker:
+        handles = await note.aenqueue_many([{}] * 200)
+        await shop.ended(*handles)
+        await shop.sees(lambda: not worker._parts.jobs.held)
+        jobs = worker._parts.jobs
+        jobs.held.update(_held(n) for n in range(11))
+        assert jobs.wanted() == 0
+        jobs.settled(next(iter(jobs.held)), "lost")
+        assert jobs.wanted() > 0
+
+
+def _held(number: int) -> Job:
+    return Job(claimed(str(number)), 0.0)
 
 
 async def _pass_on(call: Any, proceed: Any) -> Any:

@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 Stop = Literal["cancelled", "deleted", "lost", "shutdown"]
 
 PREFETCH_SECONDS = 0.05
-MAX_PREFETCHED = 500
+MAX_PREFETCHED = 1000
+MAX_UNREPORTED = 4000
+"""Tasks whose handlers have ended and whose reports are not stored yet."""
 FORGET_SECONDS = 1.0
+_ENDINGS = {"snooze": "snoozed", "suspend": "suspended", "continue": "succeeded"}
 SHARE_OF_LEASE = 0.1
 
 
@@ -109,7 +112,9 @@ class Job:
 
     def limit(self, *declared: float | None) -> float | None:
         """The seconds that the attempt may take: of the task, else as declared, and within the deadline."""
-        limit = next((given for given in (self.timeout, *declared) if given is not None), None)
+        limit = self.timeout
+        for given in declared:
+            limit = given if limit is None else limit
         if self.ends is None:
             return limit
         left = max(self.ends - time.monotonic(), 0.001)
@@ -139,13 +144,12 @@ class Demand:
         self._started = 0
 
     def wanted(self, running: int, waiting: int) -> int:
-        """Return 0 while half of the prefetched tasks are left, so that claims come in batches."""
+        """Return 0 while half of what may wait is left, so that claims come in batches."""
         if time.monotonic() - self._since > FORGET_SECONDS:
             self.started(0)
         prefetch = min(MAX_PREFETCHED, int(self._per_second * self._ahead))
-        if waiting > prefetch // 2:
-            return 0
-        return max(0, self._concurrency - running) + prefetch - waiting
+        room = max(0, self._concurrency - running) + prefetch
+        return 0 if waiting > room // 2 else room - waiting
 
     def started(self, count: int) -> None:
         self._started += count
@@ -266,10 +270,15 @@ class HeldJobs:
 
     def wanted(self) -> int:
         """How many tasks to claim now."""
+        if len(self.held) - len(self.running) - len(self.waiting) > MAX_UNREPORTED:
+            return 0
         return self._demand.wanted(len(self.running) - self._without_place, len(self.waiting))
 
     def count_started(self, count: int) -> None:
         self._demand.started(count)
+        self._offer_room()
+
+    def _offer_room(self) -> None:
         if self._needs_room and self.wanted():
             self._room.set()
 
@@ -330,6 +339,7 @@ class HeldJobs:
     def settled(self, job: Job, verdict: str) -> None:
         """The database has answered the report about this job."""
         self.let_go(job)
+        self._offer_room()
         if verdict not in ("accepted", "already_done"):
             self._metrics.refused[verdict] += 1
             self._metrics.lost_leases += verdict == "lost" and job.stop is None
@@ -380,4 +390,4 @@ def ending_of(job: Job) -> str:
     """The status that an accepted report led to."""
     if job.status == "retry":
         return "dead_letter" if job.attempt >= job.max_attempts else "retrying"
-    return {"snooze": "snoozed", "suspend": "suspended", "continue": "succeeded"}.get(job.status, job.status)
+    return _ENDINGS.get(job.status, job.status)

@@ -21,6 +21,9 @@ from holdfast.worker.attempts import Attempts
 from holdfast.worker.batches import BatchAttempts, BatchGatherer, RunningBatch
 from holdfast.worker.jobs import HeldJobs, Job
 
+STARTS_AT_ONCE = 100
+"""Handlers that are started before the event loop looks at its connections again. Without a limit, a thousand
+handlers would run while the answers to a claim and a finish wait to be read."""
 AddReport = Callable[[Job, str], None]
 """Passes a report on to be sent to the database."""
 
@@ -55,6 +58,7 @@ class Runner:
         self._context = contextvars.copy_context()
         self._context.run(name_worker, worker_id)
         self._closing = False
+        self._starts_left = STARTS_AT_ONCE
         self._batches = BatchGatherer(
             jobs,
             BatchAttempts(attempts, reporter, log),
@@ -101,10 +105,17 @@ class Runner:
 
     def _start_waiting(self) -> None:
         started = 0
-        while not self._closing and (job := self._jobs.next_to_start()) is not None:
+        while not self._closing and self._starts_left and (job := self._jobs.next_to_start()) is not None:
             self._start(job)
             started += 1
+            self._starts_left -= 1
+            if not self._starts_left:
+                self._loop.call_soon(self._start_more)
         self._jobs.count_started(started)
+
+    def _start_more(self) -> None:
+        self._starts_left = STARTS_AT_ONCE
+        self._start_waiting()
 
     def _start(self, job: Job) -> None:
         handler = self._handlers.get(job.type)

@@ -21,7 +21,6 @@ from holdfast.worker.jobs import Job
 from holdfast.worker.metrics import Metrics
 
 MAX_AT_ONCE = 1000
-MAX_UNSETTLED = 10_000
 MAX_CHARACTERS = 16 * 1024 * 1024
 MAX_TRIES = 10
 SHORTEST_ASIDE_SECONDS = 0.02
@@ -74,12 +73,12 @@ class Settler:
         return len(self._waiting) + self._sending + self._aside
 
     def is_behind(self) -> bool:
-        """Whether reports cannot be sent, or too many wait.
+        """Whether reports cannot be sent.
 
         Without a report, a failure says nothing: it was that of a release, which is not repeated after the
         end of its lease, and the connection would not be used again.
         """
-        return (self._connection.failing and self.unsettled > 0) or self.unsettled > MAX_UNSETTLED
+        return self._connection.failing and self.unsettled > 0
 
     async def emptied(self) -> None:
         """Wait until every report is acknowledged."""
