@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Context, NoRetry
 from holdfast.errors import TaskFailed
+from holdfast.worker.settling import JoinLooker
 from support.workshop import Workshop
 
 
@@ -39,6 +40,43 @@ async def test_map_returns_the_results_in_the_order_of_the_items(shop: Workshop,
     async with shop.working():
         row = await shop.ended(await run_all.aenqueue())
     assert (row["status"], row["result"], begun) == ("succeeded", [2 * n for n in range(20)], 2)
+
+
+async def test_a_worker_that_suspends_a_join_looks_at_the_ends_that_follow(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.settling.NO_JOINS_SECONDS", 3600)
+    looked: list[str] = []
+    look_at = JoinLooker._look_at
+
+    async def watched(looker: JoinLooker, ended: list[str]) -> None:
+        looked.extend(ended)
+        await look_at(looker, ended)
+
+    monkeypatch.setattr(JoinLooker, "_look_at", watched)
+    gate = asyncio.Event()
+
+    @shop.task("work.gated")
+    async def gated(ctx: Context, n: int) -> str:
+        await gate.wait()
+        return f"{ctx.task_id} {n}"
+
+    @shop.task("work.all")
+    async def run_all(ctx: Context) -> str:
+        found: list[str] = await ctx.map(gated, [7])
+        return found[0]
+
+    @shop.task("work.before")
+    async def before() -> None:
+        pass
+
+    async with shop.working():
+        await shop.ended(await before.aenqueue())
+        handle = await run_all.aenqueue()
+        await shop.becomes(handle, "suspended")
+        gate.set()
+        row = await shop.ended(handle)
+        await shop.sees(lambda: row["result"].removesuffix(" 7") in looked)
 
 
 async def test_map_of_nothing_returns_at_once(shop: Workshop) -> None:

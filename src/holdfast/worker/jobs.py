@@ -107,6 +107,11 @@ class Job:
         return self.run is None or self.run.waits_for_signal
 
     @property
+    def waits_for_tasks(self) -> bool:
+        """Whether its run was suspended until other tasks end."""
+        return self.run is not None and self.run.waits_for_tasks
+
+    @property
     def is_past_deadline(self) -> bool:
         return self.ends is not None and time.monotonic() >= self.ends
 

@@ -26,7 +26,7 @@ MAX_TRIES = 10
 SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
 BUSY_SECONDS = 0.1
-JOINS_SECONDS = 0.05
+JOINS_SECONDS = 0.01
 """How often a worker looks while tasks end for which runs may wait."""
 NO_JOINS_SECONDS = 0.5
 """How often a worker asks whether any run waits for a task, as long as none does."""
@@ -194,6 +194,16 @@ class JoinLooker:
     def ended(self, job: Job) -> None:
         self._ended.append(job.task_id)
         self._look_soon()
+
+    def expect_joins(self) -> None:
+        """A run of this worker waits for tasks since its last commit."""
+        if self._joins_exist:
+            return
+        self._joins_exist = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+            self._look_soon()
 
     async def run(self) -> None:
         while True:

@@ -155,6 +155,8 @@ class WorkerParts:
         )
 
     def _look(self, job: Job) -> None:
+        if job.waits_for_tasks:
+            self.join_looker.expect_joins()
         self.recorder.look(job)
 
     def _claim_again(self) -> None:

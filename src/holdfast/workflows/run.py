@@ -83,9 +83,13 @@ class Run:
         self.suspended: list[Wait] | None = None
 
     @property
+    def waits_for_tasks(self) -> bool:
+        return any(wait.policy or wait.on_tasks for wait in self.suspended or ())
+
+    @property
     def waits_for_signal(self) -> bool:
         """Whether it waits for a signal or a task: then the worker looks again after the commit."""
-        return any(wait.signal or wait.policy or wait.on_tasks for wait in self.suspended or ())
+        return self.waits_for_tasks or any(wait.signal for wait in self.suspended or ())
 
     def memo(self, status: str) -> str:
         """What the report about this attempt carries, as the inside of a JSON object.

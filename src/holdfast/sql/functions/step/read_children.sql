@@ -27,17 +27,19 @@ as $$
         when (select true from queues.task t where t.task_id = o.task_id limit 1) is null then 'removed'
         else coalesce(o.status, 'open') end as status
       from queues.child c
+      left join lateral (
+        select o.status, o.result, o.reason from queues.outcome o where o.task_id = c.child_id offset 0) f on true
+      -- Of a child that was continued, the end of its last run counts.
+      left join lateral (
+        select queues.last_run(c.child_id) as task_id where f.status = 'succeeded' and f.reason is not null offset 0) r
+        on true
+      left join lateral (
+        select o.status, o.result, o.reason from queues.outcome o where o.task_id = r.task_id offset 0) l on true
       cross join lateral (
-        select coalesce(l.task_id, c.child_id) as task_id, l.status, l.result, l.reason from (select) one
-        left join lateral (
-          select o.task_id, o.status, o.result, o.reason from queues.outcome o where o.task_id = c.child_id
-            and not (o.status = 'succeeded' and o.reason is not null)
-          union all
-          select r.task_id, o.status, o.result, o.reason
-          from (select o.task_id from queues.outcome o where o.task_id = c.child_id
-            and o.status = 'succeeded' and o.reason is not null offset 0) first
-          cross join lateral (select queues.last_run(first.task_id) as task_id offset 0) r
-          left join queues.outcome o on o.task_id = r.task_id) l on true offset 0) o
+        select coalesce(r.task_id, c.child_id) as task_id,
+          case when r.task_id is null then f.status else l.status end as status,
+          case when r.task_id is null then f.result else l.result end as result,
+          case when r.task_id is null then f.reason else l.reason end as reason offset 0) o
       where c.parent_id = read_children.parent_id and c.step = s.step) c) e on not (s.is_open and s.count > 100)
 $$;
 
