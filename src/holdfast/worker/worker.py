@@ -26,8 +26,11 @@ HURRY_SECONDS = 1.0
 
 
 def new_worker_id(name: str | None) -> str:
-    """A new one at every start: a worker that died must not look alive because another has its name."""
-    return f"{name or socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+    """A new one at every start: a worker that died must not look alive because another has its name.
+
+    Short, because every lease and every outcome holds it.
+    """
+    return f"{name or socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:6]}"
 
 
 class Worker:
