@@ -115,7 +115,7 @@ async def place_order(
 
 @web.exception_handler(InvalidArgument)
 async def explain(_: Request, error: Exception) -> JSONResponse:
-    """Such as an address that is none: the transaction was rolled back."""
+    """Such as an invalid address: the transaction was rolled back."""
     return JSONResponse({"detail": str(error)}, 422)
 
 

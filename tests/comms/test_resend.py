@@ -194,7 +194,7 @@ async def test_nobody_there_is_passing_and_nothing_was_sent(resend: ResendServer
 
 async def test_a_host_that_takes_no_connection_is_passing_and_nothing_was_sent(resend: ResendServer) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as waiting:
-        for _ in range(2):  # the queue of those who wait to be accepted; whoever comes next is not answered
+        for _ in range(2):  # fills the queue of connections to accept; the next one is not answered
             one = waiting.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(full.getsockname())

@@ -1,4 +1,4 @@
-"""Suspensions and signals in every order: no wake-up is lost, none is invented, and nobody waits."""
+"""Suspensions and signals in every order: no wake-up is lost, none is invented, and no session waits."""
 
 from typing import Any
 
@@ -71,7 +71,7 @@ def claim_again(conn: Connection, task: Row, woken: list[Any]) -> Row:
 def test_a_signal_and_the_end_of_the_timeout(
     stage: tuple[Connection, Clock, Session, Session], commits: bool
 ) -> None:
-    """Whoever comes first, the run is claimed once, and the signal is there for it or for its next wait."""
+    """In either order, the run is claimed once, and the signal is there for it or for its next wait."""
     conn, clock, worker, application = stage
     for order in range(6):
         enqueue(conn)

@@ -1,4 +1,4 @@
-"""Blocks that no test can run are at least what they claim to be, and call only what there is."""
+"""Blocks that no test can run are at least what they claim to be, and call only functions that exist."""
 
 import configparser
 import json

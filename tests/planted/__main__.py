@@ -55,11 +55,15 @@ def _arguments() -> argparse.Namespace:
 
 
 def _handful(bugs: list[Bug], seed: int) -> Selection:
-    """A few bugs, each with the test that caught it in the last complete run, with all of its parameters: their
-    names may have changed since then."""
+    """A few bugs, each with the test that caught it in the last complete run.
+
+    With all parameters of that test, because their names may have changed since then.
+    """
     print(f"seed {seed}")
     caught_by = {
-        result["bug"]: str(result["caught_by"]).partition("[")[0] for result in _results() if result["caught_by"]
+        result["bug"]: str(result["caught_by"]).partition("[")[0]
+        for result in _results()
+        if result["caught_by"]
     }
     picked = Random(seed).sample(bugs, min(HANDFUL, len(bugs)))  # noqa: S311 - no secret
     return {bug: [caught_by[bug.name]] if bug.name in caught_by else bug.tests.split() for bug in picked}

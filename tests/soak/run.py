@@ -38,7 +38,7 @@ PAUSES = {"plain": 0.05, "flow": 1.0, "batch": 1.0, "bulk": 0.5, "debounced": 1.
 """Between cases of each kind, in seconds: about 150 tasks a second in all."""
 MAX_WAITING = 1000
 CRASH_EVERY = 5
-"""Every so many rounds the server stops at once. After a crash it does not know what to vacuum."""
+"""After this many rounds the server stops at once. After a crash it does not know what to vacuum."""
 SERVER = {"autovacuum_naptime": "5s"}
 """A server that restarts every minute would otherwise not begin to vacuum."""
 WORKERS: dict[str, object] = {

@@ -228,6 +228,8 @@ def test_a_child_that_continues_ends_with_its_last_run(tx: Connection, clock: Cl
     end(tx, following, result="done")
     wake_joined(tx, following["task_id"])
     assert ends(tx, parent) == ["succeeded"]
+    (children,) = rows(tx, "select results from queues.children_of(%s)", [parent["task_id"]])
+    assert children["results"] == ["done"]
 
 
 def test_cancelling_a_run_cancels_the_children_that_it_waits_for(tx: Connection, clock: Clock) -> None:

@@ -1,7 +1,7 @@
 """Every state of a task against everything that can be done to it: what is answered, and what it leads to.
 
 A cell reads answer/status. The status ends in ! if the task is deleted, and is = if nothing moved. Deeds of
-workers use the last token that the task was claimed with; for a task that never was, one that nobody has.
+workers use the last token that the task was claimed with; for a task that never was, one that no worker has.
 """
 
 from collections.abc import Callable

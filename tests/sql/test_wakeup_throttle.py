@@ -113,7 +113,7 @@ def test_notify_idle_wakes_idle_workers_for_new_tasks(fleet: Fleet, holder: Conn
 
     assert notify_idle(holder, "default", "other")
 
-    assert fleet.heard() == ["default"], "nobody who is idle serves the other"
+    assert fleet.heard() == ["default"], "no idle worker serves the other"
 
 
 def test_notify_idle_wakes_workers_that_serve_by_prefix(fleet: Fleet, holder: Connection) -> None:

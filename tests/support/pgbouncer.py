@@ -16,7 +16,7 @@ from holdfast.postgres.account import account_for
 from support.database import Database
 from support.programs import needed
 
-# Fewer connections than clients: whoever counts on having one to itself is found out.
+# Fewer connections than clients: a client that relies on a connection of its own fails.
 CONFIGURATION = """
 [databases]
 * = host={host} port={port}

@@ -112,7 +112,7 @@ class RunTwin(Twin):
         return verdict
 
     def attempts_used(self, task: Task) -> int:
-        """A step that was recorded under this claim starts the count anew."""
+        """A step that was recorded under this claim starts the count again."""
         token = task.lease.ticket.token if task.lease else None
         progress = token in self.runs[task.task_id].steps.values()
         return 1 if progress and task.attempt > 1 else task.attempt

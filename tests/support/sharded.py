@@ -174,7 +174,7 @@ def run_holdfast(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedP
 
 @contextmanager
 def lost(front: FrontDatabase, number: int) -> Iterator[str]:
-    """A shard that nobody can connect to, until the end of the block."""
+    """A shard that accepts no connections until the end of the block."""
     name = front.shards[number].name
     front.close()
     with psycopg.connect(front.server.url("postgres"), autocommit=True) as admin:

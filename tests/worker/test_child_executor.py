@@ -338,6 +338,14 @@ async def test_a_cancelled_run_may_clean_up_and_its_end_is_kept(works: Workshop,
             assert [name for (name,) in events][-2:] == ["cancelled", "killed"]
 
 
+async def test_a_child_process_is_ended_by_the_deadline_of_its_task(works: Workshop, tmp_path: Path) -> None:
+    async with works.working(process_pool=1, worker_concurrency=1, kill_grace="1s"):
+        task = hostile.loop_in_c.using(timeout=100, deadline=2)
+        ended = await works.ended(await task.aenqueue(str(tmp_path / "pid")))
+        assert (ended["status"], ended["error"]["kind"]) == ("failed", "deadline_passed")
+        await works.sees(lambda: not _is_alive(tmp_path / "pid"))
+
+
 async def test_a_cancelled_run_that_does_not_end_is_killed(works: Workshop, tmp_path: Path) -> None:
     async with works.working(heartbeat="100ms", kill_grace="200ms", process_pool=1):
         handle = await hostile.loop_in_c.using(timeout=100).aenqueue(str(tmp_path / "pid"))

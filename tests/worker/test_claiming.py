@@ -37,7 +37,7 @@ async def test_what_is_enqueued_while_a_worker_falls_idle_is_found_without_a_wak
         return due
 
     monkeypatch.setattr(Claimer, "rest", commit_after_the_look)
-    # Before anybody is idle, so that nobody is told.
+    # Before a worker is idle, so that no wake-up is sent.
     handle = shop.app.tasks["work.echo"].using(tx=client).enqueue(text="just so")
     async with shop.working(poll_interval="1h"):
         row = await shop.ended(handle)

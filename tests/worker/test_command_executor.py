@@ -77,3 +77,13 @@ async def test_a_cancelled_command_is_ended(shop: Workshop, tmp_path: Path) -> N
         shop.conn.execute("select queues.cancel(%s)", [task])
         error = await shop.until("select * from queues.task_error where task_id = %s", task)
         assert (error["kind"], error["detail"]["signal"]) == ("killed_on_cancel", "SIGTERM")
+
+
+async def test_a_command_is_ended_by_the_deadline_of_its_task(shop: Workshop) -> None:
+    @shop.task("work.sleep", executor="command")
+    def sleep() -> None: ...
+
+    commands = {"sleep": {"types": ["work."], "argv": ["sleep", "600"]}}
+    async with shop.working(commands=commands):
+        ended = await shop.ended(await sleep.using(deadline=0.5).aenqueue())
+    assert (ended["status"], ended["error"]["kind"]) == ("failed", "deadline_passed")

@@ -59,7 +59,7 @@ def yard(logs: list[Line]) -> Yard:
 async def sees(look: Callable[[], Any]) -> None:
     """Let the loop come round until it is so: what is waited for are other processes."""
     async with asyncio.timeout(60):
-        while not look():  # noqa: ASYNC110 - there is nobody to set an event
+        while not look():  # noqa: ASYNC110 - nothing sets an event
             await asyncio.sleep(0.001)
 
 
@@ -198,4 +198,4 @@ async def test_no_worker_outlives_a_supervisor_that_was_killed(shop: Workshop, t
         await shop.until("select from queues.worker having count(*) = 2")
         process.send(signal.SIGKILL)
         await shop.until("select where not exists (select from queues.worker)")
-        process.ended()  # the end of the log: nobody holds the pipe any more
+        process.ended()  # the end of the log: no process holds the pipe any more

@@ -31,7 +31,7 @@ class Chore:
         self,
         name: str = "chore",
         does: Callable[[Execute], float | None] = lambda _: None,
-        interval: float = 60,
+        interval: float = 50,
     ) -> None:
         self.name = name
         self.interval = interval
@@ -204,6 +204,17 @@ def test_duties_are_done_at_once_and_then_at_their_interval(db: Database) -> Non
         assert rare.was_done()
         assert often.was_done(3)
         assert not rare.done.acquire(blocking=False)
+
+
+def test_a_new_leader_begins_with_what_is_urgent(db: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.worker.leader.CLEANING_AFTER_SECONDS", 0.2)
+    order: list[str] = []
+    cleaning = Chore("cleaning", lambda _: order.append("cleaning"), interval=60)
+    urgent = Chore("urgent", lambda _: order.append("urgent"), interval=0.01)
+
+    with leading(db.dsn, cleaning, urgent):
+        assert cleaning.was_done()
+        assert order[0] == "urgent"
 
 
 def test_a_duty_that_wants_to_go_on_gets_its_turn_after_the_others(db: Database) -> None:

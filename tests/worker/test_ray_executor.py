@@ -90,6 +90,8 @@ async def test_a_run_that_is_cancelled_or_past_its_time_is_ended_on_its_node(
         await works.sees(lambda: not _is_alive(second))
         (stopped,) = await works.errors(hanging)
         assert (stopped["kind"], stopped["detail"]["stdout"]) == ("killed_on_cancel", "hanging\n")
+        late = await works.ended(await on_ray.hang.using(deadline=3).aenqueue(str(tmp_path / "late")))
+        assert (late["status"], late["error"]["kind"]) == ("failed", "deadline_passed")
         # The process that runs other attempts may live on; this one does not.
         assert (await works.ended(await on_ray.add.aenqueue(1, b=2)))["result"] == 3
 

@@ -135,7 +135,7 @@ async def test_one_statement_carries_only_so_many_results_and_characters() -> No
 
 
 async def test_a_release_that_failed_does_not_keep_the_worker_from_claiming() -> None:
-    """Nobody repeats it after the end of its lease, so the connection would seem to fail for ever."""
+    """It is not repeated after the end of its lease, so the connection would seem to fail for ever."""
     link = _Link()
     link.failing = True
     settler = Settler(link, "w1", structlog.get_logger(), Metrics(), lambda *_: None)  # type: ignore[arg-type]

@@ -28,6 +28,10 @@ LOOKS_PER_TERM = 2
 MARGIN = 0.1
 """The leader does not act in this last part of its term."""
 LONGEST_PAUSE_SECONDS = 60.0
+CLEANING_SECONDS = 60.0
+"""A duty that is due no more often than this is not urgent."""
+CLEANING_AFTER_SECONDS = 2.0
+"""When a new leader begins with those: a worker that has just started has tasks to claim."""
 PATIENCE_SECONDS = 1.0
 
 
@@ -196,7 +200,8 @@ class Leader(threading.Thread):
     def _begin(self) -> None:
         if not self._leading:
             self._leading = True
-            self._due = {duty.name: 0.0 for duty in self._duties}
+            later = time.monotonic() + CLEANING_AFTER_SECONDS
+            self._due = {d.name: later if d.interval >= CLEANING_SECONDS else 0.0 for d in self._duties}
             self._failures.clear()
             self._log.info("leading_started")
 

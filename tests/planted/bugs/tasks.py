@@ -1,0 +1,159 @@
+"""What a task is and what happens to it: enqueue, cancel, retry, batches."""
+
+from planted.bug import Bug
+
+BUGS = [
+    Bug(
+        "a key that is taken is refused instead of answered",
+        "sql/functions/enqueue/reserve_keys.sql",
+        "    on conflict do nothing;\n",
+        "    ;\n",
+        "tests/sql/test_idempotency.py",
+    ),
+    Bug(
+        "the same key may mean two things",
+        "sql/functions/enqueue/reserve_keys.sql",
+        "is distinct from (coalesce(sibling.executor, t.executor), coalesce(sibling.payload, t.payload)::text)",  # noqa: E501 - a line of SQL
+        "is null",
+        "tests/sql/test_idempotency.py",
+    ),
+    Bug(
+        "a deleted task is still claimed",
+        "sql/functions/task/delete_task.sql",
+        "delete from queues.ready r where r.task_id = delete_task.task_id returning r.* into _waiting;",
+        "select r.* into _waiting from queues.ready r where r.task_id = delete_task.task_id;",
+        "tests/sql/test_delete_task.py",
+    ),
+    Bug(
+        "a deleted task keeps its key",
+        "sql/functions/task/delete_task.sql",
+        "and k.namespace = t.namespace\n      and k.task_id = t.task_id;",
+        "and false;",
+        "tests/sql/test_idempotency.py",
+    ),
+    Bug(
+        "a cancelled task can still be finished",
+        "sql/functions/task/cancel_now.sql",
+        "delete from queues.lease l where l.task_id = cancel_now.task_id returning l.*)",
+        "select l.* from queues.lease l where l.task_id = cancel_now.task_id)",
+        "tests/sql/test_cancel.py",
+    ),
+    Bug(
+        "restoring a task locks its deletion before its lease",
+        "sql/functions/task/restore_task.sql",
+        "  perform from queues.lease l where l.task_id = restore_task.task_id for update;\n",
+        "",
+        "tests/concurrency/test_interleavings.py::test_two_calls_that_queue_for_the_same_row",
+    ),
+    Bug(
+        "the keys of a batch are locked in the order in which they were given",
+        "sql/functions/enqueue/reserve_keys.sql",
+        """\
+    select distinct on (r.type, r.idempotency_key) r.type, r.idempotency_key, reserve_keys.namespace, ids[r.n]
+    from unnest(requests) r
+    where r.idempotency_key is not null
+    order by r.type, r.idempotency_key, r.n
+""",
+        """\
+    select given.type, given.idempotency_key, reserve_keys.namespace, ids[given.n]
+    from (
+      select distinct on (r.type, r.idempotency_key) r.type, r.idempotency_key, r.n
+      from unnest(requests) r
+      where r.idempotency_key is not null
+      order by r.type, r.idempotency_key, r.n) given
+    order by given.n
+""",
+        "tests/sql/test_idempotency.py",
+    ),
+    Bug(
+        "a payload may have any size",
+        "sql/functions/enqueue/document_problem.sql",
+        "if octet_length(_text) > max_bytes then",
+        "if false then",
+        "tests/sql/test_enqueue.py",
+    ),
+    Bug(
+        "a batch of payloads may hold numbers that are too long to read",
+        "sql/functions/enqueue/is_simple_payload.sql",
+        "and written !~ ",
+        "and written is distinct from ",
+        "tests/sql/test_same_rules.py",
+    ),
+    Bug(
+        "an enqueue is acknowledged before it is on disk",
+        "sql/functions/enqueue/enqueue_simple.sql",
+        "set_config('synchronous_commit', 'on', true)",
+        "set_config('synchronous_commit', 'off', true)",
+        "tests/sql/test_enqueue.py",
+    ),
+    Bug(
+        "retention takes a task by the policy of another status",
+        "sql/functions/retention/find_old_tasks.sql",
+        "(where o.status = find_old_tasks.status and o.finished_at < _cutoff)",
+        "(where o.finished_at < _cutoff)",
+        "tests/sql/test_retention.py",
+    ),
+    Bug(
+        "a key stays taken when its task has gone for good",
+        "sql/functions/retention/forget_tasks.sql",
+        "and k.namespace = f.namespace\n    and k.task_id = f.task_id;",
+        "and false;",
+        "tests/sql/test_retention.py",
+    ),
+    Bug(
+        "a client cancels tasks of others together with its own",
+        "sql/functions/task/act_on_tasks.sql",
+        "    where _operates or s.namespace = queues.namespace()\n",
+        "",
+        "tests/sql/test_act_on_tasks.py",
+    ),
+    Bug(
+        "an act on many tasks waits for another transaction",
+        "sql/functions/task/act_on_tasks.sql",
+        "set lock_timeout = '500ms'\n",
+        "set lock_timeout = '1h'\n",
+        "tests/sql/test_act_on_tasks.py",
+    ),
+    Bug(
+        "an error that commits late is never counted",
+        "sql/functions/error/count_errors.sql",
+        "perform queues.add_to_groups(_late || _new);",
+        "perform queues.add_to_groups(_new);",
+        "tests/sql/test_error_groups.py",
+    ),
+    Bug(
+        "a search finds hidden error messages",
+        "http/pages/task_filters.py",
+        "        search_errors=shows_values,\n",
+        "",
+        "tests/http/test_pages.py",
+    ),
+    Bug(
+        "a list examines as many tasks as there are",
+        "sql/functions/listing/find_tasks.sql",
+        "is null then 50000 else 10000 end);",
+        "is null then 2000000000 else 10000 end);",
+        "tests/sql/test_list_tasks.py",
+    ),
+    Bug(
+        "retention rests while it is behind",
+        "worker/duties.py",
+        "return 0.0 if step.pruned else (time.monotonic() - began) * REST_FACTOR",
+        "return (time.monotonic() - began) * REST_FACTOR",
+        "tests/worker/test_duties.py",
+    ),
+    Bug(
+        "a task that breaks every batch takes the others with it",
+        "worker/batches.py",
+        "return job.attempt >= job.max_attempts > 1",
+        "return False",
+        "tests/worker/test_batches.py",
+    ),
+    Bug(
+        "a cancelled task cancels the handler of its whole batch",
+        "worker/batches.py",
+        "        if any(job.stop is None for job in self.jobs):\n            return\n",
+        "",
+        "tests/worker/test_batches.py",
+    ),
+]
