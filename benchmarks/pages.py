@@ -21,7 +21,7 @@ from typing import Any
 import httpx
 import psycopg
 
-from benchmarks import large_database
+from benchmarks import large_database, sections
 from benchmarks.page_addresses import Address, addresses
 from holdfast import App
 from holdfast.engine import AsyncPreparedEngine, Statement
@@ -36,7 +36,6 @@ from holdfast.settings import Settings
 MAX_MS = 300.0
 ROUNDS = 40
 FAST = (200, 202, 204, 303, 404)
-BEGIN, END = "<!-- pages: begin -->", "<!-- pages: end -->"
 _SETTINGS = {"shared_buffers": "1GB", "max_wal_size": "8GB", "fsync": "off"}
 
 
@@ -183,15 +182,7 @@ def section(measured: list[Measured], tasks: int, rounds: int) -> str:
         f"{worst.p95:.0f} ms."
     )
     title = "## The dashboard and the API with a million tasks"
-    return "\n".join([BEGIN, title, "", words, "", table(measured), END, ""])
-
-
-def write_section(page: Path, written: str) -> None:
-    """In place of the last one, else at the end. What other benchmarks wrote stays."""
-    text = page.read_text()
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2].lstrip("\n")
-    page.write_text(f"{before.rstrip()}\n\n{written}{after and chr(10)}{after}")
+    return "\n".join([title, "", words, "", table(measured)])
 
 
 def main() -> int:
@@ -215,7 +206,7 @@ def main() -> int:
                 print(f"{measured[-1].p95:8.1f} ms at p95  {address.name}", flush=True)
     print(table(measured))
     if given.page is not None:
-        write_section(given.page, section(measured, given.tasks, given.rounds))
+        sections.put(given.page, sections.PAGES, section(measured, given.tasks, given.rounds))
     return 0 if all(one.met for one in measured) else 1
 
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from benchmarks import sections
 from benchmarks import workflow_measures as measures
 from benchmarks.peers import environments
 from benchmarks.peers.catalog import EVERYONE, HOLDFAST, Peer
 from benchmarks.peers.cluster import Cluster
 from benchmarks.peers.contender import Contender, Failure
-from benchmarks.peers.page import STEPS_BEGIN as BEGIN
-from benchmarks.peers.page import STEPS_END as END
 from benchmarks.peers.targets import Bar
 from holdfast.logs import configure
 
@@ -153,7 +152,7 @@ def _wal_per_step(contender: Contender, scale: float) -> float:
 
 def section(figures: Figures, judged: dict[str, Bar], terms: str) -> str:
     """The part of docs/performance.md about workflows."""
-    lines = [BEGIN, "", "## Durable steps", "", terms, ""]
+    lines = ["## Durable steps", "", terms, ""]
     lines += ["|  | steps/s, 200 runs at once | one run alone, ms per step |", "|---|---|---|"]
     for name in SETTINGS:
         rate, alone = (figures.median(f"{name}, {what}") for what in ("steps/s", "ms per step"))
@@ -171,19 +170,11 @@ def section(figures: Figures, judged: dict[str, Bar], terms: str) -> str:
         lines += ["", f"The noise of the claims: {control:.2f} between two queues without suspended runs."]
     if figures.failures:
         lines += ["", "Failed: " + "; ".join(figures.failures) + "."]
-    return "\n".join([*lines, "", END])
+    return "\n".join(lines)
 
 
 def _cell(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:,.{digits}f}"
-
-
-def replace_section(page: Path, written: str) -> None:
-    """Put the section where it was, or at the end."""
-    text = page.read_text() if page.exists() else ""
-    before, begun, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2] if begun else "\n"
-    page.write_text(f"{before.rstrip()}\n\n{written}{after}" if before.strip() else f"{written}{after}")
 
 
 def contender_of(peer: Peer, cluster: Cluster, workshop: Path) -> Contender:
@@ -218,7 +209,8 @@ def main() -> int:
     for what, bar in judged.items():
         print(f"{what:<52} must {bar.words:<22} {_cell(bar.value, 2):>10}  {bar.verdict}")
     if given.page is not None and figures.values:
-        replace_section(given.page, section(figures, judged, f"{rounds} rounds of {terms}"))
+        written = section(figures, judged, f"{rounds} rounds of {terms}")
+        sections.put(given.page, sections.WORKFLOWS, written)
     return 1 if figures.failures or any(bar.met is False for bar in judged.values()) else 0
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import costs
+from benchmarks import costs, sections
 from benchmarks.peers import charts, targets
 from benchmarks.peers.catalog import EVERYONE, FLOOR, HOLDFAST
 from benchmarks.peers.report import COLUMNS, cell, figure
@@ -16,7 +16,6 @@ Figures = dict[str, Any]
 BACKLOG = {"claim": "claim_micros", "finish": "finish_micros"}
 PAYLOADS = {"enqueued in bulk": "enqueued_per_second", "run": "per_second"}
 AGAINST_THE_FLOOR = ("drain", "enqueue")
-STEPS_BEGIN, STEPS_END = "<!-- begin: make bench-workflows -->", "<!-- end: make bench-workflows -->"
 GENERATED = "<!-- Written by `make bench-peers`. Do not edit: run it again. -->"
 
 
@@ -27,15 +26,7 @@ def write(figures: Figures, page: Path) -> None:
     results = Results([Record(**record) for record in figures["records"]])
     for name, chart in _charts(figures, results).items():
         (drawn / f"{name}.svg").write_text(chart)
-    kept = steps(page.read_text()) if page.exists() else ""
-    page.write_text("\n".join(_page(figures, results)) + "\n" + kept)
-
-
-def steps(text: str) -> str:
-    """The section of a page that `make bench-workflows` wrote, or nothing."""
-    _, begun, rest = text.partition(STEPS_BEGIN)
-    section, ended, _ = rest.partition(STEPS_END)
-    return f"\n{begun}{section}{ended}\n" if ended else ""
+    page.write_text("\n".join(_page(figures, results)) + "\n" + sections.kept(page))
 
 
 def _page(figures: Figures, results: Results) -> Iterator[str]:

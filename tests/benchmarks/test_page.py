@@ -6,7 +6,7 @@ from typing import Any
 
 from benchmarks.peers import page
 
-from benchmarks import costs
+from benchmarks import costs, sections
 from support.documents import ROOT
 
 CPU = ("floor_client", "floor_server", "client", "server", *costs.PARTS)
@@ -101,17 +101,33 @@ def test_parts_that_failed_are_named_and_the_page_has_the_others(tmp_path: Path)
     assert [chart.name for chart in (tmp_path / "charts").iterdir()] == ["drain.svg"]
 
 
-def test_the_section_of_another_benchmark_stays_on_the_page(tmp_path: Path) -> None:
+def test_the_sections_of_other_benchmarks_stay_on_the_page(tmp_path: Path) -> None:
     written = tmp_path / "performance.md"
-    section = f"{page.STEPS_BEGIN}\n\n## Durable steps\n\n{page.STEPS_END}"
-    written.write_text(f"# Performance\n\nOf last year.\n\n{section}\n")
+    written.write_text("# Performance\n\nOf last year.\n")
+    for name in (sections.PAGES, sections.WORKFLOWS):
+        sections.put(written, name, f"## Of {name}")
 
     for _ in range(2):
         page.write(_figures(), written)
 
     text = written.read_text()
-    assert text.count(section) == 1
+    assert [text.count(f"## Of {name}\n") for name in (sections.PAGES, sections.WORKFLOWS)] == [1, 1]
     assert "Of last year" not in text
+
+
+def test_a_second_run_replaces_its_section_and_nothing_else(tmp_path: Path) -> None:
+    written = tmp_path / "performance.md"
+    written.write_text("# Performance\n\nOther figures.\n")
+    sections.put(written, sections.WORKFLOWS, "first")
+    sections.put(written, sections.PAGES, "pages")
+    sections.put(written, sections.WORKFLOWS, "second")
+
+    text = written.read_text()
+    assert text.startswith(
+        "# Performance\n\nOther figures.\n\n<!-- begin: make bench-workflows -->\n\nsecond\n"
+    )
+    assert "first" not in text
+    assert text.endswith("\n\n<!-- begin: make bench-pages -->\n\npages\n\n<!-- end: make bench-pages -->\n")
 
 
 def test_the_page_in_the_handbook_was_written_by_the_benchmark() -> None:
