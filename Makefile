@@ -58,8 +58,8 @@ programs:
 
 torture: $(VENV) ## plant bugs, then kill workers, servers and connections for 20 minutes, and check that nothing is lost; QUICK=1 for 3
 	$(if $(ARGS),,$(MAKE) planted ARGS=)
-	PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS)
-	$(BIN)/python tools/figures.py
+	@status=0; PYTHONPATH=tests $(BIN)/python -m acceptance $(if $(QUICK),--quick) $(ARGS) || status=$$?; \
+	  $(BIN)/python tools/figures.py; exit $$status
 
 HOURS ?= 1
 soak: $(VENV) ## run everything at once for HOURS=n and report what grows; ARGS="--json FILE", ARGS=--page for docs/reliability.md
@@ -108,8 +108,8 @@ bench-pages: $(VENV) ## measure every page and GET route with a million tasks; A
 	$(BIN)/python -m benchmarks.pages $(ARGS)
 
 bench-peers: $(VENV) ## measure Holdfast and its peers; ARGS="--peers all --json FILE" for more
-	$(BIN)/python -m benchmarks.peers $(ARGS)
-	$(BIN)/python tools/figures.py
+	@status=0; $(BIN)/python -m benchmarks.peers $(ARGS) || status=$$?; \
+	  $(BIN)/python tools/figures.py; exit $$status  # a missed target is a figure, too
 
 screenshots: $(VENV) ## draw the pictures of the documentation again: docs/images, with Chromium
 	@tools/ensure-chromium
