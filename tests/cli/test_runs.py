@@ -1,3 +1,4 @@
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,6 +54,10 @@ def test_a_signal_wakes_the_run(conn: Connection, holdfast: Holdfast) -> None:
     again = holdfast("runs", "signal", str(task_id), "decision", '{"approved": true}', "--key", "1")
     assert again.stdout == "replayed\n"
     assert claim_one(conn)["task_id"] == task_id
+    listed = holdfast(
+        "runs", "signal", str(task_id), "decision", '{"approved": true}', "--key", "1", "--json"
+    )
+    assert json.loads(listed.stdout) == {"signal": "replayed"}
     refused = holdfast("runs", "signal", str(task_id), "decision", '{"approved": false}', "--key", "1")
     assert (refused.stdout, refused.exit_code) == ("conflict\n", 1)
 
@@ -71,4 +76,6 @@ def test_a_fork_prints_the_id_of_the_new_task(conn: Connection, holdfast: Holdfa
 
     assert claim_one(conn)["task_id"] != task_id
     assert len(forked.stdout.strip()) == 36
+    forked = holdfast("runs", "fork", str(task_id), "--json")
+    assert list(json.loads(forked.stdout)) == ["task_id"]
     assert holdfast("runs", "fork", str(task_id), "--before", "never").exit_code == 4

@@ -41,16 +41,6 @@ def may_start(conn: Connection) -> int:
     return left
 
 
-def lanes(conn: Connection, queue: str = "mail") -> list[str | None]:
-    """The keys of those lanes that may be enqueued to."""
-    found = rows(
-        conn,
-        "select concurrency_key from queues.lane where queue = %s and leaving is null order by lane_id",
-        [queue],
-    )
-    return [row["concurrency_key"] for row in found]
-
-
 def test_no_more_run_at_once_than_the_limit_of_their_queue(tx: Connection) -> None:
     set_limit(tx, "queue", "mail", max_running=5)
     expected = fill(tx, 8)

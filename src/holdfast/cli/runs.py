@@ -73,8 +73,10 @@ def signal_run(
     task_id: TaskIdArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
     payload: Annotated[str, typer.Argument(metavar="JSON", help="Payload, as JSON.")] = "null",
+    *,
     key: Annotated[str | None, typer.Option(help="A repeated signal with this key is kept once.")] = None,
     database_url: DatabaseUrl = None,
+    as_json: Json = False,
 ) -> None:
     """Send a signal to a run, and print kept, replayed, conflict or ended."""
     try:
@@ -83,7 +85,10 @@ def signal_run(
         raise typer.BadParameter(f"the payload is not JSON: {error}", param_hint="JSON") from None
     with connected(database_url) as engine:
         answer = engine.run(steps.signal(task_id, name, RawJson(payload), key))
-    typer.echo(answer)
+    if as_json:
+        print_json({"signal": answer})
+    else:
+        typer.echo(answer)
     if answer in ("conflict", "ended"):
         raise typer.Exit(1)
 
@@ -96,10 +101,15 @@ def fork_run(
     ] = None,
     reason: Reason = None,
     database_url: DatabaseUrl = None,
+    as_json: Json = False,
 ) -> None:
     """Run a task again as a new one that remembers the steps before the given one. Prints its id."""
     with connected(database_url) as engine:
-        typer.echo(str(engine.run(steps.fork(task_id, before, reason))))
+        forked = engine.run(steps.fork(task_id, before, reason))
+    if as_json:
+        print_json({"task_id": str(forked)})
+    else:
+        typer.echo(str(forked))
 
 
 @runs.command("check")

@@ -10,9 +10,9 @@ $$;
 
 do $$
 begin
-  if pg_catalog.current_setting('server_version_num')::integer < 140000 then
+  if pg_catalog.current_setting('server_version_num')::integer < 150000 then
     raise exception using message = pg_catalog.format(
-      'PostgreSQL 14 or later is needed, and this is %s.', pg_catalog.current_setting('server_version'));
+      'PostgreSQL 15 or later is needed, and this is %s.', pg_catalog.current_setting('server_version'));
   end if;
 end
 $$;
