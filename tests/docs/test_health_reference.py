@@ -3,7 +3,7 @@
 import re
 
 from holdfast.http.pages.health_links import PAGES
-from support.documents import REFERENCE, ROOT, rows
+from support.documents import DOCS, REFERENCE, ROOT, rows
 
 
 def test_every_check_is_described() -> None:
@@ -22,3 +22,14 @@ def _checks(source: str) -> set[str]:
 
 def test_every_check_has_a_page_of_the_dashboard_or_is_known_to_have_none() -> None:
     assert set(PAGES) == {cells[0] for cells in rows((REFERENCE / "health.md").read_text())}
+
+
+def test_the_page_about_symptoms_names_only_what_the_reference_describes() -> None:
+    page = (DOCS / "howto" / "troubleshoot.md").read_text()
+    checks = {cells[0] for cells in rows((REFERENCE / "health.md").read_text())}
+    named = {name for text in re.findall(r"health: ([^|]+)", page) for name in re.findall(r"`(\w+)`", text)}
+    assert named
+    assert named - checks == set()
+    described = "".join(path.read_text() for path in REFERENCE.glob("*.md"))
+    words = set(re.findall(r"`([a-z]+(?:_[a-z]+)+|HOLDFAST_\w+|WORKER_\w+)`", page))
+    assert {word for word in words if f"`{word}`" not in described} == set()

@@ -1,7 +1,9 @@
 """The README and the tutorial run as printed, from their first block to their last, in an empty directory."""
 
 import os
+import re
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,10 +31,26 @@ PAGES = [
         for page in (
             "tutorial/first-task.md",
             "tutorial/fifteen-minutes.md",
+            "howto/cancel-and-time-out.md",
+            "howto/enqueue-tasks.md",
             "howto/keep-the-database-small.md",
+            "howto/route-tasks.md",
+            "howto/share-clients-and-report-errors.md",
         )
     ),
 ]
+LOGGED = {
+    "cancel-and-time-out.md": [
+        "closed the file",
+        "saved what there is",
+        *(rf"reports\.{name}.*cancelled.*task_stopped" for name in ("download", "count", "render")),
+    ],
+    "share-clients-and-report-errors.md": [
+        r"charging.*task_id.*billing\.charge",
+        *(rf"reported ConnectionError of billing\.{name}.*task_id" for name in ("charge", "check")),
+    ],
+}
+"""What these pages say that their worker logs."""
 MORE_PAGES = [DOCS / "tutorial" / "order-payment-shipment.md"]
 """For a release. What it shows is tested more quickly elsewhere."""
 
@@ -46,6 +64,15 @@ def test_a_page_runs_as_printed(page: Path, machine: dict[str, str], tmp_path: P
         if page.parent.name == "howto":  # for those who have a database
             walk.run("holdfast migrate")
         walk.follow(page)
+        for line in LOGGED.get(page.name, []):
+            _await_log(tmp_path, line)
+
+
+def _await_log(directory: Path, pattern: str) -> None:
+    deadline = time.monotonic() + 20
+    while not re.search(pattern, logs := "".join(log.read_text() for log in directory.glob(".log-*"))):
+        assert time.monotonic() < deadline, f"{pattern} is not in\n{logs}"
+        time.sleep(0.2)
 
 
 def test_a_dialogue_is_commands_and_what_they_print() -> None:
