@@ -72,7 +72,7 @@ class InvalidHandler(HoldfastError):
 
 
 class PayloadError(HoldfastError):
-    """A payload does not match the arguments of its handler."""
+    """A payload does not match the arguments of its handler, or a kickoff refuses its input."""
 
     exit_code: ClassVar[int] = 2
 

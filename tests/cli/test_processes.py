@@ -377,6 +377,36 @@ def test_one_process_is_ended_by_hand(shipping: Holdfast, db: Database) -> None:
     assert "there is no shipping_task 2" in shipping("cancel", "shipping", "2", code=4)
 
 
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("shipping_history(bigint)", ["show", "shipping", "1"]),
+        ("cancel_shipping_task(bigint, text)", ["cancel", "shipping", "1"]),
+        ("kickoff_shipping_task(jsonb, timestamptz, integer)", ["start", "shipping"]),
+    ],
+)
+def test_a_function_that_its_owner_has_weakened_is_not_called(
+    shipping: Holdfast, db: Database, function: str, words: list[str]
+) -> None:
+    """It would run with the rights of whoever runs the command."""
+    conn = db.connect()
+    conn.execute("select shipping.kickoff_shipping_task('{}')")
+    conn.execute(f"alter function shipping.{function} security invoker".encode())
+    told = _told(shipping, *words, code=1)
+    assert f"shipping.{function.partition('(')[0]}(" in told
+    assert "was dropped or changed since it was registered" in told
+
+
+def test_a_kickoff_that_refuses_its_input_says_why(shipping: Holdfast, db: Database) -> None:
+    db.connect().execute(
+        """create or replace function shipping.kickoff_shipping_task(
+             input jsonb, scheduled_at timestamptz default null, max_attempts integer default 2)
+           returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp
+           as $$ begin raise exception 'the address is not known'; end $$"""
+    )
+    assert "the address is not known" in _told(shipping, "start", "shipping", code=2)
+
+
 def value_of(conn: psycopg.Connection[Any], query: str) -> tuple[Any, ...]:
     row = conn.execute(query.encode()).fetchone()
     assert row

@@ -100,16 +100,41 @@ def test_tasks_are_rescheduled_and_deleted_and_restored(web: Web, engine: Engine
     assert statuses(engine, ids) == ["scheduled"] * 3
 
 
+@pytest.mark.parametrize("day", ["2099-01-29", "2099-01-30", "2099-01-31", "2096-02-29"])
+def test_every_day_of_the_calendar_can_be_given(web: Web, day: str) -> None:
+    given = {"type": "nobody.", "since": f"{day}T08:00:00Z"}
+    done = act(web.client("operate"), action="reschedule", filter=given, run_at=f"{day}T08:00:00+02:00")
+    assert done["changed"] == 0
+
+
+def test_a_count_that_takes_long_says_that_there_may_be_more(
+    web: Web, engine: Engine, anna: Visitor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Cancelling looks for tasks of six statuses, one after another."""
+    enqueued(engine, "endless.one")
+    body = {"action": "cancel", "filter": {"type": "endless."}, "dry_run": True}
+    assert act(web.client("operate"), **body) == {"changed": 3, "problems": [], "next": None, "more": False}
+    monkeypatch.setattr(bulk_steps, "COUNT_SECONDS", 0.0)
+    assert act(web.client("operate"), **body) == {"changed": 0, "problems": [], "next": None, "more": True}
+    page = anna.post("/tasks/act", action="cancel", scope="all", type="endless.").text
+    assert "0 or more tasks that match can be cancelled" in page
+    assert "Cancel 0 or more tasks</button>" in page
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
+        ({"action": "cancel", "filter": {"since": "2099-02-29T08:00:00Z"}}, 400),
+        ({"action": "cancel", "filter": {"since": "2099-01-31T08:00:00"}}, 400),
+        ({"action": "cancel", "filter": {"since": "0001-01-01T00:00:00+23:59"}}, 400),
+        ({"action": "cancel", "filter": {"since": "soon"}}, 400),
         ({"action": "cancel"}, 422),
         ({"action": "cancel", "filter": {}, "task_ids": [str(uuid4())]}, 422),
         ({"action": "reschedule", "filter": {}}, 422),
         ({"action": "cancel", "filter": {}, "run_at": "2099-01-01T00:00:00Z"}, 422),
         ({"action": "explode", "filter": {}}, 400),
         ({"action": "cancel", "filter": {"colour": "red"}}, 400),
-        ({"action": "cancel", "filter": {}, "cursor": "nonsense.0"}, 400),
+        ({"action": "cancel", "filter": {}, "cursor": "nonsense.0"}, 422),
         ({"action": "cancel", "filter": {}, "limit": 1001}, 400),
         ({"action": "cancel", "filter": {"where": "$.number"}}, 403),
     ],

@@ -1,14 +1,18 @@
 """Business processes over HTTP and on their pages: every kind, its facts, and start, nudge and cancel."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from holdfast import App
 from holdfast.engine import Engine, tasks
+from holdfast.errors import IllegalMove
 from holdfast.processes.scaffold import Kind, scaffold
+from holdfast.settings import Settings
 from support.comms import run
 from support.engine import value
 from support.visitor import Visitor
@@ -169,12 +173,112 @@ def test_a_function_that_its_owner_has_weakened_is_not_called(
     process_id = start(admin, "refunds")
     owner = web.database.connect()
     owner.execute("alter function refunds.refunds_history(bigint) security invoker")
+    owner.execute("alter function refunds.cancel_refunds_task(bigint, text) security invoker")
     try:
-        assert reader.get(f"/v1/processes/refunds/{process_id}").status_code == 400
-        assert admin.post(f"/v1/processes/refunds/{process_id}/cancel").status_code == 400
+        assert reader.get(f"/v1/processes/refunds/{process_id}").status_code == 412
+        assert admin.post(f"/v1/processes/refunds/{process_id}/cancel").status_code == 412
+        handle = App(settings=Settings.load(database_url=web.database.dsn)).process("refunds", process_id)
+        with pytest.raises(IllegalMove, match="was dropped or changed since"):
+            handle.cancel("a duplicate")
+        with pytest.raises(IllegalMove, match="was dropped or changed since"):
+            asyncio.run(handle.acancel("a duplicate"))
     finally:
         owner.execute("alter function refunds.refunds_history(bigint) security definer")
+        owner.execute("alter function refunds.cancel_refunds_task(bigint, text) security definer")
     assert reader.get(f"/v1/processes/refunds/{process_id}").status_code == 200
+    assert handle.cancel("a duplicate") == "cancelled"
+
+
+@pytest.fixture
+def own_kickoff(web: Web) -> Iterator[Callable[..., None]]:
+    """Replaces the kickoff of parcels, with a further argument and a body."""
+    owner = web.database.connect()
+    kickoff = "parcels.kickoff_parcels_task"
+    before = value(owner, "select pg_get_functiondef(%s::regproc)", [kickoff])
+
+    def replace(body: str, default: str = "2") -> None:
+        owner.execute(
+            f"""create or replace function {kickoff}(
+                  input jsonb, scheduled_at timestamptz default null, max_attempts integer default {default})
+                returns bigint language plpgsql security definer set search_path = pg_catalog, pg_temp
+                as $$ begin {body}; end $$""".encode()
+        )
+
+    yield replace
+    owner.execute(before)
+
+
+def test_a_default_of_a_kickoff_does_not_run_with_the_rights_of_the_server(
+    web: Web, admin: httpx.Client, reader: httpx.Client, own_kickoff: Callable[..., None]
+) -> None:
+    process_id = start(admin, "parcels")
+    owner = web.database.connect()
+    owner.execute("create sequence parcels.called")
+    owner.execute("grant usage on sequence parcels.called to public")
+    own_kickoff("return 1", "nextval('parcels.called')::integer")
+
+    refused = admin.post("/v1/processes/parcels", json={"input": {}})
+    assert (refused.status_code, refused.json()["code"]) == (412, "QF412")
+    assert "a constant of its own type" in refused.json()["hint"]
+    assert value(owner, "select is_called from parcels.called") is False
+    known = {one["process"]: one for one in reader.get("/v1/processes").json()["processes"]}
+    assert known["parcels"]["can_start"] is False
+    # Instances are shown and cancelled nevertheless.
+    assert reader.get(f"/v1/processes/parcels/{process_id}").status_code == 200
+    assert admin.post(f"/v1/processes/parcels/{process_id}/cancel").status_code == 200
+
+
+def test_a_column_of_the_history_is_not_a_function_of_the_path(
+    web: Web, admin: httpx.Client, reader: httpx.Client
+) -> None:
+    process_id = start(admin, "parcels")
+    owner = web.database.connect()
+    before = value(owner, "select pg_get_functiondef('parcels.parcels_history'::regproc)")
+    owner.execute("create type parcels.fact as (what text, reason text, task_id uuid)")
+    owner.execute("create sequence public.read")
+    owner.execute("grant usage on sequence public.read to public")
+    owner.execute(
+        """create function public.at(parcels.fact) returns timestamptz language sql
+           as $$ select now() from nextval('public.read') $$"""
+    )
+    owner.execute("drop function parcels.parcels_history(bigint)")
+    owner.execute(
+        """create function parcels.parcels_history(parcels_task_id bigint) returns setof parcels.fact
+           language sql security definer set search_path = pg_catalog, pg_temp
+           as $$ select 'kicked off', 'x', null::uuid $$"""
+    )
+    grants = """alter function parcels.parcels_history(bigint) owner to parcels_owner;
+        revoke all on function parcels.parcels_history(bigint) from public;
+        grant execute on function parcels.parcels_history(bigint) to holdfast_client, holdfast_reader"""
+    owner.execute(grants)
+    try:
+        refused = reader.get(f"/v1/processes/parcels/{process_id}")
+        assert (refused.status_code, refused.json()["code"]) == (412, "QF412")
+        assert value(owner, "select is_called from public.read") is False
+    finally:
+        owner.execute("drop function parcels.parcels_history(bigint), public.at(parcels.fact)")
+        owner.execute("drop sequence public.read")
+        owner.execute(before)
+        owner.execute(grants)
+    assert reader.get(f"/v1/processes/parcels/{process_id}").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "detail"),
+    [
+        ("raise exception 'the card is not known'", 422, "the card is not known"),
+        ("raise check_violation using message = 'too little'", 422, "too little"),
+        ("raise exception using errcode = 'QF400', message = 'a bad card'", 400, "a bad card"),
+        ("return null", 412, "parcels.kickoff_parcels_task returned null"),
+        ("raise exception using errcode = 'XX000', message = 'secret'", 500, "see the log of the server"),
+    ],
+)
+def test_a_kickoff_that_refuses_its_input_says_why(
+    admin: httpx.Client, own_kickoff: Callable[..., None], body: str, status: int, detail: str
+) -> None:
+    own_kickoff(body)
+    answer = admin.post("/v1/processes/parcels", json={"input": {"card": "1"}})
+    assert (answer.status_code, detail in answer.json()["detail"]) == (status, True), answer.text
 
 
 @pytest.mark.parametrize("name", KINDS)

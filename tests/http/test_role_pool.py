@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import AsyncEngine, health
+from holdfast.errors import DatabaseUnavailable
 from holdfast.http.role_pool import POOL_SIZE, RolePool
 from holdfast.http.site import LoopResources, Site, SiteOptions
 from support.database import Database
@@ -34,6 +35,25 @@ async def test_a_cancelled_request_leaves_no_statement_running(
         await connections.run("holdfast_reader", lambda engine: engine.run(health.clock()))
     connections.close()
     assert caplog.records == []
+
+
+async def test_work_that_took_too_long_is_not_done_again(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.http.role_pool.REPLY_SECONDS", 0.3)
+    connections = RolePool(DatabaseAddress(lambda: web_dsn(db)), size=1)
+    begun = 0
+
+    async def take_long(engine: AsyncEngine) -> None:
+        nonlocal begun
+        begun += 1
+        await engine.connection.execute("select pg_sleep(5)")
+
+    with pytest.raises(DatabaseUnavailable):
+        await connections.run("holdfast_reader", take_long)
+    assert begun == 1
+    await connections.run("holdfast_reader", lambda engine: engine.run(health.clock()))
+    connections.close()
 
 
 @pytest.mark.full

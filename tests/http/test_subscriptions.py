@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from holdfast.engine import Engine, events
+from holdfast.engine import Engine, events, health
 from holdfast.engine.events import Settlement
 from support.visitor import Visitor
 from support.web import Web
@@ -123,6 +123,21 @@ def test_events_that_fail_after_the_preview_are_left_out(
     answer = anna.post("/outbox/redrive", name=name, reason="it is back", until=until)
     assert "One event is sent again" in anna.get(answer.headers["Location"]).text
     assert statuses(reader, name, "dead") == [(str(late), "dead")]
+
+
+def test_what_is_counted_first_is_what_had_failed_by_then(
+    engine: Engine, admin: httpx.Client, shop: tuple[str, int]
+) -> None:
+    name, _ = shop
+    settle(engine, shop, "rejected")
+    until = engine.run(health.clock()).isoformat()
+    late = settle(engine, shop, "rejected")
+    path = f"/v1/subscriptions/{name}/redrive"
+    of_late = {"until": until, "event_id": str(late), "dry_run": True}
+    assert admin.post(path, json=of_late).status_code == 404
+    assert admin.post(path, json={"until": until, "dry_run": True}).json()["events"] == 1
+    assert admin.post(path, json={"until": until, "reason": "it is back"}).json()["events"] == 1
+    assert admin.post(path, json={"until": until, "dry_run": True}).json()["events"] == 0
 
 
 def test_pause_and_resume_are_recorded(

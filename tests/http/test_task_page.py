@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, health, leases, schedules, steps
+from holdfast.engine import Engine, access, enqueue, health, leases, schedules, steps
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import NewSchedule
 from holdfast.errors import ConfigurationError
@@ -90,7 +90,25 @@ def test_the_page_names_the_process_and_the_schedule(anna: Visitor, engine: Engi
     nightly = NewSchedule(name="nightly", task=NewTask("reports.nightly"), cron="0 2 * * *")
     engine.run(schedules.add_schedule(nightly))
     task_id = engine.run(schedules.run_schedule("nightly", "now"))
-    assert '<a href="/schedules/show?name=nightly">nightly</a>' in anna.get(f"/tasks/{task_id}").text
+    page = anna.get(f"/tasks/{task_id}").text
+    link = page.partition('<a href="/schedules/show?name=nightly&amp;namespace=')[2].partition(
+        '">nightly</a>'
+    )
+    assert link[0] == engine.run(access.namespace())
+
+
+def test_the_page_links_to_the_schedule_of_its_own_namespace(anna: Visitor, engine: Engine) -> None:
+    client = Engine(anna.web.database.connect("holdfast_client"))
+    for own, type_ in ((engine, "reports.mine"), (client, "reports.theirs")):
+        every = timedelta(hours=1)
+        own.run(schedules.add_schedule(NewSchedule(name="shared", task=NewTask(type_), every=every)))
+    for own, type_ in ((engine, "reports.mine"), (client, "reports.theirs")):
+        task_id = own.run(schedules.run_schedule("shared", "now", own.run(access.namespace())))
+        page = anna.get(f"/tasks/{task_id}").text
+        link = page.partition('<a href="/schedules/show?')[2].partition('"')[0].replace("&amp;", "&")
+        assert type_ in anna.get(f"/schedules/show?{link}").text
+    refused = anna.get("/schedules/show?name=shared")
+    assert (refused.status_code, "exists in 2 namespaces" in refused.text) == (400, True)
 
 
 @pytest.mark.parametrize(

@@ -140,13 +140,20 @@ def test_a_ranking_counts_what_was_in_its_time_once(tx: Connection, clock: Clock
     [
         ("list_activity_of", {"since": timedelta(days=3)}),
         ("list_activity_of", {"step": timedelta(seconds=5)}),
+        ("list_activity_of", {"since": "10000 years"}),
+        ("list_activity_of", {"step": "1 mon"}),
         ("rank_types", {"since": timedelta(0)}),
+        ("rank_types", {"since": "10000 years"}),
         ("rank_types", {"max_types": 0}),
     ],
 )
 def test_what_cannot_be_shown_is_refused(tx: Connection, function: str, wrong: dict[str, Any]) -> None:
     with refused(tx, "QF400", next(iter(wrong))):
         call(tx, f"queues.{function}", wrong)
+
+
+def test_a_step_may_be_written_with_months(tx: Connection) -> None:
+    assert rows(tx, "select * from queues.list_activity_of(step => '1 mon -29 days -12 hours')") == []
 
 
 def test_a_sample_counts_what_waits_per_queue_and_type(tx: Connection, clock: Clock) -> None:

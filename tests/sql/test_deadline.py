@@ -57,6 +57,23 @@ def test_it_is_that_of_its_type_unless_the_task_has_its_own(tx: Connection, cloc
     assert _claimed(tx, type="default.x", deadline=HOUR)["ends_at"] == clock.after(3600)
 
 
+def test_that_of_its_type_is_left_out_where_a_process_decides(tx: Connection) -> None:
+    types = [{"type": "comms.send", "queue": "comms", "deadline": 60}]
+    answer(tx, "queues.register_types", {"types": types})
+    for executor, payload in (
+        ("db_function", {"task_type": "db_function", "db_function": "comms.x"}),
+        ("python", {}),
+    ):
+        task = {"type": "comms.send", "executor": executor, "payload": payload}
+        enqueue_many(tx, [task])
+
+    stored = rows(tx, "select executor, deadline from queues.task_status order by executor")
+    assert [(row["executor"], row["deadline"]) for row in stored] == [
+        ("db_function", None),
+        ("python", timedelta(seconds=60)),
+    ]
+
+
 @pytest.mark.parametrize("given", ["36500 days", "3153600000", "3153600000.0", "0.001", "1 ms"])
 def test_the_least_and_the_most_are_allowed(tx: Connection, given: str) -> None:
     enqueue_many(tx, [{"type": "default.x", "deadline": given}])

@@ -1,5 +1,8 @@
 """queues.nudge: a waiting task becomes due now, for every caller that may execute it."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import psycopg
 import pytest
 
@@ -94,3 +97,26 @@ def test_an_operator_nudges_every_process(db: Database) -> None:
     send = EMAIL.kick_off(db.connect("holdfast_client"), scheduled_at="2099-01-01 00:00Z")
 
     assert value(db.connect("holdfast_operator"), NUDGE_PROCESS, [send]) is True
+
+
+def test_a_supervisor_that_a_worker_gives_back_meanwhile_is_not_missing(db: Database) -> None:
+    """The worker's transaction locks the leases, so that a nudge is stopped before it reads them."""
+    client, worker, admin = db.connect("holdfast_client"), db.connect(), db.connect()
+    send = EMAIL.kick_off(client)
+    task = value(admin, "select s.task_id from queues.process_status s where s.process_id = %s", [send])
+    queue = value(admin, "select t.queue from queues.task_status t where t.task_id = %s", [task])
+    claimed = value(worker, "select c.token from queues.claim('w9', 1, array[%s]) c", [queue])
+    with ThreadPoolExecutor() as pool:
+        with worker.transaction():
+            worker.execute("lock table queues.lease in access exclusive mode")
+            nudged = pool.submit(value, client, NUDGE_PROCESS, [send])
+            stopped = "select exists (select from pg_locks l where not l.granted and l.pid = %s)"
+            until = time.monotonic() + 20
+            while not value(admin, stopped, [client.info.backend_pid]) and time.monotonic() < until:
+                time.sleep(0.02)
+            worker.execute(
+                """select queues.release('w9', jsonb_build_array(
+                     jsonb_build_object('task_id', %s::text, 'token', %s::bigint)))""",
+                [str(task), claimed],
+            )
+        assert nudged.result(timeout=20) is False

@@ -130,9 +130,48 @@ def test_a_step_that_comes_alone_counts_towards_the_maximum(tx: Connection) -> N
     assert not record_one(tx, task, "one too many", number=1501)
 
 
-def test_a_kind_of_step_that_is_unknown_is_refused(tx: Connection) -> None:
-    with refused(tx, "23502", "kind"):
-        record(tx, _claimed(tx), step("charge", kind="magic"))
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "magic"},
+        {"kind": None},
+        {"name": None},
+        {"name": ""},
+        {"name": "x" * 12_800},
+        {"number": None},
+        {"number": -5},
+    ],
+)
+def test_a_step_that_cannot_be_is_refused(tx: Connection, wrong: Row) -> None:
+    task = _claimed(tx)
+    with refused(tx, "QF400", "cannot be recorded"):
+        record(tx, task, step("first"), step("charge", 2) | wrong)
+    with refused(tx, "QF400", "cannot be recorded"):
+        record(
+            tx, task, {name: given for name, given in (step("charge") | wrong).items() if given is not None}
+        )
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": None}, {"name": ""}, {"name": "x" * 3000}, {"try": None}, {"try": -1}]
+)
+def test_a_try_that_cannot_be_is_refused(tx: Connection, wrong: Row) -> None:
+    with refused(tx, "QF400", "cannot be recorded"):
+        record(tx, _claimed(tx), tries=[{"name": "charge", "try": 1} | wrong])
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"name": None}, {"name": ""}, {"name": "x" * 12_800}, {"number": None}, {"number": -5}]
+)
+def test_a_step_that_cannot_be_is_left_to_the_closer_look(tx: Connection, wrong: Row) -> None:
+    assert not record_one(tx, _claimed(tx), **wrong)
+    assert rows(tx, "select from queues.step") == []
+
+
+def test_a_long_name_is_recorded(tx: Connection) -> None:
+    task = _claimed(tx)
+    assert record_one(tx, task, "ä" * 150)
+    assert record(tx, task, step("ö" * 150, 2))["verdict"] == "recorded"
 
 
 def test_two_claims_that_write_the_same_step_leave_the_first_one(tx: Connection, clock: Clock) -> None:

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from holdfast.engine import Engine, processes
 from support.engine import Connection, refused, rows, value
 
 FUNCTIONS = {
@@ -209,9 +210,144 @@ def test_a_function_that_was_weakened_since_is_not_returned(loans: Connection) -
     _register(loans, "loans_owner")
     for function in ("loans.loans_history(bigint)", "loans.cancel_loans_task(bigint, text)"):
         loans.execute(f"alter function {function} security invoker".encode())
-        with refused(loans, "QF400", "there is no function"):
+        with refused(loans, "QF412", "was dropped or changed since it was registered"):
             loans.execute("select queues.process_functions('loans')")
         loans.execute(f"alter function {function} security definer".encode())
     assert rows(loans, "select * from queues.process_functions('loans')")
     with refused(loans, "QF404", "there is no process nowhere"):
         loans.execute("select queues.process_functions('nowhere')")
+
+
+@pytest.mark.parametrize(
+    "default",
+    [
+        "timestamptz default now()",
+        "text default current_user",
+        "text default set_config('role', 'none', false)",
+        "integer default 1 + 1",
+        "text[] default array['a']",
+        "loans.word default 'a'",
+    ],
+)
+def test_a_default_that_is_evaluated_as_the_caller_is_refused(loans: Connection, default: str) -> None:
+    loans.execute("create domain loans.word as text check (value <> current_user)")
+    _kickoff(loans, f"input jsonb, further {default}")
+    with refused(loans, "QF400", "may register as its kickoff"):
+        _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
+
+
+def test_constants_may_be_defaults(loans: Connection) -> None:
+    _kickoff(
+        loans,
+        """input jsonb, a timestamptz default null, b timestamptz default null::timestamptz,
+           c integer default -3, d text default 'a {FUNCEXPR b}', e text[] default '{a,b}',
+           f boolean default true, g interval default interval '1 day', h bigint default '5',
+           i jsonb default '{"A": {"B": 1}}', j text default 'x'::text""",
+    )
+    _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
+
+
+def test_a_default_that_was_changed_since_is_refused(loans: Connection) -> None:
+    _kickoff(loans)
+    _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
+    with _as(loans, "loans_owner"):
+        loans.execute(
+            f"""create or replace function loans.kickoff_loans_task(
+                  input jsonb, later integer default pg_backend_pid()) returns bigint
+                language sql {PINNED} as 'select 1::bigint'""".encode()
+        )
+    with refused(loans, "QF412", "the kickoff loans.kickoff_loans_task(jsonb) was dropped or changed"):
+        loans.execute("select queues.process_functions('loans', 'kickoff')")
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [
+        "setof loans.fact",
+        "table (what text, reason text, task_id uuid)",
+        "table (at timestamptz, what text, reason text, task uuid)",
+        "table (at text, what text, reason text, task_id uuid)",
+        "table (at timestamptz, what text, reason text, task_id uuid, more text)",
+        "setof record",
+    ],
+)
+def test_a_history_without_the_columns_is_refused(loans: Connection, returns: str) -> None:
+    """PostgreSQL would take a column that is missing for a call of a function of that name."""
+    loans.execute("create type loans.fact as (at timestamptz, what text, reason text, task_id uuid)")
+    with _as(loans, "loans_owner"):
+        loans.execute("drop function loans.loans_history(bigint)")
+        loans.execute(
+            f"""create function loans.loans_history(loans_task_id bigint) returns {returns}
+                language plpgsql {PINNED} as 'begin return; end'""".encode()
+        )
+        loans.execute("revoke execute on all functions in schema loans from public")
+    with refused(loans, "QF400", "may register as its history"):
+        _register(loans, "loans_owner")
+
+
+def test_a_cancel_that_returns_no_text_is_refused(loans: Connection) -> None:
+    with _as(loans, "loans_owner"):
+        loans.execute("drop function loans.cancel_loans_task(bigint, text)")
+        loans.execute(
+            f"""create function loans.cancel_loans_task(loans_task_id bigint, reason text) returns void
+                language sql {PINNED} as ''""".encode()
+        )
+        loans.execute("revoke execute on all functions in schema loans from public")
+    with refused(loans, "QF400", "may register as its cancel"):
+        _register(loans, "loans_owner")
+
+
+@pytest.mark.parametrize("more", [".x; drop", ".x", " ", "; drop", "\n"])
+@pytest.mark.parametrize("use", FUNCTIONS)
+def test_a_name_has_two_parts_and_nothing_more(loans: Connection, use: str, more: str) -> None:
+    with refused(loans, "QF400", f"may register as its {use}"):
+        _register(loans, "loans_owner", **{use: FUNCTIONS[use] + more})
+
+
+def test_only_the_function_that_is_used_is_checked(loans: Connection) -> None:
+    _kickoff(loans)
+    _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
+    can_start = "select can_start from queues.list_processes() where process = 'loans'"
+    assert value(loans, can_start) is True
+    loans.execute("drop function loans.kickoff_loans_task")
+
+    for use in ("history", "cancel"):
+        (row,) = rows(loans, "select * from queues.process_functions('loans', %s)", [use])
+        named = {one: row[one] for one in ("history", "cancel", "kickoff")}
+        assert named == {"history": None, "cancel": None, "kickoff": None, use: FUNCTIONS[use]}
+    with refused(loans, "QF412", "the kickoff loans.kickoff_loans_task(jsonb) was dropped or changed"):
+        loans.execute("select queues.process_functions('loans', 'kickoff')")
+    with refused(loans, "QF400", "use must be history, cancel or kickoff"):
+        loans.execute("select queues.process_functions('loans', 'repair')")
+    assert value(loans, can_start) is False
+
+
+def test_the_path_is_pinned_before_a_function_is_called(loans: Connection) -> None:
+    """What calls the function must not resolve to an object in a schema where others may create."""
+    _register(loans, "loans_owner")
+    loans.execute("set local search_path = public")
+    found = Engine(loans).run(processes.process_functions("loans", "cancel"))
+    assert (found.cancel, found.history) == (FUNCTIONS["cancel"], None)
+    assert value(loans, "show search_path") == "pg_catalog, pg_temp"
+
+
+def test_instances_of_one_process_are_paged_by_their_ids(loans: Connection) -> None:
+    """Of two kickoffs at once, the one that takes the lower id may be recorded later."""
+    _register(loans, "loans_owner")
+    loans.execute(
+        """insert into queues.process_instance (process, process_id, created_at, created_by, namespace,
+             updated_at, decision, ended_at)
+           select 'loans', n, queues.clock() - make_interval(secs => n * 7 % 5), 'test', 'test',
+             queues.clock(), 'succeeded', queues.clock()
+           from generate_series(1, 12) n"""
+    )
+    seen: list[int] = []
+    while page := rows(
+        loans,
+        "select process_id from queues.list_process_instances('loans', before => %s, max_instances => 2)",
+        [seen[-1] if seen else None],
+    ):
+        seen += [row["process_id"] for row in page]
+    assert seen == list(range(12, 0, -1))
+    newest = rows(loans, "select created_at from queues.list_process_instances()")
+    assert newest == sorted(newest, key=lambda row: row["created_at"], reverse=True)

@@ -193,6 +193,16 @@ def test_a_schedule_belongs_to_the_login_that_made_it(db: Database) -> None:
     assert run(client, "mine").version == 7
 
 
+def test_a_missing_schedule_is_named_with_the_namespace_that_was_given(tx: Connection) -> None:
+    for namespace, told_at_the_end in (
+        (None, 'no schedule "x"'),
+        ("shop", 'no schedule "x" in namespace "shop"'),
+    ):
+        with pytest.raises(psycopg.Error) as raised, tx.transaction():
+            call(tx, "queues.run_schedule", {"name": "x", "namespace": namespace})
+        assert str(raised.value.diag.message_primary).endswith(told_at_the_end)
+
+
 def test_a_task_is_enqueued_in_the_name_of_whoever_made_the_schedule(db: Database) -> None:
     client, worker, admin = db.connect("holdfast_client"), db.connect("holdfast_worker"), db.connect()
     clock = Clock(admin)

@@ -125,7 +125,9 @@ class Client:
 
         return await self._here().pool.run(work, repeatable=is_repeatable(tasks))
 
-    def run_together(self, tx: Any, work: Callable[[RunStatement, bool], T], method: str) -> T:
+    def run_together(
+        self, tx: Any, work: Callable[[RunStatement, bool], T], method: str, *, repeatable: bool = False
+    ) -> T:
         """Run several statements in the caller's transaction, or in one of their own.
 
         `work` is told whether this is a front, on which every statement commits by itself.
@@ -141,10 +143,15 @@ class Client:
             except psycopg.Error as error:
                 raise translate(error) from error
 
-        return self._pool.run(in_transaction, repeatable=False)
+        return self._pool.run(in_transaction, repeatable=repeatable)
 
     async def arun_together(
-        self, tx: Any, work: Callable[[ARunStatement, bool], Awaitable[T]], method: str
+        self,
+        tx: Any,
+        work: Callable[[ARunStatement, bool], Awaitable[T]],
+        method: str,
+        *,
+        repeatable: bool = False,
     ) -> T:
         if tx is not None:
             return await work(lambda statement: arun_in(tx, statement, method), False)
@@ -156,7 +163,7 @@ class Client:
             except psycopg.Error as error:
                 raise translate(error) from error
 
-        return await self._here().pool.run(in_transaction, repeatable=False)
+        return await self._here().pool.run(in_transaction, repeatable=repeatable)
 
     def run(self, statement: Statement[T], method: str, *, repeatable: bool = True) -> T:
         """Run one statement. `method` is what the caller called, for errors."""

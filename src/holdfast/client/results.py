@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,9 +16,9 @@ from holdfast.connections.pool import AsyncPool
 from holdfast.connections.session import DatabaseAddress, open_async_connection
 from holdfast.connections.shard_addresses import ShardAddresses, read_shard_addresses
 from holdfast.engine import AsyncEngine, Statement, processes, tasks
-from holdfast.engine.processes import ProcessStatus, RegisteredProcess, wait_key
+from holdfast.engine.processes import ProcessStatus, wait_key
 from holdfast.engine.tasks import ENDED, TaskSnapshot
-from holdfast.errors import HoldfastError, TaskNotFound, did_you_mean
+from holdfast.errors import HoldfastError, TaskNotFound
 from holdfast.options import check_duration
 
 if TYPE_CHECKING:
@@ -251,14 +251,17 @@ class ProcessHandle:
 
     def cancel(self, reason: str | None = None) -> str:
         """Cancel the process unless it has ended. Returns the decision that it ended with."""
-        client = self._home.connect()
-        function = self._cancel_function(client.run(processes.registered_processes(), "cancel"))
-        return client.run(processes.cancel_process(function, self.process_id, reason), "cancel")
+
+        def work(run: Callable[[Statement[Any]], Any], _: bool) -> str:
+            return processes.cancel_checked(run, self.process, self.process_id, reason)
+
+        return self._home.connect().run_together(None, work, "cancel", repeatable=True)
 
     async def acancel(self, reason: str | None = None) -> str:
-        client = self._home.connect()
-        function = self._cancel_function(await client.arun(processes.registered_processes()))
-        return await client.arun(processes.cancel_process(function, self.process_id, reason))
+        async def work(run: Callable[[Statement[Any]], Awaitable[Any]], _: bool) -> str:
+            return await processes.acancel_checked(run, self.process, self.process_id, reason)
+
+        return await self._home.connect().arun_together(None, work, "cancel", repeatable=True)
 
     def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
         """A URL at which a front end can wait for this process and no other, until the ttl is over."""
@@ -273,13 +276,6 @@ class ProcessHandle:
         if status is None:
             raise process_not_found(self.process, self.process_id)
         return status
-
-    def _cancel_function(self, known: list[RegisteredProcess]) -> str:
-        for one in known:
-            if one.process == self.process:
-                return one.cancel
-        names = [one.process for one in known]
-        raise TaskNotFound(f"there is no process {self.process!r}{did_you_mean(self.process, names)}")
 
 
 class Portal:

@@ -9,6 +9,7 @@ server said, and a connect that is cancelled there keeps `asyncio.run` from endi
 import asyncio
 import select
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
@@ -152,13 +153,16 @@ class AsyncPool:
 
     async def run(self, work: AsyncWork[T], *, repeatable: bool) -> T:
         await self._acquire_slot()
+        began = time.monotonic()
         try:
             try:
                 return await self._attempt(work)
             except DatabaseUnavailable:
                 if not repeatable:
                     raise
-            self._idle.clear()
+                self._idle.clear()
+                if self._took_too_long(began):
+                    raise
             return await self._attempt(work)
         finally:
             self._slots.release()
@@ -166,6 +170,10 @@ class AsyncPool:
     def close(self) -> None:
         """Works from any thread, and after the event loop has ended."""
         self._idle.close()
+
+    def _took_too_long(self, began: float) -> bool:
+        """Whether it was us who hung up: the same work would take as long again."""
+        return self._reply_seconds is not None and time.monotonic() - began >= self._reply_seconds
 
     async def _acquire_slot(self) -> None:
         if self._slot_seconds is None:

@@ -51,8 +51,19 @@ def subscription_events(name: str, limit: int = 50) -> Statement[list[Subscripti
     return select(many(SubscriptionEvent), "queues.subscription_event", rest, (name, limit))
 
 
-def settled_deliveries(name: str, event_id: UUID) -> Statement[int]:
-    """Returns how many deliveries of this event to the subscription succeeded or failed for good: 0 or 1."""
+def dead_until(name: str, until: datetime) -> Statement[int]:
+    """Returns how many events of a subscription had failed for good by then."""
+    rest = """where answer.subscription = $1::text and answer.status = 'dead'
+      and answer.settled_at <= $2::timestamptz"""
+    return select(Rows("count(*)", scalar), "queues.delivery_status", rest, (name, until))
+
+
+def settled_deliveries(name: str, event_id: UUID, until: datetime | None = None) -> Statement[int]:
+    """Returns how many deliveries of this event to the subscription succeeded or failed for good: 0 or 1.
+
+    With `until`, only if it had failed by then; one that succeeded counts at any time.
+    """
     rest = """where answer.event_id = $1::uuid and answer.subscription = $2::text
-      and answer.status in ('dead', 'delivered')"""
-    return select(Rows("count(*)", scalar), "queues.delivery_status", rest, (event_id, name))
+      and (answer.status = 'delivered'
+        or answer.status = 'dead' and answer.settled_at <= coalesce($3::timestamptz, 'infinity'))"""
+    return select(Rows("count(*)", scalar), "queues.delivery_status", rest, (event_id, name, until))

@@ -2,7 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from holdfast.engine.leases import run_function
 from holdfast.engine.statement import (
     Bound,
     Engine,
+    Row,
     Rows,
     Statement,
     bigint,
@@ -28,13 +30,15 @@ from holdfast.engine.statement import (
     select,
     text,
 )
-from holdfast.errors import InvalidArgument, translate
+from holdfast.errors import IllegalMove, InvalidArgument, PayloadError, UnexpectedDatabaseError, translate
 from holdfast.serialization.text import Json
 
 InstanceState = Literal["unfinished", "trouble"]
+FunctionUse = Literal["history", "cancel", "kickoff"]
 
 MAX_COUNTED = 1000
 """Instances of each process that are counted."""
+_REFUSALS = ("P0001", "23")  # raise exception without a code, and constraints
 _FUNCTION = re.compile(r"[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
@@ -71,11 +75,11 @@ class ProcessSummary:
 
 @dataclass(frozen=True, slots=True)
 class ProcessFunctions:
-    """The functions with which a process is read, started and cancelled."""
+    """The functions with which a process is read, started and cancelled. None if not asked for."""
 
     kind: str
-    history: str
-    cancel: str
+    history: str | None
+    cancel: str | None
     kickoff: str | None
 
 
@@ -174,23 +178,54 @@ def list_process_instances(
     return call("queues.list_process_instances", many(ProcessStatus), arguments)
 
 
-def process_functions(process: str) -> Statement[ProcessFunctions]:
-    """Call this in the transaction that calls one of the functions: it checks them again."""
-    return call("queues.process_functions", only(ProcessFunctions), {"process": text(process)})
+def process_functions(process: str, use: FunctionUse) -> Statement[ProcessFunctions]:
+    """Call this in the transaction that calls the function: it checks it again.
+
+    It also pins the search path until the end of the transaction, so that what calls the function cannot
+    resolve to an object of somebody else.
+    """
+    decode = only(ProcessFunctions)
+    sql = f"""select {decode.columns}
+      from queues.process_functions(process => $1::text, use => $2::text) answer
+      where pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null"""  # noqa: S608 - our names only
+    return Statement(sql, (process, use), decode)
 
 
-def process_history(history: str, process_id: int, max_steps: int = 1000) -> Statement[list[HistoryStep]]:
+def process_history(
+    history: str | None, process_id: int, max_steps: int = 1000
+) -> Statement[list[HistoryStep]]:
     """Returns the last steps, in order, as the history function of the process tells them."""
     sql = f"""select answer.at, answer.what, answer.reason, answer.task_id
       from (select h.at, h.what, h.reason, h.task_id, row_number() over () as n
-        from {_checked_name(history)}($1::bigint) h) answer
+        from {_checked_name(history)}($1::bigint) h(at, what, reason, task_id)) answer
       order by answer.n desc limit $2::integer"""  # noqa: S608 - checked
     return Statement(sql, (process_id, max_steps), lambda rows: [HistoryStep(*row) for row in reversed(rows)])
 
 
 def start_process(kickoff: str, body: str) -> Statement[int]:
     """Start an instance with the member `input` of this JSON object. Returns its id."""
-    return Statement(f"select {_checked_name(kickoff)}($1::text::jsonb -> 'input')", (body,), scalar)
+
+    def decode(rows: Sequence[Row]) -> int:
+        process_id: int | None = scalar(rows)
+        if process_id is None:
+            raise IllegalMove(
+                f"the kickoff {kickoff} returned null, not the id of an instance", sqlstate="QF412"
+            )
+        return process_id
+
+    sql = f"select {_checked_name(kickoff)}($1::text::jsonb operator(pg_catalog.->) 'input'::text)"
+    return Statement(sql, (body,), decode)
+
+
+@contextmanager
+def reporting_refusals() -> Iterator[None]:
+    """Around a kickoff: what its own code raises, or a constraint of its tables, is about its input."""
+    try:
+        yield
+    except UnexpectedDatabaseError as error:
+        if error.sqlstate is None or not error.sqlstate.startswith(_REFUSALS):
+            raise
+        raise PayloadError(error.message, hint=error.hint, sqlstate=error.sqlstate) from error
 
 
 def nudge_process(process: str, process_id: int, reason: str | None = None) -> Statement[bool]:
@@ -211,14 +246,31 @@ def watch_processes(wait_keys: Sequence[UUID], ttl: timedelta | None = None) -> 
     return call("queues.watch_processes", Rows("answer.status", nothing), arguments)
 
 
-def cancel_process(cancel: str, process_id: int, reason: str | None = None) -> Statement[str]:
+def cancel_process(cancel: str | None, process_id: int, reason: str | None = None) -> Statement[str]:
     """Cancel by the function that the process has registered. Returns the decision that ended it."""
     sql = f"select {_checked_name(cancel)}($1::bigint, $2::text)"
     return Statement(sql, (process_id, reason), scalar)
 
 
-def _checked_name(function: str) -> str:
-    if not _FUNCTION.fullmatch(function):
+def cancel_checked(
+    run: Callable[[Statement[Any]], Any], process: str, process_id: int, reason: str | None
+) -> str:
+    """Check the cancel function of the process and call it. Both statements must run in one transaction."""
+    functions: ProcessFunctions = run(process_functions(process, "cancel"))
+    decision: str = run(cancel_process(functions.cancel, process_id, reason))
+    return decision
+
+
+async def acancel_checked(
+    run: Callable[[Statement[Any]], Awaitable[Any]], process: str, process_id: int, reason: str | None
+) -> str:
+    functions: ProcessFunctions = await run(process_functions(process, "cancel"))
+    decision: str = await run(cancel_process(functions.cancel, process_id, reason))
+    return decision
+
+
+def _checked_name(function: str | None) -> str:
+    if function is None or not _FUNCTION.fullmatch(function):
         raise InvalidArgument(f"{function!r} is not the name of a function: expected schema.function")
     return function
 

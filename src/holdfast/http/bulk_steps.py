@@ -1,5 +1,6 @@
 """Actions on all tasks that match, in bounded steps: the API and the dashboard share them."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -11,6 +12,7 @@ from holdfast.engine.tasks import STATUSES, Status, TaskFilter, find_tasks
 from holdfast.http.problem import Problem
 
 PER_STEP = 200
+COUNT_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +46,17 @@ async def take_step(
 
 
 async def count_matching(engine: AsyncEngine, request: BulkRequest) -> tuple[int, bool]:
-    """How many tasks the action would change, and whether there may be more than were examined."""
+    """How many tasks the action would change, and whether there may be more than were examined.
+
+    Each step examines a bounded number of tasks, but a filter that matches little takes many steps, all in
+    one transaction: it takes no more of them when COUNT_SECONDS have passed.
+    """
     changed, examined, cursor = 0, 0, None
+    end = time.monotonic() + COUNT_SECONDS
     while True:
         step = await _step(engine, request, cursor, MAX_COUNTED, dry_run=True)
         changed, examined, cursor = changed + step.changed, examined + len(step.acted), step.next
-        if cursor is None or examined >= MAX_COUNTED:
+        if cursor is None or examined >= MAX_COUNTED or time.monotonic() >= end:
             return changed, cursor is not None
 
 
@@ -88,4 +95,4 @@ def _read_cursor(given: str, statuses: Sequence[Status | None]) -> tuple[Status 
     try:
         return statuses[statuses.index(status)], UUID(before) if before else None
     except ValueError:
-        raise Problem(400, "cursor: it is not one that this endpoint has returned") from None
+        raise Problem(422, "cursor: it is not one that this endpoint has returned") from None

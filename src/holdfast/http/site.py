@@ -97,14 +97,17 @@ class Site:
         for resources in self._resources.values():
             resources.shared.forget()
 
-    async def operate(self, caller: Caller | None, query: Query[T]) -> T:
+    async def operate(self, caller: Caller | None, query: Query[T], *, repeatable: bool = False) -> T:
         """For actions of a caller; without a caller, for the server itself: checking tokens, taking samples.
 
-        Actions may wait for locks, as enqueueing may, so they do not use the connections of readers.
+        Actions may wait for locks, as enqueueing may, so they do not use the connections of readers. Say
+        `repeatable` only of an action that changes nothing if it is done twice: when the connection is lost
+        during the commit, it is unknown whether it was done.
         """
         if caller is None:
             return await self.resources.pool.run("holdfast_operator", _as_work(query))
-        return await self.resources.action_pool.run("holdfast_operator", _as_work(query), actor=caller.name)
+        run = self.resources.action_pool.run
+        return await run("holdfast_operator", _as_work(query), actor=caller.name, repeatable=repeatable)
 
     @contextlib.asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

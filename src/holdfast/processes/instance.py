@@ -81,8 +81,9 @@ def history(
 ) -> list[HistoryStep]:
     """What happened, in order, as the process's own history function tells it; then what comes next."""
     engine = Engine(connection)
-    function = f"{process.schema}.{process.stem}_history"
-    steps = engine.run(processes.process_history(function, process_id))
+    with connection.transaction():
+        function = engine.run(processes.process_functions(str(process), "history")).history
+        steps = engine.run(processes.process_history(function, process_id))
     if not steps:
         raise TaskNotFound(f"there is no {process.task} {process_id}")
     status = engine.run(processes.process_status(str(process), process_id))
@@ -157,8 +158,5 @@ def cancel(
     connection: psycopg.Connection[Any], process: ProcessDefinition, process_id: int, reason: str | None
 ) -> str:
     """Cancel the instance with the function that the process has registered."""
-    engine = Engine(connection)
-    for one in engine.run(processes.registered_processes()):
-        if one.process == str(process):
-            return engine.run(processes.cancel_process(one.cancel, process_id, reason))
-    raise TaskNotFound(f"the process {process} is not registered", hint="Run holdfast process check.")
+    with connection.transaction():
+        return processes.cancel_checked(Engine(connection).run, str(process), process_id, reason)

@@ -186,4 +186,19 @@ BUGS = [
         '"CONSUMER", attributes',
         "tests/worker/test_tracing.py::test_attempts_and_every_try_of_a_step_join_the_trace_of_the_caller",
     ),
+    Bug(
+        "the defaults of a kickoff run with the rights of its caller",
+        "sql/functions/process/find_process_function.sql",
+        "and (p.proargdefaults is null or p.proargdefaults::text !~ '\\{(?!CONST :)')",
+        "",
+        "tests/sql/test_register_process.py",
+    ),
+    Bug(
+        "a history without a column calls a function with the rights of the reader",
+        "sql/functions/process/find_process_function.sql",
+        " and p.prorettype = 2249 and p.proretset\n        and p.proallargtypes = '{20,1184,25,25,2950}'"
+        " and p.proargnames[2:] = '{at,what,reason,task_id}'",
+        "",
+        "tests/sql/test_register_process.py",
+    ),
 ]

@@ -1,11 +1,11 @@
 """Actions on many tasks: the named ones, or all that match a filter, in bounded steps."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Request
-from pydantic import Field, StringConstraints, TypeAdapter
+from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, WithJsonSchema
 
 from holdfast.engine.task_actions import ActedTask, Action
 from holdfast.engine.tasks import Status, TaskFilter
@@ -24,7 +24,26 @@ MAX_BODY = 64 * 1024
 MAX_TASKS = 1000
 _Word = Annotated[str, StringConstraints(min_length=1, max_length=200, strict=True, pattern=r"^[^\x00]*$")]
 _Search = Annotated[str, StringConstraints(min_length=1, max_length=500, strict=True, pattern=r"^[^\x00]*$")]
-_Time = Annotated[str, StringConstraints(strict=True, pattern=TIME), Field(examples=[WHEN])]
+
+
+def _aware_time(given: str) -> str:
+    """Any time with a zone. The pattern of the schema leaves out some: it only says what is usual."""
+    try:
+        datetime.fromisoformat(given).astimezone(UTC)  # fails if it is before the year 1 or after 9999 there
+        aware = datetime.fromisoformat(given).tzinfo is not None
+    except (ValueError, OverflowError):
+        aware = False
+    if not aware:
+        raise ValueError("it is not a time with a zone, such as 2030-01-31T08:00:00+00:00")
+    return given
+
+
+_Time = Annotated[
+    str,
+    StringConstraints(strict=True, max_length=100),
+    AfterValidator(_aware_time),
+    WithJsonSchema({"type": "string", "format": "date-time", "pattern": TIME, "examples": [WHEN]}),
+]
 _Id = Annotated[UUID, Field(strict=False)]
 
 
@@ -60,7 +79,9 @@ class BulkActionBody(Strict):
     task_ids: Annotated[list[_Id] | None, Field(min_length=1, max_length=MAX_TASKS)] = None
     filter: BulkFilter | None = None
     run_at: Annotated[_Time | None, Field(description="For reschedule.")] = None
-    dry_run: Annotated[bool, Field(description="Only count, at most 10,000 tasks.")] = False
+    dry_run: Annotated[
+        bool, Field(description="Only count, for some seconds and to at most 10,000 tasks.")
+    ] = False
     limit: Annotated[int, Field(ge=1, le=MAX_TASKS, description="Tasks per call."), WHOLE] = 200
     cursor: Annotated[
         str | None,
@@ -104,7 +125,9 @@ async def act_on_many(request: Request, caller: MayOperate) -> BulkActionResult:
     site = site_of(request)
     wanted = bulk_request(body, shows_values=site.options.shows_values)
     if body.dry_run:
-        changed, more = await site.operate(caller, lambda engine: count_matching(engine, wanted))
+        changed, more = await site.operate(
+            caller, lambda engine: count_matching(engine, wanted), repeatable=True
+        )
         return BulkActionResult(changed=changed, problems=[], next=None, more=more)
     step = await site.operate(caller, lambda engine: take_step(engine, wanted, body.cursor, body.limit))
     problems = [one for one in step.acted if not one.changed]

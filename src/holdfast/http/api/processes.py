@@ -35,7 +35,7 @@ class Processes(ResponseModel):
 
 
 class ProcessInstances(ResponseModel):
-    """Newest first."""
+    """By their ids, the highest first."""
 
     instances: list[ProcessStatus]
     next: Annotated[int | None, Field(description="`before` of the next page; null on the last.")]
@@ -115,7 +115,7 @@ async def start(request: Request, process: ProcessName, caller: MayOperate) -> S
     return StartedInstance(process=process, process_id=process_id)
 
 
-@router.get("/processes/{process}/{process_id}", summary="Show an instance", responses=problems(404))
+@router.get("/processes/{process}/{process_id}", summary="Show an instance", responses=problems(404, 412))
 async def show_instance(
     request: Request, process: ProcessName, process_id: ProcessId, caller: MayRead
 ) -> ProcessInstance:
@@ -123,7 +123,7 @@ async def show_instance(
     site = site_of(request)
 
     async def read(engine: AsyncEngine) -> ProcessInstance:
-        functions = await engine.run(processes.process_functions(process))
+        functions = await engine.run(processes.process_functions(process, "history"))
         found = await read_instance(engine, functions, process, process_id)
         if found is None:
             raise Problem(404, f"there is no {process} {process_id}", code="QF404")
@@ -165,14 +165,15 @@ async def start_instance(site: Site, caller: Caller, process: str, body: str) ->
     """With the rights of a client, which the kickoff of a process is granted to."""
 
     async def begin(engine: AsyncEngine) -> int:
-        functions = await engine.run(processes.process_functions(process))
+        functions = await engine.run(processes.process_functions(process, "kickoff"))
         if functions.kickoff is None:
             raise IllegalMove(
                 f"{process} has no kickoff that takes one document",
                 hint="Pass kickoff to queues.register_process, or start it in your application.",
                 sqlstate="QF412",
             )
-        return await engine.run(processes.start_process(functions.kickoff, body))
+        with processes.reporting_refusals():
+            return await engine.run(processes.start_process(functions.kickoff, body))
 
     return await site.enqueue(caller, begin, repeatable=False)
 
@@ -183,8 +184,7 @@ async def cancel_instance(
     """Raises IllegalMove if it has ended otherwise."""
 
     async def end(engine: AsyncEngine) -> str:
-        functions = await engine.run(processes.process_functions(process))
-        return await engine.run(processes.cancel_process(functions.cancel, process_id, reason))
+        return await processes.acancel_checked(engine.run, process, process_id, reason)
 
     ended = await site.operate(caller, end)
     if ended != "cancelled":

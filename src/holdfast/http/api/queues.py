@@ -69,7 +69,7 @@ def _reason(key: WaitingKey, known: list[QueueStatus], limited: list[LimitStatus
 )
 async def pause_queue(request: Request, queue: QueueName, caller: MayOperate) -> QueuePause:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, queues.pause(queue, reason))
+    changed = await site_of(request).operate(caller, queues.pause(queue, reason), repeatable=True)
     return QueuePause(queue=queue, paused=True, changed=changed)
 
 
@@ -81,5 +81,5 @@ async def pause_queue(request: Request, queue: QueueName, caller: MayOperate) ->
 )
 async def resume_queue(request: Request, queue: QueueName, caller: MayOperate) -> QueuePause:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, queues.resume(queue, reason))
+    changed = await site_of(request).operate(caller, queues.resume(queue, reason), repeatable=True)
     return QueuePause(queue=queue, paused=False, changed=changed)

@@ -73,9 +73,17 @@ async def read_schedule(
     engine: AsyncEngine, name: str, namespace: str | None, zone: str | None
 ) -> ScheduleDetail | None:
     known = await engine.run(schedules.schedule_status())
-    one = next((one for one in known if one.name == name and namespace in (None, "", one.namespace)), None)
-    if one is None:
+    found = [one for one in known if one.name == name and namespace in (None, "", one.namespace)]
+    if not found:
         return None
+    if len(found) > 1:
+        raise Problem(
+            400,
+            f"schedule {name!r} exists in {len(found)} namespaces: "
+            + ", ".join(sorted(one.namespace for one in found)),
+            hint="Name the namespace: ?namespace=…",
+        )
+    [one] = found
     history = await engine.run(schedules.schedule_events(one.name, one.namespace, MAX_EVENTS))
     enqueued = [event.task_id for event in history if event.task_id is not None]
     return ScheduleDetail(
@@ -124,7 +132,8 @@ async def pause_schedule(
     request: Request, name: ScheduleName, caller: MayOperate, *, namespace: Namespace = None
 ) -> SchedulePause:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, schedules.pause_schedule(name, reason, namespace))
+    statement = schedules.pause_schedule(name, reason, namespace)
+    changed = await site_of(request).operate(caller, statement, repeatable=True)
     return SchedulePause(name=name, paused=True, changed=changed)
 
 
@@ -138,5 +147,6 @@ async def resume_schedule(
     request: Request, name: ScheduleName, caller: MayOperate, *, namespace: Namespace = None
 ) -> SchedulePause:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, schedules.resume_schedule(name, reason, namespace))
+    statement = schedules.resume_schedule(name, reason, namespace)
+    changed = await site_of(request).operate(caller, statement, repeatable=True)
     return SchedulePause(name=name, paused=False, changed=changed)

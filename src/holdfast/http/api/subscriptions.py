@@ -117,7 +117,7 @@ async def list_deliveries(
 )
 async def pause(request: Request, name: SubscriptionName, caller: MayOperate) -> SubscriptionPause:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, pause_subscription(name, reason))
+    changed = await site_of(request).operate(caller, pause_subscription(name, reason), repeatable=True)
     return SubscriptionPause(name=name, paused=True, changed=changed)
 
 
@@ -129,7 +129,7 @@ async def pause(request: Request, name: SubscriptionName, caller: MayOperate) ->
 )
 async def resume(request: Request, name: SubscriptionName, caller: MayOperate) -> SubscriptionPause:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, resume_subscription(name, reason))
+    changed = await site_of(request).operate(caller, resume_subscription(name, reason), repeatable=True)
     return SubscriptionPause(name=name, paused=False, changed=changed)
 
 
@@ -143,7 +143,7 @@ async def redrive_subscription(request: Request, name: SubscriptionName, caller:
     given = validate(_REDRIVE, parse(await read_optional(request)))
     site = site_of(request)
     if given.dry_run:
-        events = await site.read(lambda engine: _count(engine, name, given.event_id))
+        events = await site.read(lambda engine: _count(engine, name, given.event_id, given.until))
     else:
         events = await redrive(
             site, caller, name, event_id=given.event_id, until=given.until, reason=given.reason
@@ -168,11 +168,12 @@ async def redrive(
     return events
 
 
-async def _count(engine: AsyncEngine, name: str, event_id: UUID | None) -> int:
+async def _count(engine: AsyncEngine, name: str, event_id: UUID | None, until: datetime | None) -> int:
     one = await _find(engine, name)
     if event_id is None:
-        return min(one.dead, MAX_REDRIVEN)
-    settled = await engine.run(deliveries.settled_deliveries(name, event_id))
+        dead = one.dead if until is None else await engine.run(deliveries.dead_until(name, until))
+        return min(dead, MAX_REDRIVEN)
+    settled = await engine.run(deliveries.settled_deliveries(name, event_id, until))
     if not settled:
         raise _no_delivery(name, event_id)
     return settled

@@ -27,6 +27,11 @@ class TaskAction:
     statement: Callable[[UUID, str | None], Statement[str]]
     errors: tuple[int, ...] = ()
 
+    @property
+    def repeatable(self) -> bool:
+        """Whether doing it twice changes nothing. A second retry would retry what failed since the first."""
+        return self.name == "cancel"
+
     async def run(self, engine: AsyncEngine, task_id: UUID, reason: str | None) -> str:
         status = await engine.run(self.statement(task_id, reason))
         if self.name == "cancel" and status != "cancelled":
@@ -62,7 +67,9 @@ ACTIONS = {
 def _add_route(action: TaskAction) -> None:
     async def run_action(request: Request, task_id: UUID, caller: MayOperate) -> TaskActionResult:
         reason = await read_reason(request)
-        status = await site_of(request).operate(caller, lambda engine: action.run(engine, task_id, reason))
+        status = await site_of(request).operate(
+            caller, lambda engine: action.run(engine, task_id, reason), repeatable=action.repeatable
+        )
         return TaskActionResult.model_validate({"task_id": task_id, "status": status})
 
     router.post(

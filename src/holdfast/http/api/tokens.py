@@ -27,7 +27,7 @@ class Tokens(ResponseModel):
 
 @router.get("/tokens", summary="List access tokens", responses=problems())
 async def list_tokens(request: Request, caller: MayAdminister) -> Tokens:
-    return Tokens(tokens=await site_of(request).operate(caller, access.access_tokens()))
+    return Tokens(tokens=await site_of(request).operate(caller, access.access_tokens(), repeatable=True))
 
 
 @router.post(
@@ -58,5 +58,5 @@ async def revoke_token(
     request: Request, token_id: Annotated[int, Path(ge=1, le=2**63 - 1)], caller: MayAdminister
 ) -> RevokedToken:
     reason = await read_reason(request)
-    changed = await site_of(request).operate(caller, access.revoke_token(token_id, reason))
+    changed = await site_of(request).operate(caller, access.revoke_token(token_id, reason), repeatable=True)
     return RevokedToken(token_id=token_id, changed=changed)

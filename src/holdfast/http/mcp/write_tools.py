@@ -118,7 +118,7 @@ async def _act(ctx: ToolContext, name: str, work: AsyncWork[Any], *, dry_run: bo
     caller = desk.require(ctx, "operate")
     if because:
         caller = Caller(f"{caller.name}: {because}", caller.scopes)
-    done = await desk.site.operate(caller, _tried(work, dry_run=dry_run))
+    done = await desk.site.operate(caller, _tried(work, dry_run=dry_run), repeatable=dry_run)
     return _told(name, done, dry_run=dry_run)
 
 

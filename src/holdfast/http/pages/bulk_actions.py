@@ -38,7 +38,9 @@ async def act_on_many(request: Request) -> Response:
     filters = read_filters(lambda name: form.get(name, ""), shows_values=page.shows_values)
     wanted = _request(form, filters)
     if "confirmed" not in form:
-        count, more = await page.site.operate(page.caller, lambda engine: count_matching(engine, wanted))
+        count, more = await page.site.operate(
+            page.caller, lambda engine: count_matching(engine, wanted), repeatable=True
+        )
         return _render(page, form, filters, wanted, count=count, more=more)
     wanted = BulkRequest(
         wanted.action, wanted.matching, wanted.task_ids, required_reason(form), wanted.run_at

@@ -62,7 +62,7 @@ async def log_out(request: Request) -> Response:
     await read_action_form(page, "read")
     name = cookie_name(request)
     session = request.cookies.get(name, "")
-    await page.site.operate(page.caller, close_session(hash_of(session)))
+    await page.site.operate(page.caller, close_session(hash_of(session)), repeatable=True)
     response = RedirectResponse(f"{page.root}/login", 303)
     response.delete_cookie(name, path=page.root or "/", httponly=True, samesite="strict")
     return response

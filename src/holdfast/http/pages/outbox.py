@@ -71,9 +71,9 @@ async def act_on_subscription(request: Request, action: str) -> Response:
     form = await read_action_form(page, "operate")
     name, reason = form.get("name", ""), required_reason(form)
     if action == "pause":
-        await page.site.operate(page.caller, pause_subscription(name, reason))
+        await page.site.operate(page.caller, pause_subscription(name, reason), repeatable=True)
     elif action == "resume":
-        await page.site.operate(page.caller, resume_subscription(name, reason))
+        await page.site.operate(page.caller, resume_subscription(name, reason), repeatable=True)
     elif action == "redrive":
         event_id, until = _parsed(form)
         sent = await redrive(page.site, page.caller, name, event_id=event_id, until=until, reason=reason)

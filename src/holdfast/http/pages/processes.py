@@ -83,7 +83,7 @@ async def load_instance(request: PageRequest) -> Mapping[str, Any]:
     process_id = parse_id(given, missing)
 
     async def read(engine: AsyncEngine) -> dict[str, Any]:
-        functions = await engine.run(processes.process_functions(process))
+        functions = await engine.run(processes.process_functions(process, "history"))
         found = await read_instance(engine, functions, process, process_id)
         if found is None:
             raise missing

@@ -35,9 +35,9 @@ async def act_on_queue(request: Request, action: str) -> Response:
     form = await read_action_form(page, "operate")
     queue, reason = form.get("queue", ""), required_reason(form)
     if action == "pause":
-        await page.site.operate(page.caller, queues.pause(queue, reason))
+        await page.site.operate(page.caller, queues.pause(queue, reason), repeatable=True)
     elif action == "resume":
-        await page.site.operate(page.caller, queues.resume(queue, reason))
+        await page.site.operate(page.caller, queues.resume(queue, reason), repeatable=True)
     else:
         raise no_such_page(request)
     return redirect_to(page, "/queues", done=f"{action}d", about=queue)

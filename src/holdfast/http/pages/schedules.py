@@ -64,9 +64,11 @@ async def act_on_schedule(request: Request, action: str) -> Response:
         task_id = await page.site.operate(page.caller, schedules.run_schedule(name, reason, namespace))
         return redirect_to(page, f"/tasks/{task_id}", done="scheduled")
     if action == "pause":
-        await page.site.operate(page.caller, schedules.pause_schedule(name, reason, namespace))
+        statement = schedules.pause_schedule(name, reason, namespace)
+        await page.site.operate(page.caller, statement, repeatable=True)
     elif action == "resume":
-        await page.site.operate(page.caller, schedules.resume_schedule(name, reason, namespace))
+        statement = schedules.resume_schedule(name, reason, namespace)
+        await page.site.operate(page.caller, statement, repeatable=True)
     else:
         raise no_such_page(request)
     return redirect_to(page, "/schedules", done=f"{action}d", about=name, namespace=namespace or "")

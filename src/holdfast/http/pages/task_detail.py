@@ -64,7 +64,7 @@ async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any
     task = found["task"]
     return found | {
         "run": run,
-        "related": [(one, related_link(one)) for one in related],
+        "related": [(one, related_link(one, task.namespace)) for one in related],
         "outside": outside,
         "waits_for": sorted({_awaited(entry) for entry in timeline if _awaited(entry)}),
         "documents": {name: getattr(task, name) for name in _DOCUMENTS},
@@ -132,7 +132,9 @@ async def act_on_task(request: Request, task_id: UUID, action: str) -> Response:
         raise no_such_page(request)
     reason = required_reason(await read_action_form(page, "operate"))
     chosen = ACTIONS[action]
-    await page.site.operate(page.caller, lambda engine: chosen.run(engine, task_id, reason))
+    await page.site.operate(
+        page.caller, lambda engine: chosen.run(engine, task_id, reason), repeatable=chosen.repeatable
+    )
     return redirect_to(page, f"/tasks/{task_id}", done=chosen.past)
 
 

@@ -11,10 +11,10 @@ from holdfast.http.site import SiteOptions
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?P<trace_id>(?!0{32})[0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
-def related_link(thing: RelatedThing) -> str:
-    """The path of the page that shows it."""
+def related_link(thing: RelatedThing, namespace: str) -> str:
+    """The path of the page that shows it. A schedule has the namespace of its tasks."""
     if thing.relation == "schedule":
-        return f"/schedules/show?{urlencode({'name': thing.name or ''})}"
+        return f"/schedules/show?{urlencode({'name': thing.name or '', 'namespace': namespace})}"
     if thing.relation == "process":
         return f"/processes/{quote(thing.name or '', safe='')}/{thing.process_id}"
     return f"/tasks/{thing.related_id}"

@@ -31,7 +31,7 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
             "events": await engine.run(access.access_events(100)),
         }
 
-    return await request.site.operate(request.caller, read)
+    return await request.site.operate(request.caller, read, repeatable=True)
 
 
 add_page(router, "/access", Page("access.html", "/access", load))
@@ -44,5 +44,5 @@ async def revoke(request: Request) -> Response:
     reason = required_reason(form)
     given = form.get("token_id", "")
     token_id = parse_id(given, Problem(400, f"{given!r} is not the number of a token"))
-    await page.site.operate(page.caller, access.revoke_token(token_id, reason))
+    await page.site.operate(page.caller, access.revoke_token(token_id, reason), repeatable=True)
     return redirect_to(page, "/access", done="revoked")

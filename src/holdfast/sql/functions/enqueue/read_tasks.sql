@@ -12,7 +12,8 @@ begin
   -- The where clause refuses invalid elements before the select list casts their values.
   select array_agg(row(g.n, g.type, d.queue, g.executor_or_default, d.priority, coalesce(g.run_at::timestamptz, now),
       d.max_attempts, g.timeout::interval, d.lease, g.idempotency_key, g.metadata, g.concurrency_key,
-      d.deadline)::queues.new_task),
+      -- Of these, the business process decides when it is too late, whatever was declared for the type.
+      case when g.executor_or_default not in ('db_function', 'email', 'sms') then d.deadline end)::queues.new_task),
     array_agg(g.payload), bool_or(g.idempotency_key is not null),
     min(g.type) = max(g.type) and count(g.queue) = 0 and count(g.priority) = 0 and count(g.concurrency_key) = 0
   into requests, payloads, keyed, alike

@@ -1,5 +1,5 @@
--- Returns instances of a process, newest first, or of all processes: all of them, those that have not ended
--- (unfinished), or those in trouble. `before` continues after the instance with this id.
+-- Returns instances of a process, the highest id first, or of all processes, newest first: all of them, those that have
+-- not ended (unfinished), or those in trouble. `before` continues after the instance with this id.
 -- For holdfast_reader. Locks: nothing.
 create or replace function queues.list_process_instances(
   of_process text default null, state text default null, before bigint default null,
@@ -47,7 +47,8 @@ begin
       and i.process = p.process and (before is null or i.process_id < before)
     order by i.process desc, i.process_id desc limit max_instances)) i
   where of_process is null or p.process = of_process
-  order by i.created_at desc, i.process, i.process_id desc limit max_instances;
+  -- Of one process by the ids by which it is paged: an instance may be created before one that has a lower id.
+  order by case when of_process is null then i.created_at end desc, i.process, i.process_id desc limit max_instances;
 end
 $$;
 

@@ -16,6 +16,7 @@ declare
   _instance queues.process_instance;
   _looked uuid;
   _run_at timestamptz;
+  _runs boolean;
 begin
   -- Looks again if the supervisor has run meanwhile, and another task runs it next.
   for _try in 1..10 loop
@@ -31,11 +32,13 @@ begin
     end if;
     exit when _instance.task_id = _looked;
     _looked := _instance.task_id;
-    select r.run_at into _run_at from queues.ready r where r.task_id = _looked;
-    if found then
-      return _run_at > _now and queues.move_waiting(_looked, _now, concat_ws(': ', 'nudged', reason), _now);
-    elsif exists (select from queues.lease l where l.task_id = _looked) then
+    -- In one statement: between two, a worker could claim or release the task, and neither would find it.
+    select (select r.run_at from queues.ready r where r.task_id = _looked),
+      exists (select from queues.lease l where l.task_id = _looked) into _run_at, _runs;
+    if _runs then
       return false;
+    elsif _run_at is not null then
+      return _run_at > _now and queues.move_waiting(_looked, _now, concat_ws(': ', 'nudged', reason), _now);
     end if;
   end loop;
   raise exception using errcode = 'QF412', message = format('%s %s has no supervisor', process, process_id),

@@ -1,33 +1,33 @@
--- Returns the owner of a function that a process registers; refuses a function that breaks the rules. It must exist, be
--- security definer with a pinned path, and not be executable by PUBLIC. There must be exactly one function of that
--- name, with these arguments.
+-- Returns the owner of a function that a process registers for this use; refuses a function that breaks the rules. With
+-- `registered` it was registered before, and has been dropped or changed since.
 -- Internal.
-create or replace function queues.process_function(name text, arguments oidvector)
+create or replace function queues.process_function(name text, use text, registered boolean default false)
 returns oid
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_variable
 declare
-  _found oid;
+  _found constant oid := queues.find_process_function(name, use);
+  _called constant text := format('%s(%s)', coalesce(name, 'null'),
+    case use when 'history' then 'bigint' when 'cancel' then 'bigint, text' else 'jsonb' end);
 begin
-  select p.proowner into _found
-  from pg_proc p join pg_namespace n on n.oid = p.pronamespace
-  where n.nspname = split_part(name, '.', 1) and p.proname = split_part(name, '.', 2) and p.prokind = 'f'
-    and p.proargtypes = arguments
-    and p.prosecdef and exists (select from unnest(p.proconfig) c where c ~ '^search_path=pg_catalog, ?pg_temp$')
-    and not has_function_privilege('public', p.oid, 'execute')
-    and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname
-      and o.oid <> p.oid);
   if _found is null then
-    raise exception using errcode = 'QF400', message = format('there is no function %s(%s) that a process may register',
-        coalesce(name, 'null'), (select string_agg(format_type(a, null), ', ') from unnest(arguments) a)),
+    raise exception using errcode = case when registered then 'QF412' else 'QF400' end,
+      message = case when registered
+        then format('the %s %s was dropped or changed since it was registered', use, _called)
+        else format('there is no function %s that a process may register as its %s', _called, use) end,
       hint = 'It must be the only function of its name, security definer, with search_path = pg_catalog, pg_temp, and '
-        'not executable by PUBLIC.';
+        'not executable by PUBLIC.' || case use
+        when 'kickoff' then ' It must return a bigint. Its first argument must be a jsonb, and every other one must '
+          'have a constant of its own type as default, such as null or ''3''.'
+        when 'history' then ' It must return table (at timestamptz, what text, reason text, task_id uuid).'
+        when 'cancel' then ' It must return text.'
+        else '' end;
   end if;
   return _found;
 end
 $$;
 
-comment on function queues.process_function(text, oidvector) is
+comment on function queues.process_function(text, text, boolean) is
   'Returns the owner of a function that a process registers; refuses a function that breaks the rules.';

@@ -40,10 +40,11 @@ begin
         _owner::regrole, process);
   end if;
   if exists (
-    select from (values (case kind when 'python' then repair else supervisor end, '3802'::oidvector),
-      (repair, '3802'), (cancel, '20 25'), (history, '20')) f(name, arguments)
-    where split_part(f.name, '.', 1) is distinct from _schema or queues.process_function(f.name, f.arguments) <> _owner)
-    or split_part(kickoff, '.', 1) <> _schema or queues.process_kickoff(kickoff) <> _owner
+    select from (values ('supervisor', supervisor, kind <> 'python'), ('repair', repair, true),
+      ('cancel', cancel, true), ('history', history, true), ('kickoff', kickoff, kickoff is not null)
+    ) f(use, name, is_function)
+    where case when f.is_function then split_part(f.name, '.', 1) is distinct from _schema
+      or queues.process_function(f.name, f.use) <> _owner end)
   then
     raise exception using errcode = 'QF403',
       message = format('the functions of %s must be in the schema %s and belong to %s', process, _schema,

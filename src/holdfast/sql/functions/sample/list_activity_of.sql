@@ -16,8 +16,8 @@ as $$
 #variable_conflict use_column
 declare
   _period constant integer := case when since > interval '2 hours' then 15 else 1 end;
-  _step constant interval := greatest(step, make_interval(mins => _period));
-  _from constant timestamptz := date_bin(_step, queues.clock() - since, '2000-01-01 00:00:00+00');
+  _step interval;
+  _from timestamptz;
   _queues text[] := array[coalesce(list_activity_of.queue, '')];
 begin
   if since is null or since not between interval '1 minute' and interval '2 days' then
@@ -25,6 +25,9 @@ begin
   elsif step is null or step not between interval '1 minute' and interval '1 day' then
     raise exception using errcode = 'QF400', message = 'step must be between 1 minute and 1 day';
   end if;
+  -- In seconds: date_bin refuses months, also those that negative days outweigh.
+  _step := greatest(make_interval(secs => extract(epoch from step)), make_interval(mins => _period));
+  _from := date_bin(_step, queues.clock() - since, '2000-01-01 00:00:00+00');
   if list_activity_of.queue is null and list_activity_of.type is not null then
     -- All queues in which tasks of the type ran, found with one look into the index for each queue.
     _queues := array(

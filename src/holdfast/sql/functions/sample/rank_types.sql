@@ -17,16 +17,17 @@ as $$
 declare
   _short constant integer := case when since > interval '2 hours' then 15 else 1 end;
   _long constant integer := case when since > interval '2 hours' then 180 else 15 end;
-  _from constant timestamptz := date_bin(make_interval(mins => _short), queues.clock() - since,
-    '2000-01-01 00:00:00+00');
-  _whole constant timestamptz := date_bin(make_interval(mins => _long), _from - interval '1 microsecond',
-    '2000-01-01 00:00:00+00') + make_interval(mins => _long);
+  _from timestamptz;
+  _whole timestamptz;
 begin
   if since is null or since not between interval '1 minute' and interval '2 days' then
     raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 2 days';
   elsif max_types is null or max_types not between 1 and 1000 then
     raise exception using errcode = 'QF400', message = 'max_types must be between 1 and 1000';
   end if;
+  _from := date_bin(make_interval(mins => _short), queues.clock() - since, '2000-01-01 00:00:00+00');
+  _whole := date_bin(make_interval(mins => _long), _from - interval '1 microsecond', '2000-01-01 00:00:00+00')
+    + make_interval(mins => _long);
   return query
   with counted as (
     select a.queue, a.type, a.succeeded, a.failed + a.dead_letter as failed, a.retrying, a.cancelled, a.run_seconds

@@ -28,7 +28,7 @@ begin
   if not found then
     raise exception using errcode = 'QF404',
       message = format('there is no schedule %s', coalesce(to_json(name)::text, 'null'))
-        || coalesce(format(' in namespace %s', to_json(namespace)), ''),
+        || coalesce(' in namespace ' || to_json(namespace)::text, ''),
       hint = 'Look for it with queues.schedule_status; it may belong to another namespace.';
   end if;
   return _found;

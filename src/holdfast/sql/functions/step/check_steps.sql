@@ -1,4 +1,4 @@
--- Refuses steps without a usable name, of an unknown kind, or past the maximum number of a run.
+-- Refuses steps past the maximum number of a run.
 -- Internal: called by record_steps.
 create or replace function queues.check_steps(runs jsonb)
 returns void
@@ -22,4 +22,4 @@ end
 $$;
 
 comment on function queues.check_steps(jsonb) is
-  'Refuses steps without a usable name, of an unknown kind, or past the maximum number of a run.';
+  'Refuses steps past the maximum number of a run.';

@@ -1,7 +1,7 @@
 -- Writes the steps and failed tries of runs whose leases the caller has locked, and returns how many steps were
--- given and how many were new, and which if not all were. What is there already stays: the first write wins. A
--- result that could not be read back is replaced by an error, so that a resumed run never takes a note for its
--- value.
+-- given and how many were new, and which if not all were. Refuses steps without a usable name, number or kind. What is
+-- there already stays: the first write wins. A result that could not be read back is replaced by an error, so that a
+-- resumed run never takes a note for its value.
 -- Internal: called by record_steps and finish.
 create or replace function queues.insert_steps(
   runs jsonb, places integer[], now timestamptz, out given integer, out written integer, out names text[])
@@ -24,7 +24,10 @@ begin
     insert into queues.step (token, ended_at, task_id, number, took_ms, tries, kind, name, result, error, until,
       signal_id)
     select s.token, insert_steps.now, s.task_id, s.number, greatest(coalesce(s.took_ms, 0), 0), coalesce(s.tries, 1),
-      queues.step_code(s.kind), s.name, case when p.problem is null then s.result end,
+      queues.step_code(s.kind),
+      case when s.number >= 0 and octet_length(s.name) between 1 and 500 and queues.step_code(s.kind) is not null
+        then s.name else queues.refuse_step(s.name, s.number, s.kind) end,
+      case when p.problem is null then s.result end,
       case when p.problem is null then queues.storable(s.error, 65536)
         else jsonb_build_object('kind', 'result_not_storable', 'message', 'the result ' || p.problem) end,
       s.until, s.signal_id
@@ -62,8 +65,9 @@ begin
   end if;
   if jsonb_path_exists(runs, '$[*].tries') then
     insert into queues.step_try (task_id, name, try, token, occurred_at, retry_at, error)
-    select r.task_id, t.name, t.try, r.token, insert_steps.now, coalesce(t.retry_at, insert_steps.now),
-      queues.storable(t.error, 65536)
+    select r.task_id, case when t.try >= 0 and octet_length(t.name) between 1 and 500 then t.name
+        else queues.refuse_step(t.name, t.try, 'try') end,
+      t.try, r.token, insert_steps.now, coalesce(t.retry_at, insert_steps.now), queues.storable(t.error, 65536)
     from rows from (jsonb_to_recordset(runs) as (task_id uuid, token bigint, tries jsonb))
       with ordinality r(task_id, token, tries, n)
     cross join lateral jsonb_to_recordset(r.tries) as t(name text, try integer, retry_at timestamptz, error jsonb)

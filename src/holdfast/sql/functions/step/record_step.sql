@@ -1,9 +1,9 @@
 -- Records one plain step of a running task that has succeeded at its first try, and returns whether it did. Returns
 -- false if record_steps has to look closer: the lease is locked or this worker does not hold it with this token, the
--- result is large, or the run has too many steps. A name that is recorded already is refused by the primary key: a
--- look before each insert would cost as much as the lease. A run that is alone waits for each of its steps, and this
--- call takes half of the server's time of a batch of one. The lease stays locked until the commit, which waits for
--- the disk.
+-- result is large, the name or number cannot be, or the run has too many steps. A name that is recorded already is
+-- refused by the primary key: a look before each insert would cost as much as the lease. A run that is alone waits for
+-- each of its steps, and this call takes half of the server's time of a batch of one. The lease stays locked until the
+-- commit, which waits for the disk.
 -- For holdfast_worker. Locks: a lease row, without waiting.
 create or replace function queues.record_step(
   worker_id text, task_id uuid, token bigint, name text, number integer, took_ms integer, result jsonb)
@@ -18,11 +18,12 @@ set lock_timeout = '1s'
 as $$
 begin
   -- One condition without a query, because each takes some microseconds of a step.
-  if number > 1000  -- the minimum of the setting
+  if (number between 0 and 1000 and octet_length(name) between 1 and 500) is not true  -- the minimum of the setting
     or (octet_length(queues.safe_text(result)) <= 4096) is not true
     or current_setting('synchronous_commit') <> 'on'
   then
-    if result is not null and (octet_length(queues.safe_text(result)) <= 4096) is not true
+    if (number >= 0 and octet_length(name) between 1 and 500) is not true
+      or result is not null and (octet_length(queues.safe_text(result)) <= 4096) is not true
       or number > (select s.value from queues.setting s where s.name = 'max_steps')
     then
       return false;

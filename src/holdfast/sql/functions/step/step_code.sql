@@ -1,4 +1,4 @@
--- Returns the code under which a kind of step is stored. Null for unknown kinds, which the table refuses.
+-- Returns the code under which a kind of step is stored. Null for unknown kinds, which insert_steps refuses.
 -- Internal.
 create or replace function queues.step_code(kind text)
 returns "char"
