@@ -8,6 +8,7 @@ SERIOUS = {"serious", "critical"}
 
 
 def serious(page: Page, axe: str) -> list[str]:
+    page.wait_for_load_state()  # after a click, the page may be there before its styles
     page.evaluate(axe)
     found: Any = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [

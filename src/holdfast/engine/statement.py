@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any, Generic, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -211,13 +212,20 @@ def _checked(name: str, bound: Bound) -> Any:
 
 
 def _fetched(cursor: psycopg.RawCursor[Any], statement: Statement[T]) -> T:
-    with cursor:
-        return statement.decode(cursor.fetchall())
+    rows = cursor.fetchall()  # raises also what was read of a later statement: then this cursor stays open
+    cursor.close()
+    return statement.decode(rows)
 
 
 async def _async_fetched(cursor: psycopg.AsyncRawCursor[Any], statement: Statement[T]) -> T:
-    async with cursor:
-        return statement.decode(await cursor.fetchall())
+    rows = await cursor.fetchall()
+    await cursor.close()
+    return statement.decode(rows)
+
+
+def _has_rows(sent: tuple[psycopg.RawCursor[Any] | psycopg.AsyncRawCursor[Any], Any]) -> bool:
+    result = sent[0].pgresult
+    return result is not None and result.status == ExecStatus.TUPLES_OK
 
 
 class Engine:
@@ -245,10 +253,15 @@ class Engine:
                     cursor.execute(statement.sql.encode(), statement.params)
                     waiting.append((cursor, statement))
                     if len(waiting) > 1:
-                        yield _fetched(*waiting.popleft())
+                        yield _fetched(*waiting[0])
+                        waiting.popleft()
                 while waiting:
-                    yield _fetched(*waiting.popleft())
+                    yield _fetched(*waiting[0])
+                    waiting.popleft()
         except psycopg.Error as error:
+            # An error may be read together with the rows of the statement before it, which has succeeded.
+            for cursor, statement in takewhile(_has_rows, waiting):
+                yield _fetched(cursor, statement)
             raise translate(error) from error
 
 
@@ -277,10 +290,14 @@ class AsyncEngine:
                     await cursor.execute(statement.sql.encode(), statement.params)
                     waiting.append((cursor, statement))
                     if len(waiting) > 1:
-                        yield await _async_fetched(*waiting.popleft())
+                        yield await _async_fetched(*waiting[0])
+                        waiting.popleft()
                 while waiting:
-                    yield await _async_fetched(*waiting.popleft())
+                    yield await _async_fetched(*waiting[0])
+                    waiting.popleft()
         except psycopg.Error as error:
+            for cursor, statement in takewhile(_has_rows, waiting):
+                yield await _async_fetched(cursor, statement)
             raise translate(error) from error
 
 
