@@ -388,7 +388,7 @@ def test_one_process_is_ended_by_hand(shipping: Holdfast, db: Database) -> None:
 def test_a_function_that_its_owner_has_weakened_is_not_called(
     shipping: Holdfast, db: Database, function: str, words: list[str]
 ) -> None:
-    """It would run with the rights of whoever runs the command."""
+    """It would run with the rights of the login that runs the command."""
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{}')")
     conn.execute(f"alter function shipping.{function} security invoker".encode())
