@@ -55,7 +55,12 @@ def stay(marker: str) -> None:
     time.sleep(600)
 
 
-@app.task("work.deaf", executor="ray", retry=NoRetry(), timeout=8)
+@app.task("work.late", executor="ray", retry=NoRetry(), timeout=3)
+def late() -> None:
+    time.sleep(600)
+
+
+@app.task("work.deaf", executor="ray", retry=NoRetry())
 def deaf(marker: str) -> None:
     """Notices no exception: it is in C all the time."""
     sys.stdout.write("deaf\n")

@@ -79,20 +79,19 @@ async def test_a_run_that_is_cancelled_or_past_its_time_is_ended_on_its_node(
 ) -> None:
     first, second = tmp_path / "hang", tmp_path / "deaf"
     async with works.working(process_pool=2, worker_concurrency=2, kill_grace="5s"):
-        hanging = await on_ray.hang.aenqueue(str(first))
-        await works.sees(first.exists)
-        await hanging.acancel("no longer wanted")
-        deaf = await on_ray.deaf.aenqueue(str(second))
-        ended = await works.ended(deaf)
-        (error,) = await works.errors(deaf)
-        assert (ended["status"], error["kind"]) == ("failed", "timeout")
-        assert error["detail"]["stdout"] == "deaf\n"
+        for task, marker, printed in ((on_ray.hang, first, "hanging\n"), (on_ray.deaf, second, "deaf\n")):
+            handle = await task.aenqueue(str(marker))
+            await works.sees(marker.exists)
+            await handle.acancel("no longer wanted")
+            error = await works.until("select * from queues.task_error where task_id = %s", handle.task_id)
+            assert (error["kind"], error["detail"]["stdout"]) == ("killed_on_cancel", printed)
+        # The process that runs other attempts may live on; the one that heard nothing does not.
         await works.sees(lambda: not _is_alive(second))
-        (stopped,) = await works.errors(hanging)
-        assert (stopped["kind"], stopped["detail"]["stdout"]) == ("killed_on_cancel", "hanging\n")
+
+        past_its_time = await works.ended(await on_ray.late.aenqueue())
+        assert (past_its_time["status"], past_its_time["error"]["kind"]) == ("failed", "timeout")
         late = await works.ended(await on_ray.hang.using(deadline=3).aenqueue(str(tmp_path / "late")))
         assert (late["status"], late["error"]["kind"]) == ("failed", "deadline_passed")
-        # The process that runs other attempts may live on; this one does not.
         assert (await works.ended(await on_ray.add.aenqueue(1, b=2)))["result"] == 3
 
 

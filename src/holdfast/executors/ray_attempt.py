@@ -76,6 +76,7 @@ class RayAttempts:
             self._cancel(
                 running, reader, CLEANUP_SECONDS if attempt.stop in ("cancelled", "timeout") else 0.2
             )
+            _print_rest(messages)
             raise
 
     def _read(self, running: Any, messages: "queue.SimpleQueue[Any]") -> None:
@@ -153,12 +154,25 @@ def _follow(attempt: ChildAttempt, messages: "queue.SimpleQueue[Any]") -> Attemp
             attempt.send_progress()
         elif "answer" in message:
             return None if message["answer"] is None else AttemptEnd(**message["answer"])
-        for name in ("stdout", "stderr"):
-            if name in message:
-                stream = getattr(sys, name)
-                stream.buffer.write(message[name])
-                stream.buffer.flush()
+        _print(message)
     raise RuntimeError("the run ended on the Ray cluster without saying how")
+
+
+def _print_rest(messages: "queue.SimpleQueue[Any]") -> None:
+    """Print what the handler had printed when it was stopped, and what it printed while it ended."""
+    with contextlib.suppress(queue.Empty):
+        while True:
+            message = messages.get_nowait()
+            if isinstance(message, dict):
+                _print(message)
+
+
+def _print(message: Mapping[str, Any]) -> None:
+    for name in ("stdout", "stderr"):
+        if name in message:
+            stream = getattr(sys, name)
+            stream.buffer.write(message[name])
+            stream.buffer.flush()
 
 
 def _order(attempt: ChildAttempt) -> dict[str, Any]:
