@@ -42,7 +42,7 @@ PAGES = [
 LOGGED = {
     "cancel-and-time-out.md": [
         "closed the file",
-        "saved what there is",
+        "saved the rows so far",
         *(rf"reports\.{name}.*cancelled.*task_stopped" for name in ("download", "count", "render")),
     ],
     "share-clients-and-report-errors.md": [
