@@ -40,7 +40,8 @@ def main() -> int:
     if options.page:
         page.write()
         return 0
-    paths = ["tests/acceptance", *([] if options.quick else [suite.path for suite in SUITES])]
+    suites = [] if options.quick else [file for suite in SUITES for file in suite.files]
+    paths = ["tests/acceptance", *suites]
     complete = not given and not options.quick
     kept = complete or options.keep
     known = {trial.name for trial in page.trials()}

@@ -27,16 +27,16 @@ class Trial:
     name: str
     promises: tuple[str, ...]
     title: str
-    file: str
+    files: tuple[str, ...]
 
     @property
     def is_suite(self) -> bool:
-        return self.name == self.file
+        return self.name in self.files
 
 
 def trials() -> list[Trial]:
     """All that there are, as the code has them."""
-    return [*_own(), *(Trial(suite.path, suite.promises, suite.title, suite.path) for suite in SUITES)]
+    return [*_own(), *(Trial(suite.path, suite.promises, suite.title, suite.files) for suite in SUITES)]
 
 
 def _own() -> Iterator[Trial]:
@@ -47,7 +47,7 @@ def _own() -> Iterator[Trial]:
             marks = [mark for mark in getattr(test, "pytestmark", []) if mark.name == "trial"]
             if name.startswith("test_") and marks:
                 title = name.removeprefix("test_").replace("_", " ")
-                yield Trial(f"{file}::{name}", marks[0].args, title, file)
+                yield Trial(f"{file}::{name}", marks[0].args, title, (file,))
 
 
 def promises() -> list[str]:
@@ -99,7 +99,7 @@ def _listed(values: Iterator[Any]) -> str:
 
 
 def _list(shown: Iterator[Trial]) -> str:
-    return "\n".join(f"- {trial.title} (`{trial.file}`)" for trial in shown)
+    return "\n".join(f"- {trial.title} ({', '.join(f'`{file}`' for file in trial.files)})" for trial in shown)
 
 
 def _table(shown: Sequence[Trial], found: dict[str, Found]) -> str:

@@ -65,7 +65,7 @@ class Run:
 def trial_of(nodeid: str) -> str:
     """The name of the trial that a test is, or is a case or part of."""
     for suite in SUITES:
-        if nodeid.startswith(suite.path):
+        if nodeid.startswith(suite.files):
             return suite.path
     return nodeid.partition("[")[0]
 

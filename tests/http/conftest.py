@@ -1,4 +1,4 @@
-"""A server per module, on a database of its own."""
+"""A server per module, on a database of its own, and those who use it."""
 
 from collections.abc import Iterator
 
@@ -8,6 +8,7 @@ import pytest
 from holdfast.engine import Engine
 from holdfast.postgres import EmbeddedServer
 from support.database import Database, cloned_database
+from support.visitor import Visitor
 from support.web import Web, serving
 
 
@@ -41,3 +42,16 @@ def reader(web: Web) -> httpx.Client:
 @pytest.fixture
 def shop(web: Web) -> httpx.Client:
     return web.client("enqueue")
+
+
+@pytest.fixture
+def stranger(web: Web) -> Iterator[Visitor]:
+    visitor = Visitor(web)
+    yield visitor
+    visitor.client.close()
+
+
+@pytest.fixture
+def anna(stranger: Visitor) -> Visitor:
+    assert stranger.log_in("admin").status_code == 303
+    return stranger

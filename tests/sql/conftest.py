@@ -7,11 +7,13 @@ import psycopg
 import pytest
 
 from holdfast.postgres import EmbeddedServer
+from support.attacks import CANARY
 from support.clock import Clock
 from support.comms import CHANNELS, Channel
 from support.database import Database, cloned_database
-from support.engine import Connection
+from support.engine import Connection, enqueue, rows
 from support.invariant import assert_invariant
+from support.outbox import subscribe
 
 
 @pytest.fixture(scope="session")
@@ -47,6 +49,12 @@ def channel(request: pytest.FixtureRequest) -> Channel:
     return given
 
 
+@pytest.fixture
+def subscription(tx: Connection, clock: Clock) -> int:
+    """A subscription of `tx` to all events."""
+    return subscribe(tx)
+
+
 @pytest.fixture(scope="session")
 def as_shipped(server: EmbeddedServer) -> str:
     """The name of a migrated database with the real clock, to be cloned."""
@@ -62,3 +70,38 @@ def shipped(server: EmbeddedServer, as_shipped: str) -> Iterator[Database]:
     """What a user has after `holdfast migrate`, shared by the tests of a module."""
     with cloned_database(server, as_shipped) as database:
         yield database
+
+
+@pytest.fixture
+def admin(shipped: Database) -> Iterator[Connection]:
+    """A session of the superuser there."""
+    yield shipped.connect()
+    shipped.close()
+
+
+@pytest.fixture(scope="module")
+def fortress(shipped: Database) -> Database:
+    """A database as shipped, with a second client named mallory and a task whose payload is a secret."""
+    admin = shipped.connect()
+    if not rows(admin, "select from pg_roles where rolname = 'mallory'"):
+        admin.execute("create role mallory login in role holdfast_client")
+    admin.execute("create schema lair authorization mallory")
+    client = shipped.connect("holdfast_client")
+    enqueue(client, "vault.open", payload={"secret": CANARY}, idempotency_key="k", metadata={"m": CANARY})
+    shipped.close()
+    return shipped
+
+
+@pytest.fixture
+def castle(fortress: Database) -> Iterator[Database]:
+    yield fortress
+    fortress.close()
+
+
+@pytest.fixture
+def besieged(db: Database) -> Database:
+    """A database with a client, and a login that has no role at all."""
+    admin = db.connect()
+    if not rows(admin, "select from pg_roles where rolname = 'stranger'"):
+        admin.execute("create role stranger login")
+    return db

@@ -39,3 +39,7 @@ def fail(engine: Engine, *, queue: str = "billing", count: int = 1, status: str 
     error = {"kind": "Boom", "message": "it broke"}
     engine.run(leases.finish("w1", [ended(task.task_id, task.token, word, error=error) for task in claimed]))
     return ids
+
+
+def failed_task(engine: Engine, **more: Any) -> UUID:
+    return fail(engine, **more)[0]

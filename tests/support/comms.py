@@ -103,6 +103,15 @@ def run(conn: Connection, function: str, payload: Any) -> Row:
     return cast("Row", value(conn, f"select {function}(%s::jsonb)", [json.dumps(payload)]))
 
 
+def waiting_runs(conn: Connection, channel: Channel, send: int) -> list[Row]:
+    """The tasks of its supervisor that have not begun."""
+    return [
+        task
+        for task in channel.tasks(conn, send, channel.supervisor)
+        if task["status"] in ("pending", "scheduled")
+    ]
+
+
 def broken_sends(conn: Connection, channel: Channel) -> dict[str, Any]:
     """The rules that sends which have ended break, with some rows that break them."""
     root = channel.root

@@ -112,6 +112,12 @@ def claim_one(conn: Connection, worker_id: str = "w1", **arguments: Any) -> Row:
     return row
 
 
+def claim_new(conn: Connection, **arguments: Any) -> Row:
+    """Enqueue a task and claim it."""
+    enqueue(conn, **arguments)
+    return claim_one(conn)
+
+
 def held(*tasks: Row, **more: Any) -> list[Row]:
     """What a worker sends back of the tasks that it was given."""
     return [{"task_id": task["task_id"], "token": task["token"], **more} for task in tasks]

@@ -24,6 +24,11 @@ def emit(conn: Connection, event_type: str | None = "order.created", **more: Any
     return cast("UUID", answer(conn, "queues.emit", {"event_type": event_type, **more}))
 
 
+def emit_changes(conn: Connection, *aggregates: str | None) -> list[UUID]:
+    """One event of each of these aggregates, in this order."""
+    return [emit(conn, "order.changed", aggregate_id=aggregate) for aggregate in aggregates]
+
+
 def claim_events(conn: Connection, subscription_id: int, dispatcher_id: str = "d1", **more: Any) -> list[Row]:
     arguments = {"dispatcher_id": dispatcher_id, "subscription_id": subscription_id, **more}
     return call(conn, "queues.claim_events", arguments)

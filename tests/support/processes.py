@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from holdfast.executors.spawner import MARK
+
 
 def processes() -> Iterator[tuple[int, int, str]]:
     """Process id, parent and command line of every process that is not a zombie. Some systems have no ps."""
@@ -27,3 +29,11 @@ def descendants(pid: int) -> set[int]:
     while new := {child for one in new for child in children.get(one, ())} - found:
         found |= new
     return found
+
+
+def is_ours(pid: int) -> bool:
+    """Whether a worker has started it for its tasks."""
+    try:
+        return MARK.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -9,8 +10,11 @@ from typing import Any
 import pytest
 import structlog
 
+from holdfast.executors import process_tree
 from holdfast.settings import Settings, variable_of
+from support import hostile
 from support.database import Database
+from support.processes import is_ours
 from support.proxy import Proxy
 from support.workshop import Line, Workshop
 
@@ -48,6 +52,15 @@ async def shop(db: Database, logs: list[Line]) -> AsyncIterator[Workshop]:
     assert not [task for task in left if "holdfast" in repr(task)], "the worker has left tasks behind"
     threads = {thread.name for thread in threading.enumerate()}
     assert not threads & {"holdfast-heartbeat", "holdfast-leader", "holdfast-watchdog"}
+
+
+@pytest.fixture
+async def works(shop: Workshop) -> AsyncIterator[Workshop]:
+    """A workshop for the hostile application; when it closes, nothing that it started may be left."""
+    shop.app = hostile.app
+    with hostile.app.at(shop.db.dsn):
+        yield shop
+    assert [pid for pid in process_tree.family_of(os.getpid()) if is_ours(pid)] == []
 
 
 @pytest.fixture

@@ -135,7 +135,7 @@ BUGS = [
         "sql/functions/limit/tidy_lanes.sql",
         "  update queues.lane l set leaving = -_transaction_id\n  where",
         "  update queues.lane l set leaving = -_transaction_id\n  where false and",
-        "tests/sql/test_lanes.py tests/sql/test_attacks.py",
+        "tests/sql/test_lanes.py tests/sql/test_attacks_lanes.py",
     ),
     Bug(
         "a lane goes while somebody may still put a task there",
@@ -150,7 +150,7 @@ BUGS = [
         "sql/functions/limit/check_lanes.sql",
         "  raise exception using errcode = 'QF429',",
         "  raise notice using errcode = 'QF429',",
-        "tests/sql/test_attacks.py",
+        "tests/sql/test_attacks_lanes.py",
     ),
     Bug(
         "no worker is woken when a slot is free",

@@ -8,21 +8,21 @@ BUGS = [
         "sql/functions/lease/settle_succeeded.sql",
         "and l.token = g.token and l.worker_id",
         "and l.worker_id",
-        "tests/sql/test_finish.py",
+        "tests/sql/test_finish_tokens.py",
     ),
     Bug(
         "finish accepts a failure with any token",
         "sql/functions/lease/settle_mixed.sql",
         "and l.token = g.token and l.worker_id",
         "and l.worker_id",
-        "tests/sql/test_finish.py",
+        "tests/sql/test_finish_tokens.py",
     ),
     Bug(
         "finish accepts a success from any worker",
         "sql/functions/lease/settle_succeeded.sql",
         " and l.worker_id = settle_succeeded.worker_id offset 0",
         " offset 0",
-        "tests/sql/test_finish.py",
+        "tests/sql/test_finish_tokens.py",
     ),
     Bug(
         "heartbeat prolongs a lease with any token",
@@ -50,7 +50,7 @@ BUGS = [
         "sql/functions/outbox/settle_events.sql",
         "and d.token = g.token and d.dispatcher_id",
         "and d.dispatcher_id",
-        "tests/sql/test_claim_events.py",
+        "tests/sql/test_settle_events.py",
     ),
     Bug(
         "an attempt counts when it is finished and not when it is claimed",
@@ -71,7 +71,7 @@ BUGS = [
         "sql/functions/lease/settle_mixed.sql",
         "when t.used >= t.max_attempts then 'dead_letter'",
         "when t.used > t.max_attempts then 'dead_letter'",
-        "tests/sql/test_finish.py",
+        "tests/sql/test_finish_retries.py",
     ),
     Bug(
         "the sweep takes a lease that was prolonged after it looked",
@@ -134,7 +134,7 @@ BUGS = [
         "sql/functions/lease/settle_succeeded.sql",
         "for update skip locked",
         "for update",
-        "tests/sql/test_finish.py",
+        "tests/sql/test_finish_transactions.py",
     ),
     Bug(
         "a result whose task is locked for a moment is forgotten",
@@ -169,7 +169,7 @@ BUGS = [
         "sql/functions/process/refuse_change.sql",
         "'task', 'error', 'act',",
         "'task', 'act',",
-        "tests/sql/test_catalog.py",
+        "tests/sql/test_catalog_facts.py",
     ),
     Bug(
         "options that were given before are lost when using is called again",

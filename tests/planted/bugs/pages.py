@@ -43,7 +43,7 @@ BUGS = [
         "sql/functions/health/health_of_queues.sql",
         "case when w.served and h.limited then queues.level_of(w.seconds, 60, 'infinity')",
         "case when false then queues.level_of(w.seconds, 60, 'infinity')",
-        "tests/sql/test_health.py",
+        "tests/sql/test_health_queues.py",
     ),
     Bug(
         "a page that is loaded shows what a live page read before",

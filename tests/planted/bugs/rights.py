@@ -30,7 +30,7 @@ BUGS = [
         "sql/functions/task/check_task_owner.sql",
         "and (t.namespace = queues.namespace() or",
         "and (true or",
-        "tests/sql/test_attacks.py",
+        "tests/sql/test_attacks_secrets.py",
     ),
     Bug(
         "an idempotency key is shared by all namespaces",

@@ -1,0 +1,100 @@
+"""What the bodies of our functions contain: what they write, read and call, and how they tell the time."""
+
+import re
+
+from support.catalog import our_functions
+from support.engine import Connection, rows
+
+CLOCKS = {"clock", "new_task_id"}
+
+
+def _statements(body: str) -> str:
+    """A body without what is only quoted or remarked."""
+    return re.sub(r"'(?:[^']|'')*'", "''", re.sub(r"--.*", "", body)).lower()
+
+
+def test_what_writes_is_volatile(admin: Connection) -> None:
+    writes = r"\b(insert into|update queues|delete from|nextval|pg_notify|set_config|for update|for share)\b"
+    wrong = [
+        row["name"]
+        for row in our_functions(admin, "p.provolatile <> 'v'")
+        if re.search(writes, _statements(row["body"]))
+    ]
+
+    assert wrong == []
+
+
+def test_what_reads_a_table_or_the_clock_is_not_immutable(admin: Connection) -> None:
+    wrong = [
+        row["name"]
+        for row in our_functions(admin, "p.provolatile = 'i'")
+        if re.search(
+            r"\b(from|join) queues\.\w+(?!\s*\()|queues\.clock|session_user", _statements(row["body"])
+        )
+    ]
+
+    assert wrong == []
+
+
+def test_what_is_immutable_calls_nothing_that_is_not(admin: Connection) -> None:
+    volatility = {row["name"]: row["volatility"] for row in our_functions(admin)}
+    order = "isv"
+    wrong = [
+        (row["name"], called)
+        for row in our_functions(admin)
+        for called in re.findall(r"(?:queues|internal|comms)\.(\w+)\s*\(", _statements(row["body"]))
+        if called in volatility
+        and order.index(volatility[called]) > order.index(row["volatility"])
+        and called not in CLOCKS
+    ]
+
+    assert wrong == []
+
+
+TIME = (
+    r"\bnow\s*\(|\b(current_timestamp|current_date|current_time|localtime|localtimestamp|timeofday)\b"
+    r"|\w*_timestamp\s*\("
+)
+
+
+def test_only_the_clock_tells_the_time(admin: Connection) -> None:
+    views = rows(
+        admin,
+        """select relname as name, pg_get_viewdef(oid) as body from pg_class
+           where relnamespace in ('queues'::regnamespace, 'comms'::regnamespace) and relkind = 'v'""",
+    )
+    defaults = rows(
+        admin,
+        """select adrelid::regclass::text as name, pg_get_expr(adbin, adrelid) as body from pg_attrdef
+           join pg_class c on c.oid = adrelid
+           where c.relnamespace in ('queues'::regnamespace, 'comms'::regnamespace)""",
+    )
+
+    told = {
+        row["name"]
+        for row in [*our_functions(admin), *views, *defaults]
+        if re.search(TIME, _statements(row["body"]).replace("to_timestamp(", "("))
+    }
+    assert told <= CLOCKS
+    assert "clock" in told
+
+
+def test_only_the_runner_builds_statements_at_run_time(admin: Connection) -> None:
+    dynamic = {
+        row["name"]
+        for row in our_functions(admin)
+        if re.search(r"\bexecute\s+(format|\w*\s*\|\||_)", _statements(row["body"]))
+    }
+
+    assert dynamic == {"run_function"}
+
+
+def test_no_function_that_workers_call_opens_a_subtransaction(admin: Connection) -> None:
+    catching = {
+        row["name"]
+        for row in our_functions(admin)
+        if re.search(r"\bexception\s+when\b", _statements(row["body"]))
+    }
+
+    # One act of a person may be refused among many; and PostgreSQL 15 cannot check a JSON path otherwise.
+    assert catching == {"act_on_tasks", "check_search"}
