@@ -1,12 +1,10 @@
 """Every function and view that a role may use has one route on a front. These tests need no front."""
 
-from collections.abc import Iterator
 
 import pytest
 
 from holdfast.schema import Sources
 from holdfast.shards.catalog import Catalog, Function, read_catalog, read_routes
-from support.database import Database
 from support.engine import Connection, rows
 
 GRANTED = """
@@ -18,12 +16,6 @@ select distinct n.nspname || '.' || c.relname
 from pg_class c join pg_namespace n on n.oid = c.relnamespace cross join aclexplode(c.relacl) a
 where n.nspname in ('queues', 'internal', 'comms') and c.relkind = 'v' and a.grantee <> c.relowner
 """
-
-
-@pytest.fixture
-def admin(shipped: Database) -> Iterator[Connection]:
-    yield shipped.connect()
-    shipped.close()
 
 
 @pytest.fixture
