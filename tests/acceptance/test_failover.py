@@ -48,6 +48,7 @@ class Stand:
         self.outage = monotonic() - promoted_at
 
 
+@pytest.mark.full
 @trial("P1", "P3", "P6", quick=True)
 @pytest.mark.timeout(300)
 def test_no_acknowledged_task_is_lost_when_a_synchronous_standby_takes_over(tmp_path: Path) -> None:

@@ -116,6 +116,7 @@ def keep_full(place: Path, seconds: float) -> None:
     filling.unlink()
 
 
+@pytest.mark.full
 @trial("P1", "P2", "P6", quick=True)
 @pytest.mark.timeout(300)
 def test_nothing_acknowledged_is_lost_when_the_disk_is_full(tmp_path: Path) -> None:

@@ -79,6 +79,7 @@ def this_release() -> Iterator[Database]:
             database.close()
 
 
+@pytest.mark.full
 @trial("P1", "P3", quick=True)
 @pytest.mark.timeout(300)
 def test_nothing_is_lost_or_refused_while_the_schema_is_upgraded(tmp_path: Path) -> None:

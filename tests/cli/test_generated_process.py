@@ -64,6 +64,7 @@ def fails(monkeypatch: pytest.MonkeyPatch, times: int) -> list[int]:
     return made
 
 
+@pytest.mark.full
 def test_all_attempts_that_were_promised_are_made_and_further_and_further_apart(
     shop: Sandbox, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,6 +89,7 @@ def test_all_attempts_that_were_promised_are_made_and_further_and_further_apart(
         assert row["waited"] == pytest.approx(row["asked"])
 
 
+@pytest.mark.full
 def test_slow_attempts_do_not_use_up_what_was_promised(shop: Sandbox, conn: Connection) -> None:
     """Each is looked at many times before it fails; the next one is made all the same."""
     conn.execute("select parcels.kickoff_parcels_task('{}', max_attempts => 20)")
@@ -105,6 +107,7 @@ def test_slow_attempts_do_not_use_up_what_was_promised(shop: Sandbox, conn: Conn
     assert run(conn, "parcels.parcels_supervisor", payload)["payload"]["decision"] == "failed"
 
 
+@pytest.mark.full
 def test_no_transaction_is_open_while_the_work_is_done(
     shop: Sandbox, conn: Connection, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +157,7 @@ def test_an_attempt_that_tells_nothing_is_known_to_the_supervisor_at_once(
     assert instance(conn)["status"] == "failed"
 
 
+@pytest.mark.full
 def test_an_attempt_without_a_handler_is_found_by_the_leader(shop: Sandbox, conn: Connection) -> None:
     conn.execute("select parcels.kickoff_parcels_task('{}', max_attempts => 1)")
     run(conn, "parcels.parcels_supervisor", {"parcels_task_id": 1})

@@ -84,6 +84,7 @@ def test_without_an_address_the_embedded_server_is_used_and_named_in_one_line(tm
     assert listed.stderr.count(b"\n") == 1
 
 
+@pytest.mark.full
 def test_the_shell_completes_statuses_and_commands() -> None:
     def complete(words: str, word_index: int) -> str:
         return shell(

@@ -35,7 +35,13 @@ def shipping(run: Holdfast) -> Holdfast:
 
 @pytest.mark.parametrize(
     ("name", "how"),
-    [("parcels", []), ("process", []), ("decision", ["--decision"]), ("errands", ["--python"])],
+    [
+        ("parcels", []),
+        *(
+            pytest.param(*other, marks=pytest.mark.full)
+            for other in [("process", []), ("decision", ["--decision"]), ("errands", ["--python"])]
+        ),
+    ],
 )
 def test_the_generated_tests_pass_untouched(project: Path, run: Holdfast, name: str, how: list[str]) -> None:
     run("new", name, "--files-only", *how)

@@ -19,7 +19,7 @@ from support.interleaving import Call, Side, Steps, Theatre
 from support.stage import Stage
 
 EVERY_SCHEDULE = bool(os.environ.get("HOLDFAST_EVERY_SCHEDULE"))
-FIRST_LOOK = {"claim", "finish succeeded", "sweep"}
+FIRST_LOOK = {"claim", "claim within limits", "finish succeeded", "sweep"}
 """Paired with every other call also by `make test`; every call is by `make test-full`."""
 GATED = {"ready", "lease", "outcome", "deletion", "task_key"}
 
@@ -102,7 +102,7 @@ def test_two_calls_in_open_transactions(theatre: Theatre, one: Call) -> None:
                 assert not (waited and second.call.waits_for_nobody), f"{second.call} waits for {first.call}"
 
 
-@pytest.mark.parametrize("one", races.WITH_LIMITS, ids=str)
+@pytest.mark.parametrize("one", cases(races.WITH_LIMITS))
 def test_two_calls_where_a_limit_binds(theatre: Theatre, one: Call) -> None:
     """Never two of a key at once, never more than the rate, and no task in a lane that is gone."""
     for other in races.WITH_LIMITS[races.WITH_LIMITS.index(one) :]:
@@ -131,6 +131,7 @@ def test_a_lane_never_goes_while_somebody_may_put_a_task_there(
         theatre.play(state, [*(way[0] for way in steps), *(next(ways[side]) for side in order)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stopped", cases(races.ON_TASKS))
 def test_a_call_that_another_overtakes_half_way(theatre: Theatre, stopped: Call) -> None:
     """A third session holds a table: the call stops where it first needs it, and goes on afterwards."""

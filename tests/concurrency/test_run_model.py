@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import MultipleResults, invariant, multiple, rule, run_state_machine_as_test
 
-from concurrency.test_model import EXAMPLES, STEPS, TYPES, Histories, Sessions, shifts
+from concurrency.test_model import EXAMPLES, STEPS, TYPES, Histories, Sessions, how_many, shifts
 from support import engine
 from support.database import Database
 from support.engine import Row
@@ -170,14 +170,15 @@ class RunHistories(Histories):
 
 @pytest.mark.timeout(60 + RUN_EXAMPLES * 20)
 def test_random_histories_of_runs_go_as_the_twin_says(
-    db: Database, record_property: Callable[[str, object], None]
+    db: Database, record_property: Callable[[str, object], None], pytestconfig: pytest.Config
 ) -> None:
-    record_property("figures", f"{RUN_EXAMPLES} random histories of runs, of up to {STEPS} steps")
+    examples = how_many(RUN_EXAMPLES, pytestconfig)
+    record_property("figures", f"{examples} random histories of runs, of up to {STEPS} steps")
     RunHistories.sessions = Sessions.open(db)
     run_state_machine_as_test(
         RunHistories,
         settings=settings(
-            max_examples=RUN_EXAMPLES,
+            max_examples=examples,
             # The same histories each time; more of them, with HOLDFAST_MODEL_EXAMPLES, are new ones.
             derandomize="HOLDFAST_MODEL_EXAMPLES" not in os.environ,
             stateful_step_count=STEPS,

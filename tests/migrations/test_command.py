@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from holdfast.schema import SCHEMA_VERSION, script
 from support.database import Database
 
@@ -31,6 +33,7 @@ def test_the_command_installs_and_then_has_nothing_to_do(blank: Database) -> Non
     assert holdfast_migrate("--check", dsn=blank.dsn).returncode == 0
 
 
+@pytest.mark.full
 def test_the_command_speaks_json(blank: Database) -> None:
     done = holdfast_migrate("--json", dsn=blank.dsn)
     assert json.loads(done.stdout) == {

@@ -129,6 +129,7 @@ def test_a_lock_that_is_never_had_is_given_up(
     assert fingerprint(blank.connect()) == before
 
 
+@pytest.mark.full
 def test_another_migration_is_waited_for_and_named(blank: Database) -> None:
     migrate(blank.dsn)
     admin = blank.connect()
@@ -150,6 +151,7 @@ def test_another_migration_is_waited_for_and_named(blank: Database) -> None:
     assert lines[0] == f"another migration of this database is running ({holder}): trying again (1 of 20)"
 
 
+@pytest.mark.full
 def test_a_migration_that_never_ends_is_given_up(blank: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     migrate(blank.dsn)
     other = blank.connect(autocommit=False)

@@ -124,6 +124,7 @@ def test_a_failing_migration_changes_nothing(blank: Database, release: Release) 
     assert differences(snapshot(blank), before) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "change",
     [

@@ -1,6 +1,5 @@
 """Every function and view that a role may use has one route on a front. These tests need no front."""
 
-
 import pytest
 
 from holdfast.schema import Sources

@@ -85,6 +85,7 @@ def test_tests_run_in_parallel_on_a_given_server_and_leave_nothing(
     assert databases_of_tests(server) == before
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mark", ["asyncio", "anyio"])
 def test_async_tests_drain_in_their_loop(project: pytest.Pytester, given_server: None, mark: str) -> None:
     project.makepyfile(
@@ -129,6 +130,7 @@ def test_a_failed_assertion_tells_what_waits(project: pytest.Pytester, given_ser
     )
 
 
+@pytest.mark.full
 def test_a_failed_assertion_shows_the_line_of_the_test_and_none_of_ours(
     project: pytest.Pytester, given_server: None
 ) -> None:
@@ -153,6 +155,7 @@ def test_a_failed_assertion_shows_the_line_of_the_test_and_none_of_ours(
     result.stdout.fnmatch_lines(["*test_shop.py:5: AssertionError", "*test_shop.py:10: AssertionError"])
 
 
+@pytest.mark.full
 def test_a_project_adds_its_own_tables_once(project: pytest.Pytester, given_server: None) -> None:
     project.makeconftest(
         """
@@ -206,6 +209,7 @@ def test_what_a_killed_run_left_on_a_given_server_is_removed_by_the_next(
     assert databases_of_tests(server) == before
 
 
+@pytest.mark.full
 def test_a_server_of_its_own_is_removed_even_if_the_run_is_killed(project: pytest.Pytester) -> None:
     project.makepyfile(
         """
@@ -228,6 +232,7 @@ def test_a_server_of_its_own_is_removed_even_if_the_run_is_killed(project: pytes
     assert not home.exists()
 
 
+@pytest.mark.full
 def test_holdfast_itself_needs_no_pytest() -> None:
     program = """
 import pkgutil, sys

@@ -162,6 +162,7 @@ def test_nothing_tells_a_user_to_install_the_unrelated_package() -> None:
     assert found == set()
 
 
+@pytest.mark.full
 def test_it_is_built_twice_alike_and_complete(tools: Any, tmp_path: Path) -> None:
     dist, _ = tools
     made = dist.build_twice(tmp_path / "dist")
