@@ -104,6 +104,7 @@ def address_of(developed: Developed) -> tuple[str, str]:
     return str(found[0]), str(found[1])
 
 
+@pytest.mark.full
 @pytest.mark.timeout(200)
 def test_the_next_task_runs_the_edited_code_and_ctrl_c_leaves_nothing(db: Database, tmp_path: Path) -> None:
     with developing(tmp_path, DATABASE_URL=db.dsn) as it:

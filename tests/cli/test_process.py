@@ -74,6 +74,7 @@ def test_there_is_no_colour_without_a_terminal(db: Database) -> None:
     assert b"\x1b" not in shell("list", DATABASE_URL=db.dsn, TERM="xterm-256color").stdout
 
 
+@pytest.mark.full
 def test_without_an_address_the_embedded_server_is_used_and_named_in_one_line(tmp_path: Path) -> None:
     with disposable_home() as home:
         settings = {"HOLDFAST_HOME": str(home)}

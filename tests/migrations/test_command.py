@@ -16,6 +16,7 @@ def holdfast_migrate(*arguments: str, dsn: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.full
 def test_the_command_installs_and_then_has_nothing_to_do(blank: Database) -> None:
     check = holdfast_migrate("--check", dsn=blank.dsn)
     assert (check.returncode, check.stdout) == (

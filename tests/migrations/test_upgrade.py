@@ -164,6 +164,7 @@ def test_functions_are_replayed_when_the_release_has_others(blank: Database, rel
     assert differences(snapshot(blank), before) == {}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("old", "new"),
     [

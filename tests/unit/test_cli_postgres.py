@@ -24,6 +24,7 @@ def holdfast(*arguments: str, home: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.full
 def test_the_server_is_started_shown_and_stopped(home: Path) -> None:
     started = holdfast("postgres", "start", "--json", home=home)
     assert json.loads(started.stdout)["running"] is True
