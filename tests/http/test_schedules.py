@@ -8,10 +8,12 @@ from typing import Any
 import httpx
 import pytest
 
-from holdfast.engine import Engine, enqueue, schedules, steps, tasks
+from holdfast.engine import Engine, enqueue, events, schedules, steps, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import NewSchedule
 from holdfast.engine.tasks import TaskFilter
+from holdfast.http import bulk_steps
+from holdfast.http.api import subscriptions
 from support.database import Database
 from support.visitor import Visitor
 from support.web import Web, serving, web_dsn
@@ -54,7 +56,7 @@ def _lose_the_reply(wire: Wire, module: Any, name: str, monkeypatch: pytest.Monk
     given = getattr(module, name)
 
     def make(*arguments: Any, **more: Any) -> Any:
-        wire.cut_at("after", b"COMMIT")
+        wire.cut_at("after", b"COMMIT", after=f"queues.{name}".encode())
         return given(*arguments, **more)
 
     monkeypatch.setattr(module, name, make)
@@ -81,6 +83,23 @@ def test_a_signal_and_a_fork_are_not_repeated(
     assert anna.post(f"/tasks/{run}/fork", reason="try again").status_code == 503
     sent = web.database.connect().execute("select count(*) from queues.signal where task_id = %s", [run])
     assert (wire.cuts, sent.fetchone(), _count(engine, "forked.one")) == (2, (1,), 2)
+
+
+def test_a_bulk_action_and_sending_events_again_are_not_repeated(
+    web: Web, wire: Wire, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second one would not change what the first has changed, and would report that as its own result."""
+    task = engine.run(enqueue.enqueue(NewTask("bulk.one")))
+    _lose_the_reply(wire, bulk_steps, "act_on_tasks", monkeypatch)
+    request = {"action": "delete", "task_ids": [str(task)], "reason": "not needed"}
+    assert web.client("admin").post("/v1/tasks/act", json=request).status_code == 503
+    engine.run(events.subscribe("again", "console", "-", ["again.*"]))
+    _lose_the_reply(wire, subscriptions, "redrive_events", monkeypatch)
+    assert web.client("admin").post("/v1/subscriptions/again/redrive").status_code == 503
+    deleted = web.database.connect().execute(
+        "select count(*) from queues.deletion where task_id = %s", [task]
+    )
+    assert (wire.cuts, deleted.fetchone()) == (2, (1,))
 
 
 def test_a_name_of_two_namespaces_is_shown_with_the_namespace_only(

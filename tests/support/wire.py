@@ -26,15 +26,20 @@ class Wire(Proxy):
         self._chance = chance
         self._armed: Moment | None = None
         self._only = b""
+        self._after = b""
+        self._marked: Passage | None = None
         self._share = 0.0
         self._delay = (0.0, 0.0)
         self._torn = False
         self._mute: bytes | None = None
         self._doomed: set[Passage] = set()
 
-    def cut_at(self, moment: Moment, only: bytes = b"") -> None:
-        """The next statement, or the next one with these words, meets its end there."""
-        self._armed, self._only = moment, only
+    def cut_at(self, moment: Moment, only: bytes = b"", after: bytes = b"") -> None:
+        """The next statement, or the next one with the words `only`, meets its end there.
+
+        With `after`, on the connection on which these words pass first: others commit at the same time.
+        """
+        self._armed, self._only, self._after, self._marked = moment, only, after, None
 
     def cut_some(self, share: float) -> None:
         """This share of all statements loses its response after it was executed."""
@@ -59,7 +64,9 @@ class Wire(Proxy):
                 await flows.wait()
                 if self._delay[1]:
                     await asyncio.sleep(self._chance.uniform(*self._delay))
-                if way == "to the server" and kind in _COMPLETE and self._is_hit(message):
+                if way == "to the server" and self._after and self._marked is None and self._after in message:
+                    self._marked = passage
+                if way == "to the server" and kind in _COMPLETE and self._is_hit(message, passage):
                     if self._next_moment() == "before":
                         self._end(passage)
                         return
@@ -76,9 +83,9 @@ class Wire(Proxy):
         finally:
             writer.close()
 
-    def _is_hit(self, message: bytes) -> bool:
+    def _is_hit(self, message: bytes, passage: Passage) -> bool:
         if self._armed is not None:
-            return self._only in message
+            return self._only in message and (not self._after or passage is self._marked)
         return self._share > 0 and self._chance.random() < self._share
 
     def _next_moment(self) -> Moment:
