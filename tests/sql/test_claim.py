@@ -29,6 +29,7 @@ from support.engine import (
     value,
 )
 from support.invariant import assert_invariant
+from support.limits import set_limit
 from support.sessions import at_once
 
 QUICK = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -96,7 +97,12 @@ def _claim_all(conn: Connection, **arguments: Any) -> Iterator[list[Any]]:
         yield [task["task_id"] for task in page]
 
 
-def test_the_highest_priority_comes_first_whatever_was_enqueued_before_it(tx: Connection) -> None:
+@pytest.mark.parametrize("limited", [False, True])
+def test_the_highest_priority_comes_first_whatever_was_enqueued_before_it(
+    tx: Connection, limited: bool
+) -> None:
+    if limited:
+        set_limit(tx, "queue", "elsewhere", max_running=1)
     low, high, middle = (enqueue(tx, priority=priority) for priority in (-1, 2, 0))
 
     assert [claim_one(tx)["task_id"] for _ in range(3)] == [high, middle, low]

@@ -13,8 +13,15 @@ BUGS = [
     Bug(
         "lower priorities are claimed first",
         "sql/functions/claim/claim.sql",
-        "    order by l.priority desc offset 0) l;",
-        "    order by l.priority offset 0) l;",
+        "= '' order by l.priority desc offset 0) l;",
+        "= '' order by l.priority offset 0) l;",
+        "tests/sql/test_claim.py",
+    ),
+    Bug(
+        "lower priorities are claimed first where there is a limit",
+        "sql/functions/claim/claim.sql",
+        "\n      order by l.priority desc offset 0) l;",
+        "\n      order by l.priority offset 0) l;",
         "tests/sql/test_claim.py",
     ),
     Bug(

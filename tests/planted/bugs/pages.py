@@ -25,6 +25,22 @@ BUGS = [
         "tests/sql/test_nudge.py",
     ),
     Bug(
+        "a nudge reads in two statements what a worker may change between them",
+        "sql/functions/process/nudge_process.sql",
+        "select (select r.run_at from queues.ready r where r.task_id = _looked),\n"
+        "      exists (select from queues.lease l where l.task_id = _looked) into _run_at, _runs;",
+        "_run_at := (select r.run_at from queues.ready r where r.task_id = _looked);\n"
+        "    _runs := exists (select from queues.lease l where l.task_id = _looked);",
+        "tests/sql/test_nudge.py",
+    ),
+    Bug(
+        "pages of instances lose those that were recorded late",
+        "sql/functions/process/list_process_instances.sql",
+        "order by case when of_process is null then i.created_at end desc,",
+        "order by i.created_at desc,",
+        "tests/sql/test_register_process.py",
+    ),
+    Bug(
         "a function of a process that its owner has weakened is called",
         "sql/functions/process/process_functions.sql",
         "\n  where f.name is not null;",

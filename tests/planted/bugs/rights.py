@@ -194,6 +194,13 @@ BUGS = [
         "tests/sql/test_register_process.py",
     ),
     Bug(
+        "what calls a function of a process is looked up in the path of the caller",
+        "engine/processes.py",
+        "where pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null",
+        "where true",
+        "tests/sql/test_register_process.py",
+    ),
+    Bug(
         "a history without a column calls a function with the rights of the reader",
         "sql/functions/process/find_process_function.sql",
         " and p.prorettype = 2249 and p.proretset\n        and p.proallargtypes = '{20,1184,25,25,2950}'"

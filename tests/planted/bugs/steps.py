@@ -49,7 +49,7 @@ BUGS = [
         "a step begins before the one before it is on disk",
         "workflows/async_run.py",
         "            if self._has_to_flush(step):",
-        "            if self._has_to_flush(step) and not self._steps:",
+        "            if self._has_to_flush(step) and step.lazy:",
         "tests/worker/test_step_rules.py",
     ),
     Bug(
