@@ -220,10 +220,11 @@ from generate_series(1, 1000) n;
 
 -- part: activity
 -- Each of the types was active in every quarter of an hour and, half of them, in every minute. In the order in which
--- workers would have reported it.
+-- workers would have reported it. The clock is read once: a minute may end meanwhile.
+with clock as materialized (select queues.clock() as now)
 insert into queues.activity (at, period, queue, type, succeeded, failed, retrying, run_seconds, run_counts,
   delay_counts, due, running)
-select date_bin(make_interval(mins => p.period), queues.clock(), '2000-01-01 00:00:00+00')
+select date_bin(make_interval(mins => p.period), clock.now, '2000-01-01 00:00:00+00')
     - s * make_interval(mins => p.period), p.period, t.queue, t.type, 20 + t.n % 50, t.n % 7, t.n % 3, t.n % 100,
   array_fill(1::bigint, array[20]), array_fill(2::bigint, array[20]), t.n % 5, t.n % 3
 from (
@@ -233,12 +234,14 @@ from (
   union all select 0, '', '') t
 cross join (values (1, 120, 0.5), (15, 192, 1.0), (180, 16, 1.0)) p(period, steps, share)
 cross join lateral generate_series(0, p.steps - 1) s
+cross join clock
 where t.n < p.share * {types}
 order by 1, 2;
 
 -- part: samples
+with clock as materialized (select queues.clock() as now)
 insert into queues.sample (taken_at, transaction_id, bytes, enqueued_total, finished_total, errors_total, due,
   scheduled, running, delay_p50, delay_p99)
-select date_bin('10 seconds', queues.clock(), '2000-01-01 00:00:00+00') - s * interval '10 seconds', '100'::xid8,
+select date_bin('10 seconds', clock.now, '2000-01-01 00:00:00+00') - s * interval '10 seconds', '100'::xid8,
   1000000000, 10000000 - s * 10, 10000000 - s * 10, 100000 - s, s % 1000, 60000, s % 100, 0.01, 0.2
-from generate_series(1, 17000) s;
+from clock cross join generate_series(1, 17000) s;
