@@ -12,6 +12,7 @@ from holdfast.engine.enqueue import NewTask
 from holdfast.postgres import EmbeddedServer
 from support.commands import Holdfast, run
 from support.database import Database, cloned_database
+from support.process_commands import ProcessCommand, process_commands
 
 
 @pytest.fixture(autouse=True)
@@ -46,3 +47,16 @@ def engine(db: Database) -> Engine:
 @pytest.fixture
 def task_id(engine: Engine) -> UUID:
     return engine.run(enqueue.enqueue(NewTask("billing.charge", {"amount": 7})))
+
+
+@pytest.fixture(name="run")
+def run_process(db: Database) -> ProcessCommand:
+    """Run a command of `holdfast process`."""
+    return process_commands(db)
+
+
+@pytest.fixture
+def shipping(run: ProcessCommand) -> ProcessCommand:
+    """The same, with a new process called shipping."""
+    run("new", "shipping")
+    return run

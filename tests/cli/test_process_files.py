@@ -12,25 +12,13 @@ import pytest
 
 from holdfast.processes.scaffold import SQL_WORDS
 from support.database import Database
-from support.process_commands import Holdfast, process_commands, value_of
+from support.process_commands import ProcessCommand, value_of
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-@pytest.fixture
-def run(db: Database, project: Path) -> Holdfast:
-    del project
-    return process_commands(db)
-
-
-@pytest.fixture
-def shipping(run: Holdfast) -> Holdfast:
-    run("new", "shipping")
-    return run
 
 
 @pytest.mark.parametrize(
@@ -43,7 +31,9 @@ def shipping(run: Holdfast) -> Holdfast:
         ),
     ],
 )
-def test_the_generated_tests_pass_untouched(project: Path, run: Holdfast, name: str, how: list[str]) -> None:
+def test_the_generated_tests_pass_untouched(
+    project: Path, run: ProcessCommand, name: str, how: list[str]
+) -> None:
     run("new", name, "--files-only", *how)
 
     done = subprocess.run(
@@ -62,7 +52,7 @@ RESERVED = ["order", "user", "group", "check", "case", "json", "time", "email", 
 
 @pytest.mark.parametrize("name", WRONG + RESERVED)
 def test_a_name_that_cannot_be_one_is_refused_and_nothing_is_left(
-    run: Holdfast, project: Path, name: str
+    run: ProcessCommand, project: Path, name: str
 ) -> None:
     assert "cannot be the name of a process" in run("new", name, code=2)
     assert list(project.iterdir()) == []
@@ -76,7 +66,7 @@ def test_every_word_that_the_server_reserves_is_refused(db: Database) -> None:
 
 
 def test_a_process_that_cannot_be_installed_leaves_nothing(
-    run: Holdfast, project: Path, db: Database
+    run: ProcessCommand, project: Path, db: Database
 ) -> None:
     conn = db.connect()
     conn.execute("create schema parcels")
@@ -91,7 +81,7 @@ def test_a_process_that_cannot_be_installed_leaves_nothing(
 
 
 def test_changed_files_are_applied_without_losing_anything(
-    shipping: Holdfast, project: Path, db: Database
+    shipping: ProcessCommand, project: Path, db: Database
 ) -> None:
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{}')")
@@ -114,7 +104,7 @@ def test_changed_files_are_applied_without_losing_anything(
     assert json.loads(shipping("apply", "shipping", "--json", "--force"))["applied"] is True
 
 
-def test_a_file_that_fails_changes_nothing(shipping: Holdfast, project: Path, db: Database) -> None:
+def test_a_file_that_fails_changes_nothing(shipping: ProcessCommand, project: Path, db: Database) -> None:
     handlers = project / "shipping" / "3_handlers.sql"
     handlers.write_text("drop function shipping.get_shipping_payload;\nselect nothing;\n")
 
@@ -123,7 +113,7 @@ def test_a_file_that_fails_changes_nothing(shipping: Holdfast, project: Path, db
     assert "no SQL files found" in shipping("apply", "nowhere", code=2)
 
 
-def test_the_command_of_its_page_runs_it(shipping: Holdfast, project: Path, db: Database) -> None:
+def test_the_command_of_its_page_runs_it(shipping: ProcessCommand, project: Path, db: Database) -> None:
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{\"n\": 7}')")
     (command,) = re.findall(
@@ -151,12 +141,14 @@ def test_the_command_of_its_page_runs_it(shipping: Holdfast, project: Path, db: 
         ("my-jobs", "cd my-jobs && holdfast worker parcels:app --queues parcels"),
     ],
 )
-def test_the_command_fits_the_directory(run: Holdfast, project: Path, directory: str, command: str) -> None:
+def test_the_command_fits_the_directory(
+    run: ProcessCommand, project: Path, directory: str, command: str
+) -> None:
     run("new", "parcels", "--files-only", "--directory", directory)
     assert f"    {command}\n" in (project / directory / "README.md").read_text()
 
 
-def test_files_that_are_there_are_not_overwritten(run: Holdfast, project: Path) -> None:
+def test_files_that_are_there_are_not_overwritten(run: ProcessCommand, project: Path) -> None:
     run("new", "parcels", "--files-only")
     (project / "parcels" / "README.md").write_text("mine")
 

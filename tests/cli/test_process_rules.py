@@ -7,30 +7,19 @@ import psycopg
 import pytest
 
 from support.database import Database
-from support.process_commands import Holdfast, process_commands
+from support.process_commands import ProcessCommand
 
 
-@pytest.fixture
-def run(db: Database) -> Holdfast:
-    return process_commands(db)
-
-
-@pytest.fixture
-def shipping(run: Holdfast) -> Holdfast:
-    run("new", "shipping")
-    return run
-
-
-def _findings(run: Holdfast, code: int = 1) -> list[dict[str, str]]:
+def _findings(run: ProcessCommand, code: int = 1) -> list[dict[str, str]]:
     found: list[dict[str, str]] = json.loads(run("check", "shipping", "--json", code=code))["findings"]
     return found
 
 
-def test_a_new_process_keeps_every_rule(shipping: Holdfast) -> None:
+def test_a_new_process_keeps_every_rule(shipping: ProcessCommand) -> None:
     assert shipping("check", "shipping") == "shipping: all checks passed\n"
 
 
-def test_ours_keep_every_rule_too(run: Holdfast) -> None:
+def test_ours_keep_every_rule_too(run: ProcessCommand) -> None:
     assert run("check") == "comms.send_email, comms.send_sms: all checks passed\n"
 
 
@@ -248,7 +237,7 @@ BREAKS = {
 
 
 @pytest.mark.full
-def test_what_is_taken_away_is_found_with_what_to_do(shipping: Holdfast, db: Database) -> None:
+def test_what_is_taken_away_is_found_with_what_to_do(shipping: ProcessCommand, db: Database) -> None:
     for what, (broken, named, fix) in BREAKS.items():
         with psycopg.connect(db.dsn) as copy:
             if "swallow" in broken:

@@ -8,21 +8,10 @@ import pytest
 from support.clock import Clock
 from support.comms import CHANNELS
 from support.database import Database
-from support.process_commands import Holdfast, process_commands, value_of
+from support.process_commands import ProcessCommand, value_of
 
 
-@pytest.fixture
-def run(db: Database) -> Holdfast:
-    return process_commands(db)
-
-
-@pytest.fixture
-def shipping(run: Holdfast) -> Holdfast:
-    run("new", "shipping")
-    return run
-
-
-def test_a_plan_says_what_would_happen_and_changes_nothing(shipping: Holdfast, db: Database) -> None:
+def test_a_plan_says_what_would_happen_and_changes_nothing(shipping: ProcessCommand, db: Database) -> None:
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{}')")
 
@@ -30,7 +19,7 @@ def test_a_plan_says_what_would_happen_and_changes_nothing(shipping: Holdfast, d
     assert conn.execute("select count(*) from shipping.shipping_task_supervised").fetchone() == (0,)
 
 
-def test_one_process_is_drawn_in_order(shipping: Holdfast, db: Database) -> None:
+def test_one_process_is_drawn_in_order(shipping: ProcessCommand, db: Database) -> None:
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{}')")
     conn.execute("""select shipping.shipping_supervisor('{"shipping_task_id": 1}')""")
@@ -45,7 +34,7 @@ def test_one_process_is_drawn_in_order(shipping: Holdfast, db: Database) -> None
     assert "run 1: attempt" in shipping("show", "shipping", "1")
 
 
-def test_what_comes_next_and_what_went_wrong_is_drawn(shipping: Holdfast, db: Database) -> None:
+def test_what_comes_next_and_what_went_wrong_is_drawn(shipping: ProcessCommand, db: Database) -> None:
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{}', queues.clock() + interval '1 day')")
     (task_id, run_at) = value_of(conn, "select task_id, next_run_at from queues.process_status")
@@ -71,7 +60,7 @@ def test_what_comes_next_and_what_went_wrong_is_drawn(shipping: Holdfast, db: Da
     assert "its task is cancelled" in shipping("show", "shipping", "1")
 
 
-def test_one_process_is_ended_by_hand(shipping: Holdfast, db: Database) -> None:
+def test_one_process_is_ended_by_hand(shipping: ProcessCommand, db: Database) -> None:
     conn = db.connect()
     conn.execute("select shipping.kickoff_shipping_task('{}')")
 
@@ -90,7 +79,7 @@ def test_one_process_is_ended_by_hand(shipping: Holdfast, db: Database) -> None:
     ],
 )
 def test_a_function_that_its_owner_has_weakened_is_not_called(
-    shipping: Holdfast, db: Database, function: str, words: list[str]
+    shipping: ProcessCommand, db: Database, function: str, words: list[str]
 ) -> None:
     """It would run with the rights of the login that runs the command."""
     conn = db.connect()
@@ -101,7 +90,7 @@ def test_a_function_that_its_owner_has_weakened_is_not_called(
     assert "was dropped or changed since it was registered" in told
 
 
-def test_a_kickoff_that_refuses_its_input_says_why(shipping: Holdfast, db: Database) -> None:
+def test_a_kickoff_that_refuses_its_input_says_why(shipping: ProcessCommand, db: Database) -> None:
     db.connect().execute(
         """create or replace function shipping.kickoff_shipping_task(
              input jsonb, scheduled_at timestamptz default null, max_attempts integer default 2)
@@ -111,7 +100,7 @@ def test_a_kickoff_that_refuses_its_input_says_why(shipping: Holdfast, db: Datab
     assert "the address is not known" in _told(shipping, "start", "shipping", code=2)
 
 
-def test_a_send_is_drawn_and_planned(run: Holdfast, db: Database) -> None:
+def test_a_send_is_drawn_and_planned(run: ProcessCommand, db: Database) -> None:
     db.connect().execute(
         "select comms.kickoff_send_email_task(comms.create_email_message('ada@example.org', 'Hi', 'text'))"
     )
@@ -120,7 +109,7 @@ def test_a_send_is_drawn_and_planned(run: Holdfast, db: Database) -> None:
     assert "attempt 1 of 10" in run("plan", "comms.send_email", "1")
 
 
-def test_a_send_for_later_says_what_comes_next_and_when(run: Holdfast, db: Database) -> None:
+def test_a_send_for_later_says_what_comes_next_and_when(run: ProcessCommand, db: Database) -> None:
     conn = db.connect()
     clock = Clock(conn)
     for channel in CHANNELS:
@@ -131,7 +120,7 @@ def test_a_send_for_later_says_what_comes_next_and_when(run: Holdfast, db: Datab
         assert channel.status(conn, send)["next_run_at"] == clock.after(86400)
 
 
-def test_a_send_that_backs_off_says_when_its_next_attempt_is(run: Holdfast, db: Database) -> None:
+def test_a_send_that_backs_off_says_when_its_next_attempt_is(run: ProcessCommand, db: Database) -> None:
     conn = db.connect()
     Clock(conn)
     for channel in CHANNELS:
@@ -149,7 +138,7 @@ def test_a_send_that_backs_off_says_when_its_next_attempt_is(run: Holdfast, db: 
         assert "next" not in run("show", f"comms.send_{channel.name}", str(send))
 
 
-def test_a_send_without_a_supervisor_says_so(run: Holdfast, db: Database) -> None:
+def test_a_send_without_a_supervisor_says_so(run: ProcessCommand, db: Database) -> None:
     conn = db.connect()
     for channel in CHANNELS:
         send = channel.kick_off(conn)
@@ -159,12 +148,12 @@ def test_a_send_without_a_supervisor_says_so(run: Holdfast, db: Database) -> Non
         assert "next" not in told
 
 
-def test_what_is_not_there_is_said(run: Holdfast) -> None:
+def test_what_is_not_there_is_said(run: ProcessCommand) -> None:
     assert "there is no process 'nowhere'" in _told(run, "check", "nowhere", code=4)
     assert "several processes" in _told(run, "show", "comms", "1", code=2)
     assert "there is no send_email_task 7" in _told(run, "show", "comms.send_email", "7", code=4)
     assert "there is no send_email_task 7" in _told(run, "plan", "comms.send_email", "7", code=4)
 
 
-def _told(run: Holdfast, *words: str, code: int) -> str:
+def _told(run: ProcessCommand, *words: str, code: int) -> str:
     return str(run(*words, code=code))

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from holdfast.cli import app
 from support.database import Database
 
-Holdfast = Callable[..., Any]
+ProcessCommand = Callable[..., Any]
 
 
-def process_commands(db: Database) -> Holdfast:
+def process_commands(db: Database) -> ProcessCommand:
     """Takes the words after `holdfast process` and the exit code that they must have; returns the output."""
 
     def call(*words: str, code: int = 0) -> str:

@@ -14,6 +14,8 @@ from holdfast.executors import process_tree
 from holdfast.settings import Settings, variable_of
 from support import hostile
 from support.database import Database
+from support.message_tasks import install
+from support.post_office import PostOffice
 from support.processes import is_ours
 from support.proxy import Proxy
 from support.workshop import Line, Workshop
@@ -68,3 +70,14 @@ def proxy(db: Database) -> Iterator[Proxy]:
     """A way to the database that the test can cut, freeze or close."""
     with Proxy(db.dsn).running() as running:
         yield running
+
+
+@pytest.fixture
+def post_office() -> PostOffice:
+    return PostOffice()
+
+
+@pytest.fixture
+def messages(shop: Workshop, post_office: PostOffice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that send a message, with this provider."""
+    install(shop, post_office, monkeypatch)

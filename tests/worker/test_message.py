@@ -6,19 +6,11 @@ import pytest
 
 from holdfast.comms.provider import Email, SendFailed
 from support.business import ask, entries, make_function
-from support.message_tasks import MESSAGE, handled, install, send
+from support.message_tasks import MESSAGE, handled, send
 from support.post_office import PostOffice
 from support.workshop import Workshop
 
-
-@pytest.fixture
-def post_office() -> PostOffice:
-    return PostOffice()
-
-
-@pytest.fixture(autouse=True)
-def application(shop: Workshop, post_office: PostOffice, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(shop, post_office, monkeypatch)
+pytestmark = pytest.mark.usefixtures("messages")
 
 
 async def test_what_the_before_handler_answers_is_sent_and_recorded(

@@ -8,19 +8,11 @@ import pytest
 
 from holdfast.comms.provider import SendFailed
 from support.business import entries, make_function
-from support.message_tasks import PREPARES, RECORDS, handled, install, send
+from support.message_tasks import PREPARES, RECORDS, handled, send
 from support.post_office import PostOffice
 from support.workshop import Workshop
 
-
-@pytest.fixture
-def post_office() -> PostOffice:
-    return PostOffice()
-
-
-@pytest.fixture(autouse=True)
-def application(shop: Workshop, post_office: PostOffice, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(shop, post_office, monkeypatch)
+pytestmark = pytest.mark.usefixtures("messages")
 
 
 async def test_a_provider_that_breaks_its_word_leaves_an_unknown_outcome(

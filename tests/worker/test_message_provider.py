@@ -7,19 +7,11 @@ import pytest
 from holdfast.comms.provider import SendFailed
 from holdfast.errors import ConfigurationError
 from holdfast.worker import executors
-from support.message_tasks import MESSAGE, handled, install, send
+from support.message_tasks import MESSAGE, handled, send
 from support.post_office import PostOffice
 from support.workshop import Workshop
 
-
-@pytest.fixture
-def post_office() -> PostOffice:
-    return PostOffice()
-
-
-@pytest.fixture(autouse=True)
-def application(shop: Workshop, post_office: PostOffice, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(shop, post_office, monkeypatch)
+pytestmark = pytest.mark.usefixtures("messages")
 
 
 async def test_settings_that_a_provider_cannot_use_leave_the_task_to_another_worker(
