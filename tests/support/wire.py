@@ -14,6 +14,8 @@ Moment = Literal["before", "after"]
 _UNTYPED = {80877103, 80877104}  # asks for encryption; what follows has no type yet, either
 _COMPLETE = {b"S", b"Q"}
 _READY, _NOTIFICATION = b"Z", b"A"
+_PARSE, _BIND = b"P", b"B"
+_ANSWERS = {b"D", b"C"}
 
 
 class Wire(Proxy):
@@ -33,6 +35,11 @@ class Wire(Proxy):
         self._torn = False
         self._mute: bytes | None = None
         self._doomed: set[Passage] = set()
+        self._words = b""
+        self._late = (0.0, 0.0)
+        self._named: dict[Passage, set[bytes]] = {}
+        self._about: set[Passage] = set()
+        self.late = 0
 
     def cut_at(self, moment: Moment, only: bytes = b"", after: bytes = b"") -> None:
         """The next statement, or the next one with the words `only`, meets its end there.
@@ -43,7 +50,13 @@ class Wire(Proxy):
 
     def cut_some(self, share: float) -> None:
         """This share of all statements loses its response after it was executed."""
-        self._share = share
+        self._share, self._words = share, b""
+
+    def disturb(self, words: bytes, *, lost: float = 0.0, late: float = 0.0, seconds: float = 0.0) -> None:
+        """Of the statements with these words, also prepared ones, a share loses its response after it was
+        executed, and another share gets it this many seconds late.
+        """
+        self._words, self._share, self._late = words, lost, (late, seconds)
 
     def delay(self, shortest: float, longest: float) -> None:
         """Every message, each way, by seconds."""
@@ -66,6 +79,7 @@ class Wire(Proxy):
                     await asyncio.sleep(self._chance.uniform(*self._delay))
                 if way == "to the server" and self._after and self._marked is None and self._after in message:
                     self._marked = passage
+                await self._follow(kind, message, passage, way)
                 if way == "to the server" and kind in _COMPLETE and self._is_hit(message, passage):
                     if self._next_moment() == "before":
                         self._end(passage)
@@ -86,7 +100,25 @@ class Wire(Proxy):
     def _is_hit(self, message: bytes, passage: Passage) -> bool:
         if self._armed is not None:
             return self._only in message and (not self._after or passage is self._marked)
+        if self._words and passage not in self._about:
+            return False
         return self._share > 0 and self._chance.random() < self._share
+
+    async def _follow(self, kind: bytes, message: bytes, passage: Passage, way: Direction) -> None:
+        """Know whether a connection runs a statement with the words, also a prepared one; make it late."""
+        if way == "to the client":
+            if kind in _ANSWERS and passage in self._about and passage not in self._doomed:
+                self._about.discard(passage)
+                if self._chance.random() < self._late[0]:
+                    self.late += 1
+                    await asyncio.sleep(self._late[1])
+        elif self._words and kind == _PARSE:
+            name, named = message[5:].split(b"\0", 1)[0], self._named.setdefault(passage, set())
+            (named.add if self._words in message else named.discard)(name)
+        elif self._words and kind in (_BIND, b"Q"):
+            name = message[5:].split(b"\0", 2)[1] if kind == _BIND else b""
+            about = name in self._named.get(passage, ()) if kind == _BIND else self._words in message
+            (self._about.add if about else self._about.discard)(passage)
 
     def _next_moment(self) -> Moment:
         moment, self._armed = self._armed or "after", None
