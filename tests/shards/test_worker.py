@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,14 @@ from support.command import HOLDFAST
 from support.sharded import FrontDatabase
 
 APPLICATION = """
+from datetime import timedelta
 from holdfast import App
 app = App()
+
+@app.schedule(every=timedelta(seconds=1))
+@app.task("billing.report")
+def report() -> None:
+    pass
 
 @app.task("billing.charge")
 def charge(n: int) -> int:
@@ -58,6 +65,43 @@ def test_workers_of_all_shards_run_what_clients_enqueue_and_are_stopped_together
             sys.path.remove(str(tmp_path))
             worker.terminate()
         assert worker.wait(60) == 0
+
+
+def test_a_schedule_fires_once_whatever_number_of_shards_have_a_worker(
+    front: FrontDatabase, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(APPLICATION)
+    environment = os.environ | front.environment | {"PYTHONPATH": str(tmp_path)}
+    command = [str(HOLDFAST), "worker", "shop:app", "--all-shards"]
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.DEVNULL) as worker:
+        try:
+            _wait_until(front, "select count(distinct w.worker_id) >= 4 from queues.worker_status w")
+            _wait_until(
+                front, "select s.last_nominal_at > s.created_at + '2 seconds' from queues.schedule_status s"
+            )
+        finally:
+            worker.terminate()
+        assert worker.wait(60) == 0
+    counted = [
+        shard.connect().execute("select count(*) from queues.schedule").fetchone() for shard in front.shards
+    ]
+    assert counted == [(1,), (0,), (0,), (0,)]
+    times = [
+        time
+        for shard in front.shards
+        for (time,) in shard.connect()
+        .execute("select metadata ->> 'nominal_at' from queues.task where type = 'billing.report'")
+        .fetchall()
+    ]
+    assert len(times) == len(set(times)) >= 2
+
+
+def _wait_until(front: FrontDatabase, query: str) -> None:
+    connection = front.connect()
+    deadline = time.monotonic() + 90
+    while connection.execute(query).fetchone() != (True,):
+        assert time.monotonic() < deadline, query
+        time.sleep(0.2)
 
 
 def test_a_shard_that_is_not_in_the_settings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

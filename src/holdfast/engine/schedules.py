@@ -61,7 +61,7 @@ class Declared:
     """The result of declaring a schedule, or of no longer declaring it."""
 
     name: str
-    verdict: Literal["added", "changed", "unchanged", "taken", "orphaned"]
+    verdict: Literal["added", "changed", "unchanged", "taken", "orphaned", "elsewhere"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class Registration:
             self._log.error("types_refused", error=str(error))
 
     async def _declare_schedules(self) -> None:
-        """A schedule that is refused does not stop the worker."""
+        """A schedule that is refused does not stop the worker. Only the first shard has schedules."""
         app = self._app
         declaration = schedules.declare_schedules(app.name, app.schedules.values())
         connection = self._open_as_client()
@@ -134,7 +134,7 @@ class Registration:
                 self._log.error(
                     "schedule_name_taken", schedule=one.name, hint="give one of them another name"
                 )
-            elif one.verdict != "unchanged":
+            elif one.verdict not in ("unchanged", "elsewhere"):
                 self._log.info("schedule_declared", schedule=one.name, verdict=one.verdict)
 
 

@@ -4,6 +4,13 @@ from planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a schedule is declared on every shard, and fires on each",
+        "sql/functions/shard/is_first_shard.sql",
+        "where s.shard_number > 0",
+        "where s.shard_number > 255",
+        "tests/sql/test_schedules_on_shards.py",
+    ),
+    Bug(
         "a shard may be given another number",
         "sql/functions/shard/number_shard.sql",
         "      is distinct from (name, number::smallint, key_shards::smallint)\n",

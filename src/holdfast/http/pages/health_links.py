@@ -30,6 +30,7 @@ PAGES: dict[str, str | None] = {
     "silent_worker": "/workers/show?id={}",
     "late_worker": "/workers/show?id={}",
     "lost_worker": "/workers",
+    "misplaced_schedule": None,  # pages show the schedules of the first shard
     # About the server or its logins, which no page shows.
     **dict.fromkeys(("clock", "oldest_snapshot", "hidden_sessions", "dead_rows", "notification_queue")),
     **dict.fromkeys(("transaction_ids", "size", "growth", "missing_grant")),

@@ -23,4 +23,7 @@ union all
 select 'access token', pg_catalog.format('token %s %s', t.token_id, t.name)
 from queues.access_token_status t where t.good
 union all
+select 'schedule', pg_catalog.format('schedule %s of namespace %s, which does not fire there', s.name, s.namespace)
+from queues.schedule s where not queues.is_first_shard()
+union all
 select 'subscription', pg_catalog.format('%s to %s %s', o.name, o.sink, o.target) from queues.outbox_status o;

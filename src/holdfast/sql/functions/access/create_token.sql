@@ -13,7 +13,7 @@ as $$
 declare
   _now constant timestamptz := queues.clock();
   _token_id bigint;
-  _is_first constant boolean := not exists (select from queues.shard s where s.shard_number > 0);
+  _is_first constant boolean := queues.is_first_shard();
 begin
   if _is_first <> (token_id is null) then
     raise exception using errcode = 'QF400',

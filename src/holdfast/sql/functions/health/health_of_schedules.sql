@@ -1,4 +1,5 @@
--- Checks schedules that are late, invalid, paused or orphaned.
+-- Checks schedules that are late, invalid, paused or orphaned, or that do not fire because they are not on the first
+-- shard.
 -- Internal: called by health.
 create or replace function queues.health_of_schedules(now timestamptz)
 returns setof queues.health_line
@@ -7,6 +8,17 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
+  if not queues.is_first_shard() then
+    return query
+    select 'misplaced_schedule', 'amber', s.name, extract(epoch from now - s.created_at)::double precision,
+      format('schedule %s of namespace %s is on shard %s and does not fire: schedules are on the first shard', s.name,
+        s.namespace, h.shard_name),
+      format('Remove it with the address of %s: holdfast schedules remove %s --namespace %L --database-url …',
+        h.shard_name, s.name, s.namespace)
+    from queues.schedule s cross join queues.shard h
+    order by s.name, s.namespace limit 100;
+    return;
+  end if;
   return query
   select 'late_schedule', queues.level_of(late.seconds, 30, 300), s.name, late.seconds,
     format('schedule %s of namespace %s should have fired %s ago', s.name, s.namespace,

@@ -1,5 +1,7 @@
 -- Declares all schedules of an application in the caller's namespace, and returns the result for each. The result is
 -- added, changed, unchanged, or taken if the name belongs to another application of the namespace or was added by hand.
+-- Schedules exist once, on the first shard: on another one the result is elsewhere, and what the application had
+-- declared there is removed.
 -- Schedules that are no longer declared become orphaned: they stay visible and do not fire. Repeated calls change
 -- nothing. Only executors that act with the rights of the worker are allowed.
 -- For holdfast_client, because a schedule enqueues tasks, which a worker must not be able to do. Locks: schedules, in
@@ -23,6 +25,15 @@ begin
   from jsonb_array_elements(schedules) with ordinality e(schedule, n);
   if (select count(*) > count(distinct e ->> 'name') from jsonb_array_elements(schedules) e) then
     raise exception using errcode = 'QF400', message = 'two schedules have the same name';
+  end if;
+  if not queues.is_first_shard() then
+    with gone as (
+      delete from queues.schedule s where s.namespace = _namespace and s.declared_by = application returning s.name)
+    insert into queues.schedule_act (schedule, namespace, act, occurred_at, actor, reason)
+    select g.name, _namespace, 'removed', _now, session_user, 'schedules are on the first shard' from gone g;
+    return query
+    select e ->> 'name', 'elsewhere' from jsonb_array_elements(schedules) e order by e ->> 'name' collate "C";
+    return;
   end if;
   perform from queues.schedule s
   where s.namespace = _namespace

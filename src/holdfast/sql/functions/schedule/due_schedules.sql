@@ -1,6 +1,6 @@
 -- Returns the schedules to decide on now, the longest due first. If plan_from is given, the next time after it is
 -- needed (plan_schedule); otherwise the times from next_at up to now are due (fire_schedule), the newest max_times of
--- them.
+-- them. None on a shard other than the first: a schedule fires once, not once per shard.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.due_schedules(max_schedules integer default 100)
 returns table (name text, namespace text, version bigint, cron text, every interval, anchor timestamptz, tz text,
@@ -14,6 +14,9 @@ declare
 begin
   if max_schedules is null or max_schedules not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_schedules must be between 1 and 10000';
+  end if;
+  if not queues.is_first_shard() then
+    return;
   end if;
   -- A time decided later than now was decided before the clock was set back: unchanged, it might delay the schedule for
   -- as long.

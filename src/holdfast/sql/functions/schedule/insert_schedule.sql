@@ -12,6 +12,11 @@ declare
 begin
   if jsonb_typeof(schedule) is distinct from 'object' then
     raise exception using errcode = 'QF400', message = 'schedule must be an object';
+  elsif not queues.is_first_shard() then
+    raise exception using errcode = 'QF412',
+      message = format('schedule %s cannot be added to shard %s: schedules are on the first shard',
+        to_json(schedule ->> 'name'), (select s.shard_name from queues.shard s)),
+      hint = 'Add it through a front, or on the first shard.';
   end if;
   perform queues.check_schedule(schedule, for_process, '', _now);
   _verdict := queues.upsert_schedule(schedule, null, for_process, _now);

@@ -13,7 +13,8 @@ begin
     return interval '0';
   end if;
   select s.next_at into _next from queues.schedule s
-  where s.paused_at is null and s.orphaned_at is null and s.next_at > _now order by s.next_at limit 1;
+  where queues.is_first_shard() and s.paused_at is null and s.orphaned_at is null and s.next_at > _now
+  order by s.next_at limit 1;
   return case when isfinite(_next) then _next - _now end;
 end
 $$;
