@@ -51,7 +51,7 @@ def assert_each_ran_once(ground: Ground, task_ids: list[UUID]) -> None:
     assert starts == {1: len(task_ids)}
 
 
-@trial("P3", "P4", quick=True)
+@trial("P3", "P4", everyday=False)
 @pytest.mark.full
 @pytest.mark.timeout(600 if FULL else 240)
 def test_claims_whose_answers_are_lost_or_late_use_up_no_attempt(ground: Ground) -> None:
@@ -68,7 +68,7 @@ def test_claims_whose_answers_are_lost_or_late_use_up_no_attempt(ground: Ground)
     assert wire.cuts + wire.late > 0
 
 
-@trial("P3", "P4", quick=True)
+@trial("P3", "P4", everyday=False)
 @pytest.mark.full
 @pytest.mark.timeout(600 if FULL else 240)
 def test_cancels_that_are_rolled_back_use_up_no_attempt(ground: Ground) -> None:
@@ -108,7 +108,7 @@ def open_cancels(ground: Ground, task_ids: list[UUID]) -> Iterator[list[int]]:
         thread.join()
 
 
-@trial("P1", "P3", "P11", quick=True)
+@trial("P1", "P3", "P11", everyday=False)
 @pytest.mark.full
 @pytest.mark.timeout(600 if FULL else 240)
 def test_errors_of_the_server_are_not_errors_of_the_tasks(ground: Ground) -> None:
@@ -149,7 +149,7 @@ def heal(conn: Connection) -> None:
         conn.execute(f"drop trigger planted on queues.{table}".encode())
 
 
-@trial("P1", "P3", "P5", "P11", quick=True)
+@trial("P1", "P3", "P5", "P11", everyday=False)
 @pytest.mark.full
 @pytest.mark.timeout(600 if FULL else 240)
 @pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
@@ -184,7 +184,7 @@ def run_mixed(ground: Ground, conn: Connection, *, kill: bool = False) -> None:
     assert len(kinds) == 6
 
 
-@trial("P1", "P3", "P10", quick=True)
+@trial("P1", "P3", "P10", everyday=False)
 @pytest.mark.full
 @pytest.mark.timeout(600 if FULL else 240)
 def test_everything_goes_on_after_a_restore_into_a_new_cluster(ground: Ground, tmp_path: Path) -> None:
