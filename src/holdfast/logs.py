@@ -2,14 +2,19 @@
 
 import logging
 import sys
+import threading
 from contextvars import ContextVar
 from typing import Any, Literal, Protocol, TypeAlias
 
 # Where they are installed, structlog imports Rich and colorama, for colours, and greenlet, for an interface
-# that it deprecates: 5 MB in every worker. Without a terminal it does without, unless the application has
-# loaded one of them.
+# that it deprecates: 6 MB in every worker. Without a terminal it does without, unless the application has
+# loaded one of them, or has another thread, which could import one at this moment.
 _UNWANTED = ("rich", "colorama", "greenlet")
-_PLAIN = not sys.stderr.isatty() and sys.modules.keys().isdisjoint({"structlog", *_UNWANTED})
+_PLAIN = (
+    not sys.stderr.isatty()
+    and threading.active_count() == 1
+    and sys.modules.keys().isdisjoint({"structlog", *_UNWANTED})
+)
 if _PLAIN:
     sys.modules.update(dict.fromkeys(_UNWANTED))  # type: ignore[arg-type]  # None makes an import fail
 import structlog  # noqa: E402

@@ -189,6 +189,21 @@ def test_missing_packages_are_reported_in_one_line(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_packages_of_the_tests_are_not_needed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    installed = metadata.version
+
+    def version(package: str) -> str:
+        if package == "pytest":
+            raise metadata.PackageNotFoundError(package)
+        return installed(package)
+
+    monkeypatch.setattr(metadata, "version", version)
+    run("dev", "no_such_module:app", url="")
+    assert "there is no module 'no_such_module'" in capfd.readouterr().err
+
+
 def test_the_database_of_the_application_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "more.py").write_text("")

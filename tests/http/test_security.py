@@ -42,7 +42,8 @@ def test_every_response_has_the_security_headers(web: Web, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "127.0.0.1.evil.example", "localhost.", "", "127.0.0.1@evil", "[::2]"]
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.", "", "127.0.0.1@evil", "[::2]", "[::1].evil"],
 )
 def test_an_unknown_host_name_is_rejected(web: Web, host: str) -> None:
     answer = web.client("admin").get("/v1/queues", headers={"Host": host})
@@ -257,6 +258,15 @@ def test_a_request_with_two_lengths_is_rejected_and_its_connection_closed(web: W
         answered = b"".join(iter(lambda: raw.recv(65536), b""))
     assert answered.startswith(b"HTTP/1.1 400 ")
     assert answered.count(b"HTTP/1.1") == 1
+
+
+def test_a_request_of_http_1_0_with_chunks_is_rejected(web: Web) -> None:
+    with socket.create_connection(("127.0.0.1", urlsplit(web.url).port or 0), timeout=30) as raw:
+        raw.sendall(
+            b"POST /v1/tasks HTTP/1.0\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+        )
+        answered = b"".join(iter(lambda: raw.recv(65536), b""))
+    assert b" 400 " in answered.splitlines()[0]
 
 
 def test_a_client_that_disconnects_during_a_login_causes_no_traceback(

@@ -243,6 +243,18 @@ def test_one_access_token_does_not_take_all_waits(module_db: Any) -> None:
         assert {one.result(30).status_code for one in waiting} == {202}
 
 
+@pytest.mark.parametrize(("values", "result"), [("shown", 7), ("hidden", "(hidden: number)")])
+def test_an_access_token_sees_the_result_where_the_server_shows_values(
+    module_db: Database, queue: str, values: str, result: Any
+) -> None:
+    with serving(module_db, web_values=values) as web:
+        task_id = web.engine.run(enqueue.enqueue(NewTask(f"{queue}.one")))
+        finish(web.engine, queue, result=7)
+        reader = web.client("read")
+        assert reader.get(f"/v1/tasks/{task_id}").json()["result"] == result
+        assert reader.get(f"/v1/tasks/{task_id}/wait").json()["result"] == result
+
+
 async def test_a_failed_refresh_is_logged_once_with_the_missing_grant(module_db: Database) -> None:
     dsn = dsn_of(module_db, "holdfast_poor_login", "holdfast_client")
     address = DatabaseAddress(lambda: dsn)

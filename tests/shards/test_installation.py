@@ -79,6 +79,19 @@ def test_a_shard_is_added_at_the_end_and_nowhere_else(young: FrontDatabase) -> N
     assert again.stdout.endswith("front: nothing to do\n")
 
 
+def test_a_lock_that_any_login_can_take_does_not_stop_a_migration(young: FrontDatabase) -> None:
+    with psycopg.connect(young.dsn) as stranger:
+        stranger.execute("select pg_advisory_xact_lock(hashtext('holdfast_front'))")
+        assert not migrate_shards(young.dsn, young.settings).changed
+
+
+def test_a_migration_of_the_same_front_is_named_instead_of_waited_for(young: FrontDatabase) -> None:
+    with psycopg.connect(young.dsn) as other:
+        other.execute("lock table holdfast_front.generated in share update exclusive mode")
+        with pytest.raises(MigrationRefused, match="another migration of this front is running"):
+            migrate_shards(young.dsn, young.settings)
+
+
 def test_a_shard_that_is_lost_is_not_added(young: FrontDatabase) -> None:
     nowhere = make_conninfo(young.server.url("young_2"), dbname="nowhere")
     added = run_holdfast(

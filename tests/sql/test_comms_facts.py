@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from support.comms import CHANNELS, Channel, run
+from support.database import Database
 from support.engine import Connection, refused, rows, value
 
 FACTS = ["", "_scheduled", "_failed", "_succeeded", "_reported", "_supervised"]
@@ -202,6 +203,19 @@ def test_a_send_of_one_channel_is_unknown_to_the_functions_of_the_other(tx: Conn
         value(tx, "select comms.cancel_send_sms_task(%s)", [send])
     assert rows(tx, "select * from comms.send_sms_history(%s)", [send]) == []
     assert value(tx, "select count(*) from comms.send_sms_task") == 0
+
+
+def test_a_cancel_by_another_namespace_does_not_wait_for_the_send(db: Database, channel: Channel) -> None:
+    """It would otherwise lock the row, and hold up the owner of the send."""
+    conn = db.connect()
+    send = channel.kick_off(conn)
+    holder = db.connect(autocommit=False)
+    holder.execute("select from comms.send_task where send_task_id = %s for update", [send])
+    stranger = db.connect("holdfast_client")
+    stranger.execute("set lock_timeout = '100ms'")
+    with pytest.raises(psycopg.Error, match="there is no"):
+        stranger.execute(f"select comms.cancel_{channel.root}(%s)".encode(), [send])
+    holder.rollback()
 
 
 def test_supervisors_and_handlers_read_facts_through_functions_only(tx: Connection) -> None:

@@ -5,6 +5,7 @@ import os
 import secrets
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def dev(application: Application, *, port: Port = None, database_url: DatabaseUr
 
 
 def _run_application(application: str, port: str | None, database_url: str | None) -> None:
-    _check_packages("dev", "events", "web")
+    _check_packages("events", "web", also=("watchfiles",))
     loaded = ask_application(application)
     settings = Settings.load(web_port=port, database_url=database_url or loaded["database_url"])
     if settings.database_url is None:
@@ -75,8 +76,8 @@ def _run_application(application: str, port: str | None, database_url: str | Non
         )
 
 
-def _check_packages(*extras: str) -> None:
-    missing = missing_packages(*extras)
+def _check_packages(*extras: str, also: Sequence[str] = ()) -> None:
+    missing = missing_packages(*extras, also=also)
     if missing:
         raise not_installed("dev", "packages", missing, "dev")
 

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -130,9 +130,10 @@ def serve_all(
         raise HoldfastError(f"{processes.lost[0]}, so everything was stopped")
 
 
-def missing_packages(*extras: str) -> list[str]:
-    """The packages of these extras that are not installed."""
-    return sorted({one for extra in extras for one in _packages_of(extra) if not _is_installed(one)})
+def missing_packages(*extras: str, also: Sequence[str] = ()) -> list[str]:
+    """The packages of these extras, and further ones, that are not installed."""
+    needed = {one for extra in extras for one in _packages_of(extra)}.union(also)
+    return sorted(one for one in needed if not _is_installed(one))
 
 
 def not_installed(command: str, kind: str, missing: list[str], install: str) -> ConfigurationError:

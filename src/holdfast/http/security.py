@@ -78,9 +78,12 @@ class SecurityMiddleware:
 
     def _check(self, scope: Scope, direct: Scope) -> Problem | None:
         headers = Headers(scope=scope)
-        if "content-length" in headers and "transfer-encoding" in headers:
-            # Request smuggling: the proxy may have used one header to find the end, and we the other.
-            return Problem(400, "send either Content-Length or Transfer-Encoding, not both", headers=_CLOSE)
+        if "transfer-encoding" in headers and (
+            "content-length" in headers or scope.get("http_version") == "1.0"
+        ):
+            # Request smuggling: the proxy may have used one header to find the end, and we the other. One of
+            # HTTP/1.0 does not know the second.
+            return Problem(400, "send Content-Length without Transfer-Encoding", headers=_CLOSE)
         if is_probe(scope):
             return None
         if self._hosts is not None and without_port(headers.get("host", "")) not in self._hosts:
@@ -160,9 +163,11 @@ def is_probe(scope: Scope) -> bool:
 
 
 def without_port(host: str) -> str:
+    """What follows an address in brackets and is not a port stays: it is another name."""
     host = host.lower()
     if host.startswith("["):
-        return host.partition("]")[0] + "]"
+        address, bracket, port = host.partition("]")
+        return address + bracket if port == "" or port.startswith(":") else host
     return host.partition(":")[0]
 
 

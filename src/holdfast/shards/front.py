@@ -108,6 +108,18 @@ def _digest(statements: Sequence[str]) -> str:
     return hashlib.sha256("\n".join(statements).encode()).hexdigest()
 
 
+def _lock_out_others(connection: psycopg.Connection[Any]) -> None:
+    """One migration of a front at a time. Only its owner and superusers may take this lock."""
+    connection.execute("set local lock_timeout = '5s'")
+    try:
+        connection.execute("lock table holdfast_front.generated in share update exclusive mode")
+    except psycopg.errors.LockNotAvailable:
+        raise MigrationRefused(
+            "another migration of this front is running; try again when it has ended"
+        ) from None
+    connection.execute("set local lock_timeout = 0")
+
+
 def _generate(
     connection: psycopg.Connection[Any],
     shards: list[Shard],
@@ -119,8 +131,9 @@ def _generate(
 ) -> bool:
     connection.execute("set local search_path = pg_catalog, pg_temp")
     connection.execute("set local client_min_messages = warning")
-    connection.execute("select pg_advisory_xact_lock(hashtext('holdfast_front'))")
     made = _check_database(connection)
+    if made:
+        _lock_out_others(connection)
     connection.execute(sources.read("roles.sql").sql.encode())
     statements = list(_statements(shards, keys, catalog, sources))
     digest = _digest(statements)

@@ -160,7 +160,8 @@ async def _authorize(
     caller = require_scope(await authenticate(site, credentials), "read")
     maximum = max(1, min(MAX_PER_TOKEN, site.options.max_waits // 2))
     quota = WaitQuota(f"token {caller.token_id}", maximum, "with this access token")
-    return WaitRequest(subject, (quota,), True, _path(request), seconds, False)
+    hidden = not site.options.shows_values
+    return WaitRequest(subject, (quota,), hidden, _path(request), seconds, False)
 
 
 def _by_ticket(request: Request, site: Site, subject: Subject, ticket: str, seconds: float) -> WaitRequest:

@@ -12,18 +12,23 @@ as $$
 declare
   _durable constant text := set_config('synchronous_commit', 'on', true);
   _name constant text := 'send_' || channel || '_task';
-  _send constant comms.send_task := comms.lock_send(channel, jsonb_build_object(_name || '_id', send_task_id));
-  _id constant bigint := _send.send_task_id;
   _reason constant text := format('cancelled by %s', queues.actor()) || coalesce(': ' || left(reason, 2000), '');
-  _facts constant comms.send_facts := comms.read_facts(_id);
+  _id bigint;
+  _facts comms.send_facts;
 begin
-  if _id is null
-    or _send.namespace <> queues.namespace() and not queues.has_role('operator')
+  -- Whose it is never changes, so it is checked before a row of somebody else could be locked.
+  if (select s.namespace = queues.namespace() or queues.has_role('operator') from comms.send_task s
+    where s.send_task_id = cancel_send.send_task_id)
   then
+    _id := (comms.lock_send(channel, jsonb_build_object(_name || '_id', send_task_id))).send_task_id;
+  end if;
+  if _id is null then
     raise exception using errcode = 'QF404',
       message = format('there is no %s %s', _name, coalesce(send_task_id::text, 'null')),
       hint = 'It may belong to another namespace.';
-  elsif _facts.has_ended then
+  end if;
+  _facts := comms.read_facts(_id);
+  if _facts.has_ended then
     return (select s.decision from comms.send_task_supervised s
       where s.send_task_id = _id and s.next_task_id is null);
   end if;
