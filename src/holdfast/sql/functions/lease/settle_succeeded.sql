@@ -23,8 +23,9 @@ begin
       order by r.task_id),
     freed as (
       delete from queues.lease l using given g
-      where l.task_id = any (array(select task_id from given)) and l.task_id = g.task_id and l.token = g.token
-        and l.worker_id = settle_succeeded.worker_id and (l.xmax = '0' or l.task_id = any (_locked))
+      where l.task_id = any (array(select task_id from given)) and l.task_id = g.task_id
+        and l.token = g.token and l.worker_id = settle_succeeded.worker_id
+        and (l.xmax = '0' or l.task_id = any (_locked))
       returning l.task_id, l.token, l.claimed_at, l.attempt, l.awaited, g.n, g.result,
         coalesce(l.started_at, greatest(l.claimed_at,
           least(coalesce(g.started_at, l.claimed_at), settle_succeeded.now))) as started_at),
