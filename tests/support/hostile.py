@@ -30,6 +30,11 @@ async def add_async(a: int, b: int = 1) -> int:
     return a + b
 
 
+@app.task("work.forgets", executor="process", retry=NoRetry())
+async def forgets(ctx: Context) -> str:
+    return "paid" if ctx.wait("ok", bool) else "refused"
+
+
 @app.task("work.here")
 async def here() -> int:
     return os.getpid()

@@ -143,8 +143,11 @@ def through_middleware(
     return proceed
 
 
-def end_of_value(handler: Handler, value: Any) -> AttemptEnd:
-    """How an attempt ended whose handler returned this."""
+def end_of_value(handler: Handler, run: Any, value: Any) -> AttemptEnd:
+    """How an attempt ended whose handler returned this. `run` is its `Run`, if it has one."""
+    forgotten = None if run is None else run.calls.forgotten()
+    if forgotten is not None:
+        raise forgotten
     if isinstance(value, OUTCOMES):
         return _end_of_outcome(value)
     try:
@@ -164,6 +167,13 @@ def _end_of_outcome(outcome: Snooze | Retry | Cancel | Fail) -> AttemptEnd:
             return AttemptEnd("cancelled", error=error_of("cancelled_by_handler", outcome.reason))
         case Fail():
             return AttemptEnd.failed("failed_by_handler", outcome.reason)
+
+
+def error_in(run: Any, error: BaseException) -> BaseException:
+    """What was raised; or what the handler forgot to await, if it ended the run as it wanted to."""
+    if run is None or not isinstance(error, (*OUTCOMES, Continued)):
+        return error
+    return run.calls.forgotten() or error
 
 
 def end_of_error(handler: Handler, attempt: int, error: BaseException) -> AttemptEnd:  # noqa: PLR0911 - a table
@@ -255,7 +265,7 @@ class Reporter:
 
     def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:
         """The handler returned this. Raises NotEncoded."""
-        return self.write(task, end_of_value(handler, value))
+        return self.write(task, end_of_value(handler, task.run, value))
 
     def raised(self, task: ReportedTask, handler: Handler, error: BaseException) -> str:
         return self.write(task, end_of_error(handler, task.attempt, error))

@@ -15,6 +15,7 @@ from holdfast.executors.attempt import (
     bind_call,
     end_of_error,
     end_of_value,
+    error_in,
     through_middleware,
 )
 from holdfast.executors.child_run import WorkerChannel, open_run, refuse_transaction
@@ -88,7 +89,8 @@ class ChildAttempts:
         current_job.set(attempt)
         try:
             with _limited(attempt.resources), tracing.joined(attempt.metadata):
-                end = end_of_value(handler, self._call(attempt, handler))
+                value = self._call(attempt, handler)
+                end = end_of_value(handler, attempt.steps, value)
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the attempt, not the process
             if attempt.stop is not None:
                 return None
@@ -178,7 +180,7 @@ async def _cancel_others(task: "asyncio.Task[Any]") -> None:
 def _end_of_error(attempt: ChildAttempt, handler: Handler, error: BaseException) -> AttemptEnd:
     if attempt.steps is not None and attempt.steps.suspended is not None:
         return AttemptEnd("suspend")
-    end = end_of_error(handler, attempt.attempt, error)
+    end = end_of_error(handler, attempt.attempt, error_in(attempt.steps, error))
     if isinstance(error, MemoryError) and attempt.resources.get("memory") is not None:
         end.error = {**(end.error or {}), "kind": "memory_limit"}
     return end

@@ -76,6 +76,7 @@ class Replay:
         self.asked: set[str] = set()
         self.first_new: str | None = None
         self._task = task
+        self._run: Run | None = None
         self._recorded = [step.name for step in recorded]
         self.memory = Memory((), clock.timestamp())
         self.memory.created_at = created_at.timestamp()
@@ -92,6 +93,7 @@ class Replay:
                 asyncio.run(_within(call))
             else:
                 call()
+            self._check_awaited()
         except (Unremembered, Continued, StepShapeChanged, *OUTCOMES):
             pass
         except NotDecoded:
@@ -101,6 +103,11 @@ class Replay:
         if not self.findings:
             self._compare(awaited)
         return self.findings
+
+    def _check_awaited(self) -> None:
+        forgotten = None if self._run is None else self._run.calls.forgotten()
+        if forgotten is not None:
+            self._find("raised", None, forgotten.message)
 
     def _compare(self, awaited: Collection[str]) -> None:
         left = [name for name in self._recorded if name not in self.asked]
@@ -132,6 +139,7 @@ class Replay:
     def _open(self, handler: Handler) -> Run:
         run = (_AsyncRun if handler.is_async else _BlockingRun)(self._task, _NoJournal(), _NoHost())
         run.remember(self)
+        self._run = run
         return run
 
 

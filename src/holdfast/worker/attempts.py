@@ -17,6 +17,7 @@ from holdfast.executors.attempt import (
     HandlerTimeout,
     Reporter,
     bind_call,
+    error_in,
     through_middleware,
 )
 from holdfast.executors.job_transaction import CommitUnknown, JobTransaction, end_of_unknown_commit
@@ -311,6 +312,7 @@ class Attempts:
             return None
         if job.run is not None and job.run.suspended is not None:
             return self._reporter.write(job, AttemptEnd("suspend"))
+        error = error_in(job.run, error)
         if not isinstance(error, (*OUTCOMES, Continued)):
             self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
         return self._reporter.raised(job, handler, error)

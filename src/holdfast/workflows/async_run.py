@@ -11,6 +11,7 @@ from holdfast.context import Stopped
 from holdfast.engine.enqueue import NewTask
 from holdfast.outcome import OUTCOMES
 from holdfast.retry import RetryPolicy
+from holdfast.workflows.calls import AwaitedCall, EnteredCall
 from holdfast.workflows.joins import (
     ChildTask,
     Join,
@@ -32,7 +33,7 @@ from holdfast.workflows.run import (
     RunTask,
     seconds_of,
 )
-from holdfast.workflows.step import Step, codec_of
+from holdfast.workflows.step import Inside, Step, codec_of
 from holdfast.workflows.step_transaction import AsyncStepTransaction
 
 LOOK_SECONDS = 2.0
@@ -72,41 +73,53 @@ class AsyncRun(Run):
         if self._steps and not (lazy and self._all_lazy):
             self._send_kept()
         step = self._plan(function, key=key, retries=retries, retry=retry, timeout=timeout, lazy=lazy)
-        return self._step(step, function, args, adapt)
+        return AwaitedCall(self.calls, ("step", function), self._step, step, function, args, adapt)
 
     def sleep(self, duration: float | timedelta, name: str | None) -> Coroutine[Any, Any, None]:
         seconds = seconds_of("ctx.sleep", duration)
-        return self._sleep(seconds, *self._begin(name or "sleep"))
+        named = self._begin(name or "sleep")
+        return AwaitedCall(self.calls, ("sleep", seconds), self._sleep, seconds, *named)
 
     def wait(self, name: str, kind: Any, timeout: float | timedelta | None) -> Coroutine[Any, Any, Any]:
         seconds = DEFAULT_TIMEOUT if timeout is None else seconds_of("timeout", timeout)
-        return self._wait(name, kind, seconds, *self._begin(name))
+        named = self._begin(name)
+        return AwaitedCall(self.calls, ("wait", name), self._wait, name, kind, seconds, *named)
 
     def transaction(self, name: str, function: Callable[..., Any] | None, args: Sequence[Any]) -> Any:
         transaction = AsyncStepTransaction(self, *self._begin(name))
-        return transaction if function is None else transaction.call(function, args)
+        if function is not None:
+            return AwaitedCall(self.calls, ("transaction", name), transaction.call, function, args)
+        transaction.opened = EnteredCall(self.calls, ("transaction", name))
+        return transaction
 
     def start(
         self, task: ChildTask, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Coroutine[Any, Any, Any]:
         name, number = self._begin(name_of_child(task))
-        return self._start(task, task.build(*args, **kwargs), name, number)
+        built = task.build(*args, **kwargs)
+        return AwaitedCall(self.calls, ("start", name), self._start, task, built, name, number)
 
     def map(self, task: ChildTask, join: Join, timeout: float | timedelta | None) -> Coroutine[Any, Any, Any]:
         seconds = DEFAULT_TIMEOUT if timeout is None else seconds_of("timeout", timeout)
-        return self._join(join, seconds, *self._begin(name_of_child(task)))
+        name, number = self._begin(name_of_child(task))
+        return AwaitedCall(self.calls, ("map", name), self._join, join, seconds, name, number)
 
     def first(
         self, join: Join, timeout: float | timedelta | None, name: str | None
     ) -> Coroutine[Any, Any, Any]:
         seconds = DEFAULT_TIMEOUT if timeout is None else seconds_of("timeout", timeout)
-        return self._join(join, seconds, *self._begin(name or "first"))
+        named = self._begin(name or "first")
+        return AwaitedCall(self.calls, ("first", name), self._join, join, seconds, *named)
 
     def add_to_batch(self, tasks: Sequence[Any], name: str) -> Coroutine[Any, Any, list[Any]]:
         check_added(tasks)
-        return self._add_to_batch(tasks, *self._begin(name))
+        named = self._begin(name)
+        return AwaitedCall(self.calls, ("batch.add", None), self._add_to_batch, tasks, *named)
 
-    async def after(self, kinds: Sequence[Any]) -> list[Any]:
+    def after(self, kinds: Sequence[Any]) -> Coroutine[Any, Any, list[Any]]:
+        return AwaitedCall(self.calls, ("after", None), self._after, kinds)
+
+    async def _after(self, kinds: Sequence[Any]) -> list[Any]:
         await self.load()
         return self._results_before(kinds)
 
@@ -171,14 +184,15 @@ class AsyncRun(Run):
     async def _work(self, step: Step, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         self.begin_work()
         try:
-            if not step.function.is_async:
-                call: Awaitable[Any] = self._host.in_thread(lambda: function(*args))
-            else:
-                call = function(*args)
-            if step.timeout is None:
-                return await call
-            async with asyncio.timeout(step.timeout):
-                return await call
+            with Inside(step.name):
+                if not step.function.is_async:
+                    call: Awaitable[Any] = self._host.in_thread(lambda: function(*args))
+                else:
+                    call = function(*args)
+                if step.timeout is None:
+                    return await call
+                async with asyncio.timeout(step.timeout):
+                    return await call
         finally:
             self.end_work()
 

@@ -12,6 +12,7 @@ from holdfast.engine.enqueue import NewTask
 from holdfast.errors import InvalidStep
 from holdfast.outcome import OUTCOMES
 from holdfast.retry import RetryPolicy
+from holdfast.workflows.calls import EnteredCall
 from holdfast.workflows.joins import (
     ChildTask,
     Join,
@@ -34,7 +35,7 @@ from holdfast.workflows.run import (
     Suspended,
     seconds_of,
 )
-from holdfast.workflows.step import Step, codec_of
+from holdfast.workflows.step import Inside, Step, codec_of
 from holdfast.workflows.step_transaction import BlockingStepTransaction
 
 INTERRUPTIBLE_SECONDS = 0.2
@@ -80,7 +81,7 @@ class BlockingRun(Run):
             step.tries += 1
             began = time.monotonic()
             try:
-                with tracing.step(step.name, step.tries):
+                with tracing.step(step.name, step.tries), Inside(step.name):
                     if step.timeout is None:
                         value = function(*args)
                     else:
@@ -133,7 +134,10 @@ class BlockingRun(Run):
 
     def transaction(self, name: str, function: Callable[..., Any] | None, args: Sequence[Any]) -> Any:
         transaction = BlockingStepTransaction(self, *self._begin(name))
-        return transaction if function is None else transaction.call(function, args)
+        if function is not None:
+            return transaction.call(function, args)
+        transaction.opened = EnteredCall(self.calls, ("transaction", name))
+        return transaction
 
     def start(self, task: ChildTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         name, number = self._begin(name_of_child(task))

@@ -7,10 +7,9 @@ steps of a run cannot answer for somebody else.
 import base64
 import hashlib
 import hmac
-import inspect
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 from uuid import UUID
@@ -18,6 +17,7 @@ from uuid import UUID
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from holdfast.errors import ConfigurationError, InvalidStep
+from holdfast.workflows.calls import AwaitedCall
 
 DEFAULT_TTL = timedelta(days=30)
 MAX_TTL = timedelta(days=366)
@@ -70,11 +70,7 @@ def open_callback(
         return f"{settings.web_url}/callbacks/{task_id}/{link}?signature={signature}"
 
     made = run.step(callback, (), key=name, retries=0, retry=None, timeout=None, lazy=False, adapt=None)
-    return _later(made, address) if inspect.isawaitable(made) else address(made)
-
-
-async def _later(made: Awaitable[Any], address: Callable[[Any], str]) -> str:
-    return address(await made)
+    return made.then(("callback", name), address) if isinstance(made, AwaitedCall) else address(made)
 
 
 def sign(secret: str, task_id: UUID, link: str) -> str:

@@ -175,6 +175,7 @@ def plan_map(
     on_cancel: OnCancel,
     return_exceptions: bool,
 ) -> Join:
+    name_of_child(task)  # refuses what is no task
     given = list(items)
     keys = None if key is None else [str(key(item)) for item in given]
     if keys is not None and len(set(keys)) < len(keys):

@@ -15,6 +15,7 @@ from holdfast.serialization.codec import ResultCodec
 from holdfast.serialization.failure import describe, error_of
 from holdfast.serialization.text import storage_problem
 from holdfast.workflows.callbacks import open_callback
+from holdfast.workflows.calls import Calls
 from holdfast.workflows.joins import Join, results_before
 from holdfast.workflows.journal import Host, Journal
 from holdfast.workflows.memory import (
@@ -35,7 +36,7 @@ from holdfast.workflows.memory import (
     try_json,
 )
 from holdfast.workflows.names import StepNames
-from holdfast.workflows.step import Step, describe_function
+from holdfast.workflows.step import Step, check_not_inside, describe_function
 
 LINGER_SECONDS = 0.05
 """A wait that is over sooner stays in memory."""
@@ -68,6 +69,7 @@ class Run:
         self._task = task
         self._journal = journal
         self._host = host
+        self.calls = Calls()
         self._names = StepNames()
         self._numbers = 0
         self._memory: Memory | None = None
@@ -111,6 +113,7 @@ class Run:
     def _begin(self, base: str, key: object = None) -> tuple[str, int]:
         if self.suspended is not None or self._is_over:
             self._raise_suspended()
+        check_not_inside(base)
         user, root = self._user()
         name = self._names.give(base, key, user, root)
         self._numbers += 1

@@ -1,7 +1,9 @@
 """A step: its function, with its name and how its result becomes JSON, and one call of it."""
 
 import functools
+import inspect
 from collections.abc import Callable
+from contextvars import ContextVar, Token
 from dataclasses import dataclass
 from types import FunctionType
 from typing import Any
@@ -11,6 +13,8 @@ from holdfast.retry import RetryPolicy
 from holdfast.serialization.codec import ResultCodec
 from holdfast.serialization.signature import read_result
 
+_inside: ContextVar[str | None] = ContextVar("holdfast_step", default=None)
+"""The step whose function is running, also in asyncio tasks and threads that it starts."""
 _known: dict[Any, "StepFunction"] = {}
 MAX_KNOWN = 10_000
 
@@ -41,7 +45,9 @@ def describe_function(function: Callable[..., Any]) -> StepFunction:
 
 def _described(function: Callable[..., Any], plain: Any) -> StepFunction:
     name = getattr(plain, "__name__", None)
-    if not isinstance(name, str):
+    if not isinstance(name, str) or not callable(plain):
+        if inspect.iscoroutine(plain):
+            plain.close()  # or Python would warn, besides this error
         raise InvalidStep(
             f"a step needs a function, not {function!r}",
             hint="Write ctx.step(charge, order_id), without calling charge yourself.",
@@ -65,6 +71,32 @@ def _plain(function: Any) -> Any:
 def codec_of(what: str, annotation: Any) -> ResultCodec:
     """The codec for a type that the handler names, such as that of a signal."""
     return ResultCodec(what, what, annotation)
+
+
+class Inside:
+    """While the function of a step runs, no other step begins: a resumed run would not count it."""
+
+    __slots__ = ("_before", "_name")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._before: Token[str | None] | None = None
+
+    def __enter__(self) -> None:
+        self._before = _inside.set(self._name)
+
+    def __exit__(self, *given: object) -> None:
+        if self._before is not None:
+            _inside.reset(self._before)
+
+
+def check_not_inside(name: str) -> None:
+    outer = _inside.get()
+    if outer is not None:
+        raise InvalidStep(
+            f"{name} is called inside the step {outer}, whose function a resumed run does not call again",
+            hint="Call it in the handler itself, before or after that step.",
+        )
 
 
 class Step:

@@ -13,8 +13,9 @@ from holdfast import tracing
 from holdfast.context import Stopped
 from holdfast.errors import InvalidStep, ResultError
 from holdfast.serialization.codec import ResultCodec
+from holdfast.workflows.calls import Call
 from holdfast.workflows.memory import StepFact
-from holdfast.workflows.step import StepFunction, describe_function
+from holdfast.workflows.step import Inside, StepFunction, describe_function
 
 
 class AlreadyCommitted(BaseException):
@@ -66,10 +67,16 @@ class StepTransaction:
         self._run = run
         self._name = name
         self._number = number
+        self.opened: Call | None = None
         self._began = 0.0
         self._result: str | None = None
         self._transaction: Any = None
         self._span = tracing.step(name, 1)
+        self._inside = Inside(name)
+
+    def _enter(self) -> None:
+        if self.opened is not None:
+            self.opened.began()
 
     def _is_skipped(self, error: BaseException | None) -> bool:
         return isinstance(error, AlreadyCommitted) and error.args[0] is self
@@ -96,6 +103,7 @@ class AsyncStepTransaction(StepTransaction):
     _run: AsyncTransactionRun
 
     async def __aenter__(self) -> Any:
+        self._enter()
         await self._run.load()
         if self._run.recall(self._name) is not None:
             return SkippedConnection(self)
@@ -110,6 +118,7 @@ class AsyncStepTransaction(StepTransaction):
             self._run.end_work()
             raise
         self._span.__enter__()
+        self._inside.__enter__()
         return connection
 
     async def __aexit__(
@@ -124,6 +133,7 @@ class AsyncStepTransaction(StepTransaction):
             else:
                 self._judge(await transaction.acommit(self._memo()))
         finally:
+            self._inside.__exit__()
             self._run.end_work()
             self._span.__exit__(kind, error, trace)
         return False
@@ -146,6 +156,7 @@ class BlockingStepTransaction(StepTransaction):
     _run: BlockingTransactionRun
 
     def __enter__(self) -> Any:
+        self._enter()
         self._run.load()
         if self._run.recall(self._name) is not None:
             return SkippedConnection(self)
@@ -155,6 +166,7 @@ class BlockingStepTransaction(StepTransaction):
         self._transaction = self._run.open_transaction()
         connection = self._transaction.begin()
         self._span.__enter__()
+        self._inside.__enter__()
         return connection
 
     def __exit__(
@@ -169,6 +181,7 @@ class BlockingStepTransaction(StepTransaction):
             else:
                 self._judge(transaction.commit(self._memo()))
         finally:
+            self._inside.__exit__()
             self._span.__exit__(kind, error, trace)
         return False
 
