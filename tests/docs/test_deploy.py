@@ -1,22 +1,31 @@
 """deploy/: the pages show its files, and its files name only commands, options and metrics that there are."""
 
 import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
+from ipaddress import ip_network
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from prometheus_client import CollectorRegistry
 
 from docs.test_blocks import wrong_call
 from holdfast.http.probes import _QUEUE_GAUGES, GaugeCollector, _worker_gauges
+from holdfast.postgres import EMBEDDED_VERSION, binaries
+from holdfast.shards.logins import PURPOSES, Purpose
 from holdfast.worker.metrics import Collector, Metrics
 from support.documents import DOCS, ROOT, code
 from support.programs import needed
+from support.server import disposable_server
 
 DEPLOY = ROOT / "deploy"
 RULES = DEPLOY / "prometheus" / "alerts.yml"
@@ -83,12 +92,165 @@ def test_services_call_commands_that_there_are_and_wait_for_each_other() -> None
     services = composed["services"]
     for service in services.values():
         assert set(service.get("depends_on", {})) <= services.keys()
-        if service["image"] in OUR_IMAGES:
+        if service["image"] in OUR_IMAGES and "entrypoint" not in service:
             assert wrong_call(shlex.join(["holdfast", *service["command"]])) is None
             assert service["read_only"]
-    assert {name.partition(":")[0] for one in services.values() for name in one.get("volumes", ())} == set(
-        composed["volumes"]
-    )
+    mounted = {name.partition(":")[0] for one in services.values() for name in one.get("volumes", ())}
+    assert {name for name in mounted if not name.startswith("./")} == set(composed["volumes"])
+    assert {name for name in mounted if name.startswith("./")} == {"./database.sql"}
+
+
+def _services() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return {name: one for name, one in found.items() if one["image"] in OUR_IMAGES}
+
+
+def test_each_service_has_a_login_of_its_own_that_is_no_superuser() -> None:
+    logins = {
+        name: re.findall(r"//(\w+):\$\{(\w+)\}@", one["environment"]["DATABASE_URL"])[0]
+        for name, one in _services().items()
+    }
+    assert logins == {
+        "migrate": ("shop_migrate", "MIGRATE_PASSWORD"),
+        "worker": ("shop_worker", "WORKER_PASSWORD"),
+        "dispatcher": ("shop_dispatcher", "DISPATCHER_PASSWORD"),
+        "web": ("shop_web", "WEB_PASSWORD"),
+    }
+
+
+def test_the_http_server_believes_one_address_about_those_of_clients() -> None:
+    composed = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    command = _services()["web"]["command"]
+    [network] = composed["networks"]["default"]["ipam"]["config"]
+    assert command[command.index("--behind-proxy") + 1] == network["gateway"]
+
+
+def test_no_manifest_believes_a_network_or_gives_a_pod_an_account() -> None:
+    for path in (DEPLOY / "kubernetes").iterdir():
+        for document in yaml.safe_load_all(path.read_text()):
+            if document["kind"] != "Service":
+                pod = document["spec"]["template"]["spec"]
+                assert pod["automountServiceAccountToken"] is False, path.name
+                [container] = pod["containers"]
+                proxies = [
+                    after for word, after in pairwise(container.get("args", ())) if word == "--behind-proxy"
+                ]
+                assert all(ip_network(proxy).num_addresses == 1 for proxy in proxies), path.name
+
+
+def test_the_image_is_built_from_checked_packages_and_without_secrets() -> None:
+    written = (DEPLOY / "Dockerfile").read_text()
+    assert re.findall(r"pip install (.*)$", written, re.MULTILINE) == [
+        "--require-hashes --requirement requirements.txt",
+        "--no-index --no-deps --no-build-isolation .",
+    ]
+    ignored = (DEPLOY / "Dockerfile.dockerignore").read_text().splitlines()
+    assert {".git", "**/.env*", "**/*.key", "**/*.pem", "deploy"} <= set(ignored)
+    [script] = _services()["migrate"]["entrypoint"][1:]
+    copied = {source for sources, _ in _copies(written) for source in sources}
+    allowed = {line.removeprefix("!") for line in ignored if line.startswith("!")}
+    assert {name for name in copied if name.startswith("deploy/")} == allowed
+    assert script in copied
+
+
+def _copies(dockerfile: str) -> list[tuple[list[str], str]]:
+    """What is copied from the repository, and where to."""
+    copied = [line.split()[1:] for line in dockerfile.splitlines() if line.startswith("COPY ")]
+    return [(names[:-1], names[-1]) for names in copied if not names[0].startswith("--")]
+
+
+@pytest.mark.full
+@pytest.mark.timeout(600)  # it installs packages
+def test_what_the_image_contains_starts_and_runs_a_task(tmp_path: Path) -> None:
+    """There is no container engine here: the steps of the Dockerfile run in a directory of their own."""
+    environment, image = tmp_path / "venv", tmp_path / "image"
+    image.mkdir()
+    written = (DEPLOY / "Dockerfile").read_text()
+    for line in written.splitlines():
+        verb, _, rest = line.partition(" ")
+        if verb == "COPY" and not rest.startswith("--"):
+            *names, place = rest.split()
+            for name in names:
+                source, target = ROOT / name, image / place
+                if source.is_dir():
+                    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+                else:
+                    target = target / source.name if place.endswith((".", "/")) else target
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(source, target)
+        elif verb == "RUN" and "/venv" in rest:
+            command = [
+                sys.executable if word == "python" else word.replace("/venv", str(environment), 1)
+                for word in shlex.split(rest)
+            ]
+            subprocess.run(command, cwd=image, check=True, capture_output=True)
+
+    passwords = ("MIGRATE", "WORKER", "DISPATCHER", "WEB")
+    variables = {f"{name}_PASSWORD": f"of {name}" for name in passwords} | {"HOLDFAST_WEB_SECRET": "s" * 64}
+    path = f"{environment / 'bin'}:/usr/bin:/bin"
+    with disposable_server() as server:
+        psql = [str(binaries(EMBEDDED_VERSION) / "psql"), "--set", "ON_ERROR_STOP=1", "--file"]
+        with psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+            admin.execute("create database shop")
+        called = [*psql, str(DEPLOY / "database.sql"), server.url("shop")]
+        subprocess.run(called, env=os.environ | variables, check=True, capture_output=True)
+
+        def run(name: str, *arguments: str) -> "subprocess.Popen[str]":
+            address = server.url("shop").replace("postgres@", f"shop_{name}@")
+            return subprocess.Popen(
+                arguments,
+                cwd=image,
+                env={"PATH": path, "DATABASE_URL": address, "HOME": str(tmp_path)} | variables,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+
+        migration = run("migrate", *_services()["migrate"]["entrypoint"])
+        printed, _ = migration.communicate()
+        assert migration.returncode == 0, printed
+        worker = run("worker", "holdfast", *_services()["worker"]["command"])
+        try:
+            program = "from shop.tasks import greet; print(greet.enqueue('Ann').result(timeout=60))"
+            told = run("worker", "python", "-c", program)
+            output, _ = told.communicate()
+        finally:
+            worker.terminate()
+            worker.communicate()
+    assert "Hello, Ann." in output
+    assert (told.returncode, worker.returncode) == (0, 0)
+
+
+@pytest.mark.full
+def test_the_migration_creates_logins_with_the_roles_that_they_need_and_no_others() -> None:
+    passwords = {f"{name}_PASSWORD": f"of {name}" for name in ("MIGRATE", "WORKER", "DISPATCHER", "WEB")}
+    with disposable_server() as server, psycopg.connect(server.url("postgres"), autocommit=True) as admin:
+        admin.execute("create database shop")
+        url = server.url("shop").replace("postgres@", "shop_migrate@")
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        environment = os.environ | passwords | {"DATABASE_URL": url, "PATH": path}
+        psql = [str(binaries(EMBEDDED_VERSION) / "psql"), "--set", "ON_ERROR_STOP=1", "--file"]
+        called = [*psql, str(DEPLOY / "database.sql"), server.url("shop")]
+        subprocess.run(called, env=environment, check=True, capture_output=True)
+        for _ in range(2):
+            script = [sys.executable, str(DEPLOY / "migrate.py")]
+            subprocess.run(script, env=environment, check=True)
+        found = admin.execute(
+            """select r.rolname, r.rolsuper, r.rolcreaterole, p.rolpassword like 'SCRAM-SHA-256$%%', array(
+                 select g.roleid::regrole::text from pg_auth_members g where g.member = r.oid order by 1)
+               from pg_roles r join pg_authid p on p.oid = r.oid where r.rolname ~ '^shop_' order by 1"""
+        ).fetchall()
+    assert [row[:4] for row in found] == [
+        ("shop_dispatcher", False, False, True),
+        ("shop_migrate", False, True, True),
+        ("shop_web", False, False, True),
+        ("shop_worker", False, False, True),
+    ]
+    roles = {row[0]: row[4] for row in found if row[0] != "shop_migrate"}
+    purposes = {f"shop_{purpose}": Purpose(purpose) for purpose in ("dispatcher", "web", "worker")}
+    assert roles == {
+        login: sorted(f"holdfast_{role}" for role in PURPOSES[purpose]) for login, purpose in purposes.items()
+    }
 
 
 def test_the_image_runs_an_existing_command_as_a_plain_user() -> None:

@@ -1,0 +1,1 @@
+"""An application to deploy: replace it by your own."""
