@@ -39,6 +39,7 @@ PAGE = environments.ROOT / "docs" / "performance.md"
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", default="default", help="default, all, or names with commas between them")
+    parser.add_argument("--before", metavar="COMMIT", help="measure Holdfast as it was at this commit, too")
     parser.add_argument("--measures", default=",".join(EVERY_MEASURE), help="which, with commas between them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
@@ -85,7 +86,7 @@ def contenders(peers: list[Peer], cluster: Cluster, workshop: Path) -> list[Cont
 def takes_part(contender: Contender, measure: str) -> bool:
     if contender.peer is FLOOR:
         return measure in OF_THE_FLOOR
-    return measure in measures.EVERYONE or contender.peer is HOLDFAST
+    return measure in measures.EVERYONE or contender.peer.is_ours
 
 
 def measured(contender: Contender, measure: str, number: int, scale: float) -> Record:
@@ -105,7 +106,8 @@ def run(given: argparse.Namespace, home: Path, results: Results) -> dict[str, An
     """Measure by measure, and in each everyone in turn: what else the machine does hits all alike."""
     parts = Parts()
     with Cluster(home / "postgres", given.pg).running() as cluster:
-        everyone = contenders([*catalog.chosen(given.peers), FLOOR], cluster, home)
+        earlier = [environments.before(given.before)] if given.before else []
+        everyone = contenders([*catalog.chosen(given.peers), *earlier, FLOOR], cluster, home)
         for number in range(1, given.rounds + 1):
             parts.take(
                 f"round {number} of {given.rounds}", partial(one_round, given, everyone, number, results)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 Settings = Mapping[str, Any]
@@ -23,10 +24,16 @@ class Peer:
     jobs: int = 60_000
     """How many a drain gets: some seconds of work, so a slow one gets fewer."""
     singles: int = 5_000
+    root: Path = Path(__file__).resolve().parents[2]
+    """The tree with its adapter and, of Holdfast, with its code."""
 
     @property
     def adapter(self) -> str:
-        return self.name.replace("-", "_")
+        return self.name.partition("@")[0].replace("-", "_")
+
+    @property
+    def is_ours(self) -> bool:
+        return self.adapter == "holdfast"
 
 
 HOLDFAST = Peer(

@@ -37,7 +37,7 @@ class Contender:
 
     @property
     def template(self) -> str:
-        return f"template_{self.peer.adapter}"
+        return f"template_{self.peer.name}"
 
     def install(self) -> None:
         url = self.cluster.create(self.template)
@@ -46,7 +46,7 @@ class Contender:
     @contextmanager
     def database(self, template: str | None = None) -> Iterator[str]:
         """A fresh one, removed afterwards so that nothing tidies it up while the next is measured."""
-        name = f"bench_{self.peer.adapter}"
+        name = f"bench_{self.peer.name}"
         self.cluster.create(name, template or self.template)
         try:
             yield name
@@ -76,13 +76,13 @@ class Contender:
 
     @contextmanager
     def _worker(self, database: str, count: int, tag: str, settings: Settings) -> Iterator["Worker"]:
-        slots = Slots(self.workshop / f"{self.peer.adapter}-{tag}", count)
+        slots = Slots(self.workshop / f"{self.peer.name}-{tag}", count)
         order = {**settings, "slots": str(slots.path), "count": count}
         said = slots.path.with_suffix(".log")
         with said.open("wb") as log:
             process = subprocess.Popen(
                 self.command,
-                cwd=environments.ROOT,
+                cwd=self.peer.root,
                 env=self._environment(self.cluster.server.url(database), "worker", order),
                 stdout=log,
                 stderr=log,
@@ -97,7 +97,7 @@ class Contender:
     def _call(self, url: str, command: str, order: dict[str, Any]) -> str:
         done = subprocess.run(
             self.command,
-            cwd=environments.ROOT,
+            cwd=self.peer.root,
             env=self._environment(url, command, order),
             capture_output=True,
             text=True,
@@ -116,7 +116,9 @@ class Contender:
             "BENCH_ORDER": json.dumps(order),
             "BENCH_DATABASE_URL": url,
             "BENCH_NODE_HOME": str(environments.HOME / self.name),
-            "PYTHONPATH": os.pathsep.join([str(environments.ROOT), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(self.peer.root / "src"), str(self.peer.root), os.environ.get("PYTHONPATH", "")]
+            ),
             "PYTHONWARNINGS": "ignore",
         }
 

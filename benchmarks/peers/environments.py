@@ -7,9 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from zipfile import ZipFile
 
-from benchmarks.peers.catalog import Peer
+from benchmarks.peers.catalog import HOLDFAST, Peer
 
 ROOT = Path(__file__).resolve().parents[2]
 HOME = ROOT / ".bench"
@@ -20,6 +23,21 @@ NODE_VERSION = "22.23.3"
 
 class Unavailable(Exception):
     """A peer that this machine cannot have, and why."""
+
+
+def before(commit: str) -> Peer:
+    """Holdfast as it was at this commit, with its own adapter, to be measured beside the present one."""
+    home = HOME / f"holdfast@{commit}"
+    if not _is_complete(home, [commit]):
+        asked = ["git", "-C", str(ROOT), "archive", "--format=zip", commit, "src", "benchmarks"]
+        found = subprocess.run(asked, capture_output=True, check=False)
+        if found.returncode != 0:
+            raise SystemExit(f"--before {commit}: {found.stderr.decode().strip()}")
+        shutil.rmtree(home, ignore_errors=True)
+        with ZipFile(BytesIO(found.stdout)) as archive:
+            archive.extractall(home)
+        _complete(home, [commit])
+    return replace(HOLDFAST, name=f"holdfast@{commit}", root=home)
 
 
 def command(peer: Peer) -> list[str]:
