@@ -16,6 +16,8 @@ VENV := .venv/.complete
 WORKERS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN); echo $$(( n > 8 ? n : n > 4 ? 8 : 2 * n )))
 PYTEST = $(BIN)/python -m pytest -n $(WORKERS)
 SQL_TESTS = tests/sql tests/migrations tests/plans tests/concurrency/test_model.py
+COMPILE = $(BIN)/uv pip compile --generate-hashes --no-emit-index-url --universal --python-version 3.11 --quiet \
+  --custom-compile-command 'make lock'
 SOURCES = $(wildcard src tests benchmarks examples)
 
 .PHONY: help up test test-full programs suite-18 suite-16 suite-15 suite-all torture soak planted torture-web check types lint format bench bench-outbox bench-isolation bench-shards bench-start bench-workflows bench-pages bench-peers docs screenshots dist ten-minutes lock clean
@@ -39,18 +41,23 @@ test: suite-$(PG) ## run the first look, a few minutes, nothing to install; ARGS
 
 test-full: programs suite-$(PG) ## run all tests, also with brokers and a browser; PG=18 (default), 16, 15 or all
 
+# With AGAIN=1, as in CI, a few tests that failed beside others run once more, alone: a machine that is busy makes some
+# fail. Both lists are printed, so a test that passes only alone can be seen and mended.
+suite = HOLDFAST_TEST_PG=$(1) $(PYTEST) $(SELECTED) $(ARGS) \
+  $(if $(AGAIN),|| { test $$? = 1 && HOLDFAST_TEST_PG=$(1) $(BIN)/python tools/again.py; })
+
 suite-18 suite-16: suite-%: $(VENV)
-	HOLDFAST_TEST_PG=$* $(PYTEST) $(SELECTED) $(ARGS)
+	$(call suite,$*)
 
 # Without PostgreSQL 15 its run counts as skipped, except where CI says that nothing may be skipped.
 suite-15: $(VENV)
-	@if tools/ensure-postgres-15; then HOLDFAST_TEST_PG=15 $(PYTEST) $(SELECTED) $(ARGS); \
+	@if tools/ensure-postgres-15; then $(call suite,15); \
 	elif [ "$${CI:-}" = true ]; then exit 1; fi
 
 # Only the SQL can differ between servers, so the older ones run only what tests it; large tables, all orders of two
-# sessions and most random histories are for one version.
+# sessions and most random histories are for one version, and before 17 the queue of notifications cannot be filled.
 suite-all: suite-18
-	HOLDFAST_MODEL_EXAMPLES=25 $(MAKE) suite-16 suite-15 SELECTED="$(SELECTED)" ARGS="$(SQL_TESTS) -k 'not 100000 and not million' $(ARGS)"
+	HOLDFAST_MODEL_EXAMPLES=25 $(MAKE) suite-16 suite-15 SELECTED="$(SELECTED)" AGAIN=$(AGAIN) ARGS="$(SQL_TESTS) -k 'not 100000 and not million and not notification_queue' $(ARGS)"
 
 # Tests that need one of these are skipped where it cannot be had, except where CI says that nothing may be.
 programs:
@@ -126,9 +133,10 @@ ten-minutes: $(VENV) ## follow the README in an empty environment, look at the d
 	@tools/ensure-chromium
 	HOLDFAST_RELEASE=true $(BIN)/python -m pytest tests/browser/test_ten_minutes.py -n0 -k nothing $(ARGS)
 
-lock: $(VENV) ## resolve the dependencies again into requirements.lock
-	$(BIN)/uv pip compile pyproject.toml --all-extras --generate-hashes --no-emit-index-url --universal \
-	  --python-version 3.11 --upgrade --quiet --custom-compile-command 'make lock' --output-file requirements.lock
+lock: $(VENV) ## resolve the dependencies again: requirements.lock, and of the image deploy/requirements.txt
+	$(COMPILE) pyproject.toml --all-extras --upgrade --output-file requirements.lock
+	echo hatchling | $(COMPILE) pyproject.toml - --constraints requirements.lock --extra comms --extra events \
+	  --extra fast --extra metrics --extra web --output-file deploy/requirements.txt
 
 clean: ## remove what can be built again; your data in .holdfast stays
 	rm -rf .venv .bench dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
