@@ -101,8 +101,9 @@ where p.kind = 'suspended' or p.kind = 'succeeded' and p.n % 50 = 0;
 insert into queues.wait (task_id, name, until, signal)
 select p.task_id, 'approval', queues.clock() + p.c * interval '3 days', 'approved'
 from public.plan p where p.kind = 'suspended';
-insert into queues.signal (task_id, sent_at, name, sent_by, payload)
-select p.task_id, p.at, 'comment', 'anna', '{"text": "soon"}' from public.plan p where p.kind = 'suspended';
+insert into queues.signal (task_id, sent_at, bytes, name, sent_by, payload)
+select p.task_id, p.at, octet_length('{"text": "soon"}'), 'comment', 'anna', '{"text": "soon"}'
+from public.plan p where p.kind = 'suspended';
 insert into queues.child (parent_id, step, number, child_id, awaited, ends_with_parent)
 select q.parent_id, 'orders', q.place, q.task_id, true, true
 from (
@@ -150,7 +151,7 @@ with made as (
   select md5('event ' || p.n)::uuid, nextval('queues.event_number'), pg_current_xact_id(), p.at, 'order.changed',
     'order-' || p.n, session_user, session_user, 1, p.task_id, '{"state": "paid"}'
   from public.plan p where p.n % 4 = 0 order by p.at
-  returning event_id, event_number, aggregate_id, occurred_at, task_id),
+  returning event_id, event_number, aggregate_id, occurred_at, task_id, namespace),
 chosen as (
   select m.*, p.n, (select min(s.subscription_id) from queues.subscription s where s.name = 'warehouse' || p.n % 5)
     as subscription_id
@@ -161,9 +162,10 @@ sent as (
 dead as (
   insert into queues.dead_delivery (event_id, subscription_id, died_at, attempt, last_error)
   select c.event_id, c.subscription_id, c.occurred_at, 20, 'HTTP 500' from chosen c where c.n % 100 = 4)
-insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at, attempt,
-  counted)
-select c.subscription_id, c.aggregate_id, c.event_number, c.event_id, queues.clock(), queues.clock(), 0, false
+insert into queues.delivery (subscription_id, namespace, aggregate_id, event_number, event_id, emitted_at, due_at,
+  attempt, counted)
+select c.subscription_id, c.namespace, c.aggregate_id, c.event_number, c.event_id, queues.clock(), queues.clock(), 0,
+  false
 from chosen c where c.n % 100 in (0, 1, 2, 3, 5, 6, 7);
 
 -- part: fleet

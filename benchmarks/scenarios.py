@@ -10,7 +10,8 @@ FINISHED = """
 with made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
     enqueued_by, namespace, payload)
-  select queues.nth_task_id(first.id, n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
+  select (left(first.id::text, 30) || right(to_hex(16777216 + n), 6))::uuid,
+    now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
     'bench', 'bench', '{"n": 1}'
   from (select queues.new_task_id() as id offset 0) first, generate_series(1, %s) n returning task_id)
 insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id)
@@ -24,7 +25,8 @@ with lanes as (
 made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
     enqueued_by, namespace, payload)
-  select queues.nth_task_id(l.first_id, n), now(), now() + %(later)s::interval, %(priority)s, 3,
+  select (left(l.first_id::text, 30) || right(to_hex(16777216 + n), 6))::uuid,
+    now(), now() + %(later)s::interval, %(priority)s, 3,
     l.type, l.queue, 'python', 'bench', 'bench', '{"n": 1}'
   from (select lanes.*, queues.new_task_id() as first_id from lanes offset 0) l,
     generate_series(1, %(count)s) n
@@ -37,7 +39,8 @@ GREW = """
 with made as (
   insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor,
     enqueued_by, namespace, payload)
-  select queues.nth_task_id(first.id, n), now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
+  select (left(first.id::text, 30) || right(to_hex(16777216 + n), 6))::uuid,
+    now(), now(), 0, 3, 'bench.noop', 'bench', 'python',
     'bench', 'bench', '{"n": 1}'
   from (select queues.new_task_id() as id offset 0) first, generate_series(1, %s) n
   returning task_id, run_at)

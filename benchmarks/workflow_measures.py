@@ -133,7 +133,7 @@ def suspend(connection: Connection, count: int) -> None:
                 for task_id, token in claimed
             ]
             connection.execute("select count(*) from queues.finish('w1', %s)", (json.dumps(ended),))
-    connection.execute("delete from queues.recheck")  # a leader's sweep does this within a second
+    connection.execute("delete from queues.chore")  # a leader does this within a second
 
 
 def claims_beside_suspended(contender: Contender, database: str, claims: int = CLAIMS) -> tuple[float, float]:

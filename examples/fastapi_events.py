@@ -3,7 +3,7 @@
 The sender repeats what did not succeed, so the same event may come twice. It is taken in and
 its task enqueued in one transaction: both happen, once, or neither does.
 
-Run it so:
+To run it:
 
     export ORDERS_SECRET=whsec_...          # shown by `holdfast events subscribe` of the sender
     holdfast worker fastapi_events:tasks

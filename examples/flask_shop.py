@@ -1,6 +1,6 @@
 """Flask: a request writes a sign-up and enqueues its welcome in the same psycopg transaction.
 
-Run it so:
+To run it:
 
     holdfast worker flask_shop:tasks
     flask --app flask_shop run

@@ -1,6 +1,6 @@
 """Litestar: a request writes an order and enqueues its shipment in the same asyncpg transaction.
 
-Run it so:
+To run it:
 
     holdfast worker litestar_shop:tasks
     uvicorn litestar_shop:web

@@ -1,6 +1,6 @@
 """A workflow: an order is charged, waits for an approval without a worker, and is shipped.
 
-Run it so:
+To run it:
 
     holdfast worker order_workflow:tasks              # in one terminal
     python order_workflow.py 7                        # in another: begins the order, or shows where it stands

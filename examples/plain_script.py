@@ -1,6 +1,6 @@
 """A plain script: ask for some work, wait for its result.
 
-Run it so:
+To run it:
 
     holdfast worker plain_script:app                     # in one terminal
     python plain_script.py "to be or not to be"          # in another

@@ -1,6 +1,6 @@
 """SQLAlchemy: an order and the task that ships it are written in one transaction, or neither is.
 
-Run it so:
+To run it:
 
     holdfast worker sqlalchemy_shop:tasks
     python sqlalchemy_shop.py "a lamp"

@@ -1,6 +1,6 @@
 """Log in with a mailed code. The transaction that notes the login starts the mail, and the page waits for it.
 
-Run it so, in this directory:
+To run it, in this directory:
 
     export HOLDFAST_WEB_SECRET=$(openssl rand -hex 32) HOLDFAST_WEB_URL=http://127.0.0.1:8000/holdfast
     holdfast worker login:tasks
@@ -33,7 +33,7 @@ HERE = Path(__file__).parent
 VALID = timedelta(minutes=10)
 MAX_GUESSES = 5
 
-tasks = App(settings=Settings.load(templates=HERE / "templates"))
+tasks = App(settings=Settings.load(templates=HERE / "templates"), sends_messages=True)
 house = create_app(tasks)
 
 

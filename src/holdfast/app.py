@@ -13,12 +13,14 @@ from uuid import UUID
 
 from holdfast.batch import Batch
 from holdfast.client import ARunStatement, Client, Progress, RunStatement
-from holdfast.client.enqueue import checked_statements
+from holdfast.client.enqueue import EnqueueCounter, asend_checked, send_checked
 from holdfast.client.results import ProcessHandle
 from holdfast.connections.session import DatabaseAddress
+from holdfast.current_job import current_job
 from holdfast.engine import Statement
 from holdfast.engine.enqueue import Enqueued, NewTask, When, enqueue_after, keep_together
 from holdfast.engine.events import emit
+from holdfast.engine.leases import run_function
 from holdfast.engine.schedules import NewSchedule
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle, handle_of
@@ -28,6 +30,7 @@ from holdfast.options import is_arranged
 from holdfast.schedule import ScheduleOptions, build_schedule
 from holdfast.task import BatchDecorator, Decorator, Task
 from holdfast.tracing import with_trace
+from holdfast.workflows.calls import missed_in_handlers
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -72,10 +75,19 @@ class App:
     """
 
     def __init__(
-        self, database_url: str | None = None, *, settings: Settings | None = None, name: str | None = None
+        self,
+        database_url: str | None = None,
+        *,
+        settings: Settings | None = None,
+        name: str | None = None,
+        sends_messages: bool = False,
     ) -> None:
-        """The name distinguishes its schedules from those of other applications on the same database."""
+        """The name distinguishes its schedules from those of other applications on the same database.
+
+        If it sends messages, its workers serve the queue `comms`, unless they are told which queues to serve.
+        """
         self.name = name or _module_of(sys._getframe(1))  # noqa: SLF001 - the module of the caller
+        self.sends_messages = sends_messages
         self.origin: str | None = None
         self.middlewares: list[Middleware] = []
         self._handlers: dict[str, Handler] = {}
@@ -170,12 +182,14 @@ class App:
 
         def work(run: RunStatement, on_front: bool) -> Batch:
             *first, after = keep_together([*asked, last]) if on_front else [*asked, last]
-            enqueued = [one for statement in checked_statements(first) for one in run(statement)]
+            count = EnqueueCounter(len(first), progress)
+            enqueued = send_checked(first, run, count, on_front=on_front)
             [final] = run(enqueue_after([after], _ids(enqueued), when))
             return self._batch(enqueued, final)
 
         return self.connect().run_together(tx, work, "enqueue_many")
 
+    @missed_in_handlers("app.aenqueue_many")
     async def aenqueue_many(
         self,
         tasks: Iterable[NewTask],
@@ -192,7 +206,8 @@ class App:
 
         async def work(run: ARunStatement, on_front: bool) -> Batch:
             *first, after = keep_together([*asked, last]) if on_front else [*asked, last]
-            enqueued = [one for statement in checked_statements(first) for one in await run(statement)]
+            count = EnqueueCounter(len(first), progress)
+            enqueued = await asend_checked(first, run, count, on_front=on_front)
             [final] = await run(enqueue_after([after], _ids(enqueued), when))
             return self._batch(enqueued, final)
 
@@ -210,6 +225,7 @@ class App:
 
         return self.connect().run_together(tx, work, "chain")
 
+    @missed_in_handlers("app.achain")
     async def achain(self, *tasks: NewTask, tx: Any = None) -> Batch:
         asked = _following(tasks)
 
@@ -227,6 +243,7 @@ class App:
         """Emit an event to its subscriptions. Returns the id of the event."""
         return self.connect().run_in(tx, _event(event_type, payload, aggregate_id), "emit")
 
+    @missed_in_handlers("app.aemit")
     async def aemit(
         self, event_type: str, payload: Any = None, aggregate_id: str | None = None, *, tx: Any = None
     ) -> UUID:
@@ -260,6 +277,18 @@ class App:
         """The handle of a business process that was kicked off: `app.process("shipping", 7)`."""
         return ProcessHandle(process, process_id, self)
 
+    def call_function(self, function: str, payload: Any, *, tx: Any = None) -> Any:
+        """Call a function of a business process, as a worker does, and return its envelope.
+
+        In a handler, it acts for the namespace of the task that runs.
+        """
+        return self.connect().run_in(tx, run_function(function, payload, _running_task()), "call_function")[0]
+
+    @missed_in_handlers("app.acall_function")
+    async def acall_function(self, function: str, payload: Any, *, tx: Any = None) -> Any:
+        statement = run_function(function, payload, _running_task())
+        return (await self.connect().arun_in(tx, statement, "call_function"))[0]
+
     def connect(self) -> Client:
         """The connections of this OS process. A fork gets its own: on a shared one, answers would mix."""
         if self._client is None or self._client[0] != os.getpid():
@@ -286,7 +315,7 @@ class App:
             self._location, self._address = before
 
     def _new_client(self) -> Client:
-        return Client(self._address)
+        return Client(self._address, self.settings.call_timeout.total_seconds())
 
     def _register(self, handler: Handler) -> Task[..., Any]:
         if handler.type in self._handlers:
@@ -313,6 +342,13 @@ def _module_of(frame: FrameType) -> str:
     if name == "__main__":
         name = Path(str(frame.f_globals.get("__file__", "app"))).stem
     return name
+
+
+def _running_task() -> UUID | None:
+    """The task whose handler calls, if one does."""
+    job = current_job.get()
+    task_id = None if job is None else job.log_fields.get("task_id")
+    return None if task_id is None else UUID(str(task_id))
 
 
 def _event(event_type: str, payload: Any, aggregate_id: str | None) -> Statement[UUID]:

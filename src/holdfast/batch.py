@@ -7,6 +7,7 @@ from uuid import UUID
 from holdfast.engine import Statement, tasks
 from holdfast.engine.tasks import ENDED
 from holdfast.handle import Handle, Home
+from holdfast.workflows.calls import missed_in_handlers
 
 T = TypeVar("T")
 
@@ -50,6 +51,7 @@ class Batch(list[Handle[Any]]):
         """Cancel all tasks that have not ended, and the one after them. Returns how many ended by this."""
         return self._home.connect().run(self._cancel(self._members(), reason), "cancel")
 
+    @missed_in_handlers("batch.acancel")
     async def acancel(self, reason: str | None = None) -> int:
         return await self._home.connect().arun(self._cancel(await self._amembers(), reason))
 

@@ -3,11 +3,12 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NoReturn, Protocol
 from uuid import UUID
 
 from holdfast.serialization.text import storable
+from holdfast.workflows.calls import CallSite
 from holdfast.workflows.joins import plan_first, plan_map
 
 
@@ -39,6 +40,27 @@ class Held(Protocol):
     @property
     def stop(self) -> str | None:
         """Why the handler should end, or None."""
+
+    def now(self) -> float:
+        """The time of the database, estimated from the answer to the claim."""
+
+
+class Cancelled:
+    """True or false with parentheses and without: a method that is not called would always be true."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+
+    def __bool__(self) -> bool:
+        return self._held.stop is not None
+
+    def __call__(self) -> bool:
+        return self._held.stop is not None
+
+    def __repr__(self) -> str:
+        return str(self())
 
 
 class Context:
@@ -83,7 +105,7 @@ class Context:
     @property
     def log(self) -> Any:
         """A structured logger. Every line has the id, type and attempt of the task."""
-        import structlog  # noqa: PLC0415 - a worker imports it without Rich, see logs.py
+        import structlog  # noqa: PLC0415 - a client does not load it
 
         return structlog.get_logger("holdfast.task").bind(
             task_id=self._held.task_id, type=self._held.type, attempt=self._held.attempt
@@ -98,14 +120,17 @@ class Context:
         }
         self._tell()
 
-    def cancelled(self) -> bool:
+    @property
+    def cancelled(self) -> Cancelled:
         """Whether the task was cancelled, deleted or lost since the handler started."""
-        return self._held.stop is not None
+        return Cancelled(self._held)
 
     def check(self) -> None:
         """End the handler here if the task was cancelled, deleted or lost."""
         if self._held.stop is not None:
             raise Stopped(self._held.stop)
+        if self._run is not None:
+            self._run.calls.check()
 
     def step(
         self,
@@ -131,6 +156,18 @@ class Context:
     def sleep(self, duration: float | timedelta, name: str | None = None) -> Any:
         """Wait for a time, without holding a worker. In an async handler, await it."""
         return self._steps().sleep(duration, name)
+
+    def sleep_until(self, moment: datetime, name: str | None = None) -> Any:
+        """Wait until a time with a time zone; one that is past is no wait. In an async handler, await it."""
+        return self._steps().sleep_until(moment, name)
+
+    def now(self) -> datetime:
+        """The time of the engine, which the clock of a test sets, in UTC. Not awaited.
+
+        Estimated from the last answer of the database. It is not remembered: for a time that has to be the
+        same when the run resumes, return it from a step.
+        """
+        return datetime.fromtimestamp(self._held.now(), UTC)
 
     def wait(self, name: str, kind: Any = Any, *, timeout: float | timedelta | None = None) -> Any:
         """Wait for a signal and return its payload, as `kind`. No worker is held meanwhile.
@@ -224,21 +261,24 @@ class Context:
         back.
         """
         if name is None:
-            return self._open_transaction()
+            transaction = self._open_transaction()
+            transaction.site = CallSite("ctx.transaction")
+            return transaction
         return self._steps().transaction(name, function, args)
 
     def since(self, name: str) -> bool:
         """Whether this run was enqueued after code with this line was first deployed. Not awaited.
 
-        Guards a new step ahead of ones that older runs have finished. The answer never changes for a run.
+        Guards a new step ahead of ones that older runs have finished. The answer never changes for a run. The
+        name is text or a constant in the source: a worker that starts announces it.
         """
         answer: bool = self._steps().since(name)
         return answer
 
     def continue_as(self, **arguments: Any) -> NoReturn:
-        """End this run and begin the next one with these arguments and no memory, in one transaction.
+        """Begin the run again with these arguments and no memory, in one transaction: its next generation.
 
-        The next run has the same key, and handles of this one lead to it. Nothing after this line runs.
+        It stays the same task, with its key, its signals and its deadline. Nothing after this line runs.
         """
         raise Continued(arguments)
 

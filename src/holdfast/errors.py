@@ -17,7 +17,7 @@ HoldfastError               1
 │   ├── InvalidArgument     2   an argument is missing, malformed or out of bounds
 │   │   ├── TooLarge        2   a payload or a batch exceeds its limit
 │   │   └── NotPortable     2   text or JSON that PostgreSQL, Python or JavaScript cannot represent
-│   ├── QuotaExceeded       1   a login has reached its quota
+│   ├── QuotaExceeded       1   a namespace or a run has reached its limit
 │   ├── KeyConflict         1   an idempotency key already belongs to another task
 │   ├── IllegalMove         1   the status of the task does not allow the action
 │   ├── TaskNotFound        4   no such task, function or subscription, or it belongs to another login
@@ -25,10 +25,11 @@ HoldfastError               1
 │   └── MigrationRefused    3   the schema cannot be installed or upgraded
 ├── PartlyEnqueued          1   of a batch for several shards, some shards have written their part
 ├── DatabaseUnavailable     5   no connection, or it was lost: the outcome of the last call is unknown
+│   ├── NoAnswer            5   the database was reached, and did not answer in time
 │   └── EmbeddedServerError 5   the embedded PostgreSQL cannot be found, started or reached
 ├── InvalidSignature        1   a webhook was not signed with a known secret, or too long ago
 ├── NotInstalled            6   the database has no Holdfast schema, or an older one
-├── TryAgain               75   conflict with another transaction; nothing was written, so try again
+├── TryAgain               75   a conflict, or no time left; nothing was written, so try again
 └── UnexpectedDatabaseError 1   any other error of PostgreSQL
 """
 
@@ -94,15 +95,20 @@ class InvalidStep(HoldfastError):
 class StepFailed(HoldfastError):
     """A step of a run failed, now or in an earlier attempt. Its cause is what was raised now, if anything."""
 
-    def __init__(self, message: str, *, step: str, kind: str, exception: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, step: str, kind: str, exception: str | None = None, arguments: Any = None
+    ) -> None:
         super().__init__(message)
         self.step = step
         self.kind = kind
         self.exception = exception
         """The module and name of the exception's class, such as `shop.errors.CardDeclined`."""
+        self.arguments = arguments
+        """What the step was called with, by name, if it failed now: as much as is stored."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         given: dict[str, Any] = {"step": self.step, "kind": self.kind, "exception": self.exception}
+        given["arguments"] = self.arguments
         return partial(type(self), **given), (self.message,)
 
     def is_caused_by(self, error: type[BaseException]) -> bool:
@@ -122,12 +128,15 @@ class RunTooLong(HoldfastError):
 
 @dataclass(frozen=True, slots=True)
 class AttemptError:
-    """How one attempt failed, with the traceback if the worker reported one."""
+    """How one attempt or one try of a step failed, with the traceback if the worker reported one."""
 
     attempt: int
     kind: str
     message: str
     traceback: str | None = None
+    step: str | None = None
+    """The step that is tried again; None if the attempt failed."""
+    step_try: int | None = None
 
 
 class TaskEnded(HoldfastError):
@@ -174,7 +183,7 @@ class NotPortable(InvalidArgument):
 
 
 class QuotaExceeded(Refused):
-    """A login has reached its quota."""
+    """A namespace or a run has reached its limit: of lanes, or of signals that it has not taken."""
 
 
 class KeyConflict(Refused):
@@ -234,6 +243,10 @@ class DatabaseUnavailable(HoldfastError):
     exit_code: ClassVar[int] = 5
 
 
+class NoAnswer(DatabaseUnavailable):
+    """The database was reached, and did not answer within HOLDFAST_CALL_TIMEOUT: the outcome is unknown."""
+
+
 class EmbeddedServerError(DatabaseUnavailable):
     """The embedded PostgreSQL cannot be found, started or reached."""
 
@@ -245,7 +258,7 @@ class NotInstalled(HoldfastError):
 
 
 class TryAgain(HoldfastError):
-    """Conflict with another transaction. Nothing was written: the same call may succeed now."""
+    """A conflict with another transaction, or no time left. Nothing was written: the call may be repeated."""
 
     exit_code: ClassVar[int] = 75  # EX_TEMPFAIL of sysexits.h
 
@@ -294,10 +307,15 @@ BY_SQLSTATE: dict[str, type[HoldfastError]] = {
     "42883": NotInstalled,
     "42P01": NotInstalled,
     "53": DatabaseUnavailable,  # out of connections, memory or disk
+    "54000": UnexpectedDatabaseError,  # also of a server that is out of transaction ids
     "54": TooLarge,  # over a limit of PostgreSQL itself, such as the depth of a document
     "55P03": TryAgain,  # a lock was not had in time
+    "57014": TryAgain,  # the statement took too long, or an administrator cancelled it
     "57P": DatabaseUnavailable,  # the server is starting, stopping or has crashed
 }
+
+# Violated constraints, except a unique one: the same call, whose connection broke, may be under way.
+_CONSTRAINTS = ("23000", "23001", "23502", "23503", "23514", "23P01")
 
 _DENIED = "42501"
 _DENIED_OBJECT = re.compile(r"permission denied for (?P<kind>[a-z ]+?) (?P<name>\S+)$")
@@ -354,6 +372,20 @@ def translate_state(
     elif kind is InvalidArgument and detail and not state.startswith("QF"):
         message = f"{message}: {detail}"
     return kind(message, hint=hint or _HINTS.get(state), sqlstate=state)
+
+
+def is_about_content(error: HoldfastError) -> bool:
+    """Whether the database refuses the values of a call: the same call would always be refused.
+
+    A list of what is certain. Every other error, also one of an unknown kind, may be over soon: a lost
+    connection, a deadlock, a migration, a full disk, an I/O error, a bad page.
+    """
+    return isinstance(error, InvalidArgument) or error.sqlstate in _CONSTRAINTS
+
+
+def is_missing_right(error: HoldfastError) -> bool:
+    """Whether the login lacks a right, and not whether the engine refuses what was asked of it."""
+    return error.sqlstate == _DENIED
 
 
 def _partly(message: str, state: str, hint: str | None, detail: str | None) -> HoldfastError:

@@ -14,7 +14,7 @@ from typing import Any
 from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import events as statements
 from holdfast.errors import ConfigurationError, InvalidArgument, InvalidSignature
-from holdfast.outbox.webhook_signatures import TOLERANCE_SECONDS, check_signature
+from holdfast.outbox.webhook_signatures import TOLERANCE_SECONDS, attribute_headers, check_signature
 
 __all__ = ["ReceivedEvent", "areceive", "parse", "receive", "verify"]
 
@@ -41,10 +41,10 @@ def verify(
 ) -> ReceivedEvent:
     """The event of a signed request, or InvalidSignature. One of several secrets must match.
 
-    The signature covers the id and the body. In binary mode the other attributes are headers, which only TLS
-    protects.
+    In binary mode the attributes are headers; only a signature that covers them is accepted.
     """
-    message_id = check_signature(headers, body, secret, tolerance=tolerance)
+    attributes = attribute_headers(headers)
+    message_id = check_signature(headers, body, secret, attributes=attributes, tolerance=tolerance)
     event = parse(headers, body)
     if event.id != message_id:
         raise InvalidSignature("the signed id is not that of the event")

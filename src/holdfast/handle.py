@@ -19,6 +19,7 @@ from holdfast.options import check_duration
 from holdfast.outcome import Outcome
 from holdfast.serialization.codec import encode_signal
 from holdfast.serialization.text import load_json
+from holdfast.workflows.calls import missed_in_handlers
 
 if TYPE_CHECKING:
     from holdfast.settings import Settings
@@ -49,10 +50,12 @@ class TaskInfo:
     attempt: int
     """The number of the current or last attempt; 0 before the first."""
     max_attempts: int
+    generation: int
+    """How often the run has begun: once, and once more with each `ctx.continue_as`."""
     progress: Any
     """What the handler reported last: `done`, `total` and `note`; None if it reported nothing."""
     errors: tuple[AttemptError, ...]
-    """How the attempts so far failed, the first attempt first."""
+    """How attempts and tries of steps failed so far, the first of them first; at most the last 1,000."""
     reason: str | None
     """Why the task was cancelled, failed or retried, if somebody or the handler gave a reason."""
     worker_id: str | None
@@ -103,32 +106,23 @@ class Handle(Generic[R_co]):
         self: "Handle[T | Outcome]",
         timeout: float | None = None,  # noqa: ASYNC109 - part of the API
     ) -> T:
-        began = time.monotonic()
         end = await self._home.connect().await_end(self.task_id, timeout)
-        last = self.task_id
-        while (
-            following := continued_as(end)
-        ) is not None:  # thousands of times in the life of an endless run
-            last, left = (
-                following,
-                None if timeout is None else max(0.0, timeout - (time.monotonic() - began)),
-            )
-            end = await self._home.connect().await_end(last, left)
         if end.status == "succeeded":
             result: T = self._loaded(end)
             return result
         if end.status == "cancelled":
             raise TaskCancelled(
-                f"task {last} of type {end.type} was cancelled{_because(end.reason)}",
-                task_id=last,
+                f"task {self.task_id} of type {end.type} was cancelled{_because(end.reason)}",
+                task_id=self.task_id,
                 status=end.status,
             )
-        raise _failed(end, await self._arun(tasks.task_errors(last)))
+        raise _failed(end, await self._arun(tasks.task_errors(self.task_id)))
 
     def cancel(self, reason: str | None = None) -> Status:
         """Cancel the task. Returns its status: `cancelled`, or how it had already ended."""
         return self._run(tasks.cancel(self.task_id, reason), "cancel")
 
+    @missed_in_handlers("handle.acancel")
     async def acancel(self, reason: str | None = None) -> Status:
         return await self._arun(tasks.cancel(self.task_id, reason))
 
@@ -136,6 +130,7 @@ class Handle(Generic[R_co]):
         """Run a task again that has failed or was cancelled. Returns its status."""
         return self._run(tasks.retry(self.task_id, reason), "retry", repeatable=False)
 
+    @missed_in_handlers("handle.aretry")
     async def aretry(self, reason: str | None = None) -> Status:
         return await self._arun(tasks.retry(self.task_id, reason), repeatable=False)
 
@@ -143,6 +138,7 @@ class Handle(Generic[R_co]):
         """Delete the task, whatever its status. Listings no longer show it; an operator can restore it."""
         self._run(tasks.delete_task(self.task_id, reason), "delete", repeatable=False)
 
+    @missed_in_handlers("handle.adelete")
     async def adelete(self, reason: str | None = None) -> None:
         await self._arun(tasks.delete_task(self.task_id, reason), repeatable=False)
 
@@ -150,6 +146,7 @@ class Handle(Generic[R_co]):
         """Move a waiting task to another time. A task that is not waiting is left unchanged."""
         return self._run(self._reschedule(run_at, delay), "reschedule")
 
+    @missed_in_handlers("handle.areschedule")
     async def areschedule(
         self, run_at: datetime | None = None, *, delay: float | timedelta | None = None
     ) -> Status:
@@ -166,6 +163,7 @@ class Handle(Generic[R_co]):
         statement = self._signal(name, payload, key)
         return self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None)
 
+    @missed_in_handlers("handle.asignal")
     async def asignal(
         self, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
     ) -> SignalAnswer:
@@ -173,7 +171,7 @@ class Handle(Generic[R_co]):
         return await self._home.connect().arun_in(tx, statement, "signal", repeatable=key is not None)
 
     def steps(self) -> list[RecordedStep]:
-        """The steps of the run that have come to an end, in the order in which it called them."""
+        """The steps of the current generation that have come to an end, in the order of their calls."""
         return self._run(steps_of(self.task_id), "steps")
 
     async def asteps(self) -> list[RecordedStep]:
@@ -184,6 +182,7 @@ class Handle(Generic[R_co]):
         forked = self._run(steps.fork(self.task_id, before, reason), "fork", repeatable=False)
         return Handle(forked, created=True, home=self._home)
 
+    @missed_in_handlers("handle.afork")
     async def afork(self, before: str | None = None, *, reason: str | None = None) -> "Handle[R_co]":
         forked = await self._arun(steps.fork(self.task_id, before, reason), repeatable=False)
         return Handle(forked, created=True, home=self._home)
@@ -221,12 +220,6 @@ class Handle(Generic[R_co]):
         return handler.result.load(end.result_json) if handler else load_json(end.result_json)
 
 
-def continued_as(end: TaskSnapshot) -> UUID | None:
-    """The run that goes on where this one has ended by `ctx.continue_as`."""
-    found = (end.reason or "").removeprefix("continued as ") if end.status == "succeeded" else ""
-    return UUID(found) if found and found != end.reason else None
-
-
 def handle_of(task_id: UUID | str, home: Home) -> Handle[Any]:
     """The handle of a task that was enqueued before."""
     try:
@@ -244,6 +237,7 @@ def _info(task: TaskStatus, errors: list[TaskError]) -> TaskInfo:
         priority=task.priority,
         attempt=task.attempt,
         max_attempts=task.max_attempts,
+        generation=task.generation,
         progress=task.progress,
         errors=_attempt_errors(errors),
         reason=task.reason,
@@ -259,7 +253,7 @@ def _info(task: TaskStatus, errors: list[TaskError]) -> TaskInfo:
 
 
 def _failed(end: TaskSnapshot, errors: list[TaskError]) -> TaskFailed:
-    attempts = _attempt_errors(errors)
+    attempts = _attempt_errors([error for error in errors if error.step is None])
     tried = f" after {len(attempts)} attempts" if len(attempts) > 1 else ""
     last = attempts[-1].message if attempts else end.reason
     return TaskFailed(
@@ -272,7 +266,10 @@ def _failed(end: TaskSnapshot, errors: list[TaskError]) -> TaskFailed:
 
 def _attempt_errors(errors: list[TaskError]) -> tuple[AttemptError, ...]:
     return tuple(
-        AttemptError(error.attempt, error.kind, error.message, _traceback(error.detail)) for error in errors
+        AttemptError(
+            error.attempt, error.kind, error.message, _traceback(error.detail), error.step, error.step_try
+        )
+        for error in errors
     )
 
 

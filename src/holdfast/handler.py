@@ -1,6 +1,7 @@
 """Handlers: the function that runs the tasks of a type, with its options and its codecs."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -21,13 +22,17 @@ from holdfast.serialization.signature import (
     read_result,
     read_signature,
 )
-from holdfast.workflows.changes import changes_in
+from holdfast.workflows.changes import asks_since, changes_in
 
 RAY_OPTIONS = (
     *("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "label_selector", "runtime_env"),
     "scheduling_strategy",
 )
 """Options of `ray.remote` that say what a run needs. The others belong to Holdfast."""
+MAX_NAME_BYTES = 200
+# As queues.check_name decides: white space and control characters are listed by number.
+_NO_SPACE = r"[^.:\x00-\x20\x7f-\xa0\u1680\u2000-\u200b\u2028\u2029\u202f\u205f\u3000\ufeff]+"
+_NAME = re.compile(rf"{_NO_SPACE}(?:[.:]{_NO_SPACE})*")
 MAX_SCHEMA_CHARACTERS = 30_000
 """Of a JSON schema that is registered: the database takes 64 KiB."""
 
@@ -147,8 +152,6 @@ class Handler:
     reuse: Reuse | None
     arguments: ArgumentsCodec = field(repr=False, compare=False)
     result: ResultCodec = field(repr=False, compare=False)
-    changes: tuple[str, ...] = field(default=(), repr=False, compare=False)
-    """The names that it asks `ctx.since` for."""
     batch: BatchHandler | None = field(default=None, repr=False, compare=False)
     """Set if it takes many tasks at once. `function` then takes one."""
     remembers_first: bool = field(init=False, repr=False, compare=False)
@@ -169,12 +172,17 @@ class Handler:
         }
         given = {name: value for name, value in declared.items() if value is not None}
         object.__setattr__(self, "defaults", given)
-        object.__setattr__(self, "remembers_first", bool(self.changes))
+        object.__setattr__(self, "remembers_first", self.wants_context and asks_since(self.declared))
 
     @property
     def declared(self) -> Callable[..., Any]:
         """The function below `@app.task`."""
         return self.function if self.batch is None else self.batch.function
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The names that it asks `ctx.since` for. Read from its source, when a worker starts."""
+        return changes_in(self.declared) if self.wants_context else ()
 
     def may_have(self, field: str) -> bool:
         """Whether its payloads may have a member of this name."""
@@ -209,6 +217,21 @@ class Handler:
         return schema if len(json.dumps(schema)) <= MAX_SCHEMA_CHARACTERS else None
 
 
+def _check_name(function: str, field: str, given: object) -> None:
+    """Refuse what `enqueue` would refuse."""
+    if not isinstance(given, str) or not _NAME.fullmatch(given):
+        raise InvalidHandler(
+            f"{function}: {field} {given!r} is malformed",
+            hint='Segments are separated by "." or ":", are not empty and have no white space:'
+            " billing.invoice_charge.v1",
+        )
+    size = len(given.encode("utf-8", "replace"))
+    if size > MAX_NAME_BYTES:
+        raise InvalidHandler(
+            f"{function}: {field} is {size} bytes long, and at most {MAX_NAME_BYTES} are allowed"
+        )
+
+
 def build_handler(task_type: str, function: Callable[..., Any], **options: Any) -> Handler:
     """Refuses an invalid handler at decoration, not when its first task fails."""
     name = name_of(function)
@@ -220,6 +243,9 @@ def build_handler(task_type: str, function: Callable[..., Any], **options: Any) 
     retry, executor = chosen["retry"], chosen["executor"]
     if not task_type or not isinstance(task_type, str):
         raise InvalidHandler(f"{name} needs a type such as 'billing.invoice_charge.v1', not {task_type!r}")
+    _check_name(name, "type", task_type)
+    if chosen["queue"] is not None:
+        _check_name(name, "queue", chosen["queue"])
     if not isinstance(retry, RetryPolicy):
         raise InvalidHandler(
             f"{name}: retry takes a policy such as Exponential() or NoRetry(), not {retry!r}"
@@ -250,7 +276,6 @@ def build_handler(task_type: str, function: Callable[..., Any], **options: Any) 
         reuse=_reuse(name, chosen["deterministic"], chosen["reuse"]),
         arguments=ArgumentsCodec(task_type, name, signature),
         result=ResultCodec(task_type, name, signature.result),
-        changes=changes_in(function) if signature.context is not None else (),
         batch=batch,
     )
 

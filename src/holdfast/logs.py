@@ -1,40 +1,54 @@
 """Structured logs: an event with its fields, in colours for people or as JSON for machines."""
 
+import contextlib
 import logging
 import sys
-import threading
-from contextvars import ContextVar
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal
 
-# Where they are installed, structlog imports Rich and colorama, for colours, and greenlet, for an interface
-# that it deprecates: 6 MB in every worker. Without a terminal it does without, unless the application has
-# loaded one of them, or has another thread, which could import one at this moment.
-_UNWANTED = ("rich", "colorama", "greenlet")
-_PLAIN = (
-    not sys.stderr.isatty()
-    and threading.active_count() == 1
-    and sys.modules.keys().isdisjoint({"structlog", *_UNWANTED})
-)
-if _PLAIN:
-    sys.modules.update(dict.fromkeys(_UNWANTED))  # type: ignore[arg-type]  # None makes an import fail
-import structlog  # noqa: E402
-from structlog.typing import EventDict, ExceptionRenderer, Processor, WrappedLogger  # noqa: E402
+import structlog
+from structlog.typing import EventDict, Processor, WrappedLogger
 
-if _PLAIN:
-    for _name in _UNWANTED:
-        del sys.modules[_name]
-
-Log: TypeAlias = structlog.stdlib.BoundLogger
+from holdfast.current_job import current_job
 
 
-class LoggedJob(Protocol):
-    @property
-    def log_fields(self) -> dict[str, Any]:
-        """The fields of every log line about this task."""
+class Log:
+    """A logger that never raises: standard error may be gone, and that must end no loop and no thread.
 
+    The application may have configured structlog, so it is the call that is guarded, not what writes.
+    """
 
-current_job: ContextVar[LoggedJob | None] = ContextVar("current_job", default=None)
-"""The task whose handler runs in this context: every log line in it names the task."""
+    __slots__ = ("_logger",)
+
+    def __init__(self, logger: Any) -> None:
+        self._logger = logger
+
+    def bind(self, **fields: Any) -> "Log":
+        return Log(self._logger.bind(**fields))
+
+    def is_enabled_for(self, level: int) -> bool:
+        return bool(self._logger.is_enabled_for(level))
+
+    def debug(self, event: str, **fields: Any) -> None:
+        self._write("debug", event, fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self._write("info", event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self._write("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        self._write("error", event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        self._write("exception", event, fields)
+
+    def critical(self, event: str, **fields: Any) -> None:
+        self._write("critical", event, fields)
+
+    def _write(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):
+            getattr(self._logger, method)(event, **fields)
 
 
 def is_for_people(form: Literal["console", "json"] | None, terminal: bool | None = None) -> bool:
@@ -68,9 +82,7 @@ def configure(form: Literal["console", "json"] | None, level: str, *, terminal: 
 
 def _for_people() -> structlog.dev.ConsoleRenderer:
     """Show no values of variables in tracebacks: they may be keys and passwords."""
-    formatter: ExceptionRenderer = structlog.dev.plain_traceback
-    if not _PLAIN:
-        formatter = structlog.dev.RichTracebackFormatter(show_locals=False)
+    formatter = structlog.dev.RichTracebackFormatter(show_locals=False)
     return structlog.dev.ConsoleRenderer(exception_formatter=formatter)
 
 
@@ -91,9 +103,12 @@ def _adopt_standard_logging(shared: list[Processor], rendering: list[Processor],
     root.setLevel(max(level, logging.INFO))
 
 
+def log_of(name: str) -> Log:
+    return Log(structlog.get_logger(name))
+
+
 def worker_log(worker_id: str) -> Log:
-    log: Log = structlog.get_logger("holdfast.worker").bind(worker_id=worker_id)
-    return log
+    return log_of("holdfast.worker").bind(worker_id=worker_id)
 
 
 def name_worker(worker_id: str) -> None:
@@ -103,7 +118,7 @@ def name_worker(worker_id: str) -> None:
 
 def is_verbose(log: Log) -> bool:
     """Whether each start and end of a task is logged for debugging."""
-    return bool(log.is_enabled_for(logging.DEBUG))
+    return log.is_enabled_for(logging.DEBUG)
 
 
 def _name_task(logger: WrappedLogger, method: str, event: EventDict) -> EventDict:

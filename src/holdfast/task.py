@@ -22,6 +22,7 @@ from holdfast.handler import Handler
 from holdfast.options import Options, check_options, is_arranged
 from holdfast.serialization.codec import ResultCodec, encode_signal
 from holdfast.serialization.text import RawJson
+from holdfast.workflows.calls import missed_in_handlers
 
 if TYPE_CHECKING:
     from holdfast.context import Context
@@ -91,6 +92,7 @@ class BoundTask(Generic[P, R]):
                 return self._handle(client.run_in(self._tx, enqueue_one(task), "enqueue"))
             return self._handle(client.enqueue(task, self._tx))
 
+    @missed_in_handlers("task.aenqueue")
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Enqueue one task from an event loop. Concurrent calls share round trips."""
         client = self._home.connect()
@@ -110,6 +112,7 @@ class BoundTask(Generic[P, R]):
         with self._span(len(batch)):
             return self._handles(self._home.connect().enqueue_many(batch, self._tx, progress))
 
+    @missed_in_handlers("task.aenqueue_many")
     async def aenqueue_many(
         self, calls: Iterable[Call], *, progress: Progress | None = None
     ) -> list[Handle[R]]:
@@ -182,6 +185,7 @@ class Task(BoundTask[P, R], Generic[P, R, F]):
         statement = steps.signal_key(self.type, key_of_run, name, encode_signal(payload), key)
         return self._home.connect().run_in(tx, statement, "signal", repeatable=key is not None)
 
+    @missed_in_handlers("task.asignal")
     async def asignal(
         self, key_of_run: str, name: str, payload: Any = None, *, key: str | None = None, tx: Any = None
     ) -> SignalAnswer:

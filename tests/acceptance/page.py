@@ -10,6 +10,7 @@ from typing import Any
 
 from acceptance.record import ROOT, Found, Run
 from acceptance.suites import SUITES
+from planted.bugs import BUGS
 from soak import report as soak_report
 
 PAGE = ROOT / "docs" / "reliability.md"
@@ -129,6 +130,8 @@ def _planted() -> str:
         for bug in bugs
     ]
     told = f"Bugs were put into the code, one at a time: {caught} of {len(bugs)} were caught."
+    if new := len(BUGS) - len(bugs):
+        told += f" {new} more are written and wait for the next complete run."
     head = ["A test that cannot fail proves nothing.", told, "", "| bug | in | caught by | after s |"]
     return "\n".join([*head, "|---|---|---|---|", *rows])
 

@@ -81,7 +81,7 @@ def test_workers_wait_for_a_server_that_refuses_them_and_go_on_when_it_does_not(
         f"after that, {verdict.reruns} handlers ran again"
     )
     assert waited <= LONGEST_PAUSE_SECONDS + NOISE_SECONDS
-    assert asked <= 5
+    assert asked <= 8  # heartbeat and leader included
     assert workers == ground.fleet.running
 
 

@@ -5,13 +5,24 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from holdfast import App
 from holdfast.client import enqueue
 from holdfast.client.enqueue import EnqueueBatcher
 from holdfast.connections.pool import AsyncPool
 from holdfast.engine.enqueue import Enqueued, NewTask
-from holdfast.errors import DatabaseUnavailable, InvalidArgument, KeyConflict
+from holdfast.errors import (
+    DatabaseUnavailable,
+    HoldfastError,
+    InvalidArgument,
+    KeyConflict,
+    NotAllowed,
+    NotInstalled,
+    QuotaExceeded,
+    TryAgain,
+    UnexpectedDatabaseError,
+)
 from holdfast.serialization.text import RawJson
 from support.database import Database
 
@@ -23,11 +34,14 @@ class ScriptedSender:
         self.open = asyncio.Event()
         self.batches: list[list[str]] = []
         self.losses = 0
+        self.refusals: list[Exception] = []
 
     async def __call__(self, tasks: list[NewTask]) -> list[Enqueued]:
         types = [task.type for task in tasks]
         self.batches.append(types)
         await self.open.wait()
+        if self.refusals:
+            raise self.refusals.pop(0)
         if "refused" in types:
             raise InvalidArgument("refused")
         if self.losses:
@@ -70,6 +84,109 @@ async def test_a_refused_task_does_not_fail_its_neighbours() -> None:
     )
     assert [isinstance(answer, Enqueued) for answer in answers] == [True, True, False, True, True]
     assert isinstance(answers[2], InvalidArgument)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotInstalled("no schema"),
+        NotAllowed("no right", sqlstate="42501"),
+        UnexpectedDatabaseError("a bad page", sqlstate="XX001"),
+        DatabaseUnavailable("no server"),
+        RuntimeError("a mistake"),
+    ],
+)
+async def test_an_error_that_is_about_no_task_is_told_to_all_after_one_statement(error: Exception) -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    sender.refusals = [error] * 100
+    answers = await asyncio.gather(
+        *enqueue_all(EnqueueBatcher(sender), *map(NewTask, "abcdefgh")), return_exceptions=True
+    )
+    assert sender.batches == [list("abcdefgh")]
+    assert {type(answer) for answer in answers} <= {type(error), UnexpectedDatabaseError}
+    assert all(str(error) in str(answer) for answer in answers)
+
+
+async def test_each_caller_gets_an_exception_of_its_own_with_the_same_words_and_cause() -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    error = NotInstalled("no schema", hint="Run holdfast migrate.", sqlstate="3F000")
+    error.__cause__ = ValueError("what PostgreSQL said")
+    sender.refusals = [error]
+    answers = await asyncio.gather(
+        *enqueue_all(EnqueueBatcher(sender), *map(NewTask, "abc")), return_exceptions=True
+    )
+    assert len({id(answer) for answer in answers} | {id(error)}) == 4
+    for answer in answers:
+        assert isinstance(answer, HoldfastError)
+        assert (str(answer), answer.sqlstate) == ("no schema. Run holdfast migrate.", "3F000")
+        assert answer.__cause__ is error.__cause__
+
+
+@pytest.mark.parametrize(
+    "error", [NotAllowed("an executor", sqlstate="QF403"), QuotaExceeded("full"), KeyConflict("taken")]
+)
+async def test_what_the_engine_refuses_about_a_task_is_narrowed_down_to_it(error: HoldfastError) -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    sender.refusals = [error]
+    answers = await asyncio.gather(*enqueue_all(EnqueueBatcher(sender), *map(NewTask, "abcd")))
+    assert sender.batches == [list("abcd"), ["a", "b"], ["c", "d"]]
+    assert all(answer.created for answer in answers)
+
+
+async def test_a_conflict_with_another_transaction_is_tried_once_more_and_then_told_to_all() -> None:
+    sender = ScriptedSender()
+    sender.open.set()
+    sender.refusals = [TryAgain("deadlock")]
+    answers = await asyncio.gather(*enqueue_all(EnqueueBatcher(sender), *map(NewTask, "ab")))
+    assert all(answer.created for answer in answers)
+    sender.refusals = [TryAgain("deadlock")] * 9
+    told = await asyncio.gather(
+        *enqueue_all(EnqueueBatcher(sender), *map(NewTask, "ab")), return_exceptions=True
+    )
+    assert [type(one) for one in told] == [TryAgain, TryAgain]
+    assert sender.batches == [["a", "b"]] * 4
+
+
+async def test_the_tasks_of_a_statement_that_would_have_to_wait_are_sent_one_by_one() -> None:
+    together, alone = ScriptedSender(), ScriptedSender()
+    together.open.set()
+    batcher = EnqueueBatcher(together, alone)
+    together.refusals = [TryAgain("lock"), TryAgain("lock")]
+    held, *others = enqueue_all(batcher, *map(NewTask, "abc"))
+    assert all(answer.created for answer in await asyncio.gather(*others))
+    assert (await batcher.enqueue(NewTask("d"))).created
+    assert together.batches == [["a", "b", "c"], ["a"], ["b"], ["c"], ["d"]]
+    assert alone.batches == [["a"]]
+    alone.refusals = [TryAgain("lock")]
+    alone.open.set()
+    with pytest.raises(TryAgain):
+        await held
+
+
+async def test_a_hundred_callers_of_a_database_without_the_schema_send_few_statements(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = 0
+    run = AsyncPool.run
+
+    async def counted(self: AsyncPool, *args: Any, **kwargs: Any) -> Any:
+        nonlocal trips
+        trips += 1
+        return await run(self, *args, **kwargs)
+
+    monkeypatch.setattr(AsyncPool, "run", counted)
+    app = App(make_conninfo(db.dsn, dbname="postgres"))
+
+    @app.task("batch.nowhere")
+    def nowhere() -> None: ...
+
+    answers = await asyncio.gather(*(nowhere.aenqueue() for _ in range(100)), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {NotInstalled}
+    assert trips <= 2
+    app.close()
 
 
 async def test_of_a_lost_batch_only_tasks_with_a_key_are_asked_for_again() -> None:

@@ -114,6 +114,18 @@ def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, Any], reas
         App().task("decoration.option", **options)(without_context)
 
 
+@pytest.mark.parametrize(
+    "name", ["My Task!", "a..b", ".a", "a.", "a\u200bb", "a\n", "x" * 201, "é" * 101, "\0"]
+)
+def test_a_type_or_a_queue_that_enqueue_would_refuse_is_refused(name: str) -> None:
+    app = App()
+    with pytest.raises(InvalidHandler, match=r"malformed|at most 200"):
+        app.task(name)(lambda: None)
+    with pytest.raises(InvalidHandler, match="queue"):
+        app.task("work.add", queue=name)(lambda: None)
+    assert not app.tasks
+
+
 def test_a_type_has_one_handler() -> None:
     app = App()
     app.task("decoration.once")(without_context)

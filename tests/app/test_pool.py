@@ -9,13 +9,16 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from textwrap import dedent
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
 
 from holdfast import App, Task
+from holdfast.client import WAITING_SIZE
 from holdfast.connections import pool, session
-from holdfast.errors import DatabaseUnavailable
+from holdfast.errors import DatabaseUnavailable, TryAgain
+from holdfast.settings import Settings
 from support.database import Database
 from support.sessions import in_background
 
@@ -144,6 +147,53 @@ def test_threads_share_a_few_connections(
     assert count(admin, OURS) <= pool.POOL_SIZE
 
 
+async def test_calls_of_an_event_loop_do_not_wait_behind_a_large_batch(
+    db: Database, charge: Task[..., None]
+) -> None:
+    admin = db.connect()
+    with db.connect(autocommit=False) as blocker:
+        charge.using(tx=blocker, key="taken").enqueue(1)
+        batch = asyncio.create_task(charge.aenqueue_many([charge.using(key="taken").build(1)]))
+        await asyncio.to_thread(wait_until_blocked, admin)
+        handle = await charge.aenqueue(2)
+        assert await handle.astatus() == "pending"
+        assert not batch.done()
+        blocker.rollback()
+        await batch
+
+
+async def test_a_key_that_a_transaction_holds_delays_no_other_call_of_the_event_loop(
+    db: Database, charge: Task[..., None]
+) -> None:
+    taken = [f"taken {n}" for n in range(2 * WAITING_SIZE)]
+    with db.connect(autocommit=False) as blocker:
+        for key in taken:
+            charge.using(tx=blocker, key=key).enqueue(1)
+        held = [asyncio.create_task(charge.using(key=key).aenqueue(1)) for key in taken]
+        # The first of them share a statement with those that wait, the others come later.
+        for _ in range(2):
+            free = [charge.using(key=key).aenqueue(1) for key in (None, str(uuid4()), str(uuid4()))]
+            assert all(handle.created for handle in await asyncio.gather(*free))
+        assert not any(one.done() for one in held)
+        blocker.rollback()
+        assert all(handle.created for handle in await asyncio.gather(*held))
+
+
+async def test_only_the_caller_whose_key_is_held_for_too_long_is_told_to_try_again(db: Database) -> None:
+    app = App(db.dsn, settings=Settings.load(call_timeout="1s"))
+
+    @app.task("billing.charge")
+    def charge(invoice_id: int) -> None: ...
+
+    with db.connect(autocommit=False) as blocker:
+        charge.using(tx=blocker, key="3").enqueue(1)
+        calls = [charge.using(key=str(n)).aenqueue(1) for n in range(6)]
+        answers = await asyncio.gather(*calls, charge.aenqueue(1), return_exceptions=True)
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, TryAgain)] == [3]
+    assert [n for n, answer in enumerate(answers) if isinstance(answer, BaseException)] == [3]
+    app.close()
+
+
 def test_an_event_loop_that_ended_leaves_no_connection(
     db: Database, app: App, charge: Task[..., None]
 ) -> None:
@@ -235,7 +285,7 @@ def test_a_call_that_was_interrupted_leaves_no_connection_behind(db: Database) -
     def interrupt(_: object) -> None:
         raise KeyboardInterrupt
 
-    interrupted = pool.Pool(session.DatabaseAddress(lambda: db.dsn))
+    interrupted = pool.Pool(session.DatabaseAddress(lambda: db.dsn), reply_seconds=30)
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             interrupted.run(interrupt, repeatable=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from random import Random
 from typing import Any
 
 import asyncpg
@@ -17,6 +18,8 @@ from holdfast import App, Handle, Task
 from holdfast.errors import InvalidArgument, KeyConflict, NotInstalled
 from support.database import Database
 from support.django_project import django_connection
+from support.proxy import Direction, Passage
+from support.wire import Wire
 
 Given = Any
 """What is passed as tx."""
@@ -260,6 +263,72 @@ async def test_a_rollback_and_a_commit_do_the_same_in_an_event_loop(
         assert enqueued(db) == 0
     assert enqueued(db) == 4
     assert [await handle.astatus() for handle in handles] == ["pending", "scheduled", "pending", "scheduled"]
+
+
+class CountingWire(Wire):
+    """A way to the database that counts round trips and keeps the texts of statements."""
+
+    def __init__(self, db: Database) -> None:
+        super().__init__(db.dsn, Random(0))  # noqa: S311 - disturbs nothing
+        self.round_trips = 0
+        self.texts: list[bytes] = []
+
+    async def _follow(self, kind: bytes, message: bytes, passage: Passage, way: Direction) -> None:
+        await super()._follow(kind, message, passage, way)
+        if way == "to the server":
+            self.round_trips += kind in (b"S", b"Q")
+            self.texts += [message] if kind in (b"P", b"Q") else []
+
+
+@pytest.fixture
+def _unencrypted(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PGSSLMODE", "PGGSSENCMODE"):
+        monkeypatch.setenv(name, "disable")
+
+
+class DatabaseBehind(Database):
+    """The same database, at the address of a proxy."""
+
+    def __init__(self, db: Database, wire: Wire) -> None:
+        super().__init__(db.server, db.name)
+        user = conninfo_to_dict(db.dsn)["user"]
+        self.url = f"postgresql://{user}@127.0.0.1:{wire.port}/{db.name}"
+
+    @property
+    def dsn(self) -> str:
+        return self.url
+
+
+@pytest.mark.parametrize("transaction", SYNC)
+@pytest.mark.usefixtures("_unencrypted")
+def test_an_enqueue_is_one_round_trip(db: Database, charge: Task[..., str], transaction: Opening) -> None:
+    with CountingWire(db).running() as wire:
+        assert isinstance(wire, CountingWire)
+        behind = DatabaseBehind(db, wire)
+        with transaction(behind, commit=True) as tx:
+            charge.using(tx=tx).enqueue(1)
+            first = wire.round_trips
+            charge.using(tx=tx).enqueue(2)
+            assert wire.round_trips - first == 1
+        behind.close()
+    assert enqueued(db) == 2
+    assert [text for text in wire.texts if b"holdfast_front" in text] == []
+
+
+@pytest.mark.parametrize("transaction", ASYNC)
+@pytest.mark.usefixtures("_unencrypted")
+async def test_an_enqueue_is_one_round_trip_in_an_event_loop(
+    db: Database, charge: Task[..., str], transaction: Opening
+) -> None:
+    with CountingWire(db).running() as wire:
+        assert isinstance(wire, CountingWire)
+        async with transaction(DatabaseBehind(db, wire), commit=True) as tx:
+            await charge.using(tx=tx).aenqueue(1)
+            first = wire.round_trips
+            await charge.using(tx=tx).aenqueue(2)
+            assert wire.round_trips - first == 1
+    assert enqueued(db) == 2
+    assert [text for text in wire.texts if b"holdfast_front" in text] == []
 
 
 @pytest.mark.parametrize("transaction", SYNC)

@@ -3,7 +3,7 @@
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Locator
 
 from holdfast import App, Context
 from holdfast.engine import enqueue
@@ -19,6 +19,10 @@ def until(web: Web, task_id: UUID, status: str) -> None:
     query = "select from queues.task_status where task_id = %s and status = %s"
     while connection.execute(query, [task_id, status]).fetchone() is None:
         connection.execute("select pg_sleep(0.02)")
+
+
+def _background(button: Locator) -> str:
+    return str(button.evaluate("button => getComputedStyle(button).backgroundColor"))
 
 
 def test_a_person_answers_a_link_without_a_login(
@@ -48,7 +52,10 @@ def test_a_person_answers_a_link_without_a_login(
         page.goto(links[0])
         assert page.get_by_text(QUESTION).is_visible()
         assert page.locator("main img[src='x']").count() == 0
-        page.get_by_role("button", name="Pay").click()
+        first, second = (page.get_by_role("button", name=name) for name in ("Pay", "Refuse"))
+        assert _background(first) != _background(second)
+        assert page.get_by_text("You can answer until").is_visible()
+        first.click()
         assert page.get_by_role("heading", name="Thank you").is_visible()
         until(web, task_id, "succeeded")
         assert problems == []

@@ -1,5 +1,6 @@
 """The pages Tasks and Errors in a browser: what a person finds and changes, and that strings stay strings."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
@@ -25,7 +26,7 @@ DEAD = 109
 def _fail(engine: Engine, type_: str, count: int, message: Callable[[int], str]) -> None:
     engine.run(enqueue.enqueue_many([NewTask(type_, {"invoice": n}, max_attempts=1) for n in range(count)]))
     for task in engine.run(leases.claim("w3", count, queues=[type_.partition(".")[0]])):
-        number = int(str(task.task_id)[-6:], 16)
+        number = json.loads(task.payload)["invoice"] + 1
         error = {"kind": "handler_error", "exception": "shop.Declined", "message": message(number)}
         engine.run(leases.finish("w3", [ended(task.task_id, task.token, "retry", error=error)]))
 
@@ -93,12 +94,16 @@ def test_the_pages_are_accessible_and_nothing_sticks_out(
     assert found == []
 
 
-def test_on_a_phone_a_task_takes_one_line_and_the_section_is_visible(visit: Callable[..., Page]) -> None:
+def test_on_a_phone_a_task_takes_a_line_and_its_error_another_and_the_section_is_visible(
+    visit: Callable[..., Page],
+) -> None:
     page = visit(width=375)
-    page.goto("/tasks")
-    heights = page.evaluate("[...document.querySelectorAll('.tasks tbody tr')].map(row => row.offsetHeight)")
-    assert len(heights) == 50
-    assert max(heights) < 45
+    for status, height in (("dead_letter", 75), ("pending", 75), ("pending&type=mail.later", 45)):
+        page.goto(f"/tasks?status={status}")
+        heights = page.evaluate(
+            "[...document.querySelectorAll('.tasks tbody tr')].map(row => row.offsetHeight)"
+        )
+        assert max(heights, default=0) < height
     page.goto("/health")
     expect(page.get_by_role("link", name="Health", exact=True)).to_be_in_viewport(ratio=1)
 

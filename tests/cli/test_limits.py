@@ -4,7 +4,7 @@ import pytest
 import typer
 
 from holdfast.cli.limits import rate
-from holdfast.engine import Engine, leases, limits
+from holdfast.engine import Engine, leases, limits, workers
 from support.commands import Holdfast, answer
 from support.database import Database
 
@@ -61,3 +61,23 @@ def test_a_reader_may_look_but_not_limit(db: Database, holdfast: Holdfast) -> No
     holdfast("limits", "set", "queue", "mail", "--rate", "5/s")
     assert "mail" in holdfast("limits", "list", url=reader).stdout
     assert holdfast("limits", "set", "queue", "mail", "--running", "1", url=reader).exit_code == 7
+
+
+def test_a_limit_of_something_unknown_is_set_with_a_warning_that_lists_what_there_is(
+    engine: Engine, holdfast: Holdfast
+) -> None:
+    engine.run(workers.register_types([{"type": "mail.send"}, {"type": "mail.fetch"}]))
+    done = holdfast("limits", "set", "type", "mail.sent", "--running", "1")
+    assert done.stdout == "Limit of type mail.sent set.\n"
+    assert done.stderr == "Warning: the type mail.sent is not known. Did you mean mail.send?\n"
+    unlike = holdfast("limits", "set", "type", "billing", "--running", "1")
+    assert unlike.stderr == "Warning: the type billing is not known. There are: mail.fetch, mail.send.\n"
+    assert holdfast("limits", "set", "type", "mail.send", "--running", "1").stderr == ""
+    assert "There is no queue yet." in holdfast("limits", "set", "queue", "x", "--running", "1").stderr
+
+
+def test_the_column_of_running_tasks_does_not_read_as_a_limit(holdfast: Holdfast) -> None:
+    holdfast("limits", "set", "queue", "mail", "--per-key", "3")
+    header = holdfast("limits", "list").stdout.splitlines()[0].split()
+    assert "running_now" in header
+    assert "running" not in header

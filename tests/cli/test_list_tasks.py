@@ -4,7 +4,8 @@ from uuid import UUID
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, health, leases, tasks
+from holdfast.cli import tasks as cli_tasks
+from holdfast.engine import Engine, enqueue, health, leases, tasks, workers
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.tasks import STATUSES
 from support.commands import Holdfast, answer, fail, run
@@ -111,8 +112,7 @@ def test_every_status_can_be_asked_for(empty_db: Database, status: str) -> None:
         (["--status", "done"], "'done' is not one of 'scheduled', 'suspended', 'pending'"),
         (["--limit", "0"], "--limit"),
         (["--limit", "1001"], "--limit"),
-        (["--before", "yesterday"], "--before"),
-        (["--since", "yesterday"], "'yesterday' is neither a time such as 2030-01-31T08:00Z nor a duration"),
+        (["--since", "tomorrow"], "'tomorrow' is neither a time such as 2030-01-31T08:00Z, 12:00 or today"),
         (["--since", "90000000d"], "the time is out of range"),
     ],
 )
@@ -120,3 +120,77 @@ def test_a_bad_filter_is_refused_with_2(empty_db: Database, arguments: list[str]
     refused = run("list", *arguments, url=empty_db.dsn)
     assert refused.exit_code == 2
     assert complaint in refused.stderr
+
+
+@pytest.mark.parametrize("since", ["yesterday", "00:00", "2h"])
+def test_a_day_or_a_time_of_today_can_be_given(
+    engine: Engine, holdfast: Holdfast, task_id: UUID, since: str
+) -> None:
+    del engine
+    assert [one["task_id"] for one in answer(holdfast("list", "--since", since, "--json"))["tasks"]] == [
+        str(task_id)
+    ]
+
+
+@pytest.fixture
+def rare_and_old(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> UUID:
+    """A task that is older than 50 others, of which a page examines 10."""
+    task_id = engine.run(enqueue.enqueue(NewTask("rare.one")))
+    engine.run(enqueue.enqueue_many([NewTask("common.work")] * 50))
+    find = tasks.find_tasks
+    monkeypatch.setattr(
+        tasks, "find_tasks", lambda matching, before, limit: find(matching, before, limit, 10)
+    )
+    return task_id
+
+
+@pytest.mark.parametrize("filters", [["--type", "rare."], ["--queue", "rare", "--status", "pending"]])
+def test_a_rare_task_is_found_behind_many_newer_ones(
+    holdfast: Holdfast, rare_and_old: UUID, filters: list[str]
+) -> None:
+    assert listed(holdfast, *filters) == [rare_and_old]
+
+
+def test_a_search_that_takes_long_goes_on_by_itself_and_says_how_far_it_is(
+    holdfast: Holdfast, rare_and_old: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cli_tasks, "PROGRESS_SECONDS", 0.0)
+    found = holdfast("list", "--type", "rare.")
+    assert str(rare_and_old) in found.stdout
+    assert found.stderr.count("; searching on") == 5
+    nothing = holdfast("list", "--type", "rare.two")
+    assert "No tasks found." in nothing.stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "said"),
+    [("--type", "typo", "the type typo is not known"), ("--queue", "biling", "Did you mean billing?")],
+)
+def test_an_empty_list_of_something_unknown_says_what_there_is(
+    holdfast: Holdfast, task_id: UUID, option: str, given: str, said: str
+) -> None:
+    del task_id
+    found = holdfast("list", option, given)
+    assert (found.exit_code, found.stdout) == (0, "")
+    assert said in found.stderr
+
+
+def test_an_empty_list_of_something_known_needs_no_warning(
+    engine: Engine, db: Database, holdfast: Holdfast, task_id: UUID
+) -> None:
+    del task_id
+    engine.run(workers.register_types([{"type": "shop.pay"}]))
+    assert holdfast("list", "--type", "shop.").stderr == "No tasks found.\n"
+    assert "Warning" not in holdfast("list", "--queue", "billing", "--status", "running").stderr
+    assert holdfast("list", "--type", "typo", url=db.dsn_as("holdfast_client")).stderr == "No tasks found.\n"
+
+
+def test_tasks_of_messages_are_listed_on_request_only(engine: Engine, holdfast: Holdfast) -> None:
+    ids = [engine.run(enqueue.enqueue(NewTask("a.b"))) for _ in range(3)]
+    message = engine.run(enqueue.enqueue(NewTask("comms.supervise")))
+    assert listed(holdfast) == ids[::-1]
+    assert listed(holdfast, "--all")[0] == message
+    assert listed(holdfast, "--type", "comms.") == [message]
+    page = answer(holdfast("list", "--limit", "2", "--json"))
+    assert [UUID(one["task_id"]) for one in page["tasks"]] == ids[:0:-1]
+    assert listed(holdfast, "--before", page["next_before"]) == [ids[0]]

@@ -75,14 +75,19 @@ def test_there_is_no_colour_without_a_terminal(db: Database) -> None:
 
 
 @pytest.mark.full
-def test_without_an_address_the_embedded_server_is_used_and_named_in_one_line(tmp_path: Path) -> None:
+def test_without_an_address_the_embedded_server_is_used_and_named_by_what_starts_it_or_fails(
+    tmp_path: Path,
+) -> None:
     with disposable_home() as home:
         settings = {"HOLDFAST_HOME": str(home)}
-        assert shell("migrate", **settings).returncode == 0
+        migrated = shell("migrate", **settings)
         listed = shell("list", "--json", **settings)
+        missing = shell("show", "nothing", **settings)
     assert json.loads(listed.stdout) == {"tasks": [], "next_before": None}
-    assert listed.stderr.startswith(b"No DATABASE_URL: using the embedded PostgreSQL")
-    assert listed.stderr.count(b"\n") == 1
+    assert listed.stderr == b""
+    for said in (migrated.stderr, missing.stderr):
+        assert said.startswith(b"No DATABASE_URL: using the embedded PostgreSQL")
+    assert (migrated.returncode, missing.returncode) == (0, 4)
 
 
 @pytest.mark.full

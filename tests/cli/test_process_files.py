@@ -46,6 +46,17 @@ def test_the_generated_tests_pass_untouched(
     assert "7 passed" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("how", [[], ["--decision"], ["--python"]], ids=["attempts", "decision", "python"])
+def test_generated_code_uses_only_what_is_documented(
+    project: Path, run: ProcessCommand, how: list[str]
+) -> None:
+    run("new", "parcels", "--files-only", *how)
+    for path in (project / "parcels").glob("*.py"):
+        text = path.read_text()
+        assert set(re.findall(r"from (holdfast\S*) import|import (holdfast\S*)", text)) <= {("holdfast", "")}
+        assert "internal." not in text
+
+
 WRONG = ["Shipping", "1st", "pg_x", "comms", "class", "a-b", "x", "drop table"]
 RESERVED = ["order", "user", "group", "check", "case", "json", "time", "email", "psycopg", "pytest"]
 

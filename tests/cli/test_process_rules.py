@@ -25,7 +25,7 @@ def test_ours_keep_every_rule_too(run: ProcessCommand) -> None:
 
 BREAKS = {
     "a grant": (
-        "revoke execute on function shipping.record_shipping_failure from holdfast_worker",
+        "revoke execute on function shipping.record_shipping_failure from holdfast_caller",
         "shipping.record_shipping_failure(jsonb)",
         "grant execute",
     ),
@@ -169,9 +169,9 @@ BREAKS = {
     ),
     "that views are read only by readers": (
         """create view shipping.everything as select * from shipping.shipping_task;
-           grant select on shipping.everything to holdfast_worker""",
+           grant select on shipping.everything to holdfast_caller""",
         "shipping.everything",
-        "revoke select on shipping.everything from holdfast_worker",
+        "revoke select on shipping.everything from holdfast_caller",
     ),
     "that views are barriers": (
         """create view shipping.everything as select * from shipping.shipping_task;
@@ -189,10 +189,15 @@ BREAKS = {
         "shipping.record_shipping_success(jsonb)",
         "from holdfast_client",
     ),
-    "that workers call nothing but handlers": (
-        "grant execute on function shipping.kickoff_shipping_task to holdfast_worker",
-        "shipping.kickoff_shipping_task(jsonb,timestamp with time zone,integer)",
-        "from holdfast_worker",
+    "that workers and people call nothing else": (
+        "grant execute on function shipping.count_shipping_task_failures to holdfast_caller",
+        "shipping.count_shipping_task_failures(bigint)",
+        "from holdfast_caller",
+    ),
+    "that people can see it": (
+        "revoke execute on function shipping.shipping_history from holdfast_caller",
+        "shipping.shipping_history(bigint)",
+        "grant execute on function shipping.shipping_history(bigint) to holdfast_caller",
     ),
     "that no right is passed on": (
         "grant execute on function shipping.shipping_history to holdfast_reader with grant option",
@@ -221,7 +226,7 @@ BREAKS = {
         "shipping.shipping_supervisor(jsonb)",
         "grant holdfast_process to shipping_owner",
     ),
-    "the schema": ("revoke usage on schema shipping from holdfast_worker", "shipping", "grant usage"),
+    "the schema": ("revoke usage on schema shipping from holdfast_caller", "shipping", "grant usage"),
     "a fact function": (
         "drop function shipping.count_shipping_task_failures",
         "shipping.count_shipping_task_failures",

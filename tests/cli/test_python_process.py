@@ -92,7 +92,7 @@ def test_it_keeps_every_rule_and_can_be_applied_again(shop: Sandbox, db: Databas
     [
         ("drop function errands.read_errands_facts", "errands.read_errands_facts"),
         (
-            "revoke execute on function errands.record_errands_decision from holdfast_worker",
+            "revoke execute on function errands.record_errands_decision from holdfast_caller",
             "errands.record_errands_decision(jsonb)",
         ),
     ],

@@ -44,3 +44,16 @@ def test_a_reader_may_look_but_not_pause(db: Database, holdfast: Holdfast) -> No
     reader = db.dsn_as("holdfast_reader")
     assert holdfast("queues", url=reader).exit_code == 0
     assert holdfast("pause", "billing", url=reader).exit_code == 7
+
+
+def test_a_queue_that_does_not_exist_is_paused_with_a_warning(holdfast: Holdfast, task_id: UUID) -> None:
+    done = holdfast("pause", "printers")
+    assert done.stdout == "Queue printers is paused.\n"
+    assert done.stderr == "Warning: the queue printers is not known. There are: billing.\n"
+    assert "Did you mean billing?" in holdfast("pause", "biling").stderr
+
+
+def test_a_queue_that_does_not_exist_is_not_said_to_run(holdfast: Holdfast, task_id: UUID) -> None:
+    del task_id
+    done = holdfast("resume", "biling")
+    assert (done.stdout, "Did you mean billing?" in done.stderr) == ("", True)

@@ -40,6 +40,8 @@ begin
   return '{"success": true, "payload": {"closed": true}}';
 end $$;
 revoke all on function billing.close_month(jsonb) from public;
+grant usage on schema billing to holdfast_caller;
+grant execute on function billing.close_month(jsonb) to holdfast_caller;
 """
 
 

@@ -14,10 +14,10 @@ def conn(db: Database) -> Connection:
     return db.connect()
 
 
-def _suspended(conn: Connection, steps: Sequence[Row] = ()) -> Any:
+def _suspended(conn: Connection, steps: Sequence[Row] = (), **more: Any) -> Any:
     task_id = enqueue(conn)
     wait = {"name": "decision", "signal": "decision", "until": "2090-01-01 00:00Z"}
-    end(conn, claim_one(conn), "suspend", waits=[wait], run_at="2090-01-01 00:00Z", steps=list(steps))
+    end(conn, claim_one(conn), "suspend", waits=[wait], run_at="2090-01-01 00:00Z", steps=list(steps), **more)
     return task_id
 
 
@@ -44,6 +44,34 @@ def test_the_timeline_shows_steps_and_waits_without_values(conn: Connection, hol
     assert "secret" not in shown
     entries = answer(holdfast("runs", "show", str(task_id), "--json"))["timeline"]
     assert "charge" in [entry["name"] for entry in entries]
+
+
+def test_values_of_steps_are_shown_on_request(conn: Connection, holdfast: Holdfast) -> None:
+    charge = {"name": "charge", "number": 1, "kind": "step", "took_ms": 20, "result": {"receipt": "r-7"}}
+    charge["arguments"] = {"order_id": 42}
+    refund = {"name": "refund", "number": 2, "kind": "step", "took_ms": 20, "result": "x" * 20_000}
+    task_id = _suspended(conn, [charge, refund])
+
+    shown = holdfast("runs", "show", str(task_id), "--values")
+
+    assert 'charge (step)\n  arguments: {"order_id": 42}\n  result: {"receipt": "r-7"}\n' in shown.stdout
+    assert shown.stdout.rstrip().endswith("xxx … (cut)")
+    stored = answer(holdfast("runs", "show", str(task_id), "--values", "--json"))["steps"]
+    assert [(one["name"], one["is_cut"]) for one in stored] == [("charge", False), ("refund", True)]
+
+
+def test_the_arguments_of_a_failing_step_are_shown_on_request(conn: Connection, holdfast: Holdfast) -> None:
+    error = {"kind": "handler_error", "message": "bank is down", "arguments": {"order_id": 42}}
+    tried = {"name": "charge", "try": 1, "tries": 5, "retry_at": "2090-01-01 00:00Z", "error": error}
+    task_id = _suspended(conn, tries=[tried])
+
+    shown = holdfast("runs", "show", str(task_id), "--values").stdout
+
+    said = 'charge (failed try 1 of 5)\n  arguments: {"order_id": 42}\n  error: bank is down\n'
+    assert said in shown
+    [failing] = answer(holdfast("runs", "show", str(task_id), "--values", "--json"))["failing"]
+    assert (failing["step"], failing["arguments"]) == ("charge", {"order_id": 42})
+    assert "42" not in holdfast("runs", "show", str(task_id)).stdout.replace(str(task_id), "")
 
 
 def test_a_signal_wakes_the_run(conn: Connection, holdfast: Holdfast) -> None:
@@ -79,3 +107,23 @@ def test_a_fork_prints_the_id_of_the_new_task(conn: Connection, holdfast: Holdfa
     forked = holdfast("runs", "fork", str(task_id), "--json")
     assert list(json.loads(forked.stdout)) == ["task_id"]
     assert holdfast("runs", "fork", str(task_id), "--before", "never").exit_code == 4
+
+
+def test_a_step_that_fails_is_listed_with_its_try_and_error(conn: Connection, holdfast: Holdfast) -> None:
+    later = "2090-01-01 00:00Z"
+    failed = [
+        {"name": "call_bank", "try": n, "tries": 9, "retry_at": later, "error": {"message": f"no bank {n}"}}
+        for n in (1, 2)
+    ]
+    waits = [{"name": "call_bank", "until": later}, {"name": "decision", "signal": "ok", "until": later}]
+    task_id = enqueue(conn)
+    end(conn, claim_one(conn), "suspend", waits=waits, run_at=later, steps=[], tries=failed)
+
+    failing, waiting = holdfast("runs", "list").stdout.splitlines()[1:]
+    assert all(text in failing for text in (str(task_id), "call_bank", "failed try 2 of 9", "no bank 2"))
+    assert "try" not in waiting
+    listed = answer(holdfast("runs", "list", "--json"))["runs"]
+    assert [(one["step_try"], one["step_tries"], one["error"]) for one in listed] == [
+        (2, 9, "no bank 2"),
+        (None, None, None),
+    ]

@@ -131,6 +131,13 @@ def test_a_step_that_is_added_behind_since_does_not_run_in_old_runs(deployments:
     assert deployments.resume(module, task_id) == ("1 box yes", [])
 
 
+def test_a_change_whose_name_no_worker_will_find_is_an_error(deployments: Deployments) -> None:
+    deployments.suspend()
+    guarded = '    if ctx.since("weigh " + str(a)):\n        await ctx.step(weigh)\n    b ='
+    deployments.deploy(OLD.replace("    b =", guarded))
+    assert deployments.check() == (1, [("raised", None)])
+
+
 def test_a_step_that_is_removed_is_a_warning_and_its_result_is_not_used(deployments: Deployments) -> None:
     task_id = deployments.suspend()
     module = deployments.deploy(OLD.replace("    b = await ctx.step(pack)", "    b = None"))

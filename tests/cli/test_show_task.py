@@ -64,11 +64,11 @@ def test_a_task_of_another_login_is_not_found(db: Database, holdfast: Holdfast, 
     assert holdfast("show", str(task_id), url=db.dsn_as("holdfast_client")).exit_code == 4
 
 
-def test_what_is_not_an_id_is_bad_usage(holdfast: Holdfast) -> None:
-    for bad in ("7", "", "'; drop", str(uuid4())[:-1], "[red]x[/red]"):
+def test_what_is_neither_an_id_nor_a_key_is_not_found(holdfast: Holdfast) -> None:
+    for bad in ("7", "'; drop", str(uuid4())[:-1], "[red]x[/red]", "%", "\\"):
         refused = holdfast("show", bad)
-        assert refused.exit_code == 2
-        assert "Invalid value for 'ID'" in refused.stderr
+        assert (refused.exit_code, refused.stdout) == (4, "")
+        assert f"no task has the id or the key {bad!r}" in refused.stderr
 
 
 def test_why_says_why_in_one_sentence(holdfast: Holdfast, engine: Engine, task_id: UUID) -> None:

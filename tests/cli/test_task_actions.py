@@ -45,10 +45,10 @@ def test_one_refusal_does_not_stop_the_others(engine: Engine, holdfast: Holdfast
     assert cancelled == {"task_id": str(task_id), "status": "cancelled", "error": None}
 
 
-def test_nothing_is_done_if_one_of_the_ids_is_malformed(
+def test_nothing_is_done_if_one_of_the_tasks_does_not_exist(
     engine: Engine, holdfast: Holdfast, task_id: UUID
 ) -> None:
-    assert holdfast("cancel", str(task_id), "nonsense").exit_code == 2
+    assert holdfast("cancel", str(task_id), "nonsense").exit_code == 4
     assert status_of(engine, task_id) == "pending"
 
 
@@ -135,7 +135,7 @@ def test_more_than_a_batch_and_more_than_a_page_are_retried(
     engine: Engine, holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.cli.bulk_actions.PAGE", 7)
-    monkeypatch.setattr("holdfast.cli.bulk_actions.BATCH", 4)
+    monkeypatch.setattr("holdfast.cli.bulk_actions.MAX_ACTED", 4)
     fail(engine, count=25)
     assert holdfast("retry", "--status", "failed", "--yes").stdout == "Retried 25 of 25 tasks.\n"
 

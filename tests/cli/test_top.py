@@ -75,7 +75,10 @@ def read_until(terminal: int, wanted: bytes) -> bytes:
     seen, until = b"", time.monotonic() + PATIENCE_SECONDS
     while wanted not in seen and time.monotonic() < until:
         if select.select([terminal], [], [], 1)[0]:
-            seen += os.read(terminal, 65536)
+            try:
+                seen += os.read(terminal, 65536)
+            except OSError as error:
+                raise AssertionError(f"the program ended, and its last words were {seen!r}") from error
     assert wanted in seen, seen
     return seen
 

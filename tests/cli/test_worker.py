@@ -244,7 +244,7 @@ import sys
 from holdfast.cli import build_app
 build_app(["worker"])
 import holdfast.worker
-unwanted = {"rich", "greenlet", "colorama", "holdfast.postgres.embedded_server", "holdfast.schema"}
+unwanted = {"holdfast.postgres.embedded_server", "holdfast.schema"}
 print(sorted(unwanted & sys.modules.keys()))
 """
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

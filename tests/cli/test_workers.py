@@ -82,3 +82,29 @@ def test_it_goes_on_until_it_is_interrupted(db: Database, engine: Engine) -> Non
         watching.send_signal(signal.SIGINT)
     assert first[1].startswith(b"w1")
     assert watching.wait(30) == 0
+
+
+def test_one_worker_is_shown_with_the_tasks_that_it_holds(engine: Engine, holdfast: Holdfast) -> None:
+    clock = Clock(engine.connection)
+    engine.run(workers.register_worker("host-1-abc", "node-1", queues=["mail"]))
+    engine.run(workers.record_environment("host-1-abc", {"python": "3.12"}))
+    engine.run(enqueue.enqueue(NewTask("mail.send", idempotency_key="letter-7")))
+    [task] = engine.run(leases.claim("host-1-abc", queues=["mail"]))
+    engine.run(leases.heartbeat("host-1-abc", [holding(task.task_id, task.token, started_at=clock.now)]))
+    clock.advance(5)
+
+    shown = holdfast("workers", "show", "abc").stdout
+
+    for expected in ("host-1-abc", "working", str(task.task_id), "letter-7", "5 s", '"python": "3.12"'):
+        assert expected in shown
+    document = answer(holdfast("workers", "show", "host-1-abc", "--json"))
+    assert [one["task_id"] for one in document["held"]] == [str(task.task_id)]
+    assert document["environment"] == {"python": "3.12"}
+
+
+def test_an_unknown_worker_is_refused_with_those_that_exist(engine: Engine, holdfast: Holdfast) -> None:
+    engine.run(workers.register_worker("w1", "node-1", queues=["mail"]))
+    refused = holdfast("workers", "show", "w2")
+    assert refused.exit_code == 2
+    assert "there is no worker 'w2'" in refused.stderr
+    assert "w1" in refused.stderr

@@ -15,7 +15,7 @@ import pytest
 from holdfast.postgres import EmbeddedServer
 from support import races
 from support.database import cloned_database
-from support.interleaving import Call, Side, Steps, Theatre
+from support.interleaving import Call, Side, Steps, Theatre, ends, opened
 from support.stage import Stage
 
 EVERY_SCHEDULE = bool(os.environ.get("HOLDFAST_EVERY_SCHEDULE"))
@@ -55,23 +55,11 @@ def states_of(theatre: Theatre, one: Call, other: Call) -> list[str]:
     return [state for state in states if any(theatre.acts(state, side) for side in sides)]
 
 
-def ends(first: Side, second: Side) -> Iterator[tuple[bool, Steps]]:
-    """How two open transactions may end, and whether that can be when the second call waits for the first."""
-    yield True, [(first, "commit"), (second, "commit")]
-    yield True, [(first, "rollback"), (second, "commit")]
-    yield True, [(first, "commit"), (second, "rollback")]
-    yield False, [(second, "commit"), (first, "commit")]
-
-
 def cases(calls: list[Call]) -> list[Any]:
     return [
         pytest.param(call, id=str(call), marks=() if call.name in FIRST_LOOK else pytest.mark.full)
         for call in calls
     ]
-
-
-def opened(side: Side) -> Steps:
-    return [(side, "begin"), (side, "call")]
 
 
 def lock(table: str, task: str) -> Side:

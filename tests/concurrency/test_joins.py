@@ -123,7 +123,7 @@ def test_the_end_of_a_child_and_the_cancel_of_its_parent(stage: Stage) -> None:
         sweep(conn)
         assert status(conn, parent["task_id"])["status"] == "cancelled"
         assert status(conn, child["task_id"])["status"] in ("succeeded", "cancelled")
-        assert rows(conn, "select from queues.wait") == rows(conn, "select from queues.unwanted") == []
+        assert rows(conn, "select from queues.wait") == rows(conn, "select from queues.chore") == []
         assert_invariant(conn)
 
 

@@ -61,7 +61,7 @@ class RunHistories(Histories):
             "queues.read_steps",
             {
                 "worker_id": ticket.worker_id,
-                "held": [{"task_id": ticket.task_id, "token": ticket.token}],
+                "held": [{"task_id": ticket.task_id, "token": ticket.token, "signals": ["s", "other"]}],
             },
         )
         if not self.twin.tasks[ticket.task_id].is_held_by(ticket):
@@ -134,10 +134,7 @@ class RunHistories(Histories):
     @invariant()
     def every_task_stands_where_the_twin_says(self) -> None:
         for _ in range(LOOKS):
-            for function in ("wake_waiting", "wake_joined"):
-                engine.answer(self.sessions.workers["w1"], f"queues.{function}", {})
-            # As every sweep does.
-            engine.answer(self.sessions.admin, "queues.cancel_unwanted", {"now": self.clock.now})
+            engine.do_chores(self.sessions.workers["w1"])
         self.twin.settle()
         found = engine.rows(self.sessions.admin, self.pictures)
         assert {row.pop("task_id"): row for row in found} == self.twin.pictures()

@@ -34,20 +34,6 @@ FOREIGN_WORDS = [
 ]
 
 # Names and phrases with a plainer form, each with what to write instead.
-UNUSED_WORDS = {
-    r"\b[n]obody\b|\b[w]hoever\b": "no one, no worker; the caller, the person who",
-    r"\b[a]new\b": "again",
-    r"\b[s]o many\b": "this number of",
-    r"(?-i:\b[M]OST_[A-Z])": "MAX_",
-    r"\b(?:[d]oors?|[k]nock(?:s|ed)?|[k]eepers?|[c]ouriers?)\b": "throttle, spawner, sender",
-    r"\b(?:[m]anners|[h]ungry|[r]estless|[f]arewell|[w]orkbench)\b": "session settings, idle",
-    r"\b[a]nswers? (?:a|an|the) `": "returns",
-    r"[h]ad better not|[b]rings? to an end|[p]ut (?:\w+ ){1,3}off by chance": "a direct sentence",
-    r"[N]othing fits|[a]sked before each|[w]aits_in_the_dark": "what happens, as subject, verb, object",
-    r"[h]ow long what is kept|[w]hat is enqueued by the clock|[t]hat is none is refused": "a direct sentence",
-    r"[i]s kept nowhere|[i]s not an argument of it|[w]hen somebody asks for them": "a direct sentence",
-}
-PROSE_OF_CODE = (".py", ".sql", ".html", ".js", ".template", ".yml", ".yaml", ".toml")
 
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 
@@ -185,19 +171,6 @@ def test_no_file_speaks_of_how_the_work_is_organised() -> None:
             f"{path.relative_to(ROOT)}:{n}: {line.strip()}"
             for n, line in enumerate(lines, 1)
             if foreign.search(line)
-        ]
-    assert found == []
-
-
-def test_pages_and_sources_use_plain_words() -> None:
-    found = []
-    read = [path for path in _files() if path.suffix in PROSE_OF_CODE and path.is_relative_to(ROOT / "src")]
-    for path in [*pages(), *read]:
-        text = path.read_text(encoding="utf-8")
-        found += [
-            f"{name_of(path)}: {match[0]!r}; write {plainer}"
-            for word, plainer in UNUSED_WORDS.items()
-            for match in re.finditer(word, text, re.IGNORECASE)
         ]
     assert found == []
 

@@ -48,7 +48,13 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_every_member_of_an_app_is_described() -> None:
-    assert described("App") == members(holdfast.App) | {"middlewares", "handlers", "schedules", "name"}
+    assert described("App") == members(holdfast.App) | {
+        "middlewares",
+        "handlers",
+        "schedules",
+        "name",
+        "sends_messages",
+    }
 
 
 def test_every_option_of_a_task_is_described() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from support.documents import REFERENCE, code, quoted, rows, sections
 
-ROLES = ("client", "process", "worker", "dispatcher", "operator", "reader")
+ROLES = ("client", "process", "worker", "dispatcher", "operator", "reader", "caller")
 
 FUNCTIONS = """
   select n.nspname || '.' || p.proname,
@@ -17,7 +17,7 @@ FUNCTIONS = """
           where r.rolname like 'holdfast\\_%' and r.rolname <> 'holdfast_owner' and not r.rolcanlogin
             and pg_catalog.has_function_privilege(r.oid, p.oid, 'execute'))
   from pg_catalog.pg_proc p join pg_catalog.pg_namespace n on n.oid = p.pronamespace
-  where n.nspname in ('queues', 'internal', 'comms')
+  where n.nspname in ('queues', 'internal', 'comms') and p.proowner <> 'holdfast_caller'::pg_catalog.regrole
 """
 
 VIEWS = """

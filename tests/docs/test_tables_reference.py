@@ -32,7 +32,7 @@ WRITTEN = {
     title: text
     for page in ("tables.md", "comms.md")
     for title, text in sections(REFERENCE / page).items()
-    if title.startswith(("queues.", "comms.")) and "| column |" in text
+    if title.startswith(("queues.", "internal.", "comms.")) and "| column |" in text
 }
 
 

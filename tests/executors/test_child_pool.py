@@ -7,12 +7,13 @@ import pytest
 
 from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
-from holdfast.executors.child_process import ChildBootFailed, ChildRun
+from holdfast.executors.child_process import ChildBootFailed, ChildRun, RunCalls
 from holdfast.executors.run_end import RunBounds, RunEnd
 from holdfast.resources import NO_RESOURCE_LIMITS
 
 BOUNDS = RunBounds(timeout=None, output=1000, grace=1.0, resources=NO_RESOURCE_LIMITS)
 ANSWER = AttemptEnd("succeeded")
+CALLS = RunCalls(lambda *_: None, lambda: None)
 
 
 class Stub:
@@ -50,7 +51,7 @@ def refuse(error: ChildBootFailed) -> None:
 
 
 async def run(pool: ChildPool) -> None:
-    end, cancelled = await pool.run({}, BOUNDS, lambda _: None, lambda *_: None, lambda: ("cancelled", 0.0))
+    end, cancelled = await pool.run({}, BOUNDS, CALLS, lambda: ("cancelled", 0.0))
     assert (end.answer, cancelled) == (ANSWER, False)
 
 
@@ -100,7 +101,7 @@ async def test_who_waits_for_one_that_cannot_be_started_is_told() -> None:
 
 
 async def run_fresh(pool: ChildPool) -> None:
-    await pool.run({}, BOUNDS, lambda _: None, lambda *_: None, lambda: ("cancelled", 0.0), fresh=True)
+    await pool.run({}, BOUNDS, CALLS, lambda: ("cancelled", 0.0), fresh=True)
 
 
 async def test_a_fresh_run_has_a_child_that_ran_nothing_before_and_runs_nothing_after() -> None:

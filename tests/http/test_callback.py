@@ -1,5 +1,6 @@
 """Links by which a person answers a waiting run."""
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -12,8 +13,9 @@ from pydantic import BaseModel
 from holdfast import App, Context
 from holdfast.errors import ConfigurationError, InvalidStep
 from holdfast.handle import Handle
+from holdfast.settings import Settings
 from holdfast.workflows.callbacks import is_signed, open_callback, sign
-from support.web import SECRET, TRUST, Web
+from support.web import SECRET, TRUST, Web, serving
 from support.worker_thread import working
 
 app = App()
@@ -121,6 +123,20 @@ def test_opening_a_link_changes_nothing(web: Web, person: httpx.Client, order: i
     assert sent.fetchone() == (0,)
 
 
+def test_the_page_names_the_application_and_says_until_when_it_can_be_answered(
+    web: Web, person: httpx.Client, order: int
+) -> None:
+    link = waits(web, ask.enqueue(order=order, ttl=3600))
+    shown = person.get(link).text
+    assert "Please confirm · Holdfast" in shown
+    assert "/static/icon.svg" in shown
+    assert re.search(r'You can answer until <time datetime="20[^"]+">20', shown)
+    with serving(web.database, web_name="Shop & Co") as own:
+        named = person.get(own.url + link.removeprefix(web.url)).text
+    assert "Please confirm · Shop &amp; Co" in named
+    assert all(text not in named for text in ("Holdfast", "icon.svg"))
+
+
 def test_a_plain_function_gets_a_link_with_its_own_choices(
     web: Web, person: httpx.Client, order: int
 ) -> None:
@@ -198,6 +214,9 @@ def test_an_older_secret_is_accepted_and_a_wait_ticket_is_no_signature() -> None
 class NoRun:
     def step(self, *_: object, **__: object) -> None:
         raise AssertionError("nothing is recorded")
+
+    def settings(self) -> Settings:
+        return Settings.load()
 
     def now(self) -> float:
         return 0.0

@@ -3,6 +3,8 @@
 from holdfast.engine import Engine, access, enqueue, messages
 from holdfast.engine.enqueue import NewTask
 from support.commands import fail
+from support.engine import claim_one, end
+from support.engine import enqueue as enqueue_task
 from support.visitor import Visitor
 from support.web import Web
 
@@ -56,3 +58,22 @@ def test_a_message_of_the_mailbox_is_shown_after_that_is_recorded(
     assert anna.post("/mailbox/999999/reveal", reason="x").status_code == 404
     assert anna.post("/mailbox/x/reveal", reason="x").status_code == 404
     reader.client.close()
+
+
+def test_results_and_arguments_of_steps_are_hidden_until_revealed(anna: Visitor, web: Web) -> None:
+    conn = web.database.connect()
+    task_id = enqueue_task(conn, type="stepped.one")
+    charged = {"name": "charge", "number": 1, "kind": "step", "took_ms": 20, "result": {"card": "4111-2222"}}
+    charged["arguments"] = {"account": "DE02-1203"}
+    tried = {"name": "ship", "try": 1, "tries": 3, "retry_at": "2090-01-01 00:00Z"}
+    tried["error"] = {"kind": "handler_error", "message": "no", "arguments": {"street": "Elm-17"}}
+    wait = {"name": "decision", "signal": "decision", "until": "2090-01-01 00:00Z"}
+    claimed = claim_one(conn, queues=["stepped"])
+    end(conn, claimed, "suspend", waits=[wait], run_at="2090-01-01 00:00Z", steps=[charged], tries=[tried])
+
+    page = anna.get(f"/tasks/{task_id}").text
+    assert "charge" in page
+    assert all(text not in page for text in ("4111-2222", "DE02-1203", "Elm-17"))
+    shown = anna.post(f"/tasks/{task_id}/reveal", reason="support").text
+    assert all(text in shown for text in ("4111-2222", "DE02-1203", "Elm-17"))
+    assert "Arguments of charge" in shown

@@ -6,9 +6,9 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast.engine import Engine, enqueue, schedules
+from holdfast.engine import Engine, enqueue, queues, schedules
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule
+from holdfast.engine.schedules import Decision, NewSchedule
 from holdfast.http.pages import page
 from holdfast.http.pages.page import NAVIGATION
 from support.commands import fail
@@ -67,7 +67,8 @@ def test_a_schedule_shows_its_next_runs_and_what_it_led_to(anna: Visitor, engine
     nightly = NewSchedule(name="in-berlin", task=NewTask("a.berlin"), cron="30 2 * * *", tz="Europe/Berlin")
     engine.run(schedules.add_schedule(nightly))
     [due] = [one for one in engine.run(schedules.due_schedules()) if one.name == "in-berlin"]
-    engine.run(schedules.plan_schedule(due, datetime(2031, 3, 29, 1, 30, tzinfo=UTC)))
+    planned = Decision(due, (), datetime(2031, 3, 29, 1, 30, tzinfo=UTC))
+    engine.run(schedules.decide_schedules([planned]))
     answer = anna.post("/schedules/run", name="in-berlin", reason="the auditors ask")
     assert answer.headers["location"].startswith("/tasks/")
     page = anna.get("/schedules/show?name=in-berlin").text
@@ -142,3 +143,19 @@ def test_static_files_are_served_and_nothing_beside_them(web: Web) -> None:
         assert web.client().get(f"/static/{name}").status_code == 200
     for path in ("/static/../site.py", "/static/%2e%2e/site.py", "/static/..%2fsite.py", "/static/"):
         assert web.client().get(path).status_code == 404
+
+
+def test_health_resumes_a_queue_and_links_to_what_it_cannot_do(anna: Visitor, engine: Engine) -> None:
+    engine.run(queues.pause("printing", "no paper"))
+    fail(engine, queue="broken", count=5)
+    page = anna.get("/health").text
+    form = re.search(r'action="/queues/resume">.*?name="queue" value="printing"', page, re.DOTALL)
+    assert form is not None
+    assert re.search(r'<a href="/errors\?type=[^"]+">Show</a>', page)
+    anna.post("/queues/resume", queue="printing", reason="there is paper")
+    assert 'value="printing"' not in anna.get("/health").text
+    reader = Visitor(anna.web)
+    reader.log_in("read")
+    engine.run(queues.pause("printing", "no paper"))
+    assert "/queues/resume" not in reader.get("/health").text
+    reader.client.close()

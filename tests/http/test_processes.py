@@ -249,7 +249,7 @@ def test_a_column_of_the_history_is_not_a_function_of_the_path(
     )
     grants = """alter function parcels.parcels_history(bigint) owner to parcels_owner;
         revoke all on function parcels.parcels_history(bigint) from public;
-        grant execute on function parcels.parcels_history(bigint) to holdfast_client, holdfast_reader"""
+        grant execute on function parcels.parcels_history(bigint) to holdfast_caller"""
     owner.execute(grants)
     try:
         refused = reader.get(f"/v1/processes/parcels/{process_id}")
@@ -269,7 +269,7 @@ def test_a_column_of_the_history_is_not_a_function_of_the_path(
         ("raise exception 'the card is not known'", 422, "the card is not known"),
         ("raise check_violation using message = 'too little'", 422, "too little"),
         ("raise exception using errcode = 'QF400', message = 'a bad card'", 400, "a bad card"),
-        ("return null", 412, "parcels.kickoff_parcels_task returned null"),
+        ("return null", 412, "the kickoff of parcels returned null"),
         ("raise exception using errcode = 'XX000', message = 'secret'", 500, "see the log of the server"),
     ],
 )

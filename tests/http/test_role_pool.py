@@ -5,6 +5,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import anyio
 import pytest
@@ -12,8 +13,10 @@ import pytest
 from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import AsyncEngine, health
 from holdfast.errors import DatabaseUnavailable
+from holdfast.http import role_pool, turns
+from holdfast.http.access import hash_of
 from holdfast.http.role_pool import POOL_SIZE, RolePool
-from holdfast.http.site import LoopResources, Site, SiteOptions
+from holdfast.http.site import CALLER_SHARE, LoopResources, Site, SiteOptions
 from support.database import Database
 from support.web import serving, web_dsn
 
@@ -68,21 +71,51 @@ def test_probes_and_reads_are_served_while_enqueues_and_actions_wait_for_a_lock(
         waiting = [
             pool.submit(shop.post, "/v1/tasks", json={"type": "held.one"}) for _ in range(more_than_all)
         ]
-        until_locked(db, POOL_SIZE)
+        until_locked(db, CALLER_SHARE)
         assert web.client().get("/readyz").status_code == 200
         assert reader.get("/v1/queues").status_code == 200
-        assert not any(one.done() for one in waiting[:POOL_SIZE])
+        assert not any(one.done() for one in waiting)
         answers = [one.result(60) for one in waiting]
         holder.rollback()
-        assert {answer.status_code for answer in answers} == {503}
-        assert {answer.json()["code"] for answer in answers} <= {"locked", "QF503"}
+        assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {
+            (503, "locked"),
+            (429, "too_many_requests"),
+        }
         assert all(answer.headers["Retry-After"] for answer in answers)
         assert shop.post("/v1/tasks", json={"type": "held.one"}).status_code == 201
 
 
-def until_locked(db: Database, count: int) -> None:
+def test_a_token_whose_requests_wait_for_locks_delays_no_other(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patient = role_pool._TRANSACTION_SETTINGS.replace("'3s'", "'60s'")
+    monkeypatch.setattr(role_pool, "_TRANSACTION_SETTINGS", patient)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 60)
+    more_than_all = 2 * POOL_SIZE
+    with serving(db) as web, ThreadPoolExecutor(2 * more_than_all) as pool:
+        stuck, other = web.client("enqueue", "read"), web.client("admin")
+        task_id = other.post("/v1/tasks", json={"type": "free.one"}).json()["task_id"]
+        holder = db.connect(autocommit=False)
+        given = '[{"type": "held.one", "idempotency_key": "taken"}]'
+        token_hash = hash_of(web.token("enqueue", "read"))
+        holder.execute("select queues.enqueue_for_token(%s, %s)", [token_hash, given])
+        holder.execute("lock table queues.schedule in access exclusive mode")
+        held: dict[str, Any] = {"json": {"type": "held.one"}, "headers": {"Idempotency-Key": "taken"}}
+        waiting = [pool.submit(stuck.post, "/v1/tasks", **held) for _ in range(more_than_all)]
+        waiting += [pool.submit(stuck.get, "/v1/schedules") for _ in range(more_than_all)]
+        until_locked(db, 2 * CALLER_SHARE, "true")
+        assert other.post("/v1/tasks", json={"type": "free.one"}).status_code == 201
+        assert other.get("/v1/queues").status_code == 200
+        assert other.get(f"/v1/tasks/{task_id}/wait?timeout=0").status_code == 202
+        assert other.post(f"/v1/tasks/{task_id}/cancel", json={"reason": "x"}).status_code == 200
+        assert not any(one.done() for one in waiting)
+        holder.rollback()
+        assert {one.result(60).status_code for one in waiting} <= {200, 201}
+
+
+def until_locked(db: Database, count: int, which: str = "relation = 'queues.task'::regclass") -> None:
     look = db.connect()
-    query = "select count(*) from pg_locks where not granted and relation = 'queues.task'::regclass"
+    query = f"select count(*) from pg_locks where not granted and {which}".encode()
     deadline = time.monotonic() + 30
     while look.execute(query).fetchone() != (count,):
         assert time.monotonic() < deadline

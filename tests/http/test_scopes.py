@@ -10,6 +10,7 @@ import pytest
 from holdfast.client.wait_ticket import issue
 from holdfast.engine import enqueue
 from holdfast.engine.enqueue import NewTask
+from holdfast.http.wait_responses import StreamPosition
 from support.documents import REFERENCE, rows, sections
 from support.web import SECRET, Web
 
@@ -47,7 +48,7 @@ def _ask(client: httpx.Client, endpoint: str, task_id: UUID, ticket: str | None 
     params = {"timeout": "0"} if path.endswith("/wait") else {}
     if ticket:
         params["ticket"] = ticket
-    headers = {"Last-Event-ID": f"0-{'0' * 16}-0-end"} if path.endswith("/stream") else {}
+    headers = {"Last-Event-ID": str(StreamPosition(end=True))} if path.endswith("/stream") else {}
     url = httpx.URL(path).copy_merge_params(params)
     body = BODIES.get(endpoint, {}) if method == "POST" else None
     return client.request(method, url, json=body, headers=headers)

@@ -20,7 +20,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.http import create_app
 from holdfast.http.access import MAX_RECORDED
 from holdfast.http.security import SecurityMiddleware, TrustedProxies
-from holdfast.http.web_server import ListenAddress, bind, check_exposure
+from holdfast.http.web_server import ListenAddress, bind, check_exposure, serves_this_machine_only
 from support.commands import run
 from support.database import Database
 from support.web import Web, serving
@@ -316,3 +316,22 @@ def test_the_openapi_document_refers_to_no_other_host(web: Web) -> None:
     described = web.client().get("/openapi.json").text
     assert "://" not in described.replace("https://tasks.example.com", "")
     assert httpx.Response(200, text=described).json()["openapi"].startswith("3.")
+
+
+@pytest.mark.parametrize(
+    ("listen", "hosts", "url", "proxies", "local"),
+    [
+        ("127.0.0.1", (), None, (), True),
+        ("127.0.0.1", ("localhost",), "http://127.0.0.1:8080", (), True),
+        ("127.0.0.1", (), "http://[::1]:8080/tasks", (), True),
+        ("127.0.0.1", (), "https://tasks.example.com", (), False),
+        ("127.0.0.1", (), "http://localhost@tasks.example.com", (), False),
+        ("127.0.0.1", ("tasks.example.com",), None, (), False),
+        ("127.0.0.1", (), None, ("10.0.0.1",), False),
+        ("0.0.0.0", (), None, (), False),  # noqa: S104 - nothing listens
+    ],
+)
+def test_values_are_shown_by_default_only_if_nobody_else_reaches_the_server(
+    listen: str, hosts: tuple[str, ...], url: str | None, proxies: tuple[str, ...], local: bool
+) -> None:
+    assert serves_this_machine_only(ListenAddress(listen, 0), hosts, url, proxies) is local

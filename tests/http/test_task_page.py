@@ -14,6 +14,8 @@ from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from support.comms import CHANNELS
 from support.database import Database
+from support.engine import claim_one, end
+from support.engine import enqueue as make
 from support.leases import ended
 from support.visitor import Visitor
 from support.web import Web, serving
@@ -66,8 +68,15 @@ def test_the_page_names_the_run_that_started_it_and_where_it_was_forked(
 ) -> None:
     parent = _enqueue(engine, NewTask("orders.fulfil"))
     [run] = engine.run(leases.claim("w1", 1, queues=["orders"]))
-    held = steps.run_json(run.task_id, run.token, '"name":"pack","awaited":true')
-    _, [child] = engine.run(steps.start_children("w1", held, '[{"type":"orders.pack"}]', ["{}"]))
+    starting = steps.start_children(
+        "w1",
+        run.task_id,
+        run.token,
+        step=steps.StartingStep("pack", 1, awaited=True),
+        tasks='[{"type":"orders.pack"}]',
+        payloads=["{}"],
+    )
+    _, [child] = engine.run(starting)
     fork = engine.run(steps.fork(parent, None, "try again"))
 
     assert f'<a href="/tasks/{parent}">orders.fulfil</a>' in anna.get(f"/tasks/{child}").text
@@ -196,3 +205,30 @@ def test_the_sections_have_the_words_that_users_know(anna: Visitor, engine: Engi
     for word in ("Actions", "Timeline", "Details", "Payload"):
         assert f">{word}</h2>" in page
     admin.client.close()
+
+
+def test_a_task_is_found_by_the_end_of_its_id_and_by_its_key(anna: Visitor, engine: Engine) -> None:
+    first = _enqueue(engine, NewTask("named.one", idempotency_key="order-7"))
+    for name in (str(first)[-8:], str(first)[-12:].upper(), "order-7"):
+        answer = anna.get(f"/tasks/{name}")
+        assert (answer.status_code, answer.headers["location"].rstrip("?")) == (303, f"/tasks/{first}")
+    _enqueue(engine, NewTask("named.two", idempotency_key="order-7"))
+    listed = anna.get("/tasks/order-7").headers["location"]
+    assert listed == "/tasks?search=order-7"
+    assert all(name in anna.get(listed).text for name in ("named.one", "named.two"))
+    missing = anna.get("/tasks/order-8")
+    assert missing.status_code == 404
+    assert "no task has the id or the key" in missing.text
+
+
+def test_a_run_that_waits_for_a_signal_shows_a_button_and_no_command(anna: Visitor, web: Web) -> None:
+    assert anna.log_in("operate").status_code == 303
+    with web.database.connect() as conn:
+        task_id = make(conn, "waits.here")
+        until = "2090-01-01 00:00:00.5Z"
+        wait = {"name": "ok", "signal": "approval", "until": until}
+        end(conn, claim_one(conn, queues=["waits"]), "suspend", waits=[wait], run_at=until)
+    page = anna.get(f"/tasks/{task_id}").text
+    assert 'datetime="2090-01-01T00:00:00+00:00">2090-01-01 00:00:00 UTC</time>.' in page
+    assert "holdfast runs signal" not in page
+    assert "Signal…" in page

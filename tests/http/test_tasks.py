@@ -1,5 +1,6 @@
 """Reading tasks over HTTP, and actions on them."""
 
+import json
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -11,7 +12,7 @@ from holdfast.engine import Engine, access, enqueue, leases, schedules, tasks, w
 from holdfast.engine.enqueue import NewTask
 from holdfast.engine.schedules import NewSchedule
 from support.commands import fail
-from support.leases import ended
+from support.leases import ended, holding
 from support.web import Web
 
 CANARY = "4111-1111-1111-1111"
@@ -53,6 +54,30 @@ def test_no_listing_or_wait_of_a_reader_shows_a_value(
         answer = reader.get(f"/v1/tasks{path}")
         assert answer.status_code == 200
         assert CANARY not in answer.text, path
+
+
+def test_who_does_not_see_values_sees_how_far_a_task_is_and_not_its_note(web: Web, engine: Engine) -> None:
+    task_id = engine.run(enqueue.enqueue(NewTask("noted.one")))
+    [task] = engine.run(leases.claim("w1", queues=["noted"], max_tasks=1))
+    progress = {"done": 1, "total": 2, "note": CANARY}
+    engine.run(leases.heartbeat("w1", [holding(task.task_id, task.token, progress=progress)]))
+    hidden = {"done": 1, "total": 2, "note": f"(hidden: text of {len(CANARY)} characters)"}
+    reader = web.client("read")
+    for path in ("", "/wait?timeout=0"):
+        assert reader.get(f"/v1/tasks/{task_id}{path}").json()["progress"] == hidden, path
+    with reader.stream("GET", f"/v1/tasks/{task_id}/stream") as answer:
+        lines = answer.iter_lines()
+        assert "event: progress" in lines  # reads up to it
+        assert json.loads(next(lines).removeprefix("data: ")) == hidden
+    engine.run(leases.finish("w1", [ended(task_id, task.token, "succeeded")]))
+
+
+def test_values_are_not_revealed_without_a_reason(web: Web, task_id: UUID) -> None:
+    for path in ("", "/errors"):
+        answer = web.client("operate").get(f"/v1/tasks/{task_id}{path}", params={"reveal": "true"})
+        assert (answer.status_code, answer.json()["code"]) == (400, "QF400")
+        assert "a reason is required" in answer.json()["detail"]
+    assert web.engine.run(access.reveals_of(task_id)) == []
 
 
 def test_values_are_revealed_to_operators_and_that_is_recorded(web: Web, task_id: UUID) -> None:
@@ -142,7 +167,7 @@ def test_error_messages_are_hidden_until_revealed(
     assert reader.get(f"/v1/tasks/{task_id}/errors", params=asked).status_code == 403
     operator = web.client("operate")
     assert CANARY in operator.get(f"/v1/tasks/{task_id}/errors", params=asked).text
-    assert CANARY in operator.get(f"/v1/tasks/{task_id}", params=asked).json()["why"]
+    assert CANARY in operator.get(f"/v1/tasks/{task_id}", params=asked).json()["why_error"]
     assert [seen.reason for seen in engine.run(access.reveals_of(task_id))] == ["support", "support"]
 
 
@@ -151,6 +176,17 @@ def test_the_reason_of_an_action_is_not_hidden(reader: httpx.Client, engine: Eng
     engine.run(tasks.cancel(task_id, "the customer asked for it"))
     for path in ("", "/events"):
         assert "the customer asked for it" in reader.get(f"/v1/tasks/{task_id}{path}").text
+
+
+def test_what_a_handler_says_is_hidden(reader: httpx.Client, engine: Engine) -> None:
+    task_id = engine.run(enqueue.enqueue(NewTask("declined.charge")))
+    [claimed] = engine.run(leases.claim("w1", queues=["declined"]))
+    cancelled = ended(
+        task_id, claimed.token, "cancelled", error={"kind": "Cancel", "message": f"card {CANARY}"}
+    )
+    engine.run(leases.finish("w1", [cancelled]))
+    for path in (f"/{task_id}", f"/{task_id}/events", "?queue=declined"):
+        assert CANARY not in reader.get(f"/v1/tasks{path}").text, path
 
 
 @pytest.mark.parametrize("path", ["", "/events", "/errors", "/wait", "/stream"])

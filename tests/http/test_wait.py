@@ -21,6 +21,7 @@ from holdfast.connections.session import DatabaseAddress
 from holdfast.engine import Engine, enqueue, leases, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.errors import ConfigurationError, InvalidArgument
+from holdfast.http import background
 from holdfast.http.role_pool import RolePool
 from holdfast.http.waiting import WaitRegistry, WatchedSubject
 from holdfast.settings import Settings
@@ -409,3 +410,28 @@ async def test_a_query_that_was_overtaken_takes_nothing_back(
     assert await early
     assert watched.settled
     database.close()
+
+
+async def test_a_loop_that_fails_is_logged_and_started_again(
+    web: Web, engine: Engine, task_id: UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background, "RESTART_SECONDS", 0.01)
+    address = DatabaseAddress(lambda: web_dsn(web.database))
+    database = RolePool(address)
+    waits = WaitRegistry(address, database, 10)
+    refresh, failures = waits._refresh, [RuntimeError("a bug"), RuntimeError("another bug")]
+
+    async def failing(keys: list[UUID]) -> bool:
+        if keys and failures:
+            raise failures.pop()
+        return await refresh(keys)
+
+    monkeypatch.setattr(waits, "_refresh", failing)
+    with capture_logs() as logs:
+        async with waits.register(task_id, ()) as waiter:
+            await waiter.wait_until_known(30)
+            assert waiter.watched.known
+    await waits.close()
+    database.close()
+    failed = [line for line in logs if line["event"] == "loop_failed"]
+    assert [(line["log_level"], line["loop"]) for line in failed] == [("error", "waits")] * 2

@@ -172,3 +172,25 @@ def test_the_clock_of_tests_can_be_installed(url: str) -> None:
     install_test_clock(url)
     with psycopg.connect(url) as login:
         assert login.execute("select queues.clock() is not null").fetchone() == (True,)
+
+
+def test_only_functions_that_belong_to_the_login_are_called(owned: Database, url: str) -> None:
+    """There is no role without rights that could call those of others."""
+    migrate(url, single_login=True)
+    made = """create function {}.run(payload jsonb) returns jsonb language sql security definer
+        set search_path = pg_catalog, pg_temp as $$ select to_jsonb(current_user::text) $$;
+        revoke all on function {}.run(jsonb) from public"""
+    with psycopg.connect(url, autocommit=True) as login:
+        login.execute(
+            "create schema mine; create schema yours; grant create, usage on schema yours to neighbour"
+        )
+        login.execute(made.replace("{}", "mine").encode())
+        with psycopg.connect(make_conninfo(url, user="neighbour"), autocommit=True) as neighbour:
+            neighbour.execute(made.replace("{}", "yours").encode())
+            neighbour.execute(f'grant execute on function yours.run(jsonb) to "{LOGIN}"'.encode())
+
+        run = "select internal.run_function(%s, '{}')"
+        assert login.execute(run, ["mine.run"]).fetchone() == (LOGIN,)
+        with pytest.raises(psycopg.Error, match="there is no function") as caught:
+            login.execute(run, ["yours.run"])
+        assert caught.value.sqlstate == "QF404"

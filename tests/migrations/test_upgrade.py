@@ -154,6 +154,21 @@ def test_a_forced_replay_puts_back_what_was_changed_by_hand(blank: Database, cha
     assert differences(snapshot(blank), before) == {}
 
 
+def test_a_database_of_a_release_without_the_role_that_calls_functions_gets_it(blank: Database) -> None:
+    migrate(blank.dsn)
+    before = snapshot(blank)
+    admin = blank.connect()
+    admin.execute("drop function internal.call_function")
+    admin.execute("drop owned by holdfast_caller")
+    admin.execute("drop role holdfast_caller")
+
+    assert migrate(blank.dsn, force=True).action == "replay"
+    assert differences(snapshot(blank), before) == {}
+    admin.execute("select internal.run_function('comms.repair_send_email', '{}')")
+    assert migrate(blank.dsn, force=True).action == "replay"
+    assert differences(snapshot(blank), before) == {}
+
+
 def test_functions_are_replayed_when_the_release_has_others(blank: Database, release: Release) -> None:
     migrate(blank.dsn)
     before = snapshot(blank)

@@ -11,8 +11,8 @@ from cloudevents.core.bindings.http import HTTPMessage, from_http_event
 from holdfast.engine.events import ClaimedEvent
 from holdfast.errors import InvalidArgument, InvalidSignature
 from holdfast.events import parse, verify
-from holdfast.outbox.cloud_event import OutgoingEvent
-from holdfast.outbox.webhook_signatures import new_secret, signature_headers
+from holdfast.outbox.cloud_event import EncodedEvent, OutgoingEvent
+from holdfast.outbox.webhook_signatures import attribute_headers, new_secret, signature_headers
 
 EVENT_ID = UUID("01a1e214-96b1-734b-a098-65c0b72e36ae")
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -24,6 +24,7 @@ def outgoing(data: str = '{"n": 1}', **more: Any) -> OutgoingEvent:
         "event_id": EVENT_ID,
         "token": 1,
         "attempt": 1,
+        "namespace": "shop",
         "aggregate_id": "order 7",
         "event_type": "order.created",
         "source": "/holdfast/shop",
@@ -51,6 +52,7 @@ def test_the_public_sdk_reads_all_attributes_and_the_data(mode: str) -> None:
         "datacontenttype": "application/json",
         "traceparent": TRACE,
         "partitionkey": "order 7",
+        "namespace": "shop",
     }
     assert event.get_data() == {"n": 1}
 
@@ -84,7 +86,7 @@ def test_in_binary_mode_the_body_is_what_the_database_wrote() -> None:
 def test_a_receiver_verifies_and_reads_an_event(mode: str) -> None:
     secret = new_secret()
     message = outgoing().encode(mode)
-    headers = message.headers | signature_headers(str(EVENT_ID), message.body, [secret])
+    headers = message.headers | _signed(str(EVENT_ID), message, secret)
 
     event = verify({name.title(): value for name, value in headers.items()}, message.body, secret)
 
@@ -97,10 +99,37 @@ def test_a_receiver_verifies_and_reads_an_event(mode: str) -> None:
     assert (event.time, event.data, event.attributes["partitionkey"]) == (NOON, {"n": 1}, "order 7")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ce-type", "order.paid"), ("ce-source", "/other"), ("ce-more", "x"), ("content-type", "text/plain")],
+)
+def test_a_captured_event_in_binary_mode_cannot_be_sent_with_other_attributes(name: str, value: str) -> None:
+    secret = new_secret()
+    message = outgoing().binary
+    headers = message.headers | _signed(str(EVENT_ID), message, secret)
+
+    with pytest.raises(InvalidSignature, match="matches"):
+        verify(headers | {name: value}, message.body, secret)
+
+
+def test_a_captured_event_in_structured_mode_cannot_be_sent_in_binary_mode() -> None:
+    secret = new_secret()
+    message = outgoing().structured
+    signatures = _signed(str(EVENT_ID), message, secret)
+
+    with pytest.raises(InvalidSignature, match="matches"):
+        verify(outgoing(event_type="order.paid").binary.headers | signatures, message.body, secret)
+
+
+def _signed(event_id: str, message: EncodedEvent, secret: str) -> dict[str, str]:
+    attributes = attribute_headers(message.headers)
+    return signature_headers(event_id, message.body, [secret], attributes=attributes)
+
+
 def test_a_signature_of_another_event_is_refused() -> None:
     secret = new_secret()
     message = outgoing().binary
-    headers = message.headers | signature_headers("another", message.body, [secret])
+    headers = message.headers | _signed("another", message, secret)
 
     with pytest.raises(InvalidSignature, match="signed id"):
         verify(headers, message.body, secret)

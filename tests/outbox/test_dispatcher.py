@@ -13,8 +13,12 @@ from standardwebhooks import Webhook
 from structlog.testing import capture_logs
 
 from holdfast.errors import InvalidSignature
+from holdfast.outbox.dispatcher import Dispatcher
+from holdfast.outbox.sender import SubscriptionSender
+from holdfast.outbox.settlements import SettlementWriter
 from holdfast.outbox.sink import build_sink
 from holdfast.outbox.webhook_signatures import check_signature, new_secret
+from holdfast.settings import DispatcherSettings
 from outbox.conftest import Dispatching, running
 from support.database import Database
 from support.engine import Connection, call, rows, value
@@ -267,10 +271,10 @@ async def test_why_a_subscription_cannot_be_served_is_shown_to_those_who_look(
         await until(lambda: outbox_status(admin, "sick")["problem"])
         assert reason in outbox_status(admin, "sick")["problem"]
         assert outbox_status(admin, "well")["problem"] is None
-        lines = "select subject, level, message, advice from queues.health() where check_name = 'outbox'"
+        lines = "select subject, level, error, advice from queues.health() where check_name = 'outbox'"
         health = {row["subject"]: row for row in rows(admin, lines)}
         assert (health["sick"]["level"], health["well"]["level"]) == ("red", "green")
-        assert reason in health["sick"]["message"]
+        assert reason in health["sick"]["error"]
         assert "more dispatchers" not in health["sick"]["advice"]
         call(admin, "queues.unsubscribe", {"name": "sick"})
     assert [row["subject"] for row in rows(admin, lines)] == ["well"]
@@ -415,3 +419,46 @@ async def test_a_login_with_more_rights_drops_them(db: Database, tmp_path: Path)
         connection = await dispatcher._claiming.connection()
         cursor = await connection.execute("select session_user, current_user")
         assert await cursor.fetchone() == ("postgres", "holdfast_dispatcher")
+
+
+async def test_a_dispatcher_whose_settlements_fail_ends_and_says_so(
+    admin: Connection, db: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would look healthy, and send every event again after its lease."""
+
+    async def fail(_: SettlementWriter, __: object) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(SettlementWriter, "_write", fail)
+    dispatcher = Dispatcher(
+        db.dsn_as("holdfast_dispatcher"),
+        DispatcherSettings.load(poll_interval="1m", grace="1s", outbox_directory=tmp_path),
+    )
+    subscribe(admin, sink="file", target="events.jsonl")
+    emit(admin)
+    with capture_logs() as logs, pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(30):
+            await dispatcher.run()
+    assert [line["log_level"] for line in logs if line["event"] == "dispatcher_failed"] == ["error"]
+    assert value(admin, "select count(*) from queues.dispatcher") == 0
+
+
+async def test_a_sender_that_fails_is_started_again(
+    admin: Connection, dispatching: Dispatching, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rightly = SubscriptionSender._claim_and_send
+    failures = [ZeroDivisionError("a bug")]
+
+    async def fail_once(sender: SubscriptionSender) -> None:
+        if failures:
+            raise failures.pop()
+        await rightly(sender)
+
+    monkeypatch.setattr(SubscriptionSender, "_claim_and_send", fail_once)
+    async with receiving() as receiver:
+        to_http(admin, receiver.url)
+        with capture_logs() as logs:
+            async with dispatching(poll_interval="100ms"):
+                emit(admin)
+                await receiver.wait_for(1)
+    assert [line["subscription"] for line in logs if line["event"] == "sender_failed"] == ["all"]

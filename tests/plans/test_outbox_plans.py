@@ -23,9 +23,9 @@ insert into queues.delivered (event_id, subscription_id, delivered_at, attempt, 
 select event_id, %s, queues.clock(), 1, 'd0' from made
 """
 WAITING_FOR_OTHERS = """
-insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at,
-  attempt, counted)
-select %s, e.aggregate_id, e.event_number, e.event_id, e.occurred_at, e.occurred_at, 0, false
+insert into queues.delivery (subscription_id, namespace, aggregate_id, event_number, event_id, emitted_at,
+  due_at, attempt, counted)
+select %s, e.namespace, e.aggregate_id, e.event_number, e.event_id, e.occurred_at, e.occurred_at, 0, false
 from queues.outbox_event e where e.event_type = 'order.sent'
 """
 

@@ -30,9 +30,9 @@ select gen_random_uuid(), nextval('queues.event_number'), pg_current_xact_id(), 
 from generate_series(1, %s) n
 """
 OUTSTANDING = """
-insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at,
-  attempt, counted)
-select %s, e.aggregate_id, e.event_number, e.event_id, e.occurred_at, e.occurred_at, 0, false
+insert into queues.delivery (subscription_id, namespace, aggregate_id, event_number, event_id, emitted_at,
+  due_at, attempt, counted)
+select %s, e.namespace, e.aggregate_id, e.event_number, e.event_id, e.occurred_at, e.occurred_at, 0, false
 from queues.outbox_event e
 """
 DEAD = """

@@ -65,8 +65,9 @@ def _handful(bugs: list[Bug], seed: int) -> Selection:
         for result in _results()
         if result["caught_by"]
     }
-    picked = Random(seed).sample(bugs, min(HANDFUL, len(bugs)))  # noqa: S311 - no secret
-    return {bug: [caught_by[bug.name]] if bug.name in caught_by else bug.tests.split() for bug in picked}
+    known = [bug for bug in bugs if bug.name in caught_by]
+    picked = Random(seed).sample(known, min(HANDFUL, len(known)))  # noqa: S311 - no secret
+    return {bug: [caught_by[bug.name]] for bug in picked}
 
 
 def _pass_without_bugs(field: Field, selected: Iterable[list[str]], jobs: int) -> bool:

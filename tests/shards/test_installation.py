@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from holdfast.engine import Engine, enqueue, tasks
 from holdfast.engine.enqueue import NewTask
@@ -14,8 +14,10 @@ from holdfast.errors import DatabaseUnavailable, MigrationRefused
 from holdfast.shards.check import check_shards
 from holdfast.shards.migration import migrate_shards
 from support.database import Database
-from support.shard_servers import shard_servers
+from support.server import disposable_server
+from support.shard_servers import LOGINS, ShardServers, shard_servers
 from support.sharded import FrontDatabase, lost, run_holdfast
+from support.web import web_dsn
 
 
 @pytest.fixture
@@ -77,6 +79,15 @@ def test_a_shard_is_added_at_the_end_and_nowhere_else(young: FrontDatabase) -> N
     assert numbers(young.server.url("young_2")) == [("s02", 2)]
     again = run_holdfast("shards", "add", env=environment(young, {**young.settings, **new}))
     assert again.stdout.endswith("front: nothing to do\n")
+
+
+def test_a_login_that_cannot_make_a_front_is_told_so_at_once(young: FrontDatabase) -> None:
+    young.connect_alone().execute(
+        "do $$ begin create role no_superuser login createrole; exception when duplicate_object then end $$"
+    )
+    plain = make_conninfo(young.dsn, user="no_superuser")
+    with pytest.raises(MigrationRefused, match=r"no_superuser is no superuser.*Give a superuser's login"):
+        migrate_shards(plain, young.settings)
 
 
 def test_a_lock_that_any_login_can_take_does_not_stop_a_migration(young: FrontDatabase) -> None:
@@ -182,6 +193,101 @@ def test_check_names_what_is_lost_and_status_says_why(young: FrontDatabase) -> N
     assert [(one["shard"], one["what"]) for one in json.loads(check.stdout)["differences"]] == [
         (name, "connection")
     ]
+
+
+def test_check_names_shards_that_the_front_does_not_reach_although_we_do(young: FrontDatabase) -> None:
+    """As if the server of the front had no password for them."""
+    with psycopg.connect(young.dsn) as connection:
+        connection.execute(
+            "create or replace function plproxy.get_cluster_partitions(cluster_name text) returns setof text"
+            " language sql immutable as $$ values ('host=/nowhere'), ('host=/nowhere') $$"
+        )
+    check = run_holdfast("shards", "check", "--json", env=young.environment)
+
+    assert check.returncode == 1
+    found = json.loads(check.stdout)["differences"]
+    assert [(one["shard"], one["what"]) for one in found] == [("s00", "connection"), ("s01", "connection")]
+    assert "the front does not reach it: " in found[0]["difference"]
+
+
+def test_a_new_shard_has_the_settings_of_the_first_before_it_gets_tasks(young: FrontDatabase) -> None:
+    """Also those that no command could repeat: an access token is known only by its hash."""
+    admin = young.connect()
+    admin.execute("select queues.set_limit('queue', 'slow', 2)")
+    admin.execute("select queues.pause('stopped')")
+    admin.execute("select queues.set_retention('succeeded', '1 hour', 'bulk.')")
+    admin.execute("select queues.add_to_namespace('postgres', 'shop')")
+    admin.execute("select queues.create_token('ci', '{read}', sha256('secret'))")
+    admin.execute("select queues.subscribe('all', 'http', 'https://example.com/', '{task.succeeded}')")
+    young.close()
+    settings = {**young.settings, "s02": young.server.url("young_2")}
+
+    added = run_holdfast("shards", "add", env=environment(young, settings))
+    assert (added.returncode, added.stderr) == (0, "")
+    check = run_holdfast("shards", "check", env=environment(young, settings))
+    assert (check.stdout, check.returncode) == ("3 shards, all alike\n", 0)
+    with psycopg.connect(settings["s02"]) as new:
+        for view in ("limit_status", "access_token_status", "outbox_status", "namespace_member"):
+            assert new.execute(f"select count(*) from queues.{view}".encode()).fetchone() != (0,), view
+
+
+def test_a_shard_that_the_front_does_not_reach_as_its_callers_gets_no_tasks(young: FrontDatabase) -> None:
+    """As if the server of the front had no password of that login for it. We reach it."""
+    caller = conninfo_to_dict(web_dsn(young))["user"]
+    settings = {**young.settings, "s02": young.server.url("young_2")}
+    with psycopg.connect(settings["s02"], autocommit=True) as admin:
+        admin.execute("revoke connect on database young_2 from public")
+        refused = run_holdfast("shards", "add", env=environment(young, settings))
+        status = run_holdfast("shards", "status", "--json", env=young.environment)
+        admin.execute("grant connect on database young_2 to public")
+    added = run_holdfast("shards", "add", env=environment(young, settings))
+
+    told = re.search(r"the server of the front cannot connect to shard s02 as ([\w, ]+): ", refused.stderr)
+    assert refused.returncode == 3
+    assert told, refused.stderr
+    assert caller in told[1].split(", ")
+    assert 'permission denied for database "young_2"' in refused.stderr
+    assert len(json.loads(status.stdout)["shards"]) == 2
+    assert added.stdout.endswith("front: generated\n")
+
+
+@pytest.mark.full
+@pytest.mark.timeout(240)
+def test_no_call_fails_while_a_shard_is_added_whose_server_lacks_the_logins() -> None:
+    with shard_servers(1) as servers, disposable_server(15) as other:
+        with psycopg.connect(other.url("postgres"), autocommit=True) as admin:
+            admin.execute("create database shard")
+        env = {
+            "DATABASE_URL": servers.fronts[0].url("front"),
+            "HOLDFAST_SHARDS": f"s00={servers.settings['s00']} s01={other.url('shard')}",
+        }
+        refused = run_holdfast("shards", "add", env=env)
+        _enqueue_as_shop(servers)
+        with psycopg.connect(other.url("postgres"), autocommit=True) as admin:
+            for login in LOGINS.values():
+                admin.execute(f"create role {login} login")
+        added = run_holdfast("shards", "add", env=env)
+        _enqueue_as_shop(servers)
+        with psycopg.connect(other.url("shard"), autocommit=True) as shard:
+            assert shard.execute("select count(*) > 0 from queues.task").fetchone() == (True,)
+            alike = run_holdfast("shards", "check", env=env)
+            shard.execute("revoke holdfast_client from shop")
+        check = run_holdfast("shards", "check", env=env)
+        health = run_holdfast("health", env=env)
+
+    assert refused.returncode == 3
+    assert "shard s01: the logins runner, shop of the other shards do not exist" in refused.stderr
+    assert (added.returncode, alike.stdout) == (0, "2 shards, all alike\n")
+    assert check.returncode == 1
+    assert "login shop in role holdfast_client" in check.stdout
+    assert "Shard s01 lacks grants that the front has: shop in holdfast_client" in health.stdout
+
+
+def _enqueue_as_shop(servers: ShardServers) -> None:
+    """Without keys, so that each call may go to any shard."""
+    with psycopg.connect(servers.address(), autocommit=True) as shop:
+        for _ in range(30):
+            Engine(shop).run(enqueue.enqueue(NewTask("billing.charge")))
 
 
 @pytest.mark.full

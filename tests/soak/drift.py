@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -11,8 +12,10 @@ from support.processes import descendants
 
 MEGABYTE = 1_000_000
 FACTOR = 1.15
+NOISE = {"MB": 0.3, "ms": 2.0, "s": 1.0, "rows": 200.0, "": 2.0}
+"""A figure has changed if its last quarter differs from its first by this factor and this much."""
 SLACK = {"MB": 3.0, "ms": 25.0, "s": 2.0, "rows": 5000.0, "": 5.0}
-"""A figure grows if its last quarter is larger than its first by this factor and this much."""
+"""One that has become larger by this much fails the run. By less, it is called larger, and does not."""
 KEPT = {"comms": "the history of messages is kept for ever"}
 """Tables that grow by design, by the beginning of their name."""
 LOAD = "load average"
@@ -109,10 +112,18 @@ def compare(samples: Samples, began: float, ended: float) -> list[Drift]:
 
 def _judge(name: str, unit: str, quarters: list[float]) -> Drift:
     first, last = quarters[0], quarters[-1]
-    grows = last > first * FACTOR and last > first + SLACK[unit]
+    larger = last > first * FACTOR and last > first + NOISE[unit]
+    rises = larger and all(after > before for before, after in pairwise(quarters))
     reasons = [reason for beginning, reason in KEPT.items() if f" {beginning}." in name]
-    verdict = "growing" if grows and not reasons else f"growing: {reasons[0]}" if grows else "flat"
-    return Drift(name, unit, quarters, "not judged" if name == LOAD else verdict)
+    if name == LOAD:
+        verdict = "not judged"
+    elif larger and last > first + SLACK[unit]:
+        verdict = f"growing: {reasons[0]}" if reasons else "growing"
+    elif larger:
+        verdict = "rising in each quarter" if rises else "larger"
+    else:
+        verdict = "flat"
+    return Drift(name, unit, quarters, verdict)
 
 
 def worth_showing(drift: Drift) -> bool:

@@ -35,19 +35,27 @@ def test_a_round_of_everything_at_once_breaks_no_rule(
     ("name", "last", "verdict"),
     [
         ("all tables [MB]", 14.0, "growing"),
-        ("all tables [MB]", 12.9, "flat"),  # less than the fixed amount
-        ("tasks kept [rows]", 1000.0, "flat"),
+        ("all tables [MB]", 12.9, "larger"),
+        ("all tables [MB]", 11.4, "flat"),  # less than 15 %
+        ("tasks kept [rows]", 1000.0, "larger"),
+        ("lanes []", 11.9, "flat"),  # two more or less
         ("table comms.email_message [MB]", 14.0, "growing: the history of messages is kept for ever"),
         ("load average []", 100.0, "not judged"),
     ],
 )
-def test_a_figure_grows_by_a_share_and_a_fixed_amount(name: str, last: float, verdict: str) -> None:
+def test_a_figure_is_judged_by_a_share_and_a_fixed_amount(name: str, last: float, verdict: str) -> None:
     warming_up, steady = [(at, 1000.0) for at in range(10)], [(at, 10.0) for at in range(10, 80)]
     samples: Samples = {name: [*warming_up, *steady, *((at, last) for at in range(80, 100))]}
 
     (found,) = compare(samples, 0, 100)
 
     assert (found.quarters, found.verdict) == ([10.0, 10.0, 10.0, last], verdict)
+
+
+def test_a_figure_that_rises_all_the_time_is_not_called_flat() -> None:
+    samples: Samples = {"all tables [MB]": [(at, at / 40) for at in range(100)]}
+    (found,) = compare(samples, 0, 100)
+    assert found.verdict == "rising in each quarter"
 
 
 def test_the_page_tells_of_broken_rules_and_of_a_run_that_ended_early() -> None:

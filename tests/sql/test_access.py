@@ -230,9 +230,12 @@ def test_a_message_that_was_shown_is_recorded(tx: Connection) -> None:
     [row] = rows(tx, "select act, task_id, mailbox_message_id, reason from queues.access_event")
     assert row == {"act": "revealed", "task_id": None, "mailbox_message_id": shown, "reason": "support"}
     with refused(tx, "QF404", "there is no message"):
-        call(tx, "queues.record_reveal", {"mailbox_message_id": shown + 1})
+        call(tx, "queues.record_reveal", {"mailbox_message_id": shown + 1, "reason": "support"})
     with refused(tx, "QF400", "give either"):
-        call(tx, "queues.record_reveal", {"mailbox_message_id": shown, "task_id": uuid4()})
+        call(tx, "queues.record_reveal", {"mailbox_message_id": shown, "task_id": uuid4(), "reason": "x"})
+    for nothing in (None, "  "):
+        with refused(tx, "QF400", "a reason is required"):
+            call(tx, "queues.record_reveal", {"mailbox_message_id": shown, "reason": nothing})
 
 
 def test_a_reveal_is_recorded_with_its_task(tx: Connection) -> None:

@@ -98,12 +98,13 @@ def test_a_failure_cancels_all_that_come_after_with_the_reason(tx: Connection, h
     assert rows(tx, "select from queues.wait") == []
 
 
-def test_cancelling_a_task_cancels_all_that_come_after_in_the_same_transaction(tx: Connection) -> None:
+def test_cancelling_a_task_cancels_all_that_come_after(tx: Connection) -> None:
     one = enqueue(tx, "work.first")
     tasks = [one]
     for _ in range(15):
         tasks.append(after(tx, [tasks[-1]]))
     act(tx, "cancel", one)
+    sweep(tx)
     assert set(statuses(tx, *tasks)) == {"cancelled"}
 
 

@@ -109,7 +109,9 @@ def test_one_receiver_that_is_down_does_not_concern_another(tx: Connection, subs
 def test_a_breaker_that_an_operator_has_locked_keeps_no_other_subscription(db: Database) -> None:
     """The operator has called resume_subscription and stays in the transaction."""
     admin = db.connect()
-    one, two = subscribe(admin, "one"), subscribe(admin, "two")
+    one = subscribe(admin, "one")
+    _failing(admin, one, 1)
+    two = subscribe(admin, "two")
     emit_changes(admin, "a", "b", "c", "d", "e")
     dispatcher = db.connect("holdfast_dispatcher")
     claimed = {number: claim_events(dispatcher, number) for number in (one, two)}
@@ -124,4 +126,4 @@ def test_a_breaker_that_an_operator_has_locked_keeps_no_other_subscription(db: D
     found = call(dispatcher, "queues.settle_events", {"dispatcher_id": "d1", "results": results})
 
     assert {row["verdict"] for row in found} == {"accepted"}
-    assert (outbox_status(admin, "one")["failures"], outbox_status(admin, "two")["breaker"]) == (0, "open")
+    assert (outbox_status(admin, "one")["failures"], outbox_status(admin, "two")["breaker"]) == (1, "open")

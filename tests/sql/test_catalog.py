@@ -15,10 +15,11 @@ DECLARED = {name: path for path in FILES.values() for name in re.findall(DECLARA
 
 # Without a path of their own, so that the planner can put them into the query that calls them.
 INLINED = {
-    *("clock", "new_task_id", "nth_task_id", "safe_text", "spec_hash"),
-    *("allow_async_commit", "is_simple_task", "is_simple_payload", "are_simple_options", "with_defaults"),
-    *("lanes_of", "limit_lock_of", "qualified_key"),
+    *("clock", "new_task_id", "safe_text", "spec_hash"),
+    *("commit_to_disk", "is_simple_task", "is_simple_payload", "are_simple_options", "with_defaults"),
+    *("lanes_of", "limit_lock_of", "qualified_key", "may_notify"),
     *(
+        "error_kind",
         "error_message",
         "status_of",
         "step_kind",
@@ -27,7 +28,7 @@ INLINED = {
         "is_subscribed",
         "engine_event_types",
     ),
-    *("tasks_of", "task_events_of", "task_errors_of"),
+    *("tasks_of", "task_errors_of"),
     "namespace_of_login",
     "process_status_of",
 }
@@ -65,7 +66,8 @@ def test_everything_belongs_to_the_owner(admin: Connection) -> None:
     )
 
     assert len(strangers) > 100
-    assert [row for row in strangers if row["owner"] != "holdfast_owner"] == []
+    # The function that calls those of processes belongs to a role without rights.
+    assert {row["name"] for row in strangers if row["owner"] != "holdfast_owner"} == {"call_function"}
 
 
 def test_every_definer_function_pins_its_path(admin: Connection) -> None:
@@ -139,7 +141,8 @@ def test_every_view_is_a_barrier(admin: Connection) -> None:
              and not coalesce(reloptions, '{}') @> '{security_barrier=true}'""",
     )
 
-    assert leaky == []
+    # No role may read this one: others are made of it.
+    assert [row["relname"] for row in leaky] == ["event_origin"]
 
 
 def test_no_function_says_that_it_leaks_nothing(admin: Connection) -> None:

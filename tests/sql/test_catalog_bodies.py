@@ -79,22 +79,45 @@ def test_only_the_clock_tells_the_time(admin: Connection) -> None:
     assert "clock" in told
 
 
-def test_only_the_runner_builds_statements_at_run_time(admin: Connection) -> None:
+def test_only_the_runners_build_statements_at_run_time(admin: Connection) -> None:
     dynamic = {
         row["name"]
         for row in our_functions(admin)
         if re.search(r"\bexecute\s+(format|\w*\s*\|\||_)", _statements(row["body"]))
     }
 
-    assert dynamic == {"run_function"}
+    # The statement that calls a function is built by call_checked, which also executes deallocate.
+    assert dynamic == {"call_checked"}
 
 
-def test_no_function_that_workers_call_opens_a_subtransaction(admin: Connection) -> None:
+def test_one_function_moves_waiting_tasks(admin: Connection) -> None:
+    moving = {
+        row["name"]
+        for row in our_functions(admin)
+        if {"delete from queues.ready", "insert into queues.ready"}
+        <= set(re.findall(r"(?:delete from|insert into) queues\.ready\b", _statements(row["body"])))
+    }
+
+    assert moving == {"move_ready"}
+
+
+def test_one_function_waits_for_the_row_of_a_task(admin: Connection) -> None:
+    waits = (
+        r"from queues\.(ready|lease|outcome|deletion)\b[^;]*\bfor (no key )?update\b(?!( of \w)? skip locked)"
+    )
+    waiting = {row["name"] for row in our_functions(admin) if re.search(waits, _statements(row["body"]))}
+
+    # park has the lease of what it locks, and a retry brings back only what is still cancelled by the engine.
+    assert waiting == {"lock_task", "park", "revive_children", "revive_dependants"}
+
+
+def test_only_these_functions_open_a_subtransaction(admin: Connection) -> None:
     catching = {
         row["name"]
         for row in our_functions(admin)
         if re.search(r"\bexception\s+when\b", _statements(row["body"]))
     }
 
-    # One act of a person may be refused among many; and PostgreSQL 15 cannot check a JSON path otherwise.
-    assert catching == {"act_on_tasks", "check_search"}
+    # One act of a person may be refused among many, and one schedule of a batch; PostgreSQL 15 cannot check a
+    # JSON path otherwise; and what a function of a process has prepared stays after an error.
+    assert catching == {"act_on_tasks", "check_search", "decide_schedules", "call_checked"}

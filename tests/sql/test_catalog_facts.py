@@ -67,6 +67,19 @@ def test_no_table_of_the_engine_has_a_row_trigger_a_rule_or_a_foreign_key(admin:
     assert found == []
 
 
+def test_every_logged_table_has_a_primary_key(admin: Connection) -> None:
+    """A publication for all tables refuses updates and deletes in the others, even of no rows."""
+    found = rows(
+        admin,
+        """select c.oid::regclass::text as name from pg_class c
+           where c.relnamespace in ('queues'::regnamespace, 'internal'::regnamespace, 'comms'::regnamespace)
+             and c.relkind in ('r', 'p') and c.relpersistence = 'p'
+             and not exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary)""",
+    )
+
+    assert found == []
+
+
 @pytest.mark.parametrize("table", ["task", "error"])
 def test_what_was_asked_and_what_went_wrong_stays_as_it_is_until_retention(
     tx: Connection, table: str
@@ -82,5 +95,11 @@ def test_what_was_asked_and_what_went_wrong_stays_as_it_is_until_retention(
         return {row["name"] for row in found}
 
     assert functions_with(rf"insert into queues\.{table}\M")
-    assert functions_with(rf"(update|truncate|merge into)\s+queues\.{table}\M") == set()
-    assert functions_with(rf"delete from queues\.{table}\M") == {"forget_tasks"}
+    # The payload of the next generation.
+    changes = {"task": {"begin_generations"}, "error": set[str]()}
+    assert functions_with(rf"(update|truncate|merge into)\s+queues\.{table}\M") == changes[table]
+    removes = {
+        "task": {"forget_tasks"},
+        "error": {"forget_tasks", "prune_steps", "prune_generations", "insert_tries"},
+    }
+    assert functions_with(rf"delete from queues\.{table}\M") == removes[table]

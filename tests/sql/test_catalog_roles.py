@@ -32,6 +32,7 @@ def test_roles_are_members_of_one_another_only_as_designed(admin: Connection) ->
         "holdfast_owner in holdfast_worker",
         "holdfast_owner in holdfast_dispatcher",
         "holdfast_owner in holdfast_operator",
+        "holdfast_owner in holdfast_caller",
     }
 
 

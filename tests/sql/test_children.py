@@ -51,7 +51,7 @@ def suspend(tx: Connection, parent: Row, clock: Clock, name: str = "pack") -> No
 
 
 def wake_waiting(tx: Connection, *task_ids: Any) -> None:
-    answer(tx, "queues.wake_waiting", {"task_ids": list(task_ids) or None})
+    answer(tx, "queues.wake_waiting", {"task_ids": list(task_ids)})
 
 
 def wake_joined(tx: Connection, *task_ids: Any) -> Any:
@@ -208,7 +208,7 @@ def test_a_sweep_looks_for_a_worker_that_died_after_its_finish(tx: Connection, c
     (child,) = claim(tx, queues=["work"])
     end(tx, child)
     tx.execute(
-        "delete from queues.recheck"
+        "delete from queues.chore"
     )  # as if the wait had been committed between its look and its commit
 
     sweep(tx)
@@ -240,11 +240,51 @@ def test_cancelling_a_run_cancels_the_children_that_it_waits_for(tx: Connection,
     claim(tx, queues=["work"], max_tasks=1)
 
     act(tx, "cancel", parent["task_id"])
+    sweep(tx)
 
     assert [status(tx, task_id)["status"] for task_id in (waiting, running)] == ["cancelled", "cancelled"]
     assert f"its parent {parent['task_id']}" in status(tx, waiting)["reason"]
     assert [status(tx, row["task_id"])["status"] for row in (left, loose)] == ["pending", "pending"]
-    assert rows(tx, "select from queues.wait") == rows(tx, "select from queues.unwanted") == []
+    assert rows(tx, "select from queues.wait") == rows(tx, "select from queues.chore") == []
+
+
+def _joined(tx: Connection, *results: Any) -> Row:
+    """A claimed run whose children have ended with these results."""
+    parent = _parent(tx)
+    start(tx, parent, *pack(len(results)))
+    for task, result in zip(claim(tx, queues=["work"], max_tasks=len(results)), results, strict=True):
+        end(tx, task, "succeeded", result=result)
+    return parent
+
+
+def _page(tx: Connection, parent: Row, after: int, worker_id: str = "w1") -> list[tuple[int, str]]:
+    of = {"task_id": parent["task_id"], "token": parent["token"], "step": "pack", "after_number": after}
+    return [
+        (row["number"], row["result"][0])
+        for row in call(tx, "queues.read_results", {"worker_id": worker_id, **of})
+    ]
+
+
+def test_large_results_of_children_are_read_in_pages(tx: Connection) -> None:
+    parent = _joined(tx, *(f"{n}{'a' * 1_000_000}" for n in range(7)))
+
+    facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(parent)})
+
+    (found,) = (row for row in facts if row["fact"] == "children")
+    assert (found["number"], found["result"], found["error"]["paged"]) == (7, None, True)
+    assert _page(tx, parent, 0) == [(n, str(n - 1)) for n in range(1, 6)]
+    assert _page(tx, parent, 5) == [(6, "5"), (7, "6")]
+    assert _page(tx, parent, 7) == []
+    assert _page(tx, parent, 0, "w2") == []
+
+
+def test_results_of_children_that_are_compressed_count_as_large(tx: Connection) -> None:
+    parent = _joined(tx, *("a" * 200_000 for _ in range(30)))
+
+    facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(parent)})
+
+    (found,) = (row for row in facts if row["fact"] == "children")
+    assert (found["result"], found["error"]["paged"]) == (None, True)
 
 
 def test_children_of_children_are_cancelled_too(tx: Connection, clock: Clock) -> None:
@@ -254,6 +294,7 @@ def test_children_of_children_are_cancelled_too(tx: Connection, clock: Clock) ->
     (grandchild,) = start(tx, child, *pack(1))
 
     act(tx, "cancel", parent["task_id"])
+    sweep(tx)
     assert status(tx, grandchild["task_id"])["status"] == "cancelled"
 
 
@@ -407,3 +448,14 @@ def test_only_a_join_that_took_too_long_cancels_its_children(
         end(tx, parent, "failed")
         sweep(tx)
     assert status(tx, child["task_id"])["status"] == becomes
+
+
+@pytest.mark.parametrize("above", ["parent", "grandparent"])
+def test_a_run_cannot_wait_for_itself(tx: Connection, above: str) -> None:
+    parent = _parent(tx, idempotency_key="k")
+    if above == "grandparent":
+        start(tx, parent, {"type": "work.pack"})
+        parent = claim_one(tx, queues=["work"])
+
+    with refused(tx, "QF412", "waits for this run"):
+        start(tx, parent, {"type": "run.parent", "idempotency_key": "k"}, name="again")

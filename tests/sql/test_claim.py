@@ -358,22 +358,38 @@ def test_a_claim_that_cannot_be_meant_is_refused(tx: Connection, arguments: Row,
         claim(tx, **{"worker_id": "w1", **arguments})
 
 
-def test_a_claim_does_not_wait_for_the_disk(db: Database) -> None:
-    enqueue(db.connect())
+@pytest.mark.parametrize("level", ["off", "on", "remote_apply"])
+def test_a_claim_leaves_the_durability_of_its_transaction_alone(db: Database, level: str) -> None:
+    enqueue_many(db.connect(), [{"type": "default.work"}] * 3)
     worker = db.connect("holdfast_worker", autocommit=False)
-    worker.execute("set local synchronous_commit = on")
+    worker.execute(f"set local synchronous_commit = {level}".encode())
 
-    claim(worker)
+    assert len(claim(worker, max_tasks=1) + claim(worker, max_tasks=2)) == 3
 
-    assert value(worker, "show synchronous_commit") == "off"
+    assert value(worker, "show synchronous_commit") == level
 
 
-def test_a_claim_in_a_transaction_that_wrote_something_leaves_its_durability_alone(tx: Connection) -> None:
-    enqueue(tx)
+@pytest.mark.parametrize("number", [1, 3])
+@pytest.mark.parametrize("promise", ["one attempt", "key", "running", "rate"])
+def test_a_claim_waits_for_the_disk_where_a_second_run_would_break_a_promise(
+    db: Database, promise: str, number: int
+) -> None:
+    admin = db.connect()
+    promised: dict[str, Row] = {"one attempt": {"max_attempts": 1}, "key": {"concurrency_key": "k"}}
+    if promise == "running":
+        set_limit(admin, "queue", "default", max_running=10)
+    elif promise == "rate":
+        set_limit(admin, "queue", "default", rate=10, per="1 hour")
+    enqueue_many(
+        admin,
+        [{"type": "default.work"}] * (number - 1) + [{"type": "default.work", **promised.get(promise, {})}],
+    )
+    worker = db.connect("holdfast_worker", autocommit=False)
+    worker.execute("set local synchronous_commit = off")
 
-    claim(tx)
+    assert len(claim(worker, max_tasks=number)) == number
 
-    assert value(tx, "show synchronous_commit") == "on"
+    assert value(worker, "show synchronous_commit") == "on"
 
 
 def test_a_claim_is_there_for_others_once_it_is_committed(db: Database) -> None:

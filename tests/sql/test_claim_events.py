@@ -66,12 +66,13 @@ def test_a_claim_goes_on_where_the_last_one_ended_and_then_from_the_beginning(
 ) -> None:
     emit_changes(tx, "a", "b", "c", "d")
 
-    claimed = claim_events(tx, subscription, max_events=3, after_aggregate="b")
+    claimed = claim_events(tx, subscription, max_events=3, after_namespace="postgres", after_aggregate="b")
 
     assert sorted(e["aggregate_id"] for e in claimed) == ["a", "c", "d"]
-    assert [e["aggregate_id"] for e in claim_events(tx, subscription, max_events=3, after_aggregate="c")] == [
-        "b"
-    ]
+    assert [
+        e["aggregate_id"]
+        for e in claim_events(tx, subscription, max_events=3, after_namespace="postgres", after_aggregate="c")
+    ] == ["b"]
 
 
 def test_each_subscription_has_its_own_progress(tx: Connection, subscription: int) -> None:

@@ -1,4 +1,4 @@
-"""finish with continue, queues.fork, run_timeline and record_changes."""
+"""queues.fork, run_timeline and record_changes, and what continue refuses. See also test_generations."""
 
 from typing import Any
 
@@ -35,60 +35,20 @@ def _signal(tx: Connection, task_id: Any, payload: Any) -> str:
     return str(answer(tx, "queues.signal", {"task_id": task_id, "name": "note", "payload": payload}))
 
 
-def test_a_run_that_continues_ends_and_the_next_has_its_key_and_its_unread_signals(tx: Connection) -> None:
-    task = _claimed(tx, idempotency_key="order-7", payload={"day": 1})
-    _signal(tx, task["task_id"], "unread")
-
-    assert end(tx, task, "continue", payload={"day": 2}, steps=[_step("charge", 1)]) == "accepted"
-
-    ended = status(tx, task["task_id"])
-    following = claim_one(tx)
-    assert (ended["status"], ended["reason"]) == ("succeeded", f"continued as {following['task_id']}")
-    assert (following["payload"], following["attempt"]) == ({"day": 2}, 1)
-    assert enqueue(tx, idempotency_key="order-7", payload={"day": 2}) == following["task_id"]
-    facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(following)})
-    assert [(row["fact"], row["result"]) for row in facts if row["fact"] != "run"] == [("signal", "unread")]
-
-
-def test_a_signal_to_a_run_that_has_continued_reaches_the_next(tx: Connection) -> None:
-    task = _claimed(tx)
-    end(tx, task, "continue", payload={})
-
-    assert _signal(tx, task["task_id"], 1) == "kept"
-    (kept,) = rows(tx, "select task_id from queues.signal")
-    assert kept["task_id"] == claim_one(tx)["task_id"]
-
-
-def test_a_signal_reaches_the_last_of_very_many_runs(tx: Connection) -> None:
-    first = task = _claimed(tx)
-    for _ in range(500):
-        end(tx, task, "continue", payload={})
-        task = claim_one(tx)
-
-    assert _signal(tx, first["task_id"], 1) == "kept"
-    (kept,) = rows(tx, "select task_id from queues.signal")
-    assert kept["task_id"] == task["task_id"]
-
-
-def test_a_repeated_continuation_begins_one_run(tx: Connection) -> None:
-    task = _claimed(tx)
-    end(tx, task, "continue", payload={})
-
-    assert end(tx, task, "continue", payload={}) == "already_done"
-    assert len(rows(tx, "select from queues.task")) == 2
-
-
 def test_arguments_that_cannot_be_stored_fail_the_run(tx: Connection) -> None:
     task = _claimed(tx)
 
     assert end(tx, task, "continue", payload=[1]) == "accepted"
     assert status(tx, task["task_id"])["status"] == "failed"
     assert "not an object" in status(tx, task["task_id"])["reason"]
+    assert status(tx, task["task_id"])["generation"] == 1
 
 
 def test_a_fork_remembers_the_steps_before(tx: Connection) -> None:
     task = _claimed(tx, payload={"n": 1}, idempotency_key="order-7")
-    end(tx, task, steps=[_step("charge", 1, result=5), _step("pack", 2), _step("ship", 3)])
+    end(
+        tx, task, steps=[_step("charge", 1, result=5, arguments={"n": 7}), _step("pack", 2), _step("ship", 3)]
+    )
 
     fork = answer(
         tx, "queues.fork", {"task_id": task["task_id"], "before_step": "pack", "reason": "wrong box"}
@@ -99,6 +59,8 @@ def test_a_fork_remembers_the_steps_before(tx: Connection) -> None:
     assert again["metadata"] == {"fork_of": str(task["task_id"]), "fork_reason": "wrong box"}
     facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(again)})
     assert [(row["name"], row["result"]) for row in facts if row["fact"] == "step"] == [("charge", 5)]
+    copied = rows(tx, "select arguments from queues.step_status where task_id = %s", [fork])
+    assert copied == [{"arguments": {"n": 7}}]
 
 
 def test_a_fork_before_a_step_that_was_not_recorded_is_refused(tx: Connection) -> None:
@@ -148,7 +110,7 @@ def test_a_neighbour_neither_sees_nor_signals_nor_forks_a_run(db: Database) -> N
     with pytest.raises(psycopg.Error, match="there is no task"):
         call(neighbour, "queues.run_timeline", {"task_id": task_id})
     end(conn, claim_one(conn), steps=[_step("charge", 1, result="secret")])
-    for view in ("step_status", "signal_status", "wait_status", "step_try_status"):
+    for view in ("step_status", "signal_status", "wait_status", "task_error"):
         assert rows(neighbour, f"select from queues.{view}") == []
 
 

@@ -6,6 +6,8 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast.errors import InvalidHandler
+from holdfast.handler import build_handler
 from support.clock import Clock
 from support.database import Database
 from support.engine import (
@@ -265,6 +267,15 @@ def test_an_enqueue_commits_to_disk_whatever_the_session_says(tx: Connection) ->
     assert value(tx, "show synchronous_commit") == "on"
 
 
+@pytest.mark.parametrize("level", ["local", "remote_write", "on", "remote_apply"])
+def test_an_enqueue_never_lowers_the_durability_of_its_transaction(tx: Connection, level: str) -> None:
+    tx.execute(f"set local synchronous_commit = {level}".encode())
+
+    enqueue(tx)
+
+    assert value(tx, "show synchronous_commit") == ("remote_apply" if level == "remote_apply" else "on")
+
+
 def test_an_enqueue_that_is_rolled_back_leaves_nothing(db: Database) -> None:
     client, admin = db.connect("holdfast_client", autocommit=False), db.connect()
     before = counts(admin)
@@ -288,3 +299,36 @@ def test_a_type_that_nobody_has_heard_of_needs_no_change_of_the_schema(tx: Conne
 
     assert (task["type"], status(tx, task_id)["result"]) == ("new-idea.try-out:v7", {"fine": True})
     assert value(tx, objects) == before
+
+
+NAMES = (
+    *("add", "a.b", "a:b.c", "täsk.ß", "My", "a!", "x" * 200),
+    *("My Task!", "", "a..b", ".a", "a.", "a:", "a b", "a\tb", "a\u200bb", "a\u3000b", "x" * 201, "é" * 101),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_application_and_the_engine_accept_the_same_types(tx: Connection, name: str) -> None:
+    def is_accepted() -> bool:
+        try:
+            build_handler(name, _nothing)
+        except InvalidHandler:
+            return False
+        return True
+
+    if is_accepted():
+        enqueue(tx, name)
+    else:
+        with refused(tx, "QF400"):
+            enqueue(tx, name)
+
+
+def _nothing() -> None:
+    """A handler."""
+
+
+def test_a_payload_that_is_too_large_is_refused_with_what_to_do(tx: Connection) -> None:
+    with pytest.raises(psycopg.Error) as caught, tx.transaction():
+        enqueue(tx, payload={"x": "x" * 300_000})
+    assert caught.value.sqlstate == "QF413"
+    assert "pass a reference" in (caught.value.diag.message_hint or "")

@@ -5,8 +5,19 @@ import pytest
 from support import schedules
 from support.clock import Clock
 from support.database import Database
-from support.engine import Connection, answer, call, claim, claim_one, end, enqueue, enqueue_many, finish
-from support.health import checks, health, line, register
+from support.engine import (
+    Connection,
+    answer,
+    call,
+    change_setting,
+    claim,
+    claim_one,
+    end,
+    enqueue,
+    enqueue_many,
+    finish,
+)
+from support.health import checks, health, level, line, register
 from support.outbox import emit, subscribe
 
 SERVER = {"dead_rows", "notification_queue", "transaction_ids", "size", "growth"}
@@ -31,6 +42,20 @@ def test_the_worst_comes_first(tx: Connection, clock: Clock) -> None:
     assert levels == sorted(levels, key=["red", "amber", "green"].index)
 
 
+def test_a_run_that_does_not_take_its_signals(tx: Connection) -> None:
+    change_setting(tx, "max_signals", 10)
+    quiet, busy = enqueue(tx, "work.quiet"), enqueue(tx, "work.busy")
+    for run, count in ((quiet, 8), (busy, 9)):
+        for n in range(count):
+            answer(tx, "queues.signal", {"task_id": run, "name": "word", "payload": n})
+
+    found = line(tx, "full_mailbox", str(busy))
+
+    assert (found["level"], found["value"]) == ("amber", 0.9)
+    assert "work.busy has 9 signals" in found["message"]
+    assert [row["subject"] for row in health(tx) if row["check_name"] == "full_mailbox"] == [str(busy)]
+
+
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [
@@ -50,7 +75,7 @@ def test_a_type_that_fails(tx: Connection, clock: Clock, counts: tuple[int, int,
     found = line(tx, "failing_type", "mail.send")
     share = failed / (failed + succeeded) if failed + succeeded else 0
     assert (found["level"], found["value"]) == (expected, share)
-    assert "Latest error: no route" in found["message"]
+    assert found["error"] == "no route"
     clock.advance(601)
     assert "failing_type" not in checks(tx)
 
@@ -130,3 +155,74 @@ def test_a_clock_that_was_set_back_is_found(tx: Connection, clock: Clock) -> Non
     clock.advance(-3600)
     found = line(tx, "clock")
     assert (found["level"], found["value"]) == ("amber", 3600)
+
+
+def _fail_tries(tx: Connection, clock: Clock, type_: str, tries: int, retry_after: float) -> str:
+    """A run whose step has failed so many times, and which is suspended until its next try."""
+    task_id = enqueue(tx, type_)
+    task = claim_one(tx, queues=["work"])
+    again = clock.after(retry_after)
+    failed = [
+        {"name": "call_bank", "try": n + 1, "tries": 9, "retry_at": again, "error": {"message": "no bank"}}
+        for n in range(tries)
+    ]
+    end(
+        tx,
+        task,
+        "suspend",
+        waits=[{"name": "call_bank", "until": again}],
+        run_at=again,
+        steps=[],
+        tries=failed,
+    )
+    return str(task_id)
+
+
+def test_a_step_that_fails_for_the_third_time_is_never_green(tx: Connection, clock: Clock) -> None:
+    twice = _fail_tries(tx, clock, "work.often", 2, 1)
+    assert "failing_step" not in checks(tx)
+
+    thrice = _fail_tries(tx, clock, "work.often", 3, 1)
+    other = _fail_tries(tx, clock, "work.other", 3, 1)
+    found = line(tx, "failing_step", "work.often")
+    assert (found["level"], found["value"]) == ("amber", 1)
+    assert (
+        "a step of runs of type work.often fails; longest, call_bank has failed 3 of 9 tries"
+        in found["message"]
+    )
+    assert f"holdfast why {thrice}" in found["advice"]
+    assert (found["error"], twice in found["advice"]) == ("no bank", False)
+
+    answer(tx, "queues.cancel", {"task_id": other})
+    assert [row["subject"] for row in health(tx) if row["check_name"] == "failing_step"] == ["work.often"]
+
+
+@pytest.mark.parametrize(("tries", "retry_after", "passed"), [(1, 3600, 0), (2, 60, 601)])
+def test_a_step_that_fails_for_ten_minutes_is_never_green(
+    tx: Connection, clock: Clock, tries: int, retry_after: float, passed: int
+) -> None:
+    _fail_tries(tx, clock, "work.slow", tries, retry_after)
+    clock.advance(passed)
+
+    assert level(tx, "failing_step", "work.slow") == "amber"
+
+
+def test_a_failing_step_is_found_behind_many_other_errors(tx: Connection, clock: Clock) -> None:
+    _fail_tries(tx, clock, "work.slow", 3, 3600)
+    tx.execute(
+        "insert into queues.error (task_id, occurred_at, attempt, recovered, kind, message)"
+        " select queues.new_task_id(), queues.clock(), 1, false, 'error', 'boom'"
+        " from generate_series(1, 2000)"
+    )
+
+    assert level(tx, "failing_step", "work.slow") == "amber"
+
+
+def test_a_step_that_has_ended_no_longer_fails(tx: Connection, clock: Clock) -> None:
+    _fail_tries(tx, clock, "work.often", 3, 1)
+    assert level(tx, "failing_step", "work.often") == "amber"
+    clock.advance(2)
+    ended = [{"name": "call_bank", "number": 1, "kind": "step", "result": 1}]
+    end(tx, claim_one(tx, queues=["work"]), steps=ended)
+
+    assert "failing_step" not in checks(tx)

@@ -18,7 +18,7 @@ def test_a_session_that_keeps_a_snapshot(db: Database) -> None:
         found = line(db.connect("holdfast_reader"), "oldest_snapshot", f"session {pid}")
         assert (found["level"], 360 <= found["value"] < 420) == ("amber", True)
         assert "holdfast_client_login" in found["message"]
-        assert "idle in transaction: select queues.enqueue('mail.send')" in found["message"]
+        assert found["message"].endswith(": idle in transaction")  # without its query, which contains values
         assert f"pg_terminate_backend({pid})" in found["advice"]
         assert "hidden_sessions" not in checks(admin)
         admin.execute("update queues.test_clock set shifted_by = interval '2 hours'")

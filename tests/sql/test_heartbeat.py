@@ -185,14 +185,6 @@ def test_a_worker_with_nothing_in_hand_can_give_a_sign_of_life(tx: Connection, c
     assert value(tx, "select last_heartbeat from queues.worker_status") == clock.now
 
 
-def test_it_does_not_wait_for_the_disk(db: Database) -> None:
-    worker = db.connect("holdfast_worker", autocommit=False)
-
-    heartbeat(worker, [])
-
-    assert value(worker, "show synchronous_commit") == "off"
-
-
 @pytest.mark.parametrize("given", [None, {}, 7, "text"])
 def test_what_is_not_an_array_is_refused(tx: Connection, given: Any) -> None:
     with refused(tx, "QF400", "held"):

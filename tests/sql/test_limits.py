@@ -19,6 +19,7 @@ from support.engine import (
     end,
     enqueue,
     enqueue_many,
+    explain,
     held,
     refused,
     release,
@@ -183,7 +184,7 @@ def test_a_limit_that_is_being_claimed_under_is_waited_for_and_the_session_named
     with pytest.raises(psycopg.Error, match=session) as caught:
         answer(admin, function, limit)
     assert caught.value.sqlstate == "QF503"
-    assert session in answer(admin, "queues.explain", {"task_id": waiting})
+    assert session in explain(admin, waiting)
     slow.rollback()
     set_limit(admin, "queue", "mail", max_running=1)
 
@@ -320,16 +321,14 @@ def test_a_task_that_waits_for_a_slot_says_so(tx: Connection, clock: Clock) -> N
     set_limit(tx, "queue", "mail", max_running=1, rate=10, per=timedelta(minutes=1))
     last = fill(tx, 3)[-1]
     take(tx)
-    assert "of queue mail at most 1 may run at once" in answer(tx, "queues.explain", {"task_id": last})
+    assert "of queue mail at most 1 may run at once" in explain(tx, last)
     set_limit(tx, "queue", "mail", rate=1, per=timedelta(minutes=1))
     take(tx)
-    assert "queue mail has used up its rate" in answer(tx, "queues.explain", {"task_id": last})
+    assert "queue mail has used up its rate" in explain(tx, last)
     (keyed,) = fill(tx, 2, "mail.keyed", concurrency_key="k")[1:]
     answer(tx, "queues.drop_limit", {"subject": "queue", "name": "mail"})
     take(tx)
-    assert 'of concurrency key "k" of type mail.keyed at most 1' in answer(
-        tx, "queues.explain", {"task_id": keyed}
-    )
+    assert 'of concurrency key "k" of type mail.keyed at most 1' in explain(tx, keyed)
 
 
 def test_what_holds_back_a_queue_is_told(tx: Connection, clock: Clock) -> None:

@@ -10,8 +10,24 @@ import pytest
 from holdfast.postgres import EmbeddedServer
 from support.clock import Clock
 from support.database import Database, cloned_database
-from support.engine import Connection, act, answer, call, claim_one, end, enqueue, enqueue_many, rows, value
-from support.schedules import add, at, declare, element, run
+from support.engine import (
+    Connection,
+    act,
+    answer,
+    call,
+    change_setting,
+    claim,
+    claim_one,
+    do_chores,
+    end,
+    enqueue,
+    enqueue_many,
+    explain,
+    rows,
+    value,
+)
+from support.outbox import claim_events, deliveries, emit, ids, outbox_status, settle, subscribe
+from support.schedules import add, at, decide, declare, due, element, run
 from support.sessions import in_background, wait_until_blocked
 
 LOGINS = ("alice", "bob")
@@ -112,6 +128,32 @@ def test_an_open_transaction_keeps_only_its_own_namespace_waiting(
         waiting.result()
 
 
+def test_a_cancel_touches_nothing_that_other_namespaces_have_left_to_the_engine(
+    house: Database, bob: Connection
+) -> None:
+    """Alice's transaction stays open; what follows from the failure of bob's task is on the same list."""
+    worker, first = house.connect(), enqueue(bob, "a.first")
+    (theirs,) = (row["task_id"] for row in enqueue_many(bob, [{"type": "b.next", "after": [str(first)]}]))
+    end(worker, claim_one(worker, queues=["a"]), "failed")
+    call(worker, "queues.wake_joined", {"task_ids": [first]})
+    alice = house.connect("alice", autocommit=False)
+    mine = enqueue(alice, "a.first")
+    (after_mine,) = (
+        row["task_id"] for row in enqueue_many(alice, [{"type": "b.next", "after": [str(mine)]}])
+    )
+    alice.commit()
+
+    act(alice, "cancel", mine)
+
+    status = "select status from queues.task_status where task_id = %s"
+    assert value(bob, status, [theirs]) == "suspended"
+    assert act(bob, "cancel", theirs) == "cancelled"  # it would wait for alice otherwise
+    alice.commit()
+    do_chores(worker)
+    actor = "select actor from queues.act where task_id = %s and act = 'cancelled'"
+    assert (value(worker, actor, [theirs]), value(worker, actor, [after_mine])) == ("bob", "holdfast")
+
+
 def test_an_event_is_new_once_in_each_namespace(alice: Connection, bob: Connection) -> None:
     assert [receive(alice), receive(bob), receive(alice), receive(bob)] == [True, True, False, False]
 
@@ -143,7 +185,7 @@ def test_a_login_sees_and_touches_the_tasks_of_its_namespace_only(
             len(call(conn, "queues.list_tasks", {"words": str(task_id)})),
             len(call(conn, "queues.list_tasks", {"words": "billing"})),
             len(rows(conn, "select * from queues.watch_many(array[%s::uuid])", [task_id])),
-            "There is no task" not in answer(conn, "queues.explain", {"task_id": task_id}),
+            "There is no task" not in explain(conn, task_id),
         ]
 
     assert seen(alice) == [1] * 10
@@ -221,11 +263,11 @@ def test_schedules_of_one_name_live_side_by_side(house: Database, alice: Connect
     assert add(alice, payload={"of": "alice"}) == add(bob, payload={"of": "bob"}) == "added"
     for wanted in call(worker, "queues.due_schedules", {}):
         given = {name: wanted[name] for name in ("name", "namespace", "version")}
-        call(worker, "queues.plan_schedule", given | {"next_at": at(13)})
+        decide(worker, given | {"next_at": at(13)})
     clock.set(at(13))
     for wanted in call(worker, "queues.due_schedules", {}):
         given = {name: wanted[name] for name in ("name", "namespace", "version")}
-        call(worker, "queues.fire_schedule", given | {"nominal_times": [at(13)], "next_at": at(14)})
+        decide(worker, given | {"times": [at(13)], "next_at": at(14)})
 
     for login, conn in zip(LOGINS, (alice, bob), strict=True):
         (fired,) = rows(conn, "select payload, namespace, enqueued_by from queues.task_status")
@@ -234,6 +276,97 @@ def test_schedules_of_one_name_live_side_by_side(house: Database, alice: Connect
         assert seen == {"namespace": login, "last_nominal_at": at(13)}
         events = rows(conn, "select event_type, namespace from queues.schedule_event order by occurred_at")
         assert events == [{"event_type": e, "namespace": login} for e in ("added", "fired")]
+
+
+def _decided(admin: Connection, worker: Connection, max_schedules: int = 10) -> list[str]:
+    """One look of a leader at hourly schedules of at(13), and the namespaces that it decided on, in order."""
+    before = value(admin, "select coalesce(sum(version), 0) from queues.schedule")
+    wanted = due(worker, max_schedules=max_schedules)
+    told = decide(
+        worker,
+        *(
+            {"name": one["name"], "namespace": one["namespace"], "version": one["version"]}
+            | ({"next_at": at(13)} if one["plan_from"] else {"times": [at(13)], "next_at": at(14)})
+            for one in wanted
+        ),
+    )
+    after = value(admin, "select coalesce(sum(version), 0) from queues.schedule")
+    return [one["namespace"] for one in told] if told else [f"{after - before} planned"]
+
+
+def test_namespaces_take_turns_however_many_schedules_one_has(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    admin, worker = house.connect(), house.connect("holdfast_worker")
+    clock = Clock(admin)
+    declare(alice, *(element(f"a{n}") for n in range(40)))
+    add(bob, "z")
+
+    assert [one["namespace"] for one in due(worker, max_schedules=3)] == ["alice", "bob", "alice"]
+    assert _decided(admin, worker, 100) == ["41 planned"]
+    clock.set(at(13))
+    assert _decided(admin, worker, 1) == ["alice"]
+    clock.advance(1)
+    assert _decided(admin, worker, 1) == ["bob"]
+    assert _decided(admin, worker, 2) == ["alice", "alice"]
+
+
+def test_a_schedule_that_a_transaction_holds_delays_no_other(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    admin, worker = house.connect(), house.connect("holdfast_worker")
+    clock = Clock(admin)
+    add(alice)
+    add(bob)
+    _decided(admin, worker)
+    clock.set(at(13))
+    worker.execute("set statement_timeout = '10s'")
+    with alice.transaction():
+        call(alice, "queues.pause_schedule", {"name": "nightly"})
+        assert _decided(admin, worker) == ["bob"]
+        call(alice, "queues.resume_schedule", {"name": "nightly"})
+
+
+def test_an_expensive_schedule_delays_the_others_of_its_namespace_only(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    admin, worker = house.connect(), house.connect("holdfast_worker")
+    clock = Clock(admin)
+    declare(alice, *(element(f"a{n}") for n in range(5)))
+    add(bob)
+    assert _decided(admin, worker) == ["6 planned"]
+    clock.set(at(13))
+    admin.execute(
+        """create function queues.slow() returns trigger language plpgsql as $$
+           begin if new.namespace = 'alice' then
+             update queues.test_clock set stands_at = stands_at + interval '250 milliseconds'; end if;
+           return new; end $$"""
+    )
+    admin.execute(
+        """create trigger slow before insert on queues.schedule_firing
+           for each row execute function queues.slow()"""
+    )
+
+    assert _decided(admin, worker) == ["alice", "bob"]
+
+
+def test_a_namespace_has_a_bounded_number_of_schedules(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    admin = house.connect()
+    change_setting(admin, "max_schedules", 3)
+    declare(alice, element("a"), element("b"), element("c"))
+    for adding in (lambda: add(alice, "d"), lambda: declare(alice, element("d"), application="other")):
+        with pytest.raises(psycopg.Error, match='"alice" would have more than 3 schedules') as caught:
+            adding()
+        assert caught.value.sqlstate == "QF429"
+
+    assert declare(alice, element("a"), element("b"), element("c", every=7)) == {
+        "a": "unchanged",
+        "b": "unchanged",
+        "c": "changed",
+    }
+    assert add(bob, "d") == "added"
 
 
 def test_an_operator_says_whose_schedule_it_means_where_several_have_the_name(
@@ -480,3 +613,83 @@ def test_retention_passes_over_a_run_that_is_being_looked_for(house: Database, a
     assert answer_of(admin, {"status": "history"}) == 0
     asking.rollback()
     assert answer_of(admin, {"status": "history"}) == 1
+
+
+def test_an_event_that_fails_holds_back_no_other_namespace(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    admin = house.connect()
+    subscription = subscribe(admin)
+    emit(bob, aggregate_id="order-7", source="/shop-of-alice")
+    settle(admin, subscription, claim_events(admin, subscription), "failed", error="422")
+    late = emit(bob, aggregate_id="order-7")
+    hers = emit(alice, aggregate_id="order-7")
+
+    claimed = claim_events(admin, subscription)
+    assert [(one["event_id"], one["namespace"]) for one in claimed] == [(hers, "alice")]
+    assert deliveries(admin, late) == {"all": "waiting"}
+
+
+def test_a_receiver_that_refuses_one_namespace_still_gets_the_events_of_others(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    admin = house.connect()
+    clock = Clock(admin)
+    subscription = subscribe(admin)
+    for _ in range(6):
+        emit(bob)
+    settle(admin, subscription, claim_events(admin, subscription, max_events=5), "failed", error="422")
+    assert outbox_status(admin)["breaker"] == "open"
+    hers = [emit(alice), emit(alice)]
+    assert set(ids(claim_events(admin, subscription))) == set(hers)
+
+    clock.advance(60)
+    hers.append(emit(alice))
+    claimed = claim_events(admin, subscription, after_namespace="alice", after_aggregate="z")
+    assert sorted(one["namespace"] for one in claimed if one["event_id"] not in hers) == ["bob"], "one probe"
+    assert hers[-1] in ids(claimed)
+
+
+def test_a_subscription_is_limited_to_namespaces(house: Database, alice: Connection, bob: Connection) -> None:
+    """An event about a task is of the namespace of the task, whoever reports the task."""
+    admin, worker = house.connect(), house.connect("holdfast_worker")
+    subscription = subscribe(admin, namespaces=["alice"])
+    emit(bob)
+    hers = emit(alice)
+    enqueue(bob)
+    enqueue(alice)
+    for task in claim(worker, max_tasks=2):
+        end(worker, task)
+
+    claimed = claim_events(admin, subscription)
+    assert {(one["event_type"], one["namespace"]) for one in claimed} == {
+        ("order.created", "alice"),
+        ("task.succeeded", "alice"),
+    }
+    assert hers in ids(claimed)
+    assert outbox_status(admin)["namespaces"] == ["alice"]
+    seen = rows(bob, "select event_type, namespace from queues.event_status")
+    assert seen == [{"event_type": "order.created", "namespace": "bob"}]
+
+
+def test_a_worker_starts_tasks_only_in_the_namespace_of_a_task_that_it_holds(
+    house: Database, alice: Connection, bob: Connection
+) -> None:
+    """As the pages on security say it: children of any type that a client may enqueue, and nothing else."""
+    worker = house.connect("holdfast_worker")
+    enqueue(alice)
+    task = claim_one(worker)
+    held = {"task_id": task["task_id"], "token": task["token"], "name": "s", "number": 0, "awaited": False}
+    given: dict[str, Any] = {"worker_id": "w1", "held": held, "tasks": [{"type": "billing.charge"}]}
+    call(worker, "queues.start_children", given)
+    (child,) = rows(alice, "select * from queues.task_status where type = 'billing.charge'")
+    assert (child["namespace"], child["enqueued_by"]) == ("alice", "alice")
+
+    (elsewhere,) = call(worker, "queues.start_children", given | {"held": held | {"token": 0, "name": "t"}})
+    assert elsewhere["verdict"] == "lost"
+    powerful = given | {"held": held | {"name": "u"}, "tasks": [{"type": "a.b", "executor": "db_function"}]}
+    with pytest.raises(psycopg.Error) as caught:
+        call(worker, "queues.start_children", powerful)
+    assert caught.value.sqlstate == "QF403"
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        enqueue(worker)

@@ -168,7 +168,7 @@ def test_a_batch_grows_until_its_member_is_removed(tx: Connection, clock: Clock,
     assert claim_one(tx, queues=["run"])["task_id"] == last
 
 
-def test_a_member_that_continues_is_in_the_batch_of_its_first_run(tx: Connection) -> None:
+def test_a_member_that_goes_on_stays_in_its_batch(tx: Connection) -> None:
     last, (one,) = batch(tx, 1)
     assert end(tx, one, "continue", payload={}) == "accepted"
     following = claim_one(tx, queues=["work"])

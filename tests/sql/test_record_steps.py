@@ -66,11 +66,33 @@ def test_the_first_write_wins_and_the_second_gets_what_is_stored(tx: Connection)
     assert sorted((row["name"], row["result"]) for row in read(tx, task)) == [("charge", 1), ("ship", 3)]
 
 
+def test_a_name_or_a_signal_that_a_report_has_twice_does_not_fail_the_others(tx: Connection) -> None:
+    """A worker in another language could not find out which report of its batch is refused."""
+    task, other = _claimed(tx), _claimed(tx)
+    answer(tx, "queues.signal", {"task_id": task["task_id"], "name": "go"})
+    (signal,) = rows(tx, "select signal_id from queues.signal")
+    taken = {"kind": "signal", "signal_id": signal["signal_id"]}
+    steps = [
+        step("charge", 1, result=1),
+        step("charge", 2, result=2),
+        step("go", 3, **taken),
+        step("go again", 4, **taken),
+    ]
+    runs = held(task, steps=steps) + held(other, steps=[step("ship", 1, result=3)])
+
+    call(tx, "queues.record_steps", {"worker_id": "w1", "runs": runs})
+    record(tx, task, step("later", 5, **taken))
+
+    assert sorted((row["name"], row["result"]) for row in read(tx, task)) == [("charge", 1), ("go", None)]
+    assert [(row["name"], row["result"]) for row in read(tx, other)] == [("ship", 3)]
+
+
 def record_one(tx: Connection, task: Row, name: str = "charge", worker_id: str = "w1", **more: Any) -> bool:
     given = {"name": name, "number": 1, "took_ms": 0, "result": None, **more}
     held_by = {"worker_id": worker_id, "task_id": task["task_id"], "token": task["token"]}
-    if not isinstance(given["result"], JsonText):
-        given["result"] = JsonText(json.dumps(given["result"]))
+    for document in ("result", "arguments"):
+        if document in given and not isinstance(given[document], JsonText):
+            given[document] = JsonText(json.dumps(given[document]))
     recorded: bool = answer(tx, "queues.record_step", {**held_by, **given})
     return recorded
 
@@ -83,6 +105,7 @@ def record_one(tx: Connection, task: Row, name: str = "charge", worker_id: str =
         {"result": {"id": 7, "text": "ä"}, "number": 1200, "took_ms": 12},
         {"result": "x" * 300, "took_ms": -5},
         {"result": "x" * 4000},
+        {"result": 7, "arguments": {"order_id": 42}},
     ],
 )
 def test_a_step_that_comes_alone_is_stored_as_in_a_batch(tx: Connection, more: Row) -> None:
@@ -91,7 +114,7 @@ def test_a_step_that_comes_alone_is_stored_as_in_a_batch(tx: Connection, more: R
     assert record_one(tx, alone, **more)
     assert record(tx, other, {**step("charge"), **more})["verdict"] == "recorded"
 
-    columns = "number, took_ms, tries, kind, name, result, error, until, signal_id"
+    columns = "number, took_ms, tries, kind, name, result, error, until, signal_id, arguments"
     first, second = rows(tx, f"select {columns} from queues.step")
     assert first == second
 
@@ -100,6 +123,16 @@ def test_a_step_that_comes_alone_is_stored_as_in_a_batch(tx: Connection, more: R
 def test_a_result_that_needs_a_closer_look_is_not_recorded_alone(tx: Connection, result: str) -> None:
     assert not record_one(tx, _claimed(tx), result=JsonText(result))
     assert rows(tx, "select from queues.step") == []
+
+
+def test_arguments_that_are_too_large_are_not_stored(tx: Connection) -> None:
+    task, large = _claimed(tx), {"order_id": "x" * 5000}
+
+    assert not record_one(tx, task, arguments=large)
+    assert record(tx, task, step("charge", result=1, arguments=large))["verdict"] == "recorded"
+
+    [stored] = rows(tx, "select result, arguments from queues.step_status")
+    assert (stored["result"], stored["arguments"]["holdfast"]) == (1, "not stored")
 
 
 def test_a_step_that_comes_alone_is_recorded_only_under_the_lease(tx: Connection) -> None:
@@ -301,3 +334,45 @@ def test_each_run_of_a_batch_gets_its_own_verdict(tx: Connection) -> None:
         {"worker_id": "w1", "runs": [{**batch[1], "steps": [step("ship")]}, batch[2]]},
     )
     assert [(row["verdict"], row["stored"]) for row in found] == [("recorded", None), ("lost", None)]
+
+
+def test_of_the_failed_tries_of_a_step_the_newest_fifty_stay(tx: Connection, clock: Clock) -> None:
+    enqueue(tx)
+    task = claim_one(tx)
+    for number in range(1, 121):
+        failed = {"name": "charge", "try": number, "tries": 1_000_001, "retry_at": clock.after(60)}
+        record(tx, task, tries=[failed | {"error": {"kind": "Boom"}}])
+    kept = rows(tx, "select min(step_try), max(step_try), count(*) from queues.error where step = 'charge'")
+    assert kept == [{"min": 71, "max": 120, "count": 50}]
+    [last] = [fact for fact in read(tx, task) if fact["fact"] == "try"]
+    assert last["number"] == 120
+
+
+def _signal(tx: Connection, task: Row) -> int:
+    call(tx, "queues.signal", {"task_id": task["task_id"], "name": "paid", "payload": 1})
+    (sent,) = rows(tx, "select max(signal_id) as signal_id from queues.signal")
+    return int(sent["signal_id"])
+
+
+def test_a_step_takes_only_a_signal_of_its_own_task(tx: Connection) -> None:
+    mine, other = _claimed(tx), _claimed(tx)
+    ours, theirs = _signal(tx, mine), _signal(tx, other)
+    with refused(tx, "QF400", f"signal {theirs} cannot be taken by a step of task {mine['task_id']}"):
+        record(tx, mine, step("wait paid", kind="signal", signal_id=theirs))
+    assert record(tx, mine, step("wait paid", kind="signal", signal_id=ours))["verdict"] == "recorded"
+    assert record(tx, mine, step("wait paid", kind="signal", signal_id=ours))["verdict"] == "already"
+    assert [row["fact"] for row in read(tx, other)] == ["signal"]
+
+
+def test_a_step_that_names_the_signal_of_another_task_does_not_displace_the_step_that_takes_it(
+    tx: Connection,
+) -> None:
+    mine, other = _claimed(tx), _claimed(tx)
+    theirs = _signal(tx, other)
+    record(tx, mine, step("charge", 0))
+    takes: dict[str, Any] = {"kind": "signal", "signal_id": theirs}
+    runs = held(mine, steps=[step("charge", 0, **takes)]) + held(other, steps=[step("wait paid", 1, **takes)])
+
+    call(tx, "queues.record_steps", {"worker_id": "w1", "runs": runs})
+
+    assert [(row["fact"], row["name"]) for row in read(tx, other)] == [("step", "wait paid")]

@@ -5,7 +5,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.engine import Engine, processes
 from support.engine import Connection, refused, rows, value
 
 FUNCTIONS = {
@@ -39,8 +38,14 @@ def loans(tx: Connection) -> Connection:
                 at timestamptz, what text, reason text, task_id uuid) language sql {PINNED}
                 as 'select null::timestamptz, null::text, null::text, null::uuid'""".encode()
         )
-        tx.execute("revoke execute on all functions in schema loans from public")
+        _grant(tx)
     return tx
+
+
+def _grant(tx: Connection) -> None:
+    tx.execute("revoke execute on all functions in schema loans from public")
+    tx.execute("grant usage on schema loans to holdfast_caller")
+    tx.execute("grant execute on all functions in schema loans to holdfast_caller")
 
 
 @contextmanager
@@ -182,17 +187,16 @@ def _kickoff(
             f"""create function loans.kickoff_loans_task({arguments}) returns {returns}
                 language sql {PINNED} as 'select 1::{returns}'""".encode()
         )
-        tx.execute("revoke execute on all functions in schema loans from public")
+        _grant(tx)
 
 
 def test_a_kickoff_takes_one_document_and_returns_an_id(loans: Connection) -> None:
     _kickoff(loans)
     _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
-    (row,) = rows(loans, "select * from queues.process_functions('loans')")
-    assert (row["kickoff"], row["history"]) == ("loans.kickoff_loans_task", "loans.loans_history")
+    assert value(loans, "select queues.start_process('loans', '{}')") == 1
     _register(loans, "loans_owner")
-    (row,) = rows(loans, "select * from queues.process_functions('loans')")
-    assert row["kickoff"] is None
+    with refused(loans, "QF412", "loans has no kickoff that takes one document"):
+        loans.execute("select queues.start_process('loans', '{}')")
 
 
 @pytest.mark.parametrize(
@@ -205,17 +209,32 @@ def test_another_kickoff_is_refused(loans: Connection, arguments: str, returns: 
         _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
 
 
-def test_a_function_that_was_weakened_since_is_not_returned(loans: Connection) -> None:
-    """The dashboard would call it with its own rights."""
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter function {} security invoker",
+        "revoke execute on function {} from holdfast_caller",
+        "revoke usage on schema loans from holdfast_caller",
+    ],
+)
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        ("loans.loans_history(bigint)", "select queues.process_history('loans', 1)"),
+        ("loans.cancel_loans_task(bigint, text)", "select queues.cancel_process('loans', 1)"),
+    ],
+)
+def test_a_function_that_breaks_the_rules_since_is_not_called(
+    loans: Connection, function: str, call: str, change: str
+) -> None:
     _register(loans, "loans_owner")
-    for function in ("loans.loans_history(bigint)", "loans.cancel_loans_task(bigint, text)"):
-        loans.execute(f"alter function {function} security invoker".encode())
-        with refused(loans, "QF412", "was dropped or changed since it was registered"):
-            loans.execute("select queues.process_functions('loans')")
-        loans.execute(f"alter function {function} security definer".encode())
-    assert rows(loans, "select * from queues.process_functions('loans')")
+    loans.execute(call.encode())
+    loans.execute(change.format(function).encode())
+    told = "was dropped or changed since it was registered, or is not granted to holdfast_caller"
+    with refused(loans, "QF412", told):
+        loans.execute(call.encode())
     with refused(loans, "QF404", "there is no process nowhere"):
-        loans.execute("select queues.process_functions('nowhere')")
+        loans.execute(call.replace("'loans'", "'nowhere'").encode())
 
 
 @pytest.mark.parametrize(
@@ -245,6 +264,7 @@ def test_constants_may_be_defaults(loans: Connection) -> None:
            i jsonb default '{"A": {"B": 1}}', j text default 'x'::text""",
     )
     _register(loans, "loans_owner", kickoff="loans.kickoff_loans_task")
+    assert value(loans, "select queues.start_process('loans', '{}')") == 1
 
 
 def test_a_default_that_was_changed_since_is_refused(loans: Connection) -> None:
@@ -257,7 +277,7 @@ def test_a_default_that_was_changed_since_is_refused(loans: Connection) -> None:
                 language sql {PINNED} as 'select 1::bigint'""".encode()
         )
     with refused(loans, "QF412", "the kickoff loans.kickoff_loans_task(jsonb) was dropped or changed"):
-        loans.execute("select queues.process_functions('loans', 'kickoff')")
+        loans.execute("select queues.start_process('loans', '{}')")
 
 
 @pytest.mark.parametrize(
@@ -280,7 +300,7 @@ def test_a_history_without_the_columns_is_refused(loans: Connection, returns: st
             f"""create function loans.loans_history(loans_task_id bigint) returns {returns}
                 language plpgsql {PINNED} as 'begin return; end'""".encode()
         )
-        loans.execute("revoke execute on all functions in schema loans from public")
+        _grant(loans)
     with refused(loans, "QF400", "may register as its history"):
         _register(loans, "loans_owner")
 
@@ -292,7 +312,7 @@ def test_a_cancel_that_returns_no_text_is_refused(loans: Connection) -> None:
             f"""create function loans.cancel_loans_task(loans_task_id bigint, reason text) returns void
                 language sql {PINNED} as ''""".encode()
         )
-        loans.execute("revoke execute on all functions in schema loans from public")
+        _grant(loans)
     with refused(loans, "QF400", "may register as its cancel"):
         _register(loans, "loans_owner")
 
@@ -311,24 +331,11 @@ def test_only_the_function_that_is_used_is_checked(loans: Connection) -> None:
     assert value(loans, can_start) is True
     loans.execute("drop function loans.kickoff_loans_task")
 
-    for use in ("history", "cancel"):
-        (row,) = rows(loans, "select * from queues.process_functions('loans', %s)", [use])
-        named = {one: row[one] for one in ("history", "cancel", "kickoff")}
-        assert named == {"history": None, "cancel": None, "kickoff": None, use: FUNCTIONS[use]}
+    assert len(rows(loans, "select * from queues.process_history('loans', 1)")) == 1
+    assert value(loans, "select queues.cancel_process('loans', 1, 'why')") == "why"
     with refused(loans, "QF412", "the kickoff loans.kickoff_loans_task(jsonb) was dropped or changed"):
-        loans.execute("select queues.process_functions('loans', 'kickoff')")
-    with refused(loans, "QF400", "use must be history, cancel or kickoff"):
-        loans.execute("select queues.process_functions('loans', 'repair')")
+        loans.execute("select queues.start_process('loans', '{}')")
     assert value(loans, can_start) is False
-
-
-def test_the_path_is_pinned_before_a_function_is_called(loans: Connection) -> None:
-    """What calls the function must not resolve to an object in a schema where others may create."""
-    _register(loans, "loans_owner")
-    loans.execute("set local search_path = public")
-    found = Engine(loans).run(processes.process_functions("loans", "cancel"))
-    assert (found.cancel, found.history) == (FUNCTIONS["cancel"], None)
-    assert value(loans, "show search_path") == "pg_catalog, pg_temp"
 
 
 def test_instances_of_one_process_are_paged_by_their_ids(loans: Connection) -> None:

@@ -129,7 +129,7 @@ def test_a_supervisor_that_fails_is_named_until_it_has_run(
 
     line = _health(tx)["failing_supervisor"]
     assert (line["level"], line["subject"]) == ("amber", _process(channel))
-    assert "relation is missing" in line["message"]
+    assert "relation is missing" in line["error"]
     clock.advance(3600)
     assert _health(tx)["failing_supervisor"]["level"] == "red"
     channel.supervise(tx, send)

@@ -378,3 +378,103 @@ def test_a_policy_that_cannot_be_meant_is_refused(tx: Connection, arguments: Row
 def test_a_prune_that_cannot_be_meant_is_refused(tx: Connection, arguments: Row, named: str) -> None:
     with refused(tx, "QF400", named):
         prune(tx, **{"status": "succeeded", **arguments})
+
+
+def passes(conn: Connection, status: str, max_tasks: int = 10) -> tuple[int, int]:
+    """A pass as the leader makes it: how many were pruned, and how many examined."""
+    pruned = examined = 0
+    while True:
+        step = prune(conn, status, max_tasks=max_tasks)
+        pruned, examined = pruned + step["pruned"], examined + step["examined"]
+        if step["next"] is None:
+            return pruned, examined
+
+
+def kept_and_pruned(conn: Connection, clock: Clock) -> UUID:
+    """60 failed tasks, which stay for 90 days, and a younger one that goes after seven; and a full pass."""
+    for _ in range(60):
+        finished(conn, "failed")
+    clock.advance(8 * DAY)
+    task_id = finished(conn)
+    passes(conn, "succeeded")
+    return task_id
+
+
+def test_a_pass_does_not_walk_again_over_what_the_last_one_has_kept(tx: Connection, clock: Clock) -> None:
+    task_id = kept_and_pruned(tx, clock)
+    assert passes(tx, "succeeded") == (0, 61)
+
+    clock.advance(60)
+    assert passes(tx, "succeeded")[1] <= 10
+    tx.execute(
+        "update queues.outcome set finished_at = finished_at - interval '8 days' where status = 'succeeded'"
+    )
+    assert passes(tx, "succeeded")[0] == 1
+    assert not is_there(tx, task_id)
+
+
+def test_a_task_that_ended_late_goes_within_a_day(tx: Connection, clock: Clock) -> None:
+    late = enqueue(tx, "late.work")
+    kept_and_pruned(tx, clock)
+    passes(tx, "succeeded")
+    (task,) = claim(tx, type_prefixes=["late."])
+    end(tx, task)
+    tx.execute(
+        "update queues.outcome set finished_at = finished_at - interval '8 days' where status = 'succeeded'"
+    )
+
+    passes(tx, "succeeded")
+    assert is_there(tx, late)
+    clock.advance(DAY)
+    passes(tx, "succeeded")
+    passes(tx, "succeeded")
+
+    assert not is_there(tx, late)
+
+
+@pytest.mark.parametrize("change", ["set", "drop"])
+def test_after_a_change_of_the_policies_a_pass_begins_at_the_oldest(
+    tx: Connection, clock: Clock, change: str
+) -> None:
+    keep(tx, "succeeded", "1 year", "late.")
+    late = finished(tx, type="late.work")
+    kept_and_pruned(tx, clock)
+    passes(tx, "succeeded")
+    passes(tx, "succeeded")
+    assert is_there(tx, late)
+
+    if change == "set":
+        keep(tx, "succeeded", "1 day", "late.")
+    else:
+        tx.execute("select queues.drop_retention('succeeded', 'late.')")
+    passes(tx, "succeeded")
+
+    assert not is_there(tx, late)
+
+
+def test_a_second_session_does_not_wait_for_a_pass(db: Database) -> None:
+    first, second = db.connect(autocommit=False), db.connect()
+    prune(second, "succeeded")
+    prune(first, "succeeded")
+    assert prune(second, "succeeded") == {"pruned": 0, "examined": 0, "next": None}
+
+
+def test_steps_that_were_removed_are_not_walked_over_each_time(tx: Connection, clock: Clock) -> None:
+    for n in range(30):
+        enqueue(tx, "run.work")
+        task = claim_one(tx, queues=["run"])
+        end(tx, task, steps=[{"name": f"s{n}", "number": 1, "kind": "step", "result": n}])
+    keep(tx, "succeeded", None)
+    clock.advance(8 * DAY)
+    assert passes(tx, "steps")[0] == 30
+    passes(tx, "steps")
+    assert value(tx, "select past from queues.retention_mark where status = 'steps'") > UUID(int=0)
+
+
+def test_vacuum_comes_early_to_the_tables_that_retention_empties(tx: Connection) -> None:
+    found = rows(
+        tx,
+        "select reloptions from pg_class where oid in ('queues.task'::regclass, 'queues.outcome'::regclass)",
+    )
+    wanted = {"autovacuum_vacuum_scale_factor=0.01", "autovacuum_vacuum_insert_scale_factor=0.02"}
+    assert [set(row["reloptions"]) >= wanted for row in found] == [True, True]

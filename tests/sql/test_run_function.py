@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 
+from support.database import Database
 from support.engine import Connection, value
 
 PINNED = "security definer set search_path = pg_catalog, pg_temp"
@@ -18,7 +19,7 @@ ENVELOPE = "select jsonb_build_object('success', true, 'payload', payload, 'ran_
 def _application(tx: Connection) -> None:
     tx.execute("create role runner_owner")
     tx.execute("create schema app authorization runner_owner")
-    tx.execute("grant usage on schema app to holdfast_worker")
+    tx.execute("grant usage on schema app to holdfast_caller")
 
 
 def _create(
@@ -35,7 +36,7 @@ def _create(
     tx.execute(f"create {kind} {name}({parameters}) {returns} language sql {how} as $$ {body} $$".encode())
     tx.execute(f"alter routine {signature} owner to runner_owner".encode())
     tx.execute(f"revoke all on routine {signature} from public".encode())
-    tx.execute(f"grant execute on routine {signature} to holdfast_worker".encode())
+    tx.execute(f"grant execute on routine {signature} to holdfast_caller".encode())
 
 
 @contextmanager
@@ -95,7 +96,7 @@ def test_its_effects_are_in_the_callers_transaction(tx: Connection) -> None:
 
 def test_missing_and_forbidden_read_the_same(tx: Connection) -> None:
     _create(tx, "app.forbidden")
-    tx.execute("revoke execute on function app.forbidden from holdfast_worker")
+    tx.execute("revoke execute on function app.forbidden from holdfast_caller")
 
     missing, forbidden = _refused(tx, "app.missing"), _refused(tx, "app.forbidden")
 
@@ -104,7 +105,7 @@ def test_missing_and_forbidden_read_the_same(tx: Connection) -> None:
 
 def test_a_function_in_a_schema_that_the_caller_may_not_use_is_refused(tx: Connection) -> None:
     _create(tx)
-    tx.execute("revoke usage on schema app from holdfast_worker")
+    tx.execute("revoke usage on schema app from holdfast_caller")
 
     _refused(tx, "app.charge")
 
@@ -171,7 +172,7 @@ def test_a_procedure_is_refused(tx: Connection) -> None:
 
 def test_an_aggregate_is_refused(tx: Connection) -> None:
     tx.execute("create aggregate app.charge(jsonb) (sfunc = jsonb_concat, stype = jsonb)")
-    tx.execute("grant execute on function app.charge(jsonb) to holdfast_worker")
+    tx.execute("grant execute on function app.charge(jsonb) to holdfast_caller")
 
     _refused(tx, "app.charge")
 
@@ -237,3 +238,149 @@ def test_a_temporary_function_is_refused(tx: Connection) -> None:
 
     _refused(tx, f"{schema}.charge")
     _refused(tx, "pg_temp.charge")
+
+
+def _plan(tx: Connection, body: str, *, how: str = PINNED) -> None:
+    tx.execute(
+        f"""create or replace function app.charge(payload jsonb) returns jsonb language plpgsql {how}
+            as $$ begin {body}; return '{{"success": true}}'; end $$""".encode()
+    )
+    tx.execute("alter routine app.charge(jsonb) owner to runner_owner")
+    tx.execute("revoke all on function app.charge(jsonb) from public")
+    tx.execute("grant execute on function app.charge(jsonb) to holdfast_caller")
+
+
+def test_what_its_owner_lets_run_with_the_rights_of_the_caller_has_none(tx: Connection) -> None:
+    """As if its owner had replaced the function between the check and the call."""
+    _create(tx, how="set search_path = pg_catalog, pg_temp", body=ENVELOPE)
+    tx.execute("set local role holdfast_owner")
+
+    answered = value(tx, "select internal.call_function('select app.charge($1)', '{}')")
+
+    assert answered["ran_as"] == "holdfast_caller"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "perform set_config('role', session_user, false)",
+        "perform set_config('role', 'none', true)",
+        "perform set_config('session_authorization', session_user, false)",
+        "set role postgres",
+        "reset role",
+        "execute 'reset session authorization'",
+    ],
+)
+@pytest.mark.parametrize("how", [PINNED, "set search_path = pg_catalog, pg_temp"])
+def test_it_cannot_become_its_caller(tx: Connection, body: str, how: str) -> None:
+    _plan(tx, body, how=how)
+    refused = pytest.raises(psycopg.errors.InsufficientPrivilege, match="within security-definer function")
+
+    with refused, tx.transaction():
+        tx.execute("set local role holdfast_owner")
+        value(tx, "select internal.call_function('select app.charge($1)', '{}')")
+
+
+LEFT = {
+    "a path": ("perform set_config('search_path', 'app', false)", "search_path"),
+    "a path for later": (
+        """perform set_config('search_path', 'app', false);
+           perform set_config('search_path', 'pg_catalog, pg_temp', true)""",
+        "search_path",
+    ),
+    "a path of an inner block": (
+        "begin set search_path = app; exception when division_by_zero then null; end",
+        "search_path",
+    ),
+    "the path of the session": ("reset search_path", "search_path"),
+    "a prepared statement": ("execute 'prepare _pg3_0 as select 1'", "a prepared statement"),
+    "a temporary table": ("create temporary table task (n integer)", "a temporary object"),
+    "a temporary type": ("create domain pg_temp.text as pg_catalog.text", "a temporary object"),
+    "a cursor": ("execute 'declare c cursor with hold for select 1'", "a cursor that outlives"),
+    "another function": ("alter function app.charge(jsonb) security invoker", "was replaced"),
+}
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_a_function_that_leaves_something_to_its_caller_is_undone(tx: Connection, left: str) -> None:
+    body, told = LEFT[left]
+    _plan(tx, body)
+    tx.execute("set local search_path = public")
+
+    with pytest.raises(psycopg.Error) as caught:
+        _run(tx, "app.charge", {})
+
+    assert caught.value.sqlstate == "QF412"
+    assert told in str(caught.value)
+    assert value(tx, "show search_path") == "public"
+    assert value(tx, "select count(*) from pg_prepared_statements where from_sql") == 0
+
+
+def test_what_it_prepared_before_it_failed_is_gone(tx: Connection) -> None:
+    tx.execute("prepare mine as select 1")
+    _plan(tx, "execute 'prepare yours as select 1'; raise exception 'no'")
+
+    with pytest.raises(psycopg.Error, match="no"):
+        _run(tx, "app.charge", {})
+
+    assert value(tx, "select array_agg(name) from pg_prepared_statements where from_sql") == ["mine"]
+    tx.execute("deallocate mine")
+
+
+def test_the_path_of_the_caller_stays(tx: Connection) -> None:
+    _plan(tx, "set local search_path = app; perform 1")
+    tx.execute("set local search_path = public")
+
+    _run(tx, "app.charge", {})
+
+    assert value(tx, "show search_path") == "public"
+
+
+def test_a_deferred_trigger_does_not_run_as_the_caller(tx: Connection) -> None:
+    """At the commit: before PostgreSQL 18 with the rights of whoever commits, and always with its login."""
+    tx.execute("set local role runner_owner")
+    tx.execute("create table app.ledger (n integer)")
+    tx.execute("create table app.seen (ran_as text)")
+    tx.execute("grant insert on app.seen to public")
+    tx.execute(
+        """create function app.see() returns trigger language plpgsql
+           as $$ begin insert into app.seen values (current_user); return null; end $$"""
+    )
+    tx.execute(
+        """create constraint trigger see after insert on app.ledger deferrable initially deferred
+           for each row execute function app.see()"""
+    )
+    tx.execute("reset role")
+    _plan(tx, "insert into app.ledger values (1)")
+
+    with pytest.raises(psycopg.Error, match="a deferrable trigger"):
+        _run(tx, "app.charge", {})
+
+
+@pytest.mark.parametrize(("kind", "refused"), [("integer", False), ("app.own", True)])
+def test_a_deferred_foreign_key_on_a_type_of_its_own_does_not_run_as_the_caller(
+    tx: Connection, kind: str, refused: bool
+) -> None:
+    """Its check at the commit calls the casts of the type."""
+    tx.execute("set local role runner_owner")
+    tx.execute("create domain app.own as integer")
+    tx.execute("create table app.account (id integer primary key)")
+    tx.execute("insert into app.account values (1)")
+    tx.execute(
+        f"create table app.ledger (n {kind} references app.account deferrable initially deferred)".encode()
+    )
+    tx.execute("reset role")
+    _plan(tx, "insert into app.ledger values (1)")
+
+    if refused:
+        with pytest.raises(psycopg.Error, match="a deferrable trigger or constraint"):
+            _run(tx, "app.charge", {})
+    else:
+        assert _run(tx, "app.charge", {}) == {"success": True}
+
+
+def test_it_is_called_only_where_changes_of_its_owner_can_be_seen(db: Database) -> None:
+    conn = db.connect(autocommit=False)
+    conn.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+    with pytest.raises(psycopg.Error, match="must be called in a transaction that is read committed"):
+        conn.execute("select internal.run_function('comms.repair_send_email', '{}')")

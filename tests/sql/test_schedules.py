@@ -16,6 +16,7 @@ from support.schedules import (
     NAME,
     add,
     at,
+    decide,
     declare,
     due,
     element,
@@ -161,7 +162,7 @@ def test_a_worker_plans_later_times_that_the_schedule_can_have(
     Clock(admin)
     add(db.connect("holdfast_client"), **recurrence)
     with told(code):
-        call(worker, "queues.plan_schedule", {"name": NAME, **row_of(admin), "next_at": planned_at})
+        decide(worker, {"name": NAME, **row_of(admin), "next_at": planned_at})
 
     assert due(worker)[0]["plan_from"] == at(12)
 
@@ -171,11 +172,10 @@ def test_a_worker_does_not_plan_what_is_planned_already(db: Database, problem: s
     admin, worker = db.connect(), db.connect("holdfast_worker")
     Clock(admin)
     add(db.connect("holdfast_client"), cron="0 0 1 1 *")
-    call(worker, "queues.plan_schedule", {"name": NAME, **row_of(admin), "next_at": at(18)})
+    decide(worker, {"name": NAME, **row_of(admin), "next_at": at(18)})
 
     sooner = {"name": NAME, **row_of(admin), "next_at": at(12, 1), "problem": problem}
-    with told("QF412"):
-        call(worker, "queues.plan_schedule", sooner)
+    assert decide(worker, sooner) == []
     assert schedule(admin)["next_at"] == at(18)
 
 
@@ -209,10 +209,10 @@ def test_a_task_is_enqueued_in_the_name_of_whoever_made_the_schedule(db: Databas
     add(client)
     [wanted] = due(worker)
     given = {"name": NAME, "namespace": wanted["namespace"], "version": wanted["version"], "next_at": at(13)}
-    call(worker, "queues.plan_schedule", given)
+    decide(worker, given)
     clock.set(at(13))
-    given |= {"version": wanted["version"] + 1, "nominal_times": [at(13)], "next_at": at(14)}
-    (fired,) = call(worker, "queues.fire_schedule", given)
+    given |= {"version": wanted["version"] + 1, "times": [at(13)], "next_at": at(14)}
+    (fired,) = decide(worker, given)
 
     (task,) = rows(client, "select * from queues.task_status")
     assert (task["task_id"], task["enqueued_by"]) == (fired["task_id"], "holdfast_client_login")

@@ -26,6 +26,7 @@ def test_the_skip_waits_for_the_disk(db: Database) -> None:
     worker = db.connect("holdfast_worker", autocommit=False)
     admin = db.connect()
     enqueue_many(admin, [{"type": "default.work"}] * 2)
+    worker.execute("set synchronous_commit = off")
     claim_one(worker)
     assert value(worker, "show synchronous_commit") == "off"
     worker.commit()

@@ -21,7 +21,7 @@ from support.engine import (
 )
 
 DAY = 86400
-OF_RUNS = ["step", "step_try", "signal", "child"]
+OF_RUNS = ["step", "error where step is not null", "signal", "child"]
 
 
 def run(tx: Connection, type_: str = "run.order", status: str | None = "failed") -> Row:
@@ -113,3 +113,22 @@ def test_it_goes_on_where_it_stopped(tx: Connection, clock: Clock) -> None:
         answer = prune(tx, max_tasks=2, past=past)
         pruned, past = pruned + answer["pruned"], answer["next"]
     assert (pruned, past) == (5, None)
+
+
+def test_what_may_remove_facts_leaves_no_setting_behind(tx: Connection, clock: Clock) -> None:
+    run(tx)
+    enqueue(tx, "run.order")
+    tries = [{"name": "charge", "try": 51, "error": {"message": "no"}}]
+    many_tries = {"worker_id": "w1", "runs": held(claim_one(tx, queues=["run"]), tries=tries)}
+    tx.execute("set local holdfast.retention = 'as it was'")
+
+    def left_behind(function: str, **arguments: Any) -> Any:
+        call(tx, function, arguments)
+        return value(tx, "select current_setting('holdfast.retention')")
+
+    assert left_behind("queues.record_steps", **many_tries) == "as it was"
+    clock.advance(400 * DAY)
+    for status_ in ("steps", "failed", "history"):
+        assert left_behind("queues.prune", status=status_) == "as it was"
+    assert left_behind("queues.prune_firings") == "as it was"
+    assert left_behind("queues.prune_events") == "as it was"

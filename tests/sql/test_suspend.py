@@ -12,6 +12,7 @@ from support.engine import (
     act,
     answer,
     call,
+    change_setting,
     claim,
     claim_one,
     counts,
@@ -46,7 +47,7 @@ def signal(
 
 
 def wake(tx: Connection, *task_ids: Any) -> int:
-    return int(answer(tx, "queues.wake_waiting", {"task_ids": list(task_ids) or None}))
+    return int(answer(tx, "queues.wake_waiting", {"task_ids": list(task_ids)}))
 
 
 def test_a_suspended_run_is_ready_when_it_has_to_look_and_uses_no_attempt(
@@ -86,7 +87,7 @@ def test_a_late_suspension_changes_nothing(tx: Connection, clock: Clock) -> None
 def test_a_signal_wakes_the_run_that_waits_for_it(tx: Connection, clock: Clock) -> None:
     task = _claimed(tx)
     suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
-    wake(tx)
+    wake(tx, task["task_id"])
 
     assert signal(tx, task["task_id"], payload={"approved": True}) == "kept"
 
@@ -97,12 +98,77 @@ def test_a_signal_wakes_the_run_that_waits_for_it(tx: Connection, clock: Clock) 
     ]
 
 
+def _untaken(tx: Connection, task: Row, **more: Any) -> list[tuple[Any, ...]]:
+    facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(task, **more)})
+    return [(row["name"], row["number"], row["result"]) for row in facts if row["fact"] == "signal"]
+
+
+def test_only_signals_that_are_waited_for_or_asked_for_are_read(tx: Connection, clock: Clock) -> None:
+    task = _claimed(tx)
+    suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
+    wake(tx)
+    for name, payload in (("note", 1), ("decision", 2), ("note", 3), ("call", 4)):
+        signal(tx, task["task_id"], name, payload)
+
+    again = claim_one(tx)
+
+    assert sorted(_untaken(tx, again)) == [("call", 1, None), ("decision", None, 2), ("note", 2, None)]
+    assert _untaken(tx, again, signals=["note"]) == [
+        ("note", None, 1),
+        ("decision", None, 2),
+        ("note", None, 3),
+        ("call", 1, None),
+    ]
+
+
+def test_of_many_large_signals_the_oldest_are_read(tx: Connection) -> None:
+    task = _claimed(tx)
+    for n in range(6):
+        signal(tx, task["task_id"], payload=f"{n}{'a' * 250_000}")
+
+    found = _untaken(tx, task, signals=["decision"])
+
+    assert [(number, result and result[0]) for _, number, result in found] == [
+        *((None, str(n)) for n in range(5)),
+        (1, None),
+    ]
+
+
+def test_a_run_has_a_limit_of_untaken_signals(tx: Connection) -> None:
+    change_setting(tx, "max_signals", 3)
+    task = _claimed(tx)
+    for n in range(3):
+        assert signal(tx, task["task_id"], payload=n, key=str(n)) == "kept"
+
+    with refused(tx, "QF429", "it has not taken"):
+        signal(tx, task["task_id"], payload=3)
+    assert signal(tx, task["task_id"], payload=2, key="2") == "replayed"
+
+    (oldest,) = rows(tx, "select min(signal_id) as signal_id from queues.signal")
+    step = {"name": "decision", "number": 1, "kind": "signal", **oldest, "result": 1}
+    run = {"task_id": task["task_id"], "token": task["token"], "steps": [step]}
+    call(tx, "queues.record_steps", {"worker_id": "w1", "runs": [run]})
+    assert signal(tx, task["task_id"], payload=3) == "kept"
+    with refused(tx, "QF429", "it has not taken"):
+        signal(tx, task["task_id"], payload=4)
+
+
+def test_the_untaken_signals_of_a_run_have_a_limit_of_bytes(tx: Connection) -> None:
+    change_setting(tx, "max_signal_bytes", 1000)
+    task, other = _claimed(tx), _claimed(tx)
+    signal(tx, task["task_id"], payload="a" * 600)
+
+    with refused(tx, "QF429", "1204 bytes"):
+        signal(tx, task["task_id"], payload="a" * 600)
+    assert signal(tx, other["task_id"], payload="a" * 600) == "kept"
+
+
 def test_another_signal_does_not_wake_it(tx: Connection, clock: Clock) -> None:
     task = _claimed(tx)
     suspend(tx, task, wait("decision", clock.after(60), signal="decision"))
 
     assert signal(tx, task["task_id"], "other") == "kept"
-    assert (wake(tx), claim(tx)) == (0, [])
+    assert (wake(tx, task["task_id"]), claim(tx)) == (0, [])
 
 
 def test_a_signal_that_came_before_the_suspension_is_found_by_the_look_after_it(
@@ -115,7 +181,7 @@ def test_a_signal_that_came_before_the_suspension_is_found_by_the_look_after_it(
 
     assert wake(tx, task["task_id"]) == 1
     assert claim_one(tx)["task_id"] == task["task_id"]
-    assert rows(tx, "select from queues.recheck") == []
+    assert rows(tx, "select from queues.chore") == []
 
 
 def test_a_sweep_looks_for_a_worker_that_died_after_the_suspension(tx: Connection, clock: Clock) -> None:
@@ -137,7 +203,7 @@ def test_a_signal_that_a_step_has_taken_wakes_nothing(tx: Connection, clock: Clo
     ]
     suspend(tx, task, wait("decision#2", clock.after(60), signal="decision"), steps=facts)
 
-    assert (wake(tx), claim(tx)) == (0, [])
+    assert (wake(tx, task["task_id"]), claim(tx)) == (0, [])
     assert rows(tx, "select taken_by from queues.signal_status") == [{"taken_by": "decision"}]
 
 
@@ -247,8 +313,8 @@ def test_retention_removes_the_facts_of_a_run(tx: Connection, clock: Clock) -> N
 
     left = counts(tx)
     assert {
-        name: left[name] for name in ("task", "step", "step_try", "signal", "wait", "recheck")
-    } == dict.fromkeys(("task", "step", "step_try", "signal", "wait", "recheck"), 0)
+        name: left[name] for name in ("task", "step", "error", "signal", "wait", "chore")
+    } == dict.fromkeys(("task", "step", "error", "signal", "wait", "chore"), 0)
 
 
 def test_a_run_that_is_restored_gets_the_signal_that_came_while_it_was_deleted(

@@ -1,10 +1,19 @@
 """queues.tail_events: every event once, also those whose transaction commits late."""
 
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import psycopg
+import pytest
+
+from holdfast.postgres.installation import EMBEDDED_VERSION, binaries
+from holdfast.schema import migrate
 from support.database import Database
-from support.engine import Connection, call, refused
+from support.engine import Connection, Row, call, enqueue, refused, rows, value
 from support.outbox import emit
+from support.server import disposable_server
 
 
 def _tail(conn: Connection, **arguments: Any) -> list[dict[str, Any]]:
@@ -49,3 +58,99 @@ def test_a_page_has_its_bounds(tx: Connection) -> None:
     for size in (0, 10_001, None):
         with refused(tx, "QF400", "max_events"):
             _tail(tx, max_events=size)
+
+
+def as_in_a_new_cluster(tx: Connection) -> Row:
+    """The events that were restored have ids of transactions that this cluster has not given yet."""
+    for number in range(3):
+        tx.execute(
+            """insert into queues.outbox_event (event_id, event_number, transaction_id, occurred_at,
+                 event_type, emitted_by, namespace, deliveries, data)
+               values (gen_random_uuid(), %s - 10, '5000000000', now(),
+                 'a.b', 'shop', 'postgres', 0, '{}')""",
+            [number],
+        )
+    return _tail(tx)[-1]
+
+
+def test_a_position_stays_valid_in_a_new_cluster(tx: Connection) -> None:
+    last = as_in_a_new_cluster(tx)
+    place = {"after_transaction": last["transaction_id"], "after_number": last["event_number"]}
+
+    emitted = [emit(tx) for _ in range(2)]
+
+    assert [row["event_id"] for row in _tail(tx, **place)] == emitted
+    assert [row["final"] for row in _tail(tx)][:3] == [True] * 3
+
+
+def test_a_position_stays_valid_in_a_new_cluster_if_all_events_were_removed_before(tx: Connection) -> None:
+    tx.execute("update queues.event_order set newest = 5000000000")
+
+    emitted = emit(tx)
+
+    after = _tail(tx, after_transaction=5000000000, after_number=7)
+    assert [row["event_id"] for row in after] == [emitted]
+
+
+def test_nothing_is_shifted_in_the_same_cluster(db: Database) -> None:
+    one, other = db.connect(autocommit=False), db.connect(autocommit=False)
+    for conn in (one, other, one):
+        emit(conn)
+    other.commit()
+    emit(one)
+    call(one, "queues.take_sample", {})
+    emit(one)
+    one.commit()
+    assert rows(db.connect(), "select shift from queues.event_order") == [{"shift": 0}]
+
+
+def test_a_sample_corrects_what_another_cluster_has_counted(tx: Connection) -> None:
+    enqueue(tx)
+    tx.execute("update queues.lane set leaving = 5000000000")
+    tx.execute("insert into queues.error_gap (error_id, noticed_before) values (1, '5000000000')")
+
+    call(tx, "queues.take_sample", {})
+
+    assert rows(tx, "select leaving from queues.lane") == [{"leaving": None}]
+    gap = "select noticed_before <= pg_snapshot_xmax(pg_current_snapshot()) as now from queues.error_gap"
+    assert rows(tx, gap) == [{"now": True}]
+
+
+@pytest.mark.full
+@pytest.mark.skipif(
+    int(os.environ.get("HOLDFAST_TEST_PG", "18")) < EMBEDDED_VERSION,
+    reason="the new cluster is the embedded server",
+)
+def test_a_reader_goes_on_after_a_restore_into_a_new_cluster(db: Database, tmp_path: Path) -> None:
+    conn, dump, tools = db.connect(), tmp_path / "dump.sql", binaries(EMBEDDED_VERSION)
+    emit(conn)
+    with disposable_server() as new:
+        for name in ("roles", "restored"):
+            with psycopg.connect(new.url("postgres"), autocommit=True) as admin:
+                admin.execute(f"create database {name}".encode())
+        migrate(new.url("roles"))
+        with psycopg.connect(new.url("restored"), autocommit=True) as restored:
+            ahead = value(restored, "select pg_current_xact_id()::text::bigint") + 2000
+            while value(conn, "select pg_current_xact_id()::text::bigint") < ahead:
+                pass
+            last = emit(conn)
+            place = next(row for row in _tail(conn) if row["event_id"] == last)
+            subprocess.run([tools / "pg_dump", "--file", dump, db.dsn], check=True)
+            psql = [
+                str(tools / "psql"),
+                "--quiet",
+                "--no-psqlrc",
+                "--set",
+                "ON_ERROR_STOP=1",
+                "--file",
+                str(dump),
+            ]
+            subprocess.run([*psql, new.url("restored")], check=True, stdout=subprocess.DEVNULL)
+
+            emitted = [emit(restored) for _ in range(3)]
+
+            after = _tail(
+                restored, after_transaction=place["transaction_id"], after_number=place["event_number"]
+            )
+            assert [row["event_id"] for row in after] == emitted
+            assert all(row["final"] for row in after)

@@ -15,7 +15,9 @@ from support.engine import (
     events,
     heartbeat,
     held,
+    refused,
     release,
+    rows,
     sweep,
 )
 
@@ -283,3 +285,30 @@ def test_only_what_people_did_has_an_actor(life: Life) -> None:
         "failed": None,
         "retried": life.tx.info.user,
     }
+
+
+def page(life: Life, max_events: int, before: Any = None) -> list[Row]:
+    wanted = "select * from queues.task_events_of(array[%s::uuid], %s, %s)"
+    return rows(life.tx, wanted, [life.task_id, max_events, before])
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 100])
+def test_pages_of_any_size_have_every_event_once(life: Life, size: int) -> None:
+    life.run("retry", error="slow")
+    life.run("snooze")
+    life.act("cancel")
+    life.act("retry")
+    life.act("delete_task")
+    whole = events(life.tx, life.task_id)
+    assert len(whole) > 10
+
+    pages: list[Row] = []
+    while found := page(life, size, pages[0]["occurred_at"] if pages else None):
+        pages[:0] = found
+
+    assert pages == whole
+
+
+def test_a_page_of_events_is_bounded(life: Life) -> None:
+    with refused(life.tx, "QF400", "max_events 1001 is not between 1 and 1000"):
+        page(life, 1001)

@@ -34,7 +34,7 @@ def test_its_columns_are_those_of_the_contract_then_our_own(tx: Connection) -> N
     assert columns[: len(CONTRACT)] == CONTRACT
     assert columns[len(CONTRACT) :] == [
         *("reason", "progress", "timeout", "lease", "metadata", "enqueued_by"),
-        *("namespace", "concurrency_key", "deadline"),
+        *("namespace", "concurrency_key", "deadline", "cancelled_by", "generation"),
     ]
 
 

@@ -228,14 +228,16 @@ def test_the_end_of_a_task_wakes_those_who_wait_for_its_slot(fleet: Fleet, behin
 
 
 @pytest.mark.parametrize("serves", [True, False])
-def test_a_worker_that_is_idle_looks_for_what_waits_for_its_slot_by_itself(
-    fleet: Fleet, behind: Row, serves: bool
+@pytest.mark.parametrize("looks_again", [True, False])
+def test_a_worker_that_looks_again_by_itself_is_not_woken_for_a_slot(
+    fleet: Fleet, behind: Row, serves: bool, looks_again: bool
 ) -> None:
     fleet.register("busy", queues=["default", "other"] if serves else ["default"])
+    results = held(behind, status="succeeded")
 
-    end(fleet.admin, behind, worker_id="busy")
+    call(fleet.admin, "queues.finish", {"worker_id": "busy", "results": results, "looks_again": looks_again})
 
-    assert fleet.heard() == ([] if serves else ["other"])
+    assert fleet.heard() == ([] if serves and looks_again else ["other"])
 
 
 @pytest.mark.parametrize("subject", ["queue", "type"])

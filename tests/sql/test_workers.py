@@ -13,13 +13,16 @@ from support.engine import (
     Row,
     answer,
     call,
+    claim,
     claim_one,
     end,
     enqueue,
+    enqueue_many,
     heartbeat,
     held,
     refused,
     rows,
+    status,
 )
 from support.sessions import at_once, in_background, wait_until_blocked
 
@@ -160,6 +163,34 @@ def test_what_a_retired_worker_holds_is_not_touched(tx: Connection) -> None:
     assert end(tx, task) == "accepted"
 
 
+def test_what_a_retiring_worker_has_not_begun_keeps_its_attempt(tx: Connection) -> None:
+    """The answer of the claim, or a release, was lost."""
+    ids = [enqueue(tx, max_attempts=1) for _ in range(4)]
+    _register(tx)
+    _register(tx, worker_id="w2")
+    told, listed, _ = (claim_one(tx) for _ in range(3))
+    claim_one(tx, "w2")
+    heartbeat(tx, held(told, started_at="2026-01-01T00:00:00Z"))
+
+    answer(tx, "queues.retire_worker", {"worker_id": "w1", "begun": held(listed)})
+
+    assert [status(tx, task_id)["status"] for task_id in ids] == ["running", "claimed", "pending", "claimed"]
+    assert claim_one(tx, "w2")["attempt"] == 1
+    assert rows(tx, "select act from queues.act") == [{"act": "released"}]
+
+
+def test_what_a_retiring_worker_has_not_begun_and_somebody_has_locked_does_not_delay_it(db: Database) -> None:
+    admin, other = db.connect(), db.connect(autocommit=False)
+    enqueue_many(admin, [{"type": "default.work"}] * 2)
+    _register(admin)
+    locked, _ = claim(admin, max_tasks=2)
+    other.execute("select from queues.lease where task_id = %s for update", [locked["task_id"]])
+    admin.execute("set lock_timeout = '5s'")
+
+    assert answer(admin, "queues.retire_worker", {"worker_id": "w1", "begun": []})
+    assert rows(admin, "select task_id from queues.lease") == [{"task_id": locked["task_id"]}]
+
+
 def test_a_retired_leader_leads_no_more(tx: Connection) -> None:
     _register(tx)
     _lead(tx)
@@ -247,7 +278,7 @@ def test_a_worker_that_rests_is_alive_and_learns_what_there_is_to_know(tx: Conne
     enqueue(tx, run_at=clock.now + timedelta(minutes=1))
     clock.advance(1)
 
-    (found,) = call(tx, "queues.rest", {"worker_id": "w1", "queues": ["default"]})
+    (found,) = call(tx, "queues.rest", {"worker_id": "w1", "holding": False, "queues": ["default"]})
 
     assert found == {
         "due": timedelta(seconds=59),
@@ -267,13 +298,13 @@ def test_a_worker_with_leases_is_not_alive_because_it_rests(tx: Connection, cloc
     heartbeat(tx, held(held_task))
     clock.advance(5)
 
-    call(tx, "queues.rest", {"worker_id": "w1"})
+    call(tx, "queues.rest", {"worker_id": "w1", "holding": True})
 
     assert _fleet(tx)[0]["last_heartbeat"] < clock.now
 
 
 def test_a_worker_that_was_removed_learns_it_when_it_rests(tx: Connection) -> None:
-    (found,) = call(tx, "queues.rest", {"worker_id": "gone"})
+    (found,) = call(tx, "queues.rest", {"worker_id": "gone", "holding": False})
     assert (found["registered"], found["idle"]) == (False, False)
 
 

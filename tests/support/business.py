@@ -14,9 +14,9 @@ def make_application(conn: Connection) -> None:
     if not value(conn, "select exists (select from pg_roles where rolname = 'app_owner')"):
         conn.execute("create role app_owner in role holdfast_process")
     conn.execute("create schema app authorization app_owner")
-    conn.execute("grant usage on schema app to holdfast_worker")
+    conn.execute("grant usage on schema app to holdfast_caller")
     conn.execute("set role app_owner")
-    conn.execute("create table app.ledger (entry text)")
+    conn.execute("create table app.ledger (entry text, transaction_id xid8 default pg_current_xact_id())")
     conn.execute("reset role")
 
 
@@ -29,7 +29,7 @@ def make_function(conn: Connection, name: str, body: str, how: str = PINNED, *, 
     )
     conn.execute(f"revoke all on function app.{name} from public".encode())
     if granted:
-        conn.execute(f"grant execute on function app.{name} to holdfast_worker".encode())
+        conn.execute(f"grant execute on function app.{name} to holdfast_caller".encode())
     conn.execute("reset role")
 
 

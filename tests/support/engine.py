@@ -10,6 +10,8 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from support.database import shards_of
+
 Connection = psycopg.Connection[Any]
 Row = dict[str, Any]
 
@@ -19,12 +21,14 @@ _JSON = {
     "metadata",
     "tasks",
     "held",
+    "begun",
     "results",
     "killed",
     "runs",
     "after",
     "schedules",
     "schedule",
+    "decisions",
     "types",
 }
 TABLES = (
@@ -41,12 +45,11 @@ TABLES = (
     "error",
     "act",
     "step",
-    "step_try",
     "signal",
     "child",
+    "generation",
     "wait",
-    "recheck",
-    "unwanted",
+    "chore",
     "worker",
     "loss",
     "leadership",
@@ -146,8 +149,17 @@ def _verdicts(answers: list[Row]) -> list[str]:
 
 
 def sweep(conn: Connection, **arguments: Any) -> Row:
+    """Sweep, then do the chores, as the leader does."""
     (row,) = call(conn, "queues.sweep", arguments)
+    do_chores(conn)
     return row
+
+
+def do_chores(conn: Connection, **arguments: Any) -> None:
+    """On every shard: each has a leader of its own."""
+    for shard in shards_of(conn):
+        for kind in answer(shard, "queues.due_chores", {}):
+            call(shard, "queues.do_chores", {"kind": kind, **arguments})
 
 
 def recover_workers(conn: Connection, **arguments: Any) -> list[Row]:
@@ -169,7 +181,13 @@ def events(conn: Connection, task_id: Any) -> list[Row]:
 
 
 def explain(conn: Connection, task_id: Any) -> str:
-    return cast("str", answer(conn, "queues.explain", {"task_id": task_id}))
+    return explanation(conn, task_id)[0]
+
+
+def explanation(conn: Connection, task_id: Any) -> tuple[str, str | None]:
+    """Why a task is not running, and the error beside it."""
+    [row] = rows(conn, "select * from queues.explain(%s)", [task_id])
+    return row["why"], row["error"]
 
 
 def change_setting(conn: Connection, name: str, new_value: int) -> None:

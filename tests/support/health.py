@@ -1,8 +1,10 @@
 """What queues.health says, by check and subject."""
 
 from typing import Any
+from uuid import UUID
 
 from support.engine import Connection, Row, call
+from support.workshop import Workshop
 
 
 def health(conn: Connection) -> list[Row]:
@@ -26,3 +28,16 @@ def checks(conn: Connection) -> set[str]:
 
 def register(conn: Connection, worker_id: str = "w1", **more: Any) -> None:
     call(conn, "queues.register_worker", {"worker_id": worker_id, **more})
+
+
+async def troubled(shop: Workshop, task_id: UUID) -> str:
+    """What health says of a run, once it names it."""
+    query = "select message from queues.health() where check_name = 'troubled_run' and subject = %s"
+    return str((await shop.until(query, str(task_id)))["message"])
+
+
+async def nothing_troubled(shop: Workshop) -> None:
+    """Returns once health names no run."""
+    await shop.until(
+        "select where not exists (select from queues.health() where check_name = 'troubled_run')"
+    )

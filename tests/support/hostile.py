@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import gc
 import itertools
+import json
 import logging
 import os
 import signal
@@ -33,6 +35,19 @@ async def add_async(a: int, b: int = 1) -> int:
 @app.task("work.forgets", executor="process", retry=NoRetry())
 async def forgets(ctx: Context) -> str:
     return "paid" if ctx.wait("ok", bool) else "refused"
+
+
+async def never(began: asyncio.Event) -> None:
+    began.set()
+    await asyncio.Event().wait()
+
+
+@app.task("work.leaves_a_step", executor="process", retry=NoRetry())
+async def leaves_a_step(ctx: Context) -> str:
+    began = asyncio.Event()
+    step = asyncio.create_task(ctx.step(never, began))
+    await began.wait()
+    return f"done {step.done()}"
 
 
 @app.task("work.here")
@@ -329,3 +344,83 @@ def _hang() -> None:
 @app.task("work.step_timeout", executor="process", retry=NoRetry())
 def step_timeout(ctx: Context) -> None:
     ctx.step(_hang, timeout=0.2)
+
+
+def _run_number() -> int:
+    """Of this attempt, as the program of the child process knows it."""
+    (program,) = [one for one in gc.get_objects() if type(one).__name__ == "ChildProgram"]
+    return int(program._attempt.run)
+
+
+def _forged(kind: str, fields: dict[str, Any], texts: list[str]) -> bytes:
+    """A message to the worker that nobody has checked. A payload cannot hold NUL, for which ␀ stands."""
+    head = json.dumps(fields).encode()
+    written = [text.replace("␀", "\0").encode() for text in texts]
+    body = b"".join(len(text).to_bytes(4) + text for text in written)
+    return kind.encode() + len(head).to_bytes(4) + len(body).to_bytes(4) + head + body
+
+
+@app.task("work.forge", executor="process", retry=NoRetry(), timeout=30)
+def forge(messages: list[tuple[str, dict[str, Any], list[str]]]) -> None:
+    run = _run_number()
+    os.write(3, b"".join(_forged(kind, {"run": run, **fields}, texts) for kind, fields, texts in messages))
+    time.sleep(600)
+
+
+@app.task("work.write_to_worker", executor="process", retry=NoRetry(), timeout=30)
+def write_to_worker(data: str) -> None:
+    os.write(3, bytes.fromhex(data))
+    time.sleep(600)
+
+
+@app.task("work.flood", executor="process", retry=NoRetry())
+def flood(kind: str, fields: dict[str, Any], texts: list[str], times: int) -> None:
+    """The same message over and over, each question with a new number. Each text stands for so many of it."""
+    whole, run = [f"[{text * times}1]" for text in texts], _run_number()
+    for number in itertools.count(1_000_000):
+        asks = {"ask": number} if "ask" in fields else {}
+        written = memoryview(_forged(kind, {**fields, **asks, "run": run}, whole))
+        while written:
+            written = written[os.write(3, written) :]
+
+
+@app.task("work.large_steps", executor="process", retry=NoRetry())
+async def large_steps(ctx: Context, count: int, size: int) -> int:
+    """Steps that end together, so that their results are sent together."""
+    found = await asyncio.gather(*(ctx.step(_repeat, size, key=n) for n in range(count)))
+    return sum(map(len, found))
+
+
+def _repeat(size: int) -> str:
+    return "x" * size
+
+
+@app.task("work.large_result", executor="process", retry=NoRetry())
+def large_result(size: int) -> str:
+    return "x" * size
+
+
+@app.task("work.large_map", executor="process", retry=NoRetry())
+def large_map(ctx: Context, count: int, size: int) -> list[str]:
+    return list(ctx.map(echo, ["x" * size] * count))
+
+
+@app.task("work.echo")
+async def echo(text: str) -> str:
+    return text[:1]
+
+
+@app.task("work.asleep")
+async def asleep(path: str) -> None:
+    Path(path).touch()  # noqa: ASYNC240 - it takes no time
+    await asyncio.sleep(600)
+
+
+@app.task("work.privileges", executor="process")
+def privileges() -> str:
+    return next(line for line in Path("/proc/self/status").read_text().splitlines() if "NoNewPrivs" in line)
+
+
+@app.task("work.wait_for_all", executor="process", retry=NoRetry())
+async def wait_for_all(ctx: Context, count: int) -> list[int]:
+    return list(await asyncio.gather(*(ctx.wait(f"signal {n}", int) for n in range(count))))

@@ -45,6 +45,18 @@ class Side:
 Steps = Sequence[tuple[Side, str]]
 
 
+def opened(side: Side) -> Steps:
+    return [(side, "begin"), (side, "call")]
+
+
+def ends(first: Side, second: Side) -> Iterator[tuple[bool, Steps]]:
+    """How two open transactions may end, and whether that can be when the second call waits for the first."""
+    yield True, [(first, "commit"), (second, "commit")]
+    yield True, [(first, "rollback"), (second, "commit")]
+    yield True, [(first, "commit"), (second, "rollback")]
+    yield False, [(second, "commit"), (first, "commit")]
+
+
 @dataclass(frozen=True)
 class History:
     """What everybody was told, and what the database looks like at the end."""
@@ -102,6 +114,7 @@ class Theatre:
 
     database: Database
     stage: Stage
+    afterwards: str = ""  # what the engine does soon in any case, before one looks at what came of the calls
     played: int = 0
     _sessions: dict[str, Session] = field(default_factory=dict)
     _sound: set[str] = field(default_factory=set)
@@ -226,6 +239,8 @@ class Theatre:
 
     def history(self, state: str, told: dict[str, str]) -> History:
         answers = {name: self.stage.anonymous(state, answer) for name, answer in told.items()}
+        if self.afterwards:
+            self.stage.admin.execute(self.afterwards.encode())
         return History(tuple(sorted(answers.items())), self.stage.picture(state))
 
     def settle(self, *names: str) -> list[str]:

@@ -55,8 +55,20 @@ _BROKEN = {
           on k.type = t.type and k.idempotency_key = t.idempotency_key and k.namespace = t.namespace
             and k.task_id = t.task_id
         left join queues.deletion d on d.task_id = t.task_id
-        where t.idempotency_key is not null and (k.task_id is null) <> (d.task_id is not null)
-          and not exists (select from queues.continuation c where c.task_id = t.task_id)""",
+        where t.idempotency_key is not null and (k.task_id is null) <> (d.task_id is not null)""",
+    "a lease has the generation of its task": """
+        select l.task_id from queues.lease l join queues.task t on t.task_id = l.task_id
+        where l.generation is distinct from t.generation""",
+    "the first generation of a run that went on is kept, and none is later than the current one": """
+        select t.task_id from queues.task t
+        where (t.generation is not null) <> exists (
+            select from queues.generation g where g.task_id = t.task_id and g.number = 1)
+          or t.generation < 2
+          or exists (
+            select from queues.generation g where g.task_id = t.task_id and g.number >= t.generation)
+          or exists (
+            select from queues.step s
+            where s.task_id = t.task_id and s.generation > coalesce(t.generation, 1))""",
     "a lease knows whether its task was deleted": """
         select l.task_id from queues.lease l left join queues.deletion d on d.task_id = l.task_id
         where l.deleted <> (d.task_id is not null)""",

@@ -15,6 +15,11 @@ BUSY_BEAT = f"""
 with beaten as (
   update queues.worker set last_heartbeat = queues.clock(), in_flight = 1 where worker_id = '{HOLDER}')
 {BUSY}"""
+# A sweep that holds the lease has looked at the worker before this heartbeat, and takes the lease of a late
+# worker. The heartbeat of a begun task that is busy sets no listed_at, so the attempt counts; then it is lost
+BUSY_BEAT_TOO_LATE = f"""
+with beaten as (update queues.worker set in_flight = 1 where worker_id = '{HOLDER}')
+{BUSY}"""
 
 
 def _enqueue(name: str, key: str, more: str = "") -> Call:
@@ -27,7 +32,7 @@ def _report(function: str, more: str = "", name: str | None = None) -> Call:
     if function != "heartbeat":
         return Call(name or function, statement, passing=(BUSY,))
     unsaid = f"{statement}; update queues.worker set in_flight = 0 where worker_id = '{HOLDER}'"
-    return Call(function, statement, passing=(BUSY, BUSY_BEAT, unsaid))
+    return Call(function, statement, passing=(BUSY, BUSY_BEAT, BUSY_BEAT_TOO_LATE, unsaid))
 
 
 def _finish(status: str, more: str = "") -> Call:

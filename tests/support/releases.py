@@ -1,9 +1,20 @@
-"""Releases that never were: copies of this one's SQL with something changed."""
+"""Other releases: copies of this one's SQL with something changed, and the SQL of version 1 of the schema."""
 
 import shutil
+import tarfile
 from pathlib import Path
 
 from holdfast.schema import Sources
+
+# git archive COMMIT:src/holdfast/sql | xz -9e
+_VERSION_1 = Path(__file__).parent.parent / "migrations/version_1.tar.xz"
+
+
+def version_1(root: Path) -> Sources:
+    """The last release before the first migration, unpacked there."""
+    with tarfile.open(_VERSION_1) as archive:
+        archive.extractall(root, filter="data")
+    return Sources(root)
 
 
 class Release:

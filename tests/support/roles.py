@@ -2,5 +2,5 @@
 
 ROLES = [
     *("holdfast_client", "holdfast_process", "holdfast_worker"),
-    *("holdfast_dispatcher", "holdfast_operator", "holdfast_reader"),
+    *("holdfast_dispatcher", "holdfast_operator", "holdfast_reader", "holdfast_caller"),
 ]

@@ -58,6 +58,11 @@ def fire(
     return [(row["nominal_at"], row["decision"]) for row in found]
 
 
+def decide(conn: Connection, *decisions: Row) -> list[Row]:
+    """As a leader does it: a batch of decisions on what is due."""
+    return call(conn, "queues.decide_schedules", {"decisions": list(decisions)})
+
+
 def schedule(conn: Connection, name: str = NAME) -> Row:
     (row,) = rows(conn, "select * from queues.schedule_status where name = %s", [name])
     return row

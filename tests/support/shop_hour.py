@@ -26,7 +26,7 @@ from holdfast.engine import (
     workers,
 )
 from holdfast.engine.enqueue import NewTask
-from holdfast.engine.schedules import NewSchedule
+from holdfast.engine.schedules import Decision, NewSchedule
 from holdfast.recurrence import recurrence_of
 from holdfast.worker.activity import Counted
 from support.clock import Clock
@@ -104,7 +104,7 @@ class ShopHour:
         for due in self.engine.run(schedules.due_schedules()):  # as the leader plans them
             planned = recurrence_of(due.cron, due.tz, due.every, due.anchor)
             end = self.clock.now + timedelta(minutes=MINUTES)
-            self.engine.run(schedules.plan_schedule(due, planned.after(end)))
+            self.engine.run(schedules.decide_schedules([Decision(due, (), planned.after(end))]))
 
     def _start_workers(self, version: str) -> None:
         for name in WORKERS:

@@ -13,7 +13,7 @@ TYPE = "race.run"
 _LOADS_PER_VACUUM = (
     200  # the same rows again and again leave dead ones behind, and those slow everything down
 )
-_KEPT = {"setting", "executor", "installation", "test_clock", "crash_detector", "last_sweep", "limit_lock"}
+_KEPT = {"setting", "executor", "installation", "test_clock", "crash_detector", "limit_lock"}
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 # What two histories must agree on. Times can be compared, because the clock stands still.

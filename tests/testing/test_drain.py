@@ -149,13 +149,15 @@ def test_a_payload_that_does_not_fit_fails_its_task(holdfast: Sandbox, app: App)
     assert "n: " in str(ran.error)
 
 
-def test_a_result_of_another_type_than_announced_is_told_as_json_has_it(holdfast: Sandbox, app: App) -> None:
+def test_a_result_of_another_type_than_announced_fails_the_task(holdfast: Sandbox, app: App) -> None:
     @app.task("any.liar")
     def liar() -> int:
         return "seven"  # type: ignore[return-value] # that is the point
 
     liar.enqueue()
-    assert [ran.result for ran in holdfast.drain()] == ["seven"]
+    [ran] = holdfast.drain()
+    assert ran.status == "failed"
+    assert "any.liar returned a value of type str, and is annotated with int" in str(ran.exception)
 
 
 def test_a_lease_that_ended_is_swept_first(holdfast: Sandbox, app: App) -> None:

@@ -52,6 +52,17 @@ def test_a_forced_replay_works_for_plain_functions_too(holdfast: Sandbox, app: A
     assert done == ["begun", "a", "begun", "b", "begun", "begun"]
 
 
+def test_a_task_that_is_drained_takes_the_way_of_the_present_code(holdfast: Sandbox, app: App) -> None:
+    @app.task("work.changed")
+    def changed(ctx: Context) -> bool:
+        return ctx.since("2026-11 survey")
+
+    changed.enqueue()
+    holdfast.clock.advance(hours=1)
+    [ran] = holdfast.drain(replay="always")
+    assert ran.result is True
+
+
 def test_a_forced_replay_does_not_repeat_steps_that_run_at_the_same_time(holdfast: Sandbox, app: App) -> None:
     done: list[int] = []
 
@@ -67,6 +78,24 @@ def test_a_forced_replay_does_not_repeat_steps_that_run_at_the_same_time(holdfas
     pack_all.enqueue()
     [ran] = holdfast.drain(replay="always")
     assert (ran.result, sorted(done)) == (45, list(range(10)))
+
+
+def test_a_run_that_goes_on_is_drained_in_each_generation(holdfast: Sandbox, app: App) -> None:
+    @app.task("work.loop")
+    def loop(ctx: Context, n: int) -> int:
+        if n < 3:
+            ctx.continue_as(n=n + 1)
+        return n
+
+    handle = loop.enqueue(n=1)
+    attempts = [(ran.task_id, ran.arguments, ran.status) for ran in holdfast.drain()]
+
+    assert attempts == [
+        (handle.task_id, {"n": 1}, "continued"),
+        (handle.task_id, {"n": 2}, "continued"),
+        (handle.task_id, {"n": 3}, "succeeded"),
+    ]
+    assert handle.result() == 3
 
 
 def test_a_run_that_ends_in_another_way_when_it_is_replayed_fails_the_test(
@@ -349,3 +378,36 @@ def test_the_mailbox_has_the_messages_that_were_sent_in_their_order(holdfast: Sa
         )
     assert [message.subject for message in holdfast.mailbox()] == ["first", "second"]
     assert holdfast.mailbox("bob@example.org") == []
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+def test_the_time_of_a_handler_is_that_of_the_test(holdfast: Sandbox, app: App, is_async: bool) -> None:
+    async def wait(ctx: Context) -> list[str]:
+        began = await ctx.step(_began, ctx.now())
+        await ctx.sleep_until(began + timedelta(days=30))
+        return [began.isoformat(), ctx.now().isoformat()]
+
+    def plain(ctx: Context) -> list[str]:
+        began = ctx.step(_began, ctx.now())
+        ctx.sleep_until(began + timedelta(days=30))
+        return [began.isoformat(), ctx.now().isoformat()]
+
+    task = app.task("work.wait")(wait if is_async else plain)
+    holdfast.clock.set(NOON)
+    handle = task.enqueue()
+    holdfast.drain(until=timedelta(days=31))
+    assert handle.result() == [NOON.isoformat(), (NOON + timedelta(days=30)).isoformat()]
+
+
+def test_the_time_of_a_handler_alone_passes_with_its_waits(holdfast: Sandbox, app: App) -> None:
+    @app.task("work.wait")
+    async def wait(ctx: Context) -> bool:
+        began = ctx.now()
+        await ctx.sleep_until(began + timedelta(days=30))
+        return ctx.now() >= began + timedelta(days=30)
+
+    assert holdfast.run_task(wait) is True
+
+
+def _began(moment: datetime) -> datetime:
+    return moment

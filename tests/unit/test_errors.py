@@ -71,6 +71,7 @@ def test_a_code_of_the_engine_becomes_its_class_with_message_hint_and_state(
         ("select '{'::jsonb", errors.InvalidArgument),
         ("select 'x'::uuid", errors.InvalidArgument),
         ("select repeat('[', 100000)::jsonb", errors.TooLarge),
+        ("do $$ begin raise exception using errcode = '54000'; end $$", errors.UnexpectedDatabaseError),
         ("select queues.no_such_function()", errors.NotInstalled),
         ("select from queues.no_such_view", errors.NotInstalled),
         ("select no_such_schema.f()", errors.NotInstalled),

@@ -211,14 +211,14 @@ def test_a_result_carries_its_documents_unread() -> None:
         TASK_ID, 7, "retry", result=digits, error='{"kind":"x"}', run_at="infinity", started_at="today"
     )
     assert written == (
-        f'{{"task_id":"{TASK_ID}","token":7,"status":"retry","started_at":"today",'
-        f'"result":{digits},"error":{{"kind":"x"}},"run_at":"infinity"}}'
+        f'{{"started_at":"today","result":{digits},"error":{{"kind":"x"}},"run_at":"infinity",'
+        f'"status":"retry","task_id":"{TASK_ID}","token":7}}'
     )
 
 
 def test_members_that_are_not_given_are_left_out() -> None:
     assert leases.held_json("a", 1) == '{"task_id":"a","token":1}'
-    assert leases.result_json("a", 1, "succeeded") == '{"task_id":"a","token":1,"status":"succeeded"}'
+    assert leases.result_json("a", 1, "succeeded") == '{"status":"succeeded","task_id":"a","token":1}'
 
 
 def test_verdicts_come_in_the_order_of_the_batch() -> None:

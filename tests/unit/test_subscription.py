@@ -1,13 +1,12 @@
-from types import ModuleType
+import sys
 from typing import Any
 
 import pytest
 
-from holdfast import App, comms
+from holdfast import App
+from holdfast.comms import send_email
 from holdfast.settings import Settings
 from holdfast.worker.subscription import describe, queue_of, subscribed, unserved
-
-NOTHING_IMPORTED: dict[str, object] = {}
 
 
 def application(*types: str, **options: Any) -> App:
@@ -38,7 +37,7 @@ def test_queues_that_no_subscription_covers_are_told_with_what_goes_there() -> N
 def test_without_subscriptions_the_queues_of_the_application_are_served() -> None:
     app = application("billing.charge", "mail.send")
     app.task("shop.order", queue="orders")(lambda: None)
-    settings = subscribed(app, Settings(), NOTHING_IMPORTED)
+    settings = subscribed(app, Settings())
     assert settings.worker_queues == ("billing", "mail", "orders")
     assert unserved(app, settings) == {}
     assert describe(app, settings)["types"] == ["billing.charge", "mail.send", "shop.order"]
@@ -47,13 +46,13 @@ def test_without_subscriptions_the_queues_of_the_application_are_served() -> Non
 def test_the_queues_of_schedules_are_served_too() -> None:
     app = application("shop.order")
     app.schedule("0 9 * * *", name="nightly")(application("reports.nightly").tasks["reports.nightly"])
-    settings = subscribed(app, Settings(), NOTHING_IMPORTED)
+    settings = subscribed(app, Settings())
     assert settings.worker_queues == ("reports", "shop")
     assert unserved(app, settings) == {}
 
 
 def test_an_application_without_tasks_gets_the_queue_default() -> None:
-    assert subscribed(application(), Settings(), NOTHING_IMPORTED).worker_queues == ("default",)
+    assert subscribed(application(), Settings()).worker_queues == ("default",)
 
 
 @pytest.mark.parametrize("given", [{"worker_queues": ("a",)}, {"worker_type_prefixes": ("a.",)}])
@@ -69,11 +68,13 @@ def test_the_queue_of_messages_is_served_where_a_provider_is_set() -> None:
     assert describe(application("shop.order"), settings)["email_provider"] == "smtp"
 
 
-@pytest.mark.parametrize("name", ["comms", "send_email", "asend_sms"])
-def test_the_queue_of_messages_is_served_where_the_application_imports_what_sends(name: str) -> None:
-    module = ModuleType("shop")
-    vars(module)[name] = comms if name == "comms" else getattr(comms, name)
-    shop = application("shop.order")
-    assert subscribed(shop, Settings(), {"holdfast.demo": module}).worker_queues == ("shop",)
-    assert subscribed(shop, Settings(), {"shop": module}).worker_queues == ("comms", "shop")
-    assert subscribed(application(), Settings(), {"shop": module}).worker_queues == ("comms",)
+def test_the_queue_of_messages_is_served_where_the_application_says_that_it_sends() -> None:
+    shop = App(sends_messages=True)
+    assert subscribed(shop, Settings()).worker_queues == ("comms",)
+    shop.task("shop.order")(lambda: None)
+    assert subscribed(shop, Settings()).worker_queues == ("comms", "shop")
+
+
+def test_what_a_module_imports_does_not_decide_what_is_served() -> None:
+    assert vars(sys.modules[__name__])["send_email"] is send_email
+    assert subscribed(application("shop.order"), Settings()).worker_queues == ("shop",)

@@ -90,3 +90,34 @@ def test_a_long_run_is_cut() -> None:
     steps = [entry("step", n, n + 1, f"step#{n}", tries=1) for n in range(MAX_ROWS + 50)]
     run = drawn([entry("claimed", 0, attempt=1, worker_id="w1"), *steps], now=9999)
     assert (len(run.rows), run.left_out) == (MAX_ROWS + 1, 50)
+
+
+def test_a_pause_is_a_break_that_says_how_long_it_was() -> None:
+    week = 7 * 86400.0
+    scale = Scale([(at(0), at(1)), (at(week), at(week + 1))], at(0), at(week + 1))
+    [pause] = scale.breaks()
+    assert (pause.left, pause.label) == (scale.place(at(1)), "6 d 23 h")
+    assert pause.left + pause.width == scale.place(at(week))
+
+
+def test_the_labels_of_the_scale_are_round_times_apart_from_each_other_and_from_breaks() -> None:
+    scale = Scale([(at(0), at(30)), (at(9000), at(9030))], at(0), at(9030))
+    marks, [pause] = scale.marks(), scale.breaks()
+    assert marks[0] == (0.0, "0")
+    assert [label for _, label in marks][:5] == ["0", "10 s", "20 s", "30 s", "2:30:10"]
+    assert all(b - a >= 13 for (a, _), (b, _) in pairwise(marks))
+    assert not any(pause.left < left < pause.left + pause.width for left, _ in marks)
+
+
+def test_failed_tries_are_said_in_words() -> None:
+    run = drawn(
+        [
+            entry("claimed", 0, attempt=1, worker_id="w1"),
+            entry("try", 1, 2, "charge", tries=1, reason="declined"),
+            entry("step", 1, 3, "charge", tries=2),
+            entry("succeeded", 7),
+        ],
+        now=60,
+    )
+    assert run.rows[1].tries == ["Try 1 failed at 2026-03-01 12:00:02 UTC: declined"]
+    assert run.worked == timedelta(seconds=7)

@@ -46,6 +46,17 @@ def logs() -> Iterator[list[Line]]:
 
 
 @pytest.fixture
+def broken_logs(logs: list[Line]) -> None:
+    """From now on nothing can be written: standard error is a pipe that nobody reads any more."""
+
+    def fail(*_: object) -> Any:
+        raise BrokenPipeError
+
+    del logs
+    structlog.configure(processors=[fail])
+
+
+@pytest.fixture
 async def shop(db: Database, logs: list[Line]) -> AsyncIterator[Workshop]:
     shop = Workshop(db, logs)
     yield shop

@@ -234,10 +234,10 @@ async def test_an_application_that_no_child_can_import_says_so(shop: Workshop) -
     async with shop.working():
         await shop.logged("application_not_found")
         handle = await local.aenqueue()
-        await shop.becomes(handle, "retrying")
-    (error,) = await shop.errors(handle)
-    assert error["kind"] == "executor_not_available"
-    assert "global name of a module" in error["message"]
+        row = await shop.becomes(handle, "scheduled")
+    assert (row["attempt"], row["error"]) == (0, None)
+    [(reason,)] = shop.conn.execute("select error from queues.explain(%s)", [handle.task_id]).fetchall()
+    assert "global name of a module" in reason
 
 
 @pytest.mark.full

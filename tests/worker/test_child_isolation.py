@@ -132,3 +132,12 @@ async def test_a_fresh_task_sees_nothing_of_others_and_leaves_nothing_to_them(wo
         assert (await works.ended(await hostile.plant_fresh.aenqueue("c")))["result"] == ["c"]
         assert (await works.ended(await hostile.plant_fresh.aenqueue("d")))["result"] == ["d"]
         assert "c" not in (await works.ended(await hostile.plant.aenqueue("e")))["result"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can refuse them")
+async def test_a_handler_in_a_child_process_cannot_gain_rights(works: Workshop) -> None:
+    async with works.working(process_pool=1):
+        assert (await works.ended(await hostile.privileges.aenqueue()))["result"].split() == [
+            "NoNewPrivs:",
+            "1",
+        ]

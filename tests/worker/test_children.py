@@ -214,10 +214,9 @@ async def test_cancelling_a_run_cancels_the_children_it_waits_for(shop: Workshop
         handle = await run_all.aenqueue()
         await shop.becomes(handle, "suspended")
         await handle.acancel("enough")
-    found = shop.conn.execute(
-        "select distinct status from queues.task_status where type = 'work.later'"
-    ).fetchall()
-    assert found == [("cancelled",)]
+        await shop.until(
+            "select from queues.task_status where type = 'work.later' having bool_and(status = 'cancelled')"
+        )
 
 
 async def test_a_join_that_takes_too_long_raises_timeout_error(shop: Workshop) -> None:
@@ -236,6 +235,23 @@ async def test_a_join_that_takes_too_long_raises_timeout_error(shop: Workshop) -
     async with shop.working():
         row = await shop.ended(await run_all.aenqueue())
     assert row["result"] == "the tasks of later did not end in time"
+
+
+async def test_the_group_of_failed_children_names_the_first_cause(shop: Workshop) -> None:
+    @shop.task("work.label", retry=NoRetry())
+    def label(n: int) -> int:
+        raise ValueError("no paper")
+
+    @shop.task("work.all", retry=NoRetry())
+    async def run_all(ctx: Context) -> None:
+        await ctx.map(label, range(3))
+
+    async with shop.working():
+        handle = await run_all.aenqueue()
+        await shop.ended(handle)
+        [error] = await shop.errors(handle)
+    assert "3 of 3 tasks of label did not succeed; the first: task " in error["message"]
+    assert "ValueError: no paper" in error["message"]
 
 
 async def test_a_child_that_is_cancelled_is_a_cancelled_task_in_the_group(shop: Workshop) -> None:

@@ -3,15 +3,16 @@
 import asyncio
 import time
 from datetime import timedelta
+from random import Random
 
 import pytest
 
 from holdfast.connections.listener import WakeupListener
 from holdfast.engine.leases import Rest
-from holdfast.worker import subscription
 from holdfast.worker.claiming import Claimer, Cursor
 from holdfast.worker.jobs import Demand, Job
 from support.leases import claimed
+from support.wire import Wire
 from support.workshop import Workshop
 
 
@@ -30,8 +31,8 @@ async def test_what_is_enqueued_while_a_worker_falls_idle_is_found_without_a_wak
     client = shop.db.connect(autocommit=False)
     looked = Claimer.rest
 
-    async def commit_after_the_look(claimer: Claimer) -> Rest:
-        due = await looked(claimer)
+    async def commit_after_the_look(claimer: Claimer, *, holding: bool) -> Rest:
+        due = await looked(claimer, holding=holding)
         if shop.conn.execute("select from queues.worker where idle").fetchone() is not None:
             client.commit()
         return due
@@ -108,11 +109,7 @@ async def test_a_worker_without_subscriptions_serves_the_queues_of_its_applicati
             assert row["status"] == "succeeded"
 
 
-async def test_a_worker_of_an_application_without_tasks_serves_the_queue_default(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Other tests of this process have imported what sends.
-    monkeypatch.setattr(subscription, "sends_messages", lambda *_: False)
+async def test_a_worker_of_an_application_without_tasks_serves_the_queue_default(shop: Workshop) -> None:
     async with shop.working(worker_queues=()):
         shop.conn.execute("select queues.enqueue('default.unknown')")
         await shop.logged("no_handler_registered", type="default.unknown")
@@ -127,6 +124,22 @@ async def test_a_paused_queue_waits_until_it_is_resumed(shop: Workshop) -> None:
         assert await handle.astatus() == "pending"
         shop.conn.execute("select queues.resume('work')")
         await shop.ended(handle)
+
+
+@pytest.mark.parametrize("isolation", ["repeatable read", "serializable"])
+async def test_tasks_with_keys_and_limits_run_where_the_default_isolation_is_stricter(
+    shop: Workshop, isolation: str
+) -> None:
+    shop.task("work.echo")(_echo)
+    echo = shop.app.tasks["work.echo"]
+    shop.conn.execute(
+        f"alter database {shop.db.name} set default_transaction_isolation = '{isolation}'".encode()
+    )
+    shop.conn.execute("select queues.set_limit('queue', 'work', max_running => 2)")
+    async with shop.working():
+        plain = [await echo.aenqueue(text="plain") for _ in range(3)]
+        keyed = [await echo.using(concurrency_key="k").aenqueue(text="keyed") for _ in range(3)]
+        await shop.ended(*plain, *keyed)
 
 
 async def test_no_more_tasks_run_at_once_than_allowed(shop: Workshop) -> None:
@@ -208,9 +221,91 @@ async def test_what_waits_too_long_for_room_is_given_back_with_its_attempt(
     assert attempts == [(0,), (0,), (0,)]
 
 
+async def test_what_cannot_be_given_back_at_once_is_held_until_it_is(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An application has it locked, for longer than its lease."""
+    gate, ran = asyncio.Event(), []
+
+    @shop.task("work.wait", max_attempts=1)
+    async def wait(n: int) -> None:
+        ran.append(n)
+        await gate.wait()
+
+    asked = iter([2])
+    monkeypatch.setattr(Demand, "wanted", lambda *_: 1 if gate.is_set() else next(asked, 0))
+    first, second = await wait.aenqueue_many([{"n": 1}, {"n": 2}])
+    application = shop.db.connect(autocommit=False)
+    async with shop.working(worker_concurrency=1, lease="2s", heartbeat="300ms"):
+        await shop.becomes(first, "running")
+        application.execute("select queues.cancel(%s)", [second.task_id])
+        await shop.until(
+            "select from queues.lease where task_id = %s and lease_until < queues.clock()", second.task_id
+        )
+        application.rollback()
+        await shop.becomes(second, "pending")
+        gate.set()
+        row = await shop.ended(first, second)
+    assert (row["status"], row["attempt"], ran) == ("succeeded", 1, [1, 2])
+
+
+@pytest.mark.parametrize("fault", ["lost", "late"])
+async def test_a_claim_whose_answer_is_lost_or_late_uses_up_no_attempt(shop: Workshop, fault: str) -> None:
+    ran = []
+
+    @shop.task("work.once", max_attempts=1)
+    async def once(n: int) -> None:
+        ran.append(n)
+
+    handles = await once.aenqueue_many([{"n": n} for n in range(5)])
+    wire = Wire(shop.db.dsn, Random(1))  # noqa: S311 - a test's own order
+    if fault == "lost":
+        wire.disturb(b"queues.claim(", lost=1.0)
+    else:
+        wire.disturb(b"queues.claim(", late=1.0, seconds=1.5)
+    with wire.running():
+        async with shop.working(wire.dsn, lease="1s", heartbeat="300ms"):
+            await shop.sees(lambda: wire.cuts + wire.late)
+            wire.disturb(b"queues.claim(")
+            row = await shop.ended(*handles)
+    assert (row["status"], row["attempt"], sorted(ran)) == ("succeeded", 1, [0, 1, 2, 3, 4])
+    acts = shop.conn.execute("select distinct act from queues.act where act = 'released'").fetchall()
+    assert acts == [("released",)]
+
+
+async def test_what_could_not_be_given_back_because_a_connection_broke_uses_up_no_attempt(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.wait", max_attempts=1)
+    async def wait() -> None:
+        await gate.wait()
+
+    asked = iter([4])
+    monkeypatch.setattr(Demand, "wanted", lambda *_: 1 if gate.is_set() else next(asked, 0))
+    handles = await wait.aenqueue_many([{}] * 4)
+    shop.conn.execute("create sequence public.released; grant all on sequence public.released to public")
+    shop.conn.execute(
+        "create function public.break_once() returns trigger language plpgsql security definer as $$ begin"
+        " if nextval('public.released') = 1 then perform pg_terminate_backend(pg_backend_pid()); end if;"
+        " return new; end $$"
+    )
+    shop.conn.execute(
+        "create trigger break_once before insert on queues.act for each row"
+        " execute function public.break_once()"
+    )
+    async with shop.working(worker_concurrency=1, lease="3s", heartbeat="300ms"):
+        await shop.logged("database_unavailable", connection="heartbeat")
+        await shop.logged("tasks_released", tasks=3)
+        gate.set()
+        row = await shop.ended(*handles)
+    assert (row["status"], row["attempt"]) == ("succeeded", 1)
+
+
 async def test_nothing_is_claimed_while_results_cannot_be_told(shop: Workshop) -> None:
     shop.task("work.echo")(_echo)
-    finish = "execute on function queues.finish(text, jsonb)"
+    finish = "execute on function queues.finish(text, jsonb, boolean)"
     shop.conn.execute(f"revoke {finish} from holdfast_worker")
     async with shop.working(worker_concurrency=1):
         first = await shop.app.tasks["work.echo"].aenqueue(text="1")
@@ -284,6 +379,79 @@ async def test_a_worker_that_waits_for_a_slot_is_woken_when_another_worker_frees
             await shop.sees(lambda: rests[-1:] > [1.0])
             gate.set()
             await shop.ended(*handles)
+
+
+@pytest.mark.parametrize("key", ["customer", None])
+async def test_a_slot_that_frees_starts_a_task_of_which_its_worker_was_not_told(
+    shop: Workshop, key: str | None
+) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.wait")
+    async def wait() -> None:
+        await gate.wait()
+
+    shop.conn.execute("select queues.set_limit('type', 'work.wait', max_running => 1, per_key => 1)")
+    shop.conn.execute("set holdfast.quiet = on")
+    async with shop.working(poll_interval="1h"):
+        handles = [await wait.using(concurrency_key=key).aenqueue()]
+        await shop.becomes(handles[0], "claimed")
+        await shop.until("select from queues.worker where idle")
+        handles.append(wait.using(concurrency_key=key, tx=shop.conn).enqueue())
+        gate.set()
+        await shop.ended(*handles)
+
+
+@pytest.mark.parametrize("key", ["customer", None])
+async def test_the_third_of_three_tasks_starts_whenever_one_of_two_slots_frees(
+    shop: Workshop, key: str | None
+) -> None:
+    """Twenty times in a row: one that nothing wakes would wait for an hour."""
+    begun: list[int] = []
+    gates = [asyncio.Event() for _ in range(60)]
+
+    @shop.task("work.wait")
+    async def wait(n: int) -> None:
+        begun.append(n)
+        await gates[n].wait()
+
+    async def until_begun(count: int) -> None:
+        await shop.sees(lambda: len(begun) == count)
+
+    shop.conn.execute("select queues.set_limit('type', 'work.wait', max_running => 2, per_key => 2)")
+    async with shop.working(poll_interval="1h"):
+        for first in range(0, 60, 3):
+            handles = [await wait.using(concurrency_key=key).aenqueue(n=first + n) for n in range(3)]
+            await until_begun(first + 2)
+            gates[begun[-2]].set()
+            await until_begun(first + 3)
+            for gate in gates[first : first + 3]:
+                gate.set()
+            await shop.ended(*handles)
+
+
+async def test_a_slot_that_frees_while_the_worker_asks_for_one_is_used_at_once(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, asked = asyncio.Event(), Claimer.rest
+
+    @shop.task("work.wait")
+    async def wait() -> None:
+        await gate.wait()
+
+    shop.conn.execute("select queues.set_limit('queue', 'work', max_running => 1)")
+    handles = [await wait.aenqueue(), await wait.aenqueue()]
+
+    async def free_it_meanwhile(claimer: Claimer, *, holding: bool) -> Rest:
+        found = await asked(claimer, holding=holding)
+        if found.held and not gate.is_set():
+            gate.set()
+            await shop.logged("task_ended")
+        return found
+
+    monkeypatch.setattr(Claimer, "rest", free_it_meanwhile)
+    async with shop.working(poll_interval="1h"):
+        await shop.ended(*handles)
 
 
 async def test_what_somebody_else_has_locked_is_looked_for_less_and_less_often(

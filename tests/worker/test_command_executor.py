@@ -1,7 +1,7 @@
 """The executor `command`: tasks that are external programs."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from holdfast import NoRetry
 from support.documents import ROOT
@@ -57,14 +57,42 @@ async def test_how_a_command_ended_is_kept(shop: Workshop) -> None:
         crashed = await shop.ended(await crash.aenqueue())
         failed = await shop.ended(await fail.aenqueue())
         missing, unknown = enqueue(shop, "work.missing"), enqueue(shop, "work.unknown")
-        await shop.becomes(missing, "retrying")
-        await shop.becomes(unknown, "retrying")
-        (not_found,), (nobody,) = await shop.errors(missing), await shop.errors(unknown)
+        postponed = [await shop.becomes(one, "scheduled") for one in (missing, unknown)]
+        reasons = {line["kind"] for line in shop.lines("task_not_started")}
     error = crashed["error"]
     assert (crashed["status"], error["kind"], error["detail"]["exit_code"]) == ("failed", "exit_code", 9)
     assert (error["detail"]["stdout"], error["detail"]["stderr"]) == ("out\n", "err\n")
     assert (failed["error"]["kind"], failed["last_error"]) == ("command_failed", "no disk")
-    assert (not_found["kind"], nobody["kind"]) == ("executor_failed", "executor_not_available")
+    assert reasons == {"executor_failed", "executor_not_available"}
+    assert [(row["attempt"], row["error"]) for row in postponed] == [(0, None)] * 2
+
+
+async def test_a_task_that_no_worker_has_a_command_for_fails_after_the_grace(shop: Workshop) -> None:
+    commands = {"missing": {"types": ["work.missing"], "argv": ["no-such-program"]}}
+    async with shop.working(commands=commands, handler_grace="0s"):
+        kinds = [
+            (await shop.ended(enqueue(shop, name)))["error"]["kind"]
+            for name in ("work.missing", "work.unknown")
+        ]
+    assert kinds == ["executor_failed", "executor_not_available"]
+
+
+async def test_the_result_of_a_command_has_the_type_that_its_handler_declares(shop: Workshop) -> None:
+    @shop.task("work.counts", executor="command", retry=NoRetry())
+    def counts() -> int: ...  # type: ignore[empty-body]
+
+    @shop.task("work.names", executor="command", retry=NoRetry())
+    def names() -> Literal["a", "b"]: ...  # type: ignore[empty-body]
+
+    commands = {
+        "seven": {"types": ["work."], "argv": ["sh", "-c", """echo '{"success": true, "payload": 7}'"""]}
+    }
+    async with shop.working(commands=commands):
+        counted = await shop.ended(await counts.aenqueue())
+        named = await shop.ended(await names.aenqueue())
+    assert (counted["status"], counted["result"]) == ("succeeded", 7)
+    assert (named["status"], named["error"]["kind"]) == ("failed", "result_not_serializable")
+    assert "the result of work.names does not fit" in named["last_error"]
 
 
 async def test_a_cancelled_command_is_ended(shop: Workshop, tmp_path: Path) -> None:

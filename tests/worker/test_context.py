@@ -69,10 +69,11 @@ async def test_an_async_handler_is_cancelled_when_its_task_is(shop: Workshop) ->
 
     @shop.task("work.long")
     async def long(ctx: Context) -> None:
+        assert not ctx.cancelled
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            seen.append(f"cancelled: {ctx.cancelled()}")
+            seen.append(f"cancelled: {ctx.cancelled()} {bool(ctx.cancelled)}")
             raise
 
     async with shop.working(heartbeat="100ms"):
@@ -81,7 +82,7 @@ async def test_an_async_handler_is_cancelled_when_its_task_is(shop: Workshop) ->
         await handle.acancel("not needed")
         await shop.sees(lambda: seen)
         assert (await shop.ended(handle))["status"] == "cancelled"
-    assert seen == ["cancelled: True"]
+    assert seen == ["cancelled: True True"]
 
 
 async def test_a_handler_in_a_thread_is_ended_at_its_next_checkpoint(shop: Workshop) -> None:

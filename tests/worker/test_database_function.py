@@ -5,6 +5,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from holdfast import NoRetry
 from support.business import ask, entries, make_application, make_function
 from support.workshop import Workshop
 
@@ -32,16 +33,14 @@ async def test_it_is_called_with_the_whole_payload_and_its_payload_is_the_result
 
 
 async def test_what_it_wrote_and_the_outcome_are_one_transaction(shop: Workshop) -> None:
-    make_function(shop.conn, "run", WRITES + FINE)
+    make_function(shop.conn, "run", "insert into app.ledger values (pg_current_xact_id()::text);" + FINE)
     async with shop.working() as worker:
         await shop.ended(call(shop, entry="a"))
         await shop.sees(lambda: worker.metrics.finished["succeeded"] == 1)
         assert not worker._parts.jobs.held
 
-    written, ended = shop.conn.execute(
-        "select (select xmin::text from app.ledger), (select xmin::text from queues.outcome)"
-    ).fetchone() or (0, 1)
-    assert written == ended
+    ended = shop.conn.execute("select xmin::text from queues.outcome").fetchone()
+    assert ended == (entries(shop.conn)[0],)
 
 
 async def test_digits_of_a_result_are_kept(shop: Workshop) -> None:
@@ -78,6 +77,22 @@ async def test_a_validation_failure_is_final_and_what_was_written_stays(shop: Wo
     assert (row["status"], row["attempt"]) == ("failed", 1)
     assert (error["kind"], error["message"]) == ("validation_failure", "app.run: order 7 is closed")
     assert entries(shop.conn) == ["refusal"]
+
+
+async def test_a_result_of_another_type_than_declared_fails_and_what_was_written_is_not_kept(
+    shop: Workshop,
+) -> None:
+    @shop.task("work.run", executor="db_function", retry=NoRetry())
+    def declared(db_function: str, entry: str) -> int: ...  # type: ignore[empty-body]
+
+    make_function(shop.conn, "run", WRITES + """return '{"success": true, "payload": "many"}';""")
+    async with shop.working():
+        task = call(shop, entry="x")
+        row = await shop.ended(task)
+        (error,) = await shop.errors(task)
+
+    assert (row["status"], error["kind"]) == ("failed", "result_not_serializable")
+    assert entries(shop.conn) == []
 
 
 async def test_an_operational_error_is_retried_and_what_was_written_is_not_kept(shop: Workshop) -> None:
@@ -192,22 +207,27 @@ async def test_a_payload_that_names_no_function_fails_the_task(shop: Workshop) -
 
 
 async def test_a_worker_with_a_powerful_login_runs_it_with_the_rights_of_a_worker(shop: Workshop) -> None:
-    make_function(shop.conn, "run", FINE, granted=False)
-    shop.conn.execute("grant execute on function app.run to postgres")
+    make_function(
+        shop.conn,
+        "run",
+        "return jsonb_build_object('success', true, 'payload', current_setting('role'));",
+    )
     async with shop.working():
         row = await shop.ended(call(shop))
 
-    assert row["status"] == "failed"
+    assert (row["status"], row["result"]) == ("succeeded", "holdfast_worker")
 
 
-async def test_a_login_with_grants_of_its_own_uses_them(shop: Workshop) -> None:
+async def test_a_function_that_is_granted_to_workers_only_says_what_to_grant(shop: Workshop) -> None:
     make_function(shop.conn, "run", FINE, granted=False)
-    url = shop.db.dsn_as("holdfast_worker")
-    shop.conn.execute("grant execute on function app.run to holdfast_worker_login")
-    async with shop.working(url):
-        row = await shop.ended(call(shop, entry="e"))
+    shop.conn.execute("grant execute on function app.run to holdfast_worker")
+    async with shop.working():
+        task = call(shop)
+        row = await shop.ended(task)
+        (error,) = await shop.errors(task)
 
-    assert (row["status"], row["result"]) == ("succeeded", "e")
+    assert (row["status"], error["kind"]) == ("failed", "function_not_found")
+    assert "granted to holdfast_caller" in error["message"]
 
 
 async def test_a_function_past_its_limit_is_stopped_and_retried(shop: Workshop) -> None:
@@ -384,3 +404,34 @@ async def test_a_login_that_is_only_a_worker_runs_what_it_was_granted_and_reads_
         row = await shop.ended(call(shop, entry="granted"))
 
     assert (row["status"], entries(shop.conn)) == ("succeeded", ["granted"])
+
+
+async def test_it_acts_for_the_namespace_of_its_task_and_not_for_that_of_the_worker(shop: Workshop) -> None:
+    make_function(
+        shop.conn,
+        "run",
+        """perform queues.enqueue('work.later', queue => 'later');
+           return jsonb_build_object('success', true, 'payload', to_jsonb(queues.may_read_all()));""",
+    )
+    with shop.db.connect("holdfast_process") as client:
+        async with shop.working():
+            row = await shop.ended(ask(client, {"task_type": "db_function", "db_function": "app.run"}))
+
+    made = shop.conn.execute("select namespace from queues.task where type = 'work.later'").fetchall()
+    assert made == [("holdfast_process_login",)]
+    assert row["result"] is False
+
+
+async def test_settings_of_a_function_do_not_last_until_the_next_call(shop: Workshop) -> None:
+    make_function(
+        shop.conn,
+        "run",
+        """return jsonb_build_object('success', true, 'payload', current_setting('work_mem') || coalesce(
+             set_config('work_mem', '1MB', false), ''));""",
+    )
+    async with shop.working():
+        rows = [await shop.ended(call(shop)) for _ in range(3)]
+
+    usual = shop.conn.execute("show work_mem").fetchone()
+    assert usual is not None
+    assert [row["result"] for row in rows] == [f"{usual[0]}1MB"] * 3

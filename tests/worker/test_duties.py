@@ -8,12 +8,13 @@ from holdfast.engine import Engine, enqueue, tasks
 from holdfast.engine.enqueue import NewTask
 from holdfast.logs import worker_log
 from holdfast.worker import duties
+from holdfast.worker.chores import Chores
 from holdfast.worker.duties import ProcessRepair, Retention
 from support.clock import Clock
 from support.comms import CHANNELS, Channel
 from support.database import Database
+from support.engine import Connection, counts, end, enqueue_many
 from support.engine import claim as claim_tasks
-from support.engine import counts, end, enqueue_many
 from support.workshop import Workshop
 
 EMAIL, SMS = CHANNELS
@@ -57,6 +58,43 @@ async def test_what_a_silent_worker_held_runs_elsewhere_long_before_its_lease_en
         await shop.logged("worker_lost", lost="gone", back_to_ready=1, dead_letter=0)
     assert (row["status"], row["attempt"]) == ("succeeded", 2)
     assert [error["kind"] for error in await shop.errors(handle)] == ["worker_lost"]
+
+
+@pytest.mark.parametrize("state", ["P0001", "57014"])
+def test_a_chore_that_fails_or_takes_too_long_is_put_behind_the_others_and_logged(
+    db: Database, capsys: pytest.CaptureFixture[str], state: str
+) -> None:
+    conn = db.connect()
+    (first,) = enqueue_many(conn, [{"type": "first.work"}])
+    after = {"type": "next.work", "after": [str(first["task_id"])]}
+    dependants = [row["task_id"] for row in enqueue_many(conn, [after] * 9)]
+    conn.execute(
+        f"""create function refuse() returns trigger language plpgsql as
+            $$ begin
+              if new.task_id = '{dependants[4]}' then raise 'planted' using errcode = '{state}'; end if;
+              return new;
+            end $$;
+            create trigger planted before insert on queues.outcome for each row execute function refuse()
+        """.encode()
+    )
+    (claimed,) = claim_tasks(conn, queues=["first"])
+    end(conn, claimed, "failed")
+    chores = Chores(worker_log("w1"))
+
+    for _ in range(100):
+        if chores.run(Engine(conn).run) != 0.0 and len(left_to_cancel(conn)) == 1:
+            break
+
+    assert left_to_cancel(conn) == [(dependants[4], "planted")]
+    assert capsys.readouterr().out.count("chore_failed") == 1
+
+
+def left_to_cancel(conn: Connection) -> list[Any]:
+    found = conn.execute(
+        """select t.task_id, (select c.error from queues.chore c where c.task_id = t.task_id and c.kind = 'c')
+           from queues.task_status t where t.type = 'next.work' and t.status <> 'cancelled'"""
+    )
+    return found.fetchall()
 
 
 async def test_a_leader_prunes(shop: Workshop) -> None:
@@ -123,12 +161,12 @@ async def test_a_send_whose_supervisor_was_cancelled_by_hand_is_sent_all_the_sam
 async def test_a_send_whose_supervisor_could_not_be_called_for_a_moment_is_sent_all_the_same(
     shop: Workshop,
 ) -> None:
-    shop.conn.execute("revoke execute on function comms.send_email_supervisor from holdfast_worker")
+    shop.conn.execute("revoke execute on function comms.send_email_supervisor from holdfast_caller")
     send = EMAIL.kick_off(shop.conn)
     async with shop.working(worker_queues="comms"):
         await shop.until("select from queues.outcome where status = 'failed'")
         await shop.until("select from queues.health() where check_name = 'orphaned_process'")
-        shop.conn.execute("grant execute on function comms.send_email_supervisor to holdfast_worker")
+        shop.conn.execute("grant execute on function comms.send_email_supervisor to holdfast_caller")
         shop.conn.execute("update queues.process_instance set repaired_at = null")
         row = await ended(shop, EMAIL, send)
     assert row["status"] == "succeeded"
@@ -137,7 +175,7 @@ async def test_a_send_whose_supervisor_could_not_be_called_for_a_moment_is_sent_
 async def test_a_process_that_cannot_be_repaired_is_told_of_and_keeps_no_other_from_it(
     shop: Workshop,
 ) -> None:
-    shop.conn.execute("revoke execute on function comms.repair_send_email from holdfast_worker")
+    shop.conn.execute("revoke execute on function comms.repair_send_email from holdfast_caller")
     lost, other = EMAIL.kick_off(shop.conn), SMS.kick_off(shop.conn)
     shop.conn.execute("select queues.delete_task(task_id) from queues.process_status")
     async with shop.working(worker_queues="comms"):
@@ -145,12 +183,29 @@ async def test_a_process_that_cannot_be_repaired_is_told_of_and_keeps_no_other_f
         await ended(shop, SMS, other)
         await shop.until("select from queues.health() where check_name = 'orphaned_process'")
         assert status(shop, EMAIL, lost) == "scheduled"
-        shop.conn.execute("grant execute on function comms.repair_send_email to holdfast_worker")
+        shop.conn.execute("grant execute on function comms.repair_send_email to holdfast_caller")
         await ended(shop, EMAIL, lost)
     assert (
         shop.conn.execute("select from queues.health() where check_name = 'orphaned_process'").fetchone()
         is None
     )
+
+
+async def test_processes_of_several_namespaces_are_repaired_in_their_own(shop: Workshop) -> None:
+    with shop.db.connect("holdfast_client") as client:
+        sends = [EMAIL.kick_off(client), EMAIL.kick_off(shop.conn)]
+    shop.conn.execute("select queues.delete_task(task_id) from queues.process_status")
+    async with shop.working(worker_queues="comms"):
+        for send in sends:
+            await ended(shop, EMAIL, send)
+
+    of_a_send = """select i.process_id, array_agg(distinct t.namespace) from queues.process_instance i
+      join queues.task t on (t.payload ->> 'send_email_task_id')::bigint = i.process_id
+      group by 1 order by 1"""
+    assert shop.conn.execute(of_a_send).fetchall() == [
+        (sends[0], ["holdfast_client_login"]),
+        (sends[1], ["postgres"]),
+    ]
 
 
 async def test_a_supervisor_that_raises_makes_health_amber(shop: Workshop) -> None:
@@ -163,4 +218,4 @@ async def test_a_supervisor_that_raises_makes_health_amber(shop: Workshop) -> No
     async with shop.working(worker_queues="comms"):
         line = await shop.until("select * from queues.health() where check_name = 'failing_supervisor'")
     assert (line["level"], line["subject"]) == ("amber", "comms.send_email")
-    assert "a column is missing" in line["message"]
+    assert "a column is missing" in line["error"]

@@ -140,7 +140,7 @@ async def test_handlers_are_ended_before_their_leases_when_the_database_is_silen
     assert lease == (True,)
 
 
-async def test_what_was_given_up_goes_back_with_its_attempt_when_the_database_is_back(
+async def test_what_was_given_up_after_it_had_begun_has_used_its_attempt_and_runs_again_after_its_lease(
     shop: Workshop, proxy: Proxy
 ) -> None:
     attempts: list[int] = []
@@ -158,7 +158,7 @@ async def test_what_was_given_up_goes_back_with_its_attempt_when_the_database_is
         await shop.logged("task_stopped", why="lost")
         proxy.open()
         row = await shop.ended(handle)
-    assert (row["status"], row["attempt"], len(attempts)) == ("succeeded", 1, 2)
+    assert (row["status"], row["attempt"], len(attempts)) == ("succeeded", 2, 2)
 
 
 async def test_the_heartbeat_comes_back_after_its_connection_was_cut(shop: Workshop) -> None:
@@ -172,10 +172,54 @@ async def test_the_heartbeat_comes_back_after_its_connection_was_cut(shop: Works
         handle = await long.aenqueue()
         await shop.becomes(handle, "running")
         await shop.terminate()
-        await shop.logged("heartbeat_recovered")
+        await shop.logged("database_back", connection="heartbeat")
         await renewed_past(shop, 4.5)
         gate.set()
         assert (await shop.ended(handle))["attempt"] == 1
+
+
+@pytest.mark.usefixtures("broken_logs")
+async def test_leases_are_renewed_after_an_outage_although_the_logs_are_broken(shop: Workshop) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.long")
+    async def long() -> None:
+        await gate.wait()
+
+    async with shop.working(lease="4s", heartbeat="200ms") as worker:
+        handle = await long.aenqueue()
+        await shop.becomes(handle, "running")
+        await shop.terminate()
+        await renewed_past(shop, 4.5)
+        gate.set()
+        assert (await shop.ended(handle))["attempt"] == 1
+        assert worker._parts.heartbeat.is_alive()
+
+
+@pytest.mark.parametrize("part", ["heartbeat", "leader"])
+async def test_a_worker_without_one_of_its_threads_ends_and_says_so(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    @shop.task("work.long")
+    async def long() -> None:
+        await asyncio.Event().wait()
+
+    worker = shop.worker(grace="1h")
+    thread = getattr(worker._parts, part)
+    running = asyncio.create_task(worker.run())
+    handle = await long.aenqueue()
+    await shop.becomes(handle, "running")
+    monkeypatch.setattr(thread, "_seconds_until_next", _out_of_memory)
+    thread._wake.set()
+    with pytest.raises(RuntimeError, match="a thread of this worker has ended"):
+        await running
+    assert shop.lines("thread_failed", thread=part, level="critical")
+    row = await shop.becomes(handle, "pending")
+    assert row["attempt"] == 0
+
+
+def _out_of_memory() -> float:
+    raise MemoryError
 
 
 async def test_a_worker_recovers_what_another_has_left_behind(shop: Workshop) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import threading
 from typing import Any
 
 import psycopg
@@ -88,7 +89,10 @@ async def test_what_was_written_is_rolled_back_when_the_lease_was_lost(shop: Wor
     def lose() -> str:
         attempts.append(1)
         if len(attempts) == 1:
-            other.execute("update queues.lease set lease_until = lease_until - interval '1 hour'")
+            other.execute(
+                "update queues.lease "
+                "set started_at = claimed_at, lease_until = lease_until - interval '1 hour'"
+            )
             other.execute("select queues.sweep()")
         return f"attempt {len(attempts)}"
 
@@ -97,6 +101,59 @@ async def test_what_was_written_is_rolled_back_when_the_lease_was_lost(shop: Wor
         row = await shop.ended(await task.aenqueue(entry="a"))
         await shop.logged("result_refused", verdict="lost")
     assert (row["result"], row["attempt"], entries(shop)) == ("attempt 2", 2, ["a"])
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_task_that_is_locked_until_its_lease_ends_does_not_run_again(
+    shop: Workshop, kind: str
+) -> None:
+    """An application cancels it, and rolls that back. No heartbeat could write down that it has begun."""
+    begun, gate = threading.Event(), threading.Event()
+    ran = []
+
+    def wait() -> None:
+        ran.append(1)
+        begun.set()
+        gate.wait()
+
+    async def write(ctx: Context) -> None:
+        async with ctx.transaction():
+            await asyncio.to_thread(wait)
+
+    def write_here(ctx: Context) -> None:
+        with ctx.transaction():
+            wait()
+
+    task = shop.task("work.write", max_attempts=1)(write if kind == "async" else write_here)
+    application = shop.db.connect(autocommit=False)
+    async with shop.working(lease="2s", heartbeat="700ms"):
+        handle = await task.aenqueue()
+        await shop.sees(begun.is_set)
+        application.execute("select queues.cancel(%s)", [handle.task_id])
+        gate.set()
+        await shop.logged("result_refused", verdict="busy")
+        application.rollback()
+        row = await shop.ended(handle)
+    assert (row["status"], row["attempt"], len(ran)) == ("dead_letter", 1, 1)
+
+
+@KINDS
+async def test_a_transaction_ends_although_the_lease_was_renewed_and_the_default_isolation_is_stricter(
+    shop: Workshop, kind: str
+) -> None:
+    other = shop.db.connect()
+    other.execute(
+        f"alter database {shop.db.name} set default_transaction_isolation = 'repeatable read'".encode()
+    )
+
+    def renew() -> str:
+        other.execute("update queues.lease set lease_until = lease_until + interval '1 minute'")
+        return "renewed"
+
+    task = registered(shop, kind, renew, retry=NoRetry())
+    async with shop.working(heartbeat="10m", lease="1h", worker_timeout="1h"):
+        row = await shop.ended(await task.aenqueue(entry="a"))
+    assert (row["status"], entries(shop)) == ("succeeded", ["a"])
 
 
 @KINDS

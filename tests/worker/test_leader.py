@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.connections.outage import Outage
 from holdfast.engine import Statement, health, workers
 from holdfast.engine.leases import FleetState
 from holdfast.engine.queues import UnservedQueue
@@ -48,9 +49,18 @@ class Chore:
         return all(self.done.acquire(timeout=30) for _ in range(times))
 
 
+def leader_of(url: str, *duties: Chore, outage: Outage | None = None) -> Leader:
+    log = worker_log("w1")
+    return Leader(url=url, duties=duties, log=log, outage=outage or Outage(log), failed=_raise)
+
+
+def _raise(thread: str, error: BaseException) -> None:
+    raise error
+
+
 @contextmanager
 def leading(url: str, *duties: Chore, seconds: float = 60) -> Iterator[Leader]:
-    leader = Leader(url=url, duties=duties, log=worker_log("w1"))
+    leader = leader_of(url, *duties)
     leader.start()
     leader.appoint(time.monotonic() + seconds)
     try:
@@ -79,7 +89,7 @@ def state(term_left: timedelta | None) -> FleetState:
 
 @pytest.fixture
 def leader(db: Database) -> Leader:
-    return Leader(url=db.dsn, duties=(), log=worker_log("w1"))
+    return leader_of(db.dsn)
 
 
 @pytest.fixture
@@ -247,6 +257,63 @@ async def test_a_duty_that_fails_is_logged_and_keeps_no_other_from_its_turn(shop
         await asyncio.to_thread(other.was_done, 3)
 
     assert shop.lines("duty_failed", duty="failing", error="out of ideas")
+
+
+async def test_an_outage_of_the_database_is_logged_once_and_then_how_long_it_lasted(
+    shop: Workshop, proxy: Proxy
+) -> None:
+    def asks(ask: Execute) -> float | None:
+        ask(health.clock())
+        return None
+
+    duties = [Chore(name, asks, interval=0.01) for name in ("one", "other")]
+    with leading(proxy.dsn, *duties):
+        await asyncio.to_thread(duties[0].was_done)
+        proxy.close()
+        await shop.logged("database_unavailable", connection="leader", level="warning")
+        for duty in duties:
+            await asyncio.to_thread(duty.was_done, 3)
+        proxy.open()
+        await shop.logged("database_back", connection="leader", level="info")
+    assert not shop.lines("duty_failed")
+    assert len(shop.lines("database_unavailable", level="warning")) == 1
+
+
+async def test_who_lost_its_term_in_an_outage_does_not_tell_of_it_when_it_leads_again(
+    shop: Workshop, proxy: Proxy
+) -> None:
+    def asks(ask: Execute) -> float | None:
+        ask(health.clock())
+        return None
+
+    outage, duty = Outage(worker_log("w1")), Chore("one", asks, interval=0.01)
+    leader = leader_of(proxy.dsn, duty, outage=outage)
+    leader.start()
+    try:
+        leader.appoint(time.monotonic() + 60)
+        await asyncio.to_thread(duty.was_done)
+        proxy.close()
+        await shop.logged("database_unavailable", connection="leader")
+        leader.dismiss()
+        await shop.logged("leading_stopped")
+        outage.works("heartbeat")
+        assert [line["connection"] for line in shop.lines("database_back")] == ["heartbeat"]
+        proxy.open()
+        leader.appoint(time.monotonic() + 60)
+        await asyncio.to_thread(duty.was_done, 3)
+    finally:
+        leader.close()
+    assert [line["connection"] for line in shop.lines("database_back")] == ["heartbeat"]
+
+
+@pytest.mark.usefixtures("broken_logs")
+def test_a_duty_that_fails_is_done_again_although_the_logs_are_broken(db: Database) -> None:
+    def fail(_: Execute) -> float | None:
+        raise RuntimeError("out of ideas")
+
+    failing = Chore("failing", fail, interval=0.01)
+    with leading(db.dsn, failing):
+        assert failing.was_done(3)
 
 
 def test_a_statement_that_fails_leaves_nothing_behind_for_the_next(db: Database) -> None:

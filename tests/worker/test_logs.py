@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import structlog
 
-from holdfast.logs import configure, current_job, is_verbose, worker_log
+from holdfast.current_job import current_job
+from holdfast.logs import configure, is_verbose, worker_log
 from holdfast.worker.jobs import Job
 from support.leases import claimed
 from support.workshop import Workshop
@@ -162,6 +163,13 @@ def test_an_application_that_has_set_up_its_logs_keeps_them(capsys: pytest.Captu
     worker_log("w1").info("worker_started")
     logging.getLogger("x").warning("y")
     assert capsys.readouterr().out.splitlines() == ["mine", "mine too: y"]
+
+
+@pytest.mark.usefixtures("broken_logs")
+def test_a_line_that_cannot_be_written_is_lost_and_nothing_else() -> None:
+    log = worker_log("w1")
+    for write in (log.debug, log.info, log.warning, log.error, log.critical, log.exception):
+        write("hello", number=7)
 
 
 @pytest.mark.usefixtures("fresh")

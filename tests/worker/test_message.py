@@ -36,7 +36,7 @@ async def test_the_outcome_is_in_the_transaction_of_the_handler(
             await shop.ended(task)
 
     pairs = shop.conn.execute(
-        """select (select array_agg(xmin::text order by xmin::text) from app.ledger)
+        """select (select array_agg(transaction_id::text order by transaction_id::text) from app.ledger)
              = (select array_agg(xmin::text order by xmin::text) from queues.outcome)"""
     ).fetchone()
     assert pairs == (True,)

@@ -113,14 +113,20 @@ class TestRecording:
 
 
 async def _die_while_it_is_sent(shop: Workshop, post_office: PostOffice, **more: Any) -> Any:
-    """A worker that has handed a message over and ended before it could tell; its lease has ended, too."""
+    """A worker that has handed a message over and ended before it could tell; its lease has ended, too.
+
+    One of its heartbeats has told that the task has begun.
+    """
     gate = asyncio.Event()
     post_office.replies.append(gate.wait)
     async with shop.working() as worker:
         task = send(shop, **more)
         await shop.sees(lambda: post_office.calls)
         shop.conn.execute("select queues.pause('work')")
-        shop.conn.execute("update queues.lease set lease_until = queues.clock() - interval '1 second'")
+        shop.conn.execute(
+            "update queues.lease"
+            " set started_at = claimed_at, lease_until = queues.clock() - interval '1 second'"
+        )
         await shop.until("select from queues.error where recovered")
         gate.set()
         await shop.sees(lambda: worker.metrics.refused["lost"] == 1)

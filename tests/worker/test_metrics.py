@@ -9,8 +9,17 @@ import pytest
 
 from holdfast import Linear, NoRetry, Snooze
 from holdfast.errors import ConfigurationError
-from holdfast.worker.metrics import Histogram, Metrics, serve
+from holdfast.worker.metrics import MAX_COUNTED, OTHERS, Histogram, Metrics, serve
 from support.workshop import Workshop
+
+
+def test_what_is_counted_does_not_grow_with_the_types_that_clients_invent() -> None:
+    metrics = Metrics()
+    for n in range(MAX_COUNTED + 50):
+        metrics.attempts_of("work", f"work.type{n}").endings["failed"] += 1
+    assert len(metrics.attempts) == MAX_COUNTED + 1
+    assert metrics.attempts[OTHERS].endings["failed"] == 50
+    assert metrics.finished["failed"] == MAX_COUNTED + 50
 
 
 async def test_attempts_are_counted_by_what_they_led_to(shop: Workshop) -> None:
@@ -97,6 +106,7 @@ async def test_prometheus_is_served_on_this_machine_only(shop: Workshop) -> None
         stop()
     for line in (
         "holdfast_claimed_total 1.0",
+        "# HELP holdfast_finished_total Attempts that ended, by what they led to.",
         'holdfast_finished_total{status="succeeded"} 1.0',
         'holdfast_handler_seconds_count{type="work.echo"} 1.0',
         "holdfast_queue_delay_seconds_count 1.0",

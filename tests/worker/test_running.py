@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import Cancel, Context, Fail, Linear, NoRetry, Retry, Snooze
+from holdfast import App, Cancel, Context, Fail, Linear, NoRetry, Retry, Snooze
 from holdfast.errors import ResultError
+from holdfast.worker import Worker
+from holdfast.worker.attempts import ThreadPool
+from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.jobs import Job
+from support.health import line
 from support.leases import claimed
 from support.outbox import subscribe
 from support.workshop import Workshop
@@ -42,6 +46,41 @@ async def test_a_handler_that_is_not_async_runs_in_a_thread(shop: Workshop) -> N
     async with shop.working():
         row = await shop.ended(await where.aenqueue())
     assert row["result"] == "holdfast-handler"
+
+
+async def test_threads_end_with_their_worker_also_if_they_were_at_work() -> None:
+    threads, gate, begun = ThreadPool(), threading.Event(), threading.Event()
+    found: list[threading.Thread] = []
+
+    def work() -> None:
+        found.append(threading.current_thread())
+        begun.set()
+        gate.wait()
+
+    threads.submit(work)
+    begun.wait()
+    threads.close()
+    gate.set()
+    await asyncio.to_thread(found[0].join, 60)
+    assert not found[0].is_alive()
+
+
+async def test_the_watchdog_goes_on_although_something_that_it_does_fails(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @shop.task("work.spin", timeout=0.05, max_attempts=1)
+    def spin() -> None:
+        while True:
+            pass
+
+    def fail(_: Heartbeat) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(Heartbeat, "check_deadline", fail)
+    async with shop.working():
+        await shop.logged("watchdog_failed")
+        row = await shop.ended(await spin.aenqueue())
+    assert row["error"]["kind"] == "timeout"
 
 
 async def test_threads_are_used_again(shop: Workshop) -> None:
@@ -203,10 +242,46 @@ async def test_without_a_policy_the_first_retry_waits_two_seconds_and_up_to_half
     assert begun + timedelta(seconds=1.9) < row["run_at"] < told + timedelta(seconds=3.1)
 
 
-async def test_a_task_without_a_handler_fails_at_once_and_is_told_of(shop: Workshop) -> None:
+async def test_a_task_that_no_worker_has_a_handler_for_waits_for_one(shop: Workshop) -> None:
+    shop.conn.execute("select queues.enqueue('work.unknown', max_attempts => 1)")
+    async with shop.working():
+        row = await shop.until("select * from queues.task_status where status = 'scheduled'")
+        assert (row["attempt"], row["error"]) == (0, None)
+        assert timedelta(seconds=10) < row["run_at"] - row["created_at"] < timedelta(minutes=1)
+        explain = "select why, error from queues.explain(%s)"
+        [(why, error)] = shop.conn.execute(explain, [row["task_id"]]).fetchall()
+        assert "has postponed it until" in why
+        assert "no other live worker has one" in error
+        assert line(shop.conn, "no_handler", "work.unknown")["level"] == "amber"
+
+
+async def test_applications_that_share_a_queue_leave_each_other_their_tasks(shop: Workshop) -> None:
+    async def echo(text: str) -> str:
+        return text
+
+    others = App(shop.db.dsn)
+    shop.task("work.echo")(echo)
+    others.task("work.shout")(echo)
+    other = Worker(others, shop.db.dsn, shop.settings())
+    async with shop.working():
+        running = asyncio.create_task(other.run())
+        await other.ready.wait()
+        tasks = [
+            (await task.aenqueue_many([{"text": "x"}] * 6))
+            for task in (shop.app.tasks["work.echo"], others.tasks["work.shout"])
+        ]
+        await shop.ended(*tasks[0], *tasks[1])
+        other.stop()
+        await running
+    others.close()
+    found = shop.conn.execute("select distinct status, attempt from queues.task_status").fetchall()
+    assert found == [("succeeded", 1)]
+
+
+async def test_a_task_without_a_handler_fails_after_the_grace_and_is_told_of(shop: Workshop) -> None:
     subscribe(shop.conn, "alerts", "task.no_handler")
     shop.conn.execute("select queues.enqueue('work.unknown')")
-    async with shop.working():
+    async with shop.working(handler_grace="0s"):
         row = await shop.until("select * from queues.task_status where status = 'failed'")
     assert (row["error"]["kind"], row["attempt"]) == ("no_handler_registered", 1)
     assert "work.unknown" in row["last_error"]
@@ -334,21 +409,43 @@ async def test_a_handler_may_print_a_lot(shop: Workshop, capfd: pytest.CaptureFi
     assert len(capfd.readouterr().out) == 200 * 100_001
 
 
-async def test_a_worker_without_threads_left_to_start_tries_the_task_again(
-    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["alone", "behind middleware", "in a batch"])
+async def test_a_worker_without_threads_left_to_start_postpones_the_task_and_uses_no_attempt(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    @shop.task("work.sync")
-    def work() -> None:
+    gathered: dict[str, Any] = {"batch": 10, "batch_wait": 0.01} if kind == "in a batch" else {}
+
+    @shop.task("work.sync", max_attempts=1, **gathered)  # type: ignore[untyped-decorator] # any options
+    def work(given: list[int]) -> None:
         pass
+
+    if kind == "behind middleware":
+        shop.app.middleware(_pass_on)
 
     async with shop.working() as worker:
 
         def refuse(call: Any) -> None:
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(worker._parts.runner._attempts._threads, "submit", refuse)
-        row = await shop.becomes(await work.aenqueue(), "retrying")
-    assert "can't start new thread" in row["last_error"]
+        with monkeypatch.context() as broken:
+            broken.setattr(worker._parts.runner._attempts._threads, "submit", refuse)
+            given: Any = 1 if gathered else [1]
+            handle = await work.aenqueue(given)
+            row = await shop.becomes(handle, "scheduled")
+        assert (row["attempt"], row["error"]) == (0, None)
+        assert "can't start new thread" in shop.lines("task_not_started")[0]["why"]
+        assert (await shop.ended(handle))["status"] == "succeeded"
+
+
+async def test_a_task_goes_to_a_worker_that_has_its_executor(shop: Workshop) -> None:
+    shop.conn.execute("select queues.enqueue('work.program', executor => 'command', max_attempts => 1)")
+    async with shop.working() as without:
+        await shop.logged("task_not_started", kind="executor_not_available")
+        without._parts.jobs.wanted = lambda: 0  # type: ignore[method-assign]
+        commands = {"program": {"types": ["work.program"], "argv": ["echo", '{"success": true}']}}
+        async with shop.working(commands=commands):
+            row = await shop.until("select * from queues.task_status where status in ('failed', 'succeeded')")
+    assert row["attempt"] == 1
 
 
 async def test_nothing_is_held_when_all_has_ended(shop: Workshop) -> None:

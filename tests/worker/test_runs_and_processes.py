@@ -23,11 +23,16 @@ SUPERVISE = """
 
 @pytest.fixture
 def worker_url(shop: Workshop) -> str:
-    """Of a login with the rights of a worker, and no others."""
+    """Of a login with the rights of a worker, whose handlers may also start the process, and no others."""
     make_application(shop.conn)
-    make_function(shop.conn, "kickoff", KICKOFF)
+    make_function(shop.conn, "kickoff", KICKOFF, granted=False)
     make_function(shop.conn, "supervise", SUPERVISE)
-    return dsn_of(shop.db, "plain_worker", "holdfast_worker")
+    url = dsn_of(shop.db, "plain_worker", "holdfast_worker")
+    shop.conn.execute("grant usage on schema app to plain_worker")
+    shop.conn.execute("grant execute on function app.kickoff to plain_worker")
+    # A handler enqueues in the namespace of its worker, and a supervisor wakes only runs of its own.
+    shop.conn.execute("select queues.add_to_namespace('plain_worker', queues.namespace())")
+    return url
 
 
 async def test_a_run_starts_a_process_once_and_its_supervisor_wakes_it(

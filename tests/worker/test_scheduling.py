@@ -159,6 +159,21 @@ def test_many_schedules_are_seen_to_in_steps(db: Database, leader: Engine, duty:
     assert value(admin, "select count(*) from queues.schedule where next_at is null") == 0
 
 
+def test_one_statement_decides_on_a_batch(db: Database, leader: Engine, duty: FireSchedules) -> None:
+    admin = db.connect()
+    Clock(admin)
+    for n in range(10):
+        add(admin, f"s{n}")
+    sent: list[str] = []
+
+    def execute(statement: Statement[T], /) -> T:
+        sent.append(statement.sql)
+        return leader.run(statement)
+
+    duty.run(execute)
+    assert ["decide_schedules" in sql for sql in sent] == [False, True, False]
+
+
 class Interrupted(Exception):
     pass
 

@@ -31,16 +31,17 @@ async def test_results_that_come_while_one_is_under_way_go_together(shop: Worksh
 
 
 async def test_a_result_is_told_again_until_it_is_acknowledged(shop: Workshop, proxy: Proxy) -> None:
-    gate = asyncio.Event()
+    started, gate = asyncio.Event(), asyncio.Event()
 
     @shop.task("work.echo")
     async def echo() -> str:
+        started.set()
         await gate.wait()
         return "kept"
 
     async with shop.working(proxy.dsn, lease="1m"):
         handle = await echo.aenqueue()
-        await shop.until("select from queues.lease")
+        await started.wait()
         proxy.close()
         gate.set()
         await shop.logged("database_unavailable", connection="settle")
@@ -109,6 +110,7 @@ async def test_a_result_that_is_refused_fails_alone() -> None:
         structlog.get_logger(),
         Metrics(),
         lambda job, _: verdicts.append((job.task_id, job.status)),
+        looks_again=lambda: False,
     )
     for name in ("a", "poison", "b"):
         settler.add(_job(name), json.dumps({"task_id": name, "token": 1, "status": "succeeded"}))
@@ -116,15 +118,95 @@ async def test_a_result_that_is_refused_fails_alone() -> None:
     running = asyncio.create_task(settler.run())
     await settler.emptied()
     running.cancel()
-    assert verdicts == [
-        ("a", "succeeded"),
-        ("poison", "failed"),
-        ("b", "succeeded"),
+    assert verdicts == [("a", "succeeded"), ("b", "succeeded"), ("poison", "failed")]
+
+
+@pytest.mark.parametrize("state", ["54000", "58030", "XX000", "XX001", "55000", "25P04", "57014", "ZZ999"])
+async def test_an_error_of_the_server_while_a_result_is_stored_fails_no_task(
+    shop: Workshop, state: str
+) -> None:
+    @shop.task("work.echo", max_attempts=1)
+    async def echo(n: int) -> int:
+        return n
+
+    shop.conn.execute("create sequence public.stored")
+    shop.conn.execute(
+        "create function public.fail_once() returns trigger language plpgsql as $$ begin"
+        f" if nextval('public.stored') = 1 then raise exception 'planted' using errcode = '{state}'; end if;"
+        " return new; end $$"
+    )
+    shop.conn.execute(
+        "create trigger fail_once before insert on queues.outcome for each row"
+        " execute function public.fail_once()"
+    )
+    shop.conn.execute("grant all on sequence public.stored to public")
+    handles = await echo.aenqueue_many([{"n": n} for n in range(5)])
+    async with shop.working():
+        rows = [await shop.ended(handle) for handle in handles]
+    assert [(row["status"], row["result"], row["attempt"]) for row in rows] == [
+        ("succeeded", n, 1) for n in range(5)
     ]
 
 
+async def test_a_result_that_the_server_cannot_store_delays_no_other_and_has_its_task_run_again(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.worker.settling.STORE_SECONDS", 0.2)
+
+    @shop.task("work.echo", max_attempts=2)
+    async def echo(text: str) -> str:
+        return text
+
+    shop.conn.execute(
+        "create function public.fail() returns trigger language plpgsql as $$ begin"
+        " if new.result = '\"poison\"' then raise exception 'planted' using errcode = 'XX001'; end if;"
+        " return new; end $$"
+    )
+    shop.conn.execute(
+        "create trigger fail before insert on queues.outcome for each row execute function public.fail()"
+    )
+    poison, *others = await echo.aenqueue_many([{"text": "poison"}, {"text": "a"}, {"text": "b"}])
+    async with shop.working():
+        await shop.ended(*others)
+        row = await shop.ended(poison)
+    assert (row["status"], row["attempt"]) == ("dead_letter", 2)
+    assert [(error["kind"], "XX001" in error["message"]) for error in await shop.errors(poison)] == [
+        ("result_not_stored", True)
+    ] * 2
+
+
+async def test_a_task_whose_result_is_refused_in_every_form_does_not_run_again(shop: Workshop) -> None:
+    """It had begun between two heartbeats, and no report says so."""
+    ran = []
+
+    @shop.task("work.echo", max_attempts=1)
+    async def echo() -> None:
+        ran.append(1)
+
+    shop.conn.execute(
+        "create function public.fail() returns trigger language plpgsql as $$ begin"
+        " if new.status <> 'dead_letter' then raise exception 'planted' using errcode = '23514'; end if;"
+        " return new; end $$"
+    )
+    shop.conn.execute(
+        "create trigger fail before insert on queues.outcome for each row execute function public.fail()"
+    )
+    async with shop.working(lease="2s", heartbeat="300ms"):
+        handle = await echo.aenqueue()
+        await shop.logged("result_refused", verdict="refused")
+        row = await shop.ended(handle)
+    assert (row["status"], row["attempt"], len(ran)) == ("dead_letter", 1, 1)
+
+
 async def test_one_statement_carries_only_so_many_results_and_characters() -> None:
-    settler = Settler(_Link(), "w1", structlog.get_logger(), Metrics(), lambda *_: None)  # type: ignore[arg-type]
+    settler = Settler(
+        _Link(),  # type: ignore[arg-type]
+        "w1",
+        structlog.get_logger(),
+        Metrics(),
+        lambda *_: None,
+        looks_again=lambda: False,
+    )
     for n in range(MAX_AT_ONCE + 1):
         settler.add(_job(str(n)), "{}")
     assert [len(settler._next_batch()), len(settler._next_batch())] == [MAX_AT_ONCE, 1]
@@ -138,7 +220,14 @@ async def test_a_release_that_failed_does_not_keep_the_worker_from_claiming() ->
     """It is not repeated after the end of its lease, so the connection would seem to fail for ever."""
     link = _Link()
     link.failing = True
-    settler = Settler(link, "w1", structlog.get_logger(), Metrics(), lambda *_: None)  # type: ignore[arg-type]
+    settler = Settler(
+        link,  # type: ignore[arg-type]
+        "w1",
+        structlog.get_logger(),
+        Metrics(),
+        lambda *_: None,
+        looks_again=lambda: False,
+    )
     assert not settler.is_behind()
     settler.add(_job("kept"), "{}")
     assert settler.is_behind()

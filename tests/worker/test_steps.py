@@ -2,14 +2,15 @@
 
 import asyncio
 import threading
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from holdfast import Context, Linear, NoRetry
+from holdfast import App, Context, Linear, NoRetry
 from holdfast.errors import StepFailed
+from holdfast.settings import Settings
 from support.workshop import Workshop
 
 
@@ -259,7 +260,7 @@ async def test_a_step_is_tried_again_in_memory_or_after_a_suspension(shop: Works
         handle = await pay.aenqueue()
         row = await shop.ended(handle)
     assert (row["result"], row["attempt"], len(tried)) == ("paid", 1, 2)
-    assert shop.conn.execute("select name, try from queues.step_try").fetchall() == [("charge", 1)]
+    assert shop.conn.execute("select step, step_try from queues.error").fetchall() == [("charge", 1)]
     assert [(one.name, one.tries) for one in await handle.asteps()] == [("charge", 2)]
 
 
@@ -279,7 +280,7 @@ async def test_two_tasks_that_use_one_name_at_once_are_refused(shop: Workshop) -
     assert "give each call its own key" in row["last_error"].lower()
 
 
-async def test_a_run_goes_on_with_other_arguments_under_its_key_and_handle(shop: Workshop) -> None:
+async def test_a_run_goes_on_with_other_arguments_as_the_same_task(shop: Workshop) -> None:
     async def work(n: int) -> int:
         return n
 
@@ -293,28 +294,26 @@ async def test_a_run_goes_on_with_other_arguments_under_its_key_and_handle(shop:
     async with shop.working():
         handle = await loop.using(key="loop").aenqueue(n=1)
         assert await asyncio.to_thread(handle.result, 30) == 3
-        again = await loop.using(key="loop").aenqueue(n=3)
-    assert (again.created, (await shop.ended(again))["result"]) == (False, 3)
-    assert shop.conn.execute("select count(*) from queues.task").fetchone() == (3,)
+        again = await loop.using(key="loop").aenqueue(n=1)
+    assert (again.task_id, again.created) == (handle.task_id, False)
+    assert (await handle.ainfo()).generation == 3
+    assert [step.result for step in await handle.asteps()] == [3]
+    assert shop.conn.execute("select count(*) from queues.task").fetchone() == (1,)
 
 
-async def test_a_handle_leads_through_more_runs_than_calls_can_nest(shop: Workshop) -> None:
+async def test_a_handle_cancels_a_run_in_whichever_generation(shop: Workshop) -> None:
     @shop.task("work.loop")
-    async def loop(ctx: Context, n: int) -> int:
-        return n
+    async def loop(ctx: Context, n: int) -> None:
+        if n < 3:
+            ctx.continue_as(n=n + 1)
+        await ctx.wait("never")
 
-    handle = await loop.aenqueue(n=1)
-    shop.conn.execute("""
-        do $$ declare _task record;
-        begin
-          for n in 2..1500 loop
-            select c.task_id, c.token into _task from queues.claim('w', queues => '{work}') c;
-            perform queues.finish('w', jsonb_build_array(jsonb_build_object('task_id', _task.task_id, 'token',
-              _task.token, 'status', 'continue', 'payload', jsonb_build_object('n', n))));
-          end loop;
-        end $$""")
     async with shop.working():
-        assert await asyncio.to_thread(handle.result, 60) == 1500
+        handle = await loop.aenqueue(n=1)
+        await shop.until("select from queues.task_status where status = 'suspended'")
+        assert await handle.astatus() == "suspended"
+        assert await handle.acancel("not needed") == "cancelled"
+    assert shop.conn.execute("select status from queues.task_status").fetchall() == [("cancelled",)]
 
 
 async def test_a_run_that_is_older_than_a_change_keeps_its_way(shop: Workshop) -> None:
@@ -332,6 +331,174 @@ async def test_a_run_that_is_older_than_a_change_keeps_its_way(shop: Workshop) -
         new = await changed.aenqueue()
         assert (await shop.ended(old))["result"] == "as before"
         assert (await shop.ended(new))["result"] == "asked"
+
+
+CHANGE = "2026-12"
+
+
+class Changes:
+    SURVEY = "2026-12 of a class"
+
+
+def _asks(ctx: Context) -> bool:
+    return ctx.since("2026-12 of a helper")
+
+
+def _note() -> None: ...
+
+
+def _handlers(shop: Workshop) -> list[Any]:
+    """Handlers that ask for a name which is not text in their own code, in every place."""
+
+    @shop.task("work.constant")
+    async def constant(ctx: Context) -> bool:
+        return ctx.since(CHANGE)
+
+    @shop.task("work.late")
+    async def late(ctx: Context) -> bool:
+        await ctx.step(_note)
+        return ctx.since(name=Changes.SURVEY) and _asks(ctx)
+
+    @shop.task("work.plain")
+    def plain(ctx: Context) -> bool:
+        return ctx.since(Changes.SURVEY) and _asks(ctx)
+
+    @shop.task("work.plain_late")
+    def plain_late(ctx: Context) -> bool:
+        ctx.step(_note)
+        return ctx.since(CHANGE) and _asks(ctx)
+
+    return [constant, late, plain, plain_late]
+
+
+async def test_a_change_may_have_a_name_that_the_code_computes(shop: Workshop) -> None:
+    handlers = _handlers(shop)
+    old = [await task.aenqueue() for task in handlers]
+    async with shop.working():
+        new = [await task.aenqueue() for task in handlers]
+        assert [(await shop.ended(one))["result"] for one in new] == [True] * 4
+        assert [(await shop.ended(one))["result"] for one in old] == [False] * 4
+    async with shop.working():  # another worker, to which the names are known
+        again = [await task.aenqueue() for task in handlers]
+        assert [(await shop.ended(one))["result"] for one in again] == [True] * 4
+
+
+async def test_a_change_that_is_asked_for_too_early_is_an_error(shop: Workshop) -> None:
+    @shop.task("work.early", retry=NoRetry())
+    async def early(ctx: Context) -> bool:
+        return _asks(ctx)
+
+    async with shop.working():
+        handle = await early.aenqueue()
+        await shop.ended(handle)
+        [error] = await shop.errors(handle)
+    assert "ctx.since is asked in another function before the first step" in error["message"]
+
+
+async def test_a_change_counts_from_the_first_worker_with_the_code_not_from_the_one_that_asks(
+    shop: Workshop,
+) -> None:
+    handlers = _handlers(shop)
+    async with shop.working():
+        """It asks nothing."""
+    enqueued = [await task.aenqueue() for task in handlers]
+    async with shop.working():
+        assert [(await shop.ended(one))["result"] for one in enqueued] == [True] * 4
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_change_whose_name_no_worker_finds_in_the_code_is_an_error(shop: Workshop, kind: str) -> None:
+    async def computed(ctx: Context) -> bool:
+        return ctx.since(f"change {ctx.attempt}")
+
+    def computed_sync(ctx: Context) -> bool:
+        return ctx.since(f"change {ctx.attempt}")
+
+    task = shop.task("work.computed", retry=NoRetry())(computed if kind == "async" else computed_sync)
+    async with shop.working():
+        handle = await task.aenqueue()
+        row = await shop.ended(handle)
+    assert row["status"] == "failed"
+    assert "ctx.since('change 1'): no worker has found this name in the code" in row["last_error"]
+
+
+async def test_a_step_that_returns_another_type_than_annotated_fails(shop: Workshop) -> None:
+    def count() -> int:
+        return "many"  # type: ignore[return-value]
+
+    @shop.task("work.count", retry=NoRetry())
+    async def counted(ctx: Context) -> str:
+        try:
+            return str(await ctx.step(count))
+        except StepFailed as error:
+            return str(error)
+
+    async with shop.working():
+        row = await shop.ended(await counted.aenqueue())
+    assert "step count returned a value of type str, and is annotated with int" in row["result"]
+
+
+async def test_the_steps_of_a_run_do_not_include_a_sleep_that_goes_on(shop: Workshop) -> None:
+    @shop.task("work.nap")
+    async def nap(ctx: Context) -> None:
+        await ctx.sleep(0, "a")
+        await ctx.sleep(3600, "b")
+
+    async with shop.working():
+        handle = await nap.aenqueue()
+        await shop.becomes(handle, "suspended")
+        assert [step.name for step in await handle.asteps()] == ["a"]
+
+
+@pytest.mark.parametrize("whose", ["worker", "app"])
+async def test_a_callback_is_signed_with_the_settings_of_the_worker_or_the_app(
+    shop: Workshop, whose: str
+) -> None:
+    given = {"web_secret": "s" * 32, "web_url": "https://shop.example"}
+    if whose == "app":
+        shop.app = App(shop.db.dsn, settings=Settings.load(**given))
+
+    @shop.app.task("work.ask")
+    async def ask(ctx: Context) -> str:
+        return str(await ctx.callback("decision"))
+
+    async with shop.working(**(given if whose == "worker" else {})):
+        row = await shop.ended(await ask.aenqueue())
+    assert row["result"].startswith("https://shop.example/callbacks/")
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_run_sleeps_until_a_time_of_the_engine(shop: Workshop, is_async: bool) -> None:
+    begun: list[datetime] = []
+
+    async def nap(ctx: Context) -> bool:
+        begun.append(ctx.now())
+        await ctx.sleep_until(begun[0] + timedelta(seconds=0.5))
+        await ctx.sleep_until(begun[0] - timedelta(days=1), "past")
+        return ctx.now() - begun[0] >= timedelta(seconds=0.5)
+
+    def plain(ctx: Context) -> bool:
+        begun.append(ctx.now())
+        ctx.sleep_until(begun[0] + timedelta(seconds=0.5))
+        ctx.sleep_until(begun[0] - timedelta(days=1), "past")
+        return ctx.now() - begun[0] >= timedelta(seconds=0.5)
+
+    task = shop.task("work.nap")(nap if is_async else plain)
+    async with shop.working():
+        row = await shop.ended(await task.aenqueue())
+    assert (row["result"], len(begun)) == (True, 2)
+
+
+async def test_a_time_without_a_zone_is_refused(shop: Workshop) -> None:
+    @shop.task("work.nap", retry=NoRetry())
+    async def nap(ctx: Context) -> None:
+        await ctx.sleep_until(datetime(2026, 12, 24))  # noqa: DTZ001 - what is refused
+
+    async with shop.working():
+        handle = await nap.aenqueue()
+        await shop.ended(handle)
+        [error] = await shop.errors(handle)
+    assert "ctx.sleep_until takes a datetime with a time zone" in error["message"]
 
 
 async def test_a_fork_runs_again_from_a_step(shop: Workshop) -> None:

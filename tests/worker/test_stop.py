@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from holdfast import Context
 from holdfast.worker import Worker
 from holdfast.worker.jobs import Demand
 from support.proxy import Proxy
+from support.wire import Wire
 from support.workshop import Workshop
 
 
@@ -101,6 +103,33 @@ async def test_what_still_runs_after_the_grace_period_is_given_back_with_its_att
     assert row["attempt"] == 0
 
 
+@pytest.mark.parametrize("kind", ["async", "deaf"])
+async def test_what_may_run_once_and_had_begun_does_not_run_again_after_a_stop(
+    shop: Workshop, kind: str
+) -> None:
+    gate, begun = threading.Event(), []
+
+    async def long() -> None:
+        begun.append(1)
+        await asyncio.Event().wait()
+
+    def deaf() -> None:
+        begun.append(1)
+        gate.wait()
+
+    handlers: dict[str, Any] = {"async": long, "deaf": deaf}
+    task = shop.task("work.long", max_attempts=1)(handlers[kind])
+    worker, running = await started(shop, grace="0s", lease="2s", heartbeat="500ms")
+    handle = await task.aenqueue()
+    await shop.sees(lambda: begun)
+    worker.stop()
+    assert await running == 0
+    async with shop.working(lease="2s", heartbeat="500ms"):
+        row = await shop.ended(handle)
+    gate.set()
+    assert (row["status"], row["attempt"], len(begun)) == ("dead_letter", 1, 1)
+
+
 async def test_what_waits_for_room_is_given_back_before_the_others_end(
     shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,10 +213,11 @@ async def test_a_worker_without_its_database_ends_all_the_same(shop: Workshop, p
 
 
 async def test_results_are_told_before_the_end(shop: Workshop, proxy: Proxy) -> None:
-    gate = asyncio.Event()
+    begun, gate = asyncio.Event(), asyncio.Event()
 
     @shop.task("work.long")
     async def long() -> str:
+        begun.set()
         await gate.wait()
         return "told"
 
@@ -195,7 +225,7 @@ async def test_results_are_told_before_the_end(shop: Workshop, proxy: Proxy) -> 
     running = asyncio.create_task(worker.run())
     await worker.ready.wait()
     handle = await long.aenqueue()
-    await shop.until("select from queues.lease")
+    await begun.wait()
     proxy.close()
     gate.set()
     await shop.logged("database_unavailable", connection="settle")
@@ -224,3 +254,53 @@ async def test_a_worker_whose_loop_fails_gives_back_what_it_holds(shop: Workshop
         await running
     assert (await shop.becomes(handle, "pending"))["attempt"] == 0
     assert shop.lines("worker_failed")
+
+
+async def test_what_the_server_fails_to_give_back_once_uses_up_no_attempt(
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = asyncio.Event()
+
+    @shop.task("work.wait", max_attempts=1)
+    async def wait() -> None:
+        await gate.wait()
+
+    asked = iter([4])
+    monkeypatch.setattr(Demand, "wanted", lambda *_: next(asked, 0))
+    monkeypatch.setattr("holdfast.worker.jobs.SHARE_OF_LEASE", 0.9)  # only the stop gives them back
+    shop.conn.execute("create sequence public.released; grant all on sequence public.released to public")
+    shop.conn.execute(
+        "create function public.fail_once() returns trigger language plpgsql as $$ begin"
+        " if nextval('public.released') = 1 then raise exception 'planted' using errcode = 'XX000'; end if;"
+        " return new; end $$"
+    )
+    shop.conn.execute(
+        "create trigger fail_once before insert on queues.act for each row"
+        " execute function public.fail_once()"
+    )
+    handles = await wait.aenqueue_many([{}] * 4)
+    worker, running = await started(shop, worker_concurrency=1, lease="1m", heartbeat="20s", grace="1m")
+    await shop.until("select from queues.lease having count(*) = 4")
+    worker.stop()
+    await shop.until("select from queues.ready having count(*) = 3")
+    gate.set()
+    assert await running == 0
+    assert sorted([await handle.astatus() for handle in handles]) == ["pending"] * 3 + ["succeeded"]
+    assert shop.conn.execute("select distinct attempt from queues.ready").fetchall() == [(0,)]
+
+
+async def test_what_a_worker_that_stops_was_given_without_knowing_it_keeps_its_attempt(
+    shop: Workshop,
+) -> None:
+    @shop.task("work.once", max_attempts=1)
+    async def once() -> None:
+        pass
+
+    wire = Wire(shop.db.dsn, Random(1))  # noqa: S311 - a test's own order
+    wire.disturb(b"queues.claim(", lost=1.0)
+    handles = await once.aenqueue_many([{}] * 5)
+    with wire.running():
+        async with shop.working(wire.dsn, lease="1m", heartbeat="20s"):
+            await shop.until("select from queues.lease having count(*) = 5")
+    assert [await handle.astatus() for handle in handles] == ["pending"] * 5
+    assert shop.conn.execute("select distinct attempt from queues.ready").fetchall() == [(0,)]

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from datetime import datetime, timedelta
+from datetime import datetime, time, timedelta
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -37,15 +37,24 @@ def instant(given: str) -> datetime:
 
 
 def moment(given: str) -> Moment:
+    """Parse a duration, a time, a time of today such as 12:00, or `today` and `yesterday`."""
     try:
         return parse_duration(given)
+    except ValueError:
+        pass
+    today = datetime.now().astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
+    if given in ("today", "yesterday"):
+        return today if given == "today" else (today - timedelta(hours=12)).replace(hour=0)
+    try:
+        return today.combine(today, time.fromisoformat(given), tzinfo=today.tzinfo)
     except ValueError:
         pass
     try:
         return instant(given)
     except typer.BadParameter:
         raise typer.BadParameter(
-            f"{given!r} is neither a time such as 2030-01-31T08:00Z nor a duration such as 30m, 2h or 7d"
+            f"{given!r} is neither a time such as 2030-01-31T08:00Z, 12:00 or today, nor a duration such as "
+            "30m, 2h or 7d"
         ) from None
 
 
@@ -112,7 +121,7 @@ SinceOption = Annotated[
         "--since",
         parser=moment,
         metavar="TIME|DURATION",
-        help="Only tasks created since this time, or within this duration: 2030-01-31T08:00Z, 2h, 7d.",
+        help="Only tasks created since this time, or within this duration: 2030-01-31T08:00Z, today, 2h, 7d.",
     ),
 ]
 SearchOption = Annotated[

@@ -12,13 +12,12 @@ from rich.progress import Progress
 
 from holdfast.cli.output import count_of, print_json
 from holdfast.engine import Engine, tasks
-from holdfast.engine.task_actions import PAST, Action, act_on_tasks
+from holdfast.engine.task_actions import MAX_ACTED, PAST, Action, act_on_tasks
 from holdfast.engine.tasks import Status, TaskFilter
 from holdfast.errors import Refused
 from holdfast.serialization.text import visible
 
 PAGE = 10_000
-BATCH = 100  # tasks per commit
 
 
 @dataclass
@@ -55,9 +54,9 @@ class BulkAction:
         try:
             with self._progress() as progress:
                 bar = progress.add_task(self.action.capitalize(), total=len(task_ids))
-                for start in range(0, len(task_ids), BATCH):
-                    self._run_batch(task_ids[start : start + BATCH])
-                    progress.advance(bar, BATCH)
+                for start in range(0, len(task_ids), MAX_ACTED):
+                    self._run_batch(task_ids[start : start + MAX_ACTED])
+                    progress.advance(bar, MAX_ACTED)
         finally:
             self._report(len(task_ids))
         if self.refused:

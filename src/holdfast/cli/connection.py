@@ -11,6 +11,7 @@ import typer
 from holdfast.connections.session import DatabaseAddress, is_front, open_connection
 from holdfast.engine import Engine, Statement
 from holdfast.engine.shards import list_shards, name_of_shard
+from holdfast.errors import HoldfastError
 from holdfast.postgres import resolve_database_url
 from holdfast.serialization.text import visible
 from holdfast.settings import Settings
@@ -23,16 +24,33 @@ DatabaseUrl = Annotated[
 ]
 
 
+def address_of(database_url: str | None) -> DatabaseAddress:
+    return DatabaseAddress(lambda: resolve_database_url(Settings.load(database_url=database_url)))
+
+
 @contextmanager
 def connected(database_url: str | None) -> Iterator[Engine]:
-    """Open a connection in autocommit mode: every statement commits by itself."""
-    address = DatabaseAddress(lambda: resolve_database_url(Settings.load(database_url=database_url)))
-    with open_connection(address) as connection:
-        if is_front(connection):
-            # A list shows what the other shards have, and a warning says what is missing.
-            connection.execute("select set_config('holdfast.partial', 'on', false)")
-            connection.add_notice_handler(_print_warning)
-        yield Engine(connection)
+    """Open a connection in autocommit mode: every statement commits by itself.
+
+    Which database was used without being named is said only if the command fails.
+    """
+    said: list[str] = []
+    settings = Settings.load(database_url=database_url)
+    try:
+        with open_connection(
+            DatabaseAddress(lambda: resolve_database_url(settings, said.append))
+        ) as connection:
+            if is_front(connection):
+                # It waits for a shard that hangs for as long as we do.
+                connection.reply_seconds = settings.call_timeout.total_seconds()
+                # A list shows what the other shards have, and a warning says what is missing.
+                connection.execute("select set_config('holdfast.partial', 'on', false)")
+                connection.add_notice_handler(_print_warning)
+            yield Engine(connection)
+    except HoldfastError:
+        for line in said[:1]:
+            typer.echo(line, err=True)
+        raise
 
 
 def shard_names(engine: Engine) -> list[str]:

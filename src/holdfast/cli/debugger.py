@@ -4,6 +4,7 @@ import asyncio
 import json
 import pdb  # noqa: T100 - this module is the debugger command
 import sys
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,9 @@ class _DebuggedTask:
     metadata: str | None
     progress: dict[str, Any] | None = None
     stop: str | None = None
+
+    def now(self) -> float:
+        return time.time()
 
 
 def run_under_debugger(handler: Handler, task: TaskStatus) -> str:

@@ -5,13 +5,13 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from functools import wraps
 from typing import Annotated, Any, get_args, get_type_hints
-from uuid import UUID
 
 import typer
 
 from holdfast.cli.arguments import document, duration, instant
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json
+from holdfast.cli.task_name import resolve_tasks
 from holdfast.engine import Engine
 from holdfast.engine.enqueue import NewTask, enqueue_many
 from holdfast.engine.workers import registered_types
@@ -74,8 +74,10 @@ def enqueue(
         raise typer.BadParameter("give --run-at or --delay, not both")
     known = client_options()
     given = {known[name].parameter or name: v for name, v in options.items() if v is not None and v != []}
-    task = NewTask(type_, payload, **given)
     with connected(database_url) as engine:
+        for name in (one for one in known if known[one].kind == "tasks" and one in given):
+            given[name] = resolve_tasks(engine, given[name])
+        task = NewTask(type_, payload, **given)
         _check_against_registered(engine, type_, str(payload))
         # A batch of one, because it also says whether the task is new.
         [enqueued] = engine.run(enqueue_many([task]))
@@ -125,7 +127,7 @@ def _annotations() -> dict[str, Any]:
 def _annotation(declared: Any, option: Option) -> Any:
     help_text = option.help.replace("`", "")
     if option.kind == "tasks":
-        return Annotated[list[UUID] | None, typer.Option(metavar="ID", help=help_text)]
+        return Annotated[list[str] | None, typer.Option(metavar="ID", help=help_text)]
     if option.kind not in _PARSERS:
         return Annotated[declared, typer.Option(help=help_text)]
     kind, parser, metavar = _PARSERS[option.kind]

@@ -1,10 +1,10 @@
 """holdfast errors: groups of errors that differ only in values."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from holdfast.cli.arguments import SinceOption, TypeOption, resolve_past
+from holdfast.cli.arguments import TypeOption, moment, resolve_past
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import error_groups
@@ -17,12 +17,19 @@ def register(app: typer.Typer) -> None:
 def errors(
     *,
     type_prefix: TypeOption = None,
-    since: SinceOption = None,
+    since: Annotated[
+        Any,
+        typer.Option(
+            parser=moment,
+            metavar="TIME|DURATION",
+            help="Only errors since this time, or within this duration: 2030-01-31T08:00Z, today, 2h, 7d.",
+        ),
+    ] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of groups.")] = 20,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """List errors, grouped by type and message without values, the most frequent first."""
+    """List errors of attempts and of steps, by type and message without values, the most frequent first."""
     with connected(database_url) as engine:
         start = resolve_past(engine, since)
         found = engine.run(error_groups.list_error_groups(start, type_prefix, max_groups=limit))
@@ -33,9 +40,9 @@ def errors(
         typer.echo("No errors found.", err=True)
         return
     print_table(
-        ["errors", "ended", "last_seen", "type", "error", "group"],
+        ["errors", "ended", "last_seen", "type", "step", "error", "group"],
         [
-            (one.errors, one.ended, one.last_seen, one.type, one.title or one.kind, one.error_group)
+            (one.errors, one.ended, one.last_seen, one.type, one.step, one.title or one.kind, one.error_group)
             for one in found
         ],
     )

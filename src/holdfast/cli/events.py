@@ -75,6 +75,10 @@ def subscribe(
             help="Only events about tasks whose type begins with this prefix; repeatable.",
         ),
     ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", metavar="NAMESPACE", help="Only events of this namespace; repeatable."),
+    ] = None,
     option: Annotated[
         Any,
         typer.Option("--options", parser=document, metavar="JSON", help="Options of the sink."),
@@ -107,6 +111,7 @@ def subscribe(
                 options=option,
                 secrets=secrets,
                 max_attempts=max_attempts,
+                namespaces=namespace,
             )
         )
     made = None if known else made

@@ -95,6 +95,8 @@ def _print(lines: Sequence[HealthLine], level: Level, *, show_all: bool) -> None
 def _line_text(line: HealthLine) -> Text:
     text = Text(f"{line.level:<5}", style=_COLOURS[line.level])
     text.append(f"  {line.check_name:<18}  {visible(line.message)}", style="default")
+    if line.error:
+        text.append(f"\n       {'':<18}  Latest error: {visible(line.error)}", style="default")
     if line.advice:
         text.append(f"\n       {'':<18}  {visible(line.advice)}", style="dim")
     return text

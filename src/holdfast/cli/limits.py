@@ -8,9 +8,12 @@ import typer
 
 from holdfast.cli.arguments import Reason
 from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table
+from holdfast.cli.output import Json, print_json, print_table, warn_of_unknown
+from holdfast.cli.queues import known_queues
+from holdfast.engine import Engine
 from holdfast.engine import limits as engine_limits
 from holdfast.engine.limits import Subject, drop_limit, limit_status
+from holdfast.engine.workers import registered_types
 from holdfast.serialization.text import visible
 from holdfast.settings.values import parse_duration
 
@@ -71,7 +74,9 @@ def list_limits(database_url: DatabaseUrl = None, as_json: Json = False) -> None
     elif not found:
         typer.echo("No limits found.", err=True)
     else:
-        print_table(list(_COLUMNS), [[getattr(limit, name) for name in _COLUMNS] for limit in found])
+        # Beside limits, "running" alone reads as one of them.
+        headers = ["running_now" if name == "running" else name for name in _COLUMNS]
+        print_table(headers, [[getattr(limit, name) for name in _COLUMNS] for limit in found])
 
 
 @limits.command("set")
@@ -102,11 +107,13 @@ def set_limit(
     """Set the limit of a queue or a type. It replaces the previous limit."""
     count, per = at_rate or (None, None)
     with connected(database_url) as engine:
+        known = _known(engine, subject)
         engine.run(
             engine_limits.set_limit(
                 subject, name, max_running=max_running, per_key=per_key, rate=count, per=per, reason=reason
             )
         )
+    warn_of_unknown(subject, name, known)
     if as_json:
         print_json(
             {
@@ -120,6 +127,12 @@ def set_limit(
         )
     else:
         typer.echo(f"Limit of {subject} {visible(name)} set.")
+
+
+def _known(engine: Engine, subject: Subject) -> list[str]:
+    if subject == "queue":
+        return known_queues(engine)
+    return [one.type for one in engine.run(registered_types())]
 
 
 @limits.command("remove")

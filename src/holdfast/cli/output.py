@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, close_to
 from holdfast.serialization.text import visible
 
+MAX_KNOWN = 10
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _COLOURS = {
@@ -130,3 +131,18 @@ def _padded(cell: Text, width: int) -> Text:
 def count_of(number: int, noun: str) -> str:
     """`1 task`, `2 tasks`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def warn_of_unknown(kind: str, name: str, known: Sequence[str]) -> None:
+    """Warn about the name of a queue or type that does not exist yet: it may be a mistake, or come later."""
+    if name in known:
+        return
+    close = close_to(name, known)
+    if close is not None:
+        hint = f"Did you mean {visible(close)}?"
+    elif known:
+        more = f" and {len(known) - MAX_KNOWN} more" if len(known) > MAX_KNOWN else ""
+        hint = f"There are: {', '.join(visible(one) for one in known[:MAX_KNOWN])}{more}."
+    else:
+        hint = f"There is no {kind} yet."
+    typer.echo(f"Warning: the {kind} {visible(name)} is not known. {hint}", err=True)

@@ -204,12 +204,8 @@ def start_instance(
     given = dump_json("input", {} if document_given is None else document_given)
     with connected(database_url) as engine:
         process = _find_one(engine.connection, name)
-        with engine.connection.transaction():
-            kickoff = engine.run(processes.process_functions(str(process), "kickoff")).kickoff
-            if kickoff is None:
-                raise ConfigurationError(f"{process} has no kickoff that takes one document")
-            with processes.reporting_refusals():
-                process_id = engine.run(processes.start_process(kickoff, f'{{"input": {given}}}'))
+        with processes.reporting_refusals():
+            process_id = engine.run(processes.start_process(str(process), f'{{"input": {given}}}'))
     if as_json:
         print_json({"process": str(process), "process_id": process_id})
     else:

@@ -6,10 +6,10 @@ import typer
 
 from holdfast.cli.arguments import Reason
 from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, print_table
+from holdfast.cli.output import Json, print_json, print_table, warn_of_unknown
+from holdfast.engine import Engine
 from holdfast.engine import queues as engine_queues
 from holdfast.engine.queues import queue_status
-from holdfast.errors import close_to, did_you_mean
 from holdfast.serialization.text import visible
 
 QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
@@ -49,10 +49,9 @@ def pause(
 ) -> None:
     """Pause a queue: workers claim nothing from it until it is resumed. Running tasks continue."""
     with connected(database_url) as engine:
-        known = [one.queue for one in engine.run(queue_status())]
+        known = known_queues(engine)
         changed = engine.run(engine_queues.pause(queue, reason))
-    if queue not in known and close_to(queue, known):
-        typer.echo(f"There was no queue {queue!r}{did_you_mean(queue, known)}", err=True)
+    warn_of_unknown("queue", queue, known)
     _report(queue, paused=True, changed=changed, as_json=as_json)
 
 
@@ -62,7 +61,15 @@ def resume(
     """Resume a paused queue."""
     with connected(database_url) as engine:
         changed = engine.run(engine_queues.resume(queue, reason))
+        known = [queue] if changed else known_queues(engine)
+    warn_of_unknown("queue", queue, known)
+    if not changed and queue not in known and not as_json:
+        return
     _report(queue, paused=False, changed=changed, as_json=as_json)
+
+
+def known_queues(engine: Engine) -> list[str]:
+    return [one.queue for one in engine.run(queue_status())]
 
 
 def _report(queue: str, *, paused: bool, changed: bool, as_json: bool) -> None:

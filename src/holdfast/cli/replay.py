@@ -7,7 +7,6 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import typer
-from psycopg import IsolationLevel
 from rich.console import Console
 from rich.progress import Progress
 
@@ -15,6 +14,7 @@ from holdfast.cli.arguments import QueueOption, Reason, SinceOption, TypeOption,
 from holdfast.cli.bulk_actions import find_task_ids
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, pretty, print_fields, print_json, print_table
+from holdfast.cli.task_name import NAMES, resolve_task
 from holdfast.cli.tasks import find_task
 from holdfast.engine import Engine, health, leases, tasks
 from holdfast.engine.tasks import ENDED, Status, TaskFilter, TaskSnapshot, TaskStatus
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def replay(
     *,
-    task_id: Annotated[UUID | None, typer.Argument(metavar="ID", help="Id of the task.")] = None,
+    task: Annotated[str | None, typer.Argument(metavar="ID", help=f"The task: {NAMES}.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Wait for the result and compare it byte by byte.")
     ] = False,
@@ -76,11 +76,12 @@ def replay(
 ) -> None:
     """Run a task again as a new task that refers to the original. --verify compares the results."""
     filtered = any(option is not None for option in (status, queue, type_prefix, since))
-    if many == (task_id is not None) or (filtered and not many) or (many and (here or dry_run)):
+    if many == (task is not None) or (filtered and not many) or (many and (here or dry_run)):
         raise typer.BadParameter(
             "give the id of a task, or --many and filters; --here and --dry-run need an id"
         )
     with connected(database_url) as engine:
+        task_id = None if task is None else resolve_task(engine, task)
         if task_id is not None and here is not None:
             _run_here(here, find_task(engine, task_id))
             return
@@ -194,19 +195,19 @@ def _report(replayed: list[ReplayResult], as_json: bool, *, many: bool) -> None:
 
 
 def _dry_run(engine: Engine, task: TaskStatus, as_json: bool) -> None:
-    """Run in a transaction that is rolled back and does not see concurrent changes."""
+    """Run in a transaction that is rolled back. What others enqueue meanwhile is still there afterwards."""
     function = task.payload.get("db_function") if isinstance(task.payload, dict) else None
     if task.executor != "db_function" or not isinstance(function, str):
         raise InvalidArgument(
             f"task {task.task_id} has the executor {task.executor}: --dry-run supports only db_function"
         )
-    connection = engine.connection
-    connection.isolation_level = IsolationLevel.REPEATABLE_READ
-    with connection.transaction(force_rollback=True):
+    with engine.connection.transaction(force_rollback=True):
         began = engine.run(health.clock())
-        envelope, _ = engine.run(leases.run_function(function, task.payload))
+        envelope, _ = engine.run(leases.run_function(function, task.payload, task.task_id))
         enqueued = engine.run(tasks.list_tasks(TaskFilter(since=began)))
         changed = engine.run(health.changed_tables())
+    of_others = {one.task_id for one in engine.run(tasks.task_lines([one.task_id for one in enqueued]))}
+    enqueued = [one for one in enqueued if one.task_id not in of_others]
     if as_json:
         print_json({"envelope": envelope, "enqueued": enqueued, "recorded": changed})
         return

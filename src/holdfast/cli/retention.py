@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any
+from uuid import UUID
 
 import typer
 from rich.console import Console
@@ -13,7 +14,7 @@ from holdfast.cli.arguments import duration
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.engine import Engine, retention
-from holdfast.engine.retention import Prunable
+from holdfast.engine.retention import OLDEST, Prunable
 from holdfast.serialization.text import visible
 
 BATCH = 1000
@@ -144,7 +145,7 @@ def prune(
 
 
 def _steps(engine: Engine, status: Prunable, *, dry_run: bool) -> Iterator[int]:
-    past = None
+    past: UUID | None = OLDEST
     while True:
         step = engine.run(retention.prune(status, BATCH, past, dry_run=dry_run))
         yield step.pruned

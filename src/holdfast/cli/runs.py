@@ -4,7 +4,6 @@ import json
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 from rich.text import Text
@@ -14,16 +13,18 @@ from holdfast.cli.app_loader import Application, load_app
 from holdfast.cli.arguments import QueueOption, Reason, TypeOption
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_lines, print_table
-from holdfast.engine import Engine, steps
-from holdfast.engine.steps import TimelineEntry, UnfinishedRun
+from holdfast.cli.task_name import TaskArgument, resolve_task
+from holdfast.engine import Engine, steps, tasks
+from holdfast.engine.steps import StepValue, TimelineEntry, UnfinishedRun, WaitingRun
+from holdfast.engine.tasks import FailedTry
 from holdfast.errors import InvalidArgument
 from holdfast.executors.memory_replay import Finding, Replay, ReplayedTask
 from holdfast.serialization.text import RawJson, visible
 
 BAR_COLUMNS = 32
+MAX_CHARACTERS = 10_000
+"""Of each value."""
 _STEPS = {"step", "transaction", "sleep", "signal", "children", "first", "since", "child"}
-
-TaskIdArgument = Annotated[UUID, typer.Argument(metavar="ID", help="Id of the run.")]
 
 runs = typer.Typer(help="Show, signal, fork and check runs: tasks with steps.", no_args_is_help=True)
 
@@ -41,36 +42,91 @@ def list_runs(
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """List suspended runs and what they wait for; the next that is due comes first."""
+    """List suspended runs and what they wait for, and steps that fail; the next that is due comes first."""
     with connected(database_url) as engine:
         found = engine.run(steps.waiting_runs(queue, type_prefix, limit))
+        failed = {
+            (one.task_id, one.step): one
+            for one in engine.run(tasks.last_tries(list({one.task_id for one in found})))
+        }
     if as_json:
-        print_json({"runs": [asdict(one) for one in found]})
+        listed = [asdict(one) | _json_of(failed.get((one.task_id, one.name))) for one in found]
+        print_json({"runs": listed})
         return
     if not found:
         typer.echo("No suspended runs found.", err=True)
         return
     print_table(
-        ("task_id", "type", "waits in", "for", "until"),
-        [(one.task_id, one.type, one.name, one.signal or one.on_task or "time", one.until) for one in found],
+        ("task_id", "type", "waits in", "for", "until", "error"),
+        [_line(one, failed.get((one.task_id, one.name))) for one in found],
     )
 
 
+def _line(one: WaitingRun, failed: FailedTry | None) -> tuple[Any, ...]:
+    awaited = one.signal or one.on_task or ("time" if failed is None else f"next try: {failed}")
+    error = "" if failed is None else failed.message.partition("\n")[0][:80]
+    return one.task_id, one.type, one.name, awaited, one.until, error
+
+
+def _json_of(failed: FailedTry | None) -> dict[str, Any]:
+    """Of a step that has failed; null of others."""
+    return {
+        "step_try": failed and failed.step_try,
+        "step_tries": failed and failed.step_tries,
+        "error": failed and failed.message,
+    }
+
+
 @runs.command("show")
-def show_run(task_id: TaskIdArgument, database_url: DatabaseUrl = None, as_json: Json = False) -> None:
-    """Draw the timeline of a run: attempts, steps, failed tries, signals and waits. Values are not shown."""
+def show_run(
+    task: TaskArgument,
+    *,
+    values: Annotated[
+        bool,
+        typer.Option("--values", help="Also show the arguments, results and errors that steps have stored."),
+    ] = False,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Draw the timeline of a run: attempts, steps, failed tries, signals and waits."""
     with connected(database_url) as engine:
+        task_id = resolve_task(engine, task)
         entries = engine.run(steps.run_timeline(task_id))
         now = engine.run(steps.clock())
+        stored = engine.run(steps.step_values(task_id, MAX_CHARACTERS)) if values else []
+        over = {one.name for one in stored}
+        tries = engine.run(tasks.last_tries([task_id])) if values else []
+        failing = [one for one in tries if one.step not in over]
     if as_json:
-        print_json({"timeline": [asdict(entry) for entry in entries]})
+        shown: dict[str, Any] = {"timeline": [asdict(entry) for entry in entries]}
+        if values:
+            shown["steps"] = [asdict(one) for one in stored]
+            shown["failing"] = [asdict(one) for one in failing]
+        print_json(shown)
         return
     print_lines(draw(entries, now))
+    if values:
+        _print_values(stored, failing)
+
+
+def _print_values(stored: list[StepValue], failing: list[FailedTry]) -> None:
+    for one in stored:
+        typer.echo(f"\n{visible(one.name)} ({one.kind})")
+        if one.arguments is not None:
+            typer.echo(f"  arguments: {visible(one.arguments)}")
+        for name, written in (("result", one.result), ("error", one.error)):
+            if written is not None:
+                typer.echo(f"  {name}: {visible(written)}{' … (cut)' if one.is_cut else ''}")
+    for tried in failing:
+        typer.echo(f"\n{visible(tried.step)} ({tried})")
+        if tried.arguments is not None:
+            typer.echo(f"  arguments: {visible(json.dumps(tried.arguments, ensure_ascii=False))}")
+        typer.echo(f"  error: {visible(tried.message)}")
 
 
 @runs.command("signal")
 def signal_run(
-    task_id: TaskIdArgument,
+    task: TaskArgument,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the signal.")],
     payload: Annotated[str, typer.Argument(metavar="JSON", help="Payload, as JSON.")] = "null",
     *,
@@ -84,7 +140,7 @@ def signal_run(
     except ValueError as error:
         raise typer.BadParameter(f"the payload is not JSON: {error}", param_hint="JSON") from None
     with connected(database_url) as engine:
-        answer = engine.run(steps.signal(task_id, name, RawJson(payload), key))
+        answer = engine.run(steps.signal(resolve_task(engine, task), name, RawJson(payload), key))
     if as_json:
         print_json({"signal": answer})
     else:
@@ -95,7 +151,7 @@ def signal_run(
 
 @runs.command("fork")
 def fork_run(
-    task_id: TaskIdArgument,
+    task: TaskArgument,
     before: Annotated[
         str | None, typer.Option(metavar="STEP", help="Run again from this step; by default after all.")
     ] = None,
@@ -105,7 +161,7 @@ def fork_run(
 ) -> None:
     """Run a task again as a new one that remembers the steps before the given one. Prints its id."""
     with connected(database_url) as engine:
-        forked = engine.run(steps.fork(task_id, before, reason))
+        forked = engine.run(steps.fork(resolve_task(engine, task), before, reason))
     if as_json:
         print_json({"task_id": str(forked)})
     else:
@@ -156,10 +212,11 @@ def _check(engine: Engine, app: App, run: UnfinishedRun) -> list[Finding]:
     timeline = engine.run(steps.run_timeline(run.task_id))
     tried = [entry.name for entry in timeline if entry.happened == "try" and entry.name is not None]
     awaited = [wait.name for wait in engine.run(steps.waits_of(run.task_id))]
-    task = ReplayedTask(str(run.task_id), run.type, run.payload)
-    recorded = engine.run(steps.steps_of(run.task_id))
+    clock = engine.run(steps.clock())
+    task = ReplayedTask(str(run.task_id), run.type, run.payload, clock.timestamp())
+    recorded = engine.run(steps.memory_of(run.task_id))
     children = engine.run(steps.children_of(run.task_id))
-    replay = Replay(task, run.created_at, engine.run(steps.clock()), recorded, children)
+    replay = Replay(task, run.created_at, clock, recorded, children)
     return replay.run(app.handlers[run.type], {*awaited, *tried})
 
 

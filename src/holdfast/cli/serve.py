@@ -57,7 +57,14 @@ def serve(
     from holdfast.http import create_app  # noqa: PLC0415 - an extra, and other commands start faster
     from holdfast.http.connection_limit import raise_file_limit  # noqa: PLC0415 - as above
     from holdfast.http.security import LOCAL_HOSTS, without_port  # noqa: PLC0415 - as above
-    from holdfast.http.web_server import ListenAddress, address_of, bind, check_exposure, make_server  # noqa: PLC0415 - as above
+    from holdfast.http.web_server import (  # noqa: PLC0415 - as above
+        ListenAddress,
+        address_of,
+        bind,
+        check_exposure,
+        make_server,
+        serves_this_machine_only,
+    )
     from holdfast.logs import configure  # noqa: PLC0415 - as above
 
     given = {
@@ -81,7 +88,7 @@ def serve(
         settings=settings,
         hosts=(*named, *LOCAL_HOSTS),
         asks_for_login=not no_login,
-        is_local=not listen.public and not (settings.web_proxies or settings.web_url or named),
+        is_local=serves_this_machine_only(listen, named, settings.web_url, settings.web_proxies),
     )
     server = make_server(web, listen)
     with bind(listen) as bound:

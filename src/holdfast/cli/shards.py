@@ -3,15 +3,15 @@
 import psycopg
 import typer
 
-from holdfast.cli.connection import DatabaseUrl, connected
+from holdfast.cli.connection import DatabaseUrl, address_of, connected
 from holdfast.cli.output import Json, print_json, print_table
 from holdfast.connections.session import is_front
 from holdfast.engine import Engine
-from holdfast.engine.shards import shard_status
 from holdfast.errors import ConfigurationError
 from holdfast.settings import Settings
 from holdfast.shards.check import check_shards
 from holdfast.shards.migration import migrate_shards
+from holdfast.shards.status import front_status
 
 shards_app = typer.Typer(no_args_is_help=True, help="Show and check the shards behind a front.")
 
@@ -25,7 +25,7 @@ def status(database_url: DatabaseUrl = None, as_json: Json = False) -> None:
     """List the shards, and whether the front reaches them. Exit code: 0, or 2 if one is lost."""
     with connected(database_url) as engine:
         _require_front(engine)
-        found = engine.run(shard_status())
+    found = front_status(address_of(database_url))
     if as_json:
         print_json({"shards": found})
     else:

@@ -23,12 +23,12 @@ from holdfast.cli.arguments import (
 from holdfast.cli.bulk_actions import BulkAction
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, count_of, describe_error, print_error, print_json
+from holdfast.cli.task_name import TaskArguments, no_task, resolve_tasks
 from holdfast.engine import Engine, Statement, health, tasks
 from holdfast.engine.task_actions import APPLIES_TO, RETRIED_BY_DEFAULT, Action
 from holdfast.engine.tasks import STATUSES, Status, TaskFilter
-from holdfast.errors import HoldfastError, IllegalMove, Refused, TryAgain
+from holdfast.errors import HoldfastError, IllegalMove, Refused, TaskNotFound, TryAgain
 
-TaskArguments = Annotated[list[UUID] | None, typer.Argument(metavar="ID", help="Ids of tasks.")]
 StatusOption = Annotated[
     list[str] | None,
     typer.Option(help="Only tasks with this status; repeatable. Default: all that it can change."),
@@ -64,7 +64,7 @@ def register(app: typer.Typer) -> None:
 class Selection:
     """The tasks that a command names, or the filters that it gives."""
 
-    task_ids: Sequence[UUID]
+    names: Sequence[str]
     statuses: Sequence[str]
     matching: TaskFilter
     since: Moment | None = None
@@ -72,7 +72,7 @@ class Selection:
     def check(self, action: Action) -> None:
         given = (self.matching.queue, self.matching.type_prefix, self.matching.words)
         found = (self.matching.error_group, self.matching.payload_path, self.since)
-        if bool(self.task_ids) == (bool(self.statuses) or any(one is not None for one in (*given, *found))):
+        if bool(self.names) == (bool(self.statuses) or any(one is not None for one in (*given, *found))):
             raise typer.BadParameter(
                 "give the ids of tasks or filters (--status, --queue, --type, --since, --search, --error, "
                 "--where), not both"
@@ -102,7 +102,7 @@ class Manner:
 def _command(action: Action) -> Callable[..., None]:
     def command(
         *,
-        task_ids: TaskArguments = None,
+        names: TaskArguments = None,
         status: StatusOption = None,
         queue: QueueOption = None,
         type_prefix: TypeOption = None,
@@ -117,7 +117,7 @@ def _command(action: Action) -> Callable[..., None]:
         as_json: Json = False,
     ) -> None:
         matching = TaskFilter(None, queue, type_prefix, None, None, search, error, where)
-        selection = Selection(task_ids or (), status or (), matching, since)
+        selection = Selection(names or (), status or (), matching, since)
         selection.check(action)
         with connected(database_url) as engine:
             _act(engine, action, selection, Manner(reason, yes, dry_run, as_json))
@@ -127,7 +127,7 @@ def _command(action: Action) -> Callable[..., None]:
 
 def reschedule(
     *,
-    task_ids: TaskArguments = None,
+    names: TaskArguments = None,
     at: At,
     status: StatusOption = None,
     queue: QueueOption = None,
@@ -143,7 +143,7 @@ def reschedule(
     as_json: Json = False,
 ) -> None:
     matching = TaskFilter(None, queue, type_prefix, None, None, search, error, where)
-    selection = Selection(task_ids or (), status or (), matching, since)
+    selection = Selection(names or (), status or (), matching, since)
     selection.check("reschedule")
     with connected(database_url) as engine:
         run_at = engine.run(health.clock()) + at if isinstance(at, timedelta) else at
@@ -153,11 +153,12 @@ def reschedule(
 def _act(engine: Engine, action: Action, selection: Selection, manner: Manner) -> None:
     since = resolve_past(engine, selection.since)
     bulk = BulkAction(engine, action, manner.reason, manner.run_at, quiet=manner.as_json)
-    if selection.task_ids and not manner.dry_run:
-        act_on_each(selection.task_ids, lambda one: _act_on_one(engine, action, one, manner), manner.as_json)
+    named = resolve_tasks(engine, selection.names)
+    if named and not manner.dry_run:
+        act_on_each(named, lambda task_id: _act_on_one(engine, action, task_id, manner), manner.as_json)
         return
-    if selection.task_ids:
-        found = bulk.possible(list(dict.fromkeys(selection.task_ids)))
+    if named:
+        found = bulk.possible(named)
     else:
         found = bulk.find(selection.matching, since, selection.statuses_for(action))
     count = count_of(len(found), "task")
@@ -173,7 +174,10 @@ def _act(engine: Engine, action: Action, selection: Selection, manner: Manner) -
 
 
 def _act_on_one(engine: Engine, action: Action, task_id: UUID, manner: Manner) -> str:
-    status = engine.run(_statement(action, task_id, manner))
+    try:
+        status = engine.run(_statement(action, task_id, manner))
+    except TaskNotFound:
+        raise no_task(task_id) from None
     if action == "cancel" and status != "cancelled":
         raise IllegalMove(f"task {task_id} cannot be cancelled: it has already ended ({status})")
     if action == "reschedule" and status not in APPLIES_TO["reschedule"]:
@@ -199,7 +203,7 @@ def act_on_each(task_ids: Iterable[UUID], act: Callable[[UUID], str], as_json: b
     """Apply an action to each task and continue after refusals. The first error determines the exit code."""
     results: list[dict[str, Any]] = []
     failure: HoldfastError | None = None
-    for task_id in dict.fromkeys(task_ids):
+    for task_id in task_ids:
         try:
             status = act(task_id)
         except HoldfastError as error:

@@ -223,7 +223,8 @@ def _more(found: int) -> list[Text]:
 
 
 def _problem_line(line: HealthLine) -> Text:
-    return level_text(line.level).append(f"  {visible(line.message)}", style="default")
+    error = f": {visible(line.error)}" if line.error else ""
+    return level_text(line.level).append(f"  {visible(line.message)}{error}", style="default")
 
 
 def _rate(rate: float | None) -> str:

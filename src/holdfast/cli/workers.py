@@ -1,4 +1,4 @@
-"""holdfast workers: list the workers."""
+"""holdfast workers: list the workers, and show what one is doing."""
 
 import contextlib
 import time
@@ -13,9 +13,11 @@ from rich.live import Live
 from rich.text import Text
 
 from holdfast.cli.connection import DatabaseUrl, connected
-from holdfast.cli.output import Json, print_json, table_lines
-from holdfast.engine import Engine, health
+from holdfast.cli.output import Json, pretty, print_fields, print_json, print_table, table_lines
+from holdfast.engine import Engine, health, tasks
+from holdfast.engine import workers as engine_workers
 from holdfast.engine.workers import WorkerStatus, worker_status
+from holdfast.errors import InvalidArgument
 
 WATCH_SECONDS = 1.0
 STATE_COLOURS = {"silent": "red", "late": "yellow", "idle": "dim", "working": "green"}
@@ -25,16 +27,24 @@ _COLUMNS = [
 ]
 
 
+workers = typer.Typer(help="List the workers, and show what one is doing.")
+
+
 def register(app: typer.Typer) -> None:
-    app.command()(workers)
+    app.add_typer(workers, name="workers")
 
 
-def workers(
+@workers.callback(invoke_without_command=True)
+def list_workers(
+    context: typer.Context,
+    *,
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every second until Ctrl-C.")] = False,
     database_url: DatabaseUrl = None,
     as_json: Json = False,
 ) -> None:
-    """List workers, their state and the leader."""
+    """List workers, their state and the leader. `holdfast workers show ID` shows one."""
+    if context.invoked_subcommand is not None:
+        return
     if watch and as_json:
         raise typer.BadParameter("--watch and --json cannot be combined")
     with connected(database_url) as engine:
@@ -44,6 +54,61 @@ def workers(
             _watch(lambda: _table(engine))
         else:
             _print(_table(engine))
+
+
+@workers.command("show")
+def show_worker(
+    worker: Annotated[str, typer.Argument(metavar="ID", help="The worker: its id, or the end of it.")],
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="Maximum number of tasks.")] = 50,
+    database_url: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show a worker, what it runs with, and the tasks that it holds."""
+    with connected(database_url) as engine:
+        found = _find_worker(engine, worker)
+        held = engine.run(engine_workers.held_by(found.worker_id, limit))
+        lines = {one.task_id: one for one in engine.run(tasks.task_lines([one.task_id for one in held]))}
+        recorded = engine.run(engine_workers.provenance([found.worker_id]))
+        now = engine.run(health.clock())
+    shown = [lines[one.task_id] for one in held if one.task_id in lines]
+    environment = recorded[-1].environment if recorded else None
+    if as_json:
+        print_json({**_document(found), "held": shown, "environment": environment})
+        return
+    named = dict(zip(["shard", *_COLUMNS], _row(found, now), strict=True))
+    print_fields((name, value) for name, value in named.items() if name != "shard" or value)
+    if shown:
+        print_table(
+            ["task_id", "status", "attempt", "running for", "type", "key"],
+            [
+                (
+                    one.task_id,
+                    one.status,
+                    f"{one.attempt}/{one.max_attempts}",
+                    None if one.started_at is None else _seconds(now - one.started_at),
+                    one.type,
+                    one.idempotency_key,
+                )
+                for one in shown
+            ],
+            title="tasks",
+        )
+    else:
+        typer.echo("\nIt holds no tasks.")
+    if environment is not None:
+        typer.echo(f"\nruns with\n{pretty(environment)}")
+
+
+def _find_worker(engine: Engine, name: str) -> WorkerStatus:
+    known = engine.run(worker_status())
+    found = [one for one in known if one.worker_id == name] or [
+        one for one in known if one.worker_id.endswith(name)
+    ]
+    if len(found) != 1:
+        ids = ", ".join(one.worker_id for one in (found or known)[:20]) or "none"
+        what = "there is no worker" if not found else f"{len(found)} workers end with"
+        raise InvalidArgument(f"{what} {name!r}", hint=f"Known: {ids}. One that has stopped is not listed.")
+    return found[0]
 
 
 def _watch(render: Callable[[], Text]) -> None:

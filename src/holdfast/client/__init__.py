@@ -10,24 +10,28 @@ from uuid import UUID
 import psycopg
 
 from holdfast.client.enqueue import (
+    LOCK_MILLISECONDS,
     EnqueueBatcher,
     EnqueueCounter,
     Progress,
     Tasks,
-    checked_statements,
+    asend_checked,
     is_repeatable,
+    may_wait,
     one_or_many,
+    send_checked,
     statements,
 )
-from holdfast.client.results import Portal, ResultListeners, wait_for_end, wait_for_process
-from holdfast.connections.pool import AsyncPool, Pool
+from holdfast.client.results import Portal, ResultListeners, in_time, wait_for_end, wait_for_process
+from holdfast.connections.pool import POOL_SIZE, AsyncPool, Pool
 from holdfast.connections.session import DatabaseAddress, is_front
 from holdfast.connections.transaction import arun_in, run_in
 from holdfast.engine import AsyncEngine, Engine, Statement
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_one
 from holdfast.engine.processes import ProcessStatus
+from holdfast.engine.statement import with_lock_limit
 from holdfast.engine.tasks import TaskSnapshot
-from holdfast.errors import EventLoopRunning, HoldfastError, Refused, translate
+from holdfast.errors import EventLoopRunning, Refused, translate
 
 __all__ = ["Client", "Progress"]
 
@@ -36,30 +40,56 @@ T = TypeVar("T")
 RunStatement = Callable[[Statement[Any]], Any]
 ARunStatement = Callable[[Statement[Any]], Awaitable[Any]]
 
+WAITING_SIZE = 3
+"""How many tasks of an event loop wait at a time for the transactions that hold their keys."""
+
 
 class _LoopConnections:
     """What belongs to one event loop."""
 
-    def __init__(self, address: DatabaseAddress) -> None:
-        self.pool = AsyncPool(address)
-        self.batcher = EnqueueBatcher(self._send)
+    def __init__(self, address: DatabaseAddress, reply_seconds: float) -> None:
+        self.pool = AsyncPool(address, POOL_SIZE, slot_seconds=reply_seconds, reply_seconds=reply_seconds)
+        # Of its own, so that tasks whose keys others hold take no connection from other calls.
+        self._waiting_pool = AsyncPool(
+            address, WAITING_SIZE, max_idle=0, slot_seconds=reply_seconds, reply_seconds=reply_seconds
+        )
+        self._batcher = EnqueueBatcher(self._send)
+        self._keyed_batcher = EnqueueBatcher(self._send_briefly, self._send_alone)
         self.listeners = ResultListeners(address, self.pool)
+
+    async def enqueue(self, task: NewTask) -> Enqueued:
+        batcher = self._keyed_batcher if may_wait(task) else self._batcher
+        return await batcher.enqueue(task)
 
     def close(self) -> None:
         self.listeners.close()
         self.pool.close()
+        self._waiting_pool.close()
 
     async def _send(self, tasks: list[NewTask]) -> list[Enqueued]:
-        statement = one_or_many(tasks)
-        return await self.pool.run(lambda engine: engine.run(statement), repeatable=is_repeatable(tasks))
+        return await _sent(self.pool, one_or_many(tasks), tasks)
+
+    async def _send_briefly(self, tasks: list[NewTask]) -> list[Enqueued]:
+        return await _sent(self.pool, with_lock_limit(one_or_many(tasks), LOCK_MILLISECONDS), tasks)
+
+    async def _send_alone(self, tasks: list[NewTask]) -> list[Enqueued]:
+        return await _sent(self._waiting_pool, one_or_many(tasks), tasks)
+
+
+async def _sent(
+    pool: AsyncPool, statement: Statement[list[Enqueued]], tasks: list[NewTask]
+) -> list[Enqueued]:
+    return await pool.run(lambda engine: engine.run(statement), repeatable=is_repeatable(tasks))
 
 
 class Client:
     """One per process. Connections are opened when they are first needed, and not shared with a fork."""
 
-    def __init__(self, address: DatabaseAddress) -> None:
+    def __init__(self, address: DatabaseAddress, reply_seconds: float) -> None:
+        """`reply_seconds` limits how long a call waits for a free connection, and for each answer."""
         self._address = address
-        self._pool = Pool(address)
+        self._reply_seconds = reply_seconds
+        self._pool = Pool(address, reply_seconds=reply_seconds)
         self._portal = Portal()
         self._loops: dict[asyncio.AbstractEventLoop, _LoopConnections] = {}
         self._finalizer = weakref.finalize(self, _close, os.getpid(), self._pool, self._portal, self._loops)
@@ -69,7 +99,7 @@ class Client:
 
     async def aenqueue(self, task: NewTask, tx: Any) -> Enqueued:
         if tx is None and (task.reuse is None or task.idempotency_key is not None):
-            return await self._here().batcher.enqueue(task)
+            return await self._here().enqueue(task)
         # Batches do not reuse runs.
         return await self.arun_in(tx, enqueue_one(task), "enqueue")
 
@@ -79,16 +109,12 @@ class Client:
             return []
         count = EnqueueCounter(len(tasks), progress)
         if tx is not None:
-            return [
-                one
-                for statement in checked_statements(tasks)
-                for one in count(run_in(tx, statement, "enqueue_many"))
-            ]
+            return send_checked(tasks, lambda statement: run_in(tx, statement, "enqueue_many"), count)
         refuse_in_event_loop("enqueue_many", "aenqueue_many")
 
         def work(engine: Engine) -> list[Enqueued]:
             if is_front(engine.connection):
-                return _enqueue_parts(engine, tasks, count)
+                return send_checked(tasks, engine.run, count, on_front=True)
             try:
                 with engine.connection.transaction():
                     return [one for rows in engine.run_pipelined(statements(tasks)) for one in count(rows)]
@@ -104,15 +130,11 @@ class Client:
             return []
         count = EnqueueCounter(len(tasks), progress)
         if tx is not None:
-            return [
-                one
-                for statement in checked_statements(tasks)
-                for one in count(await arun_in(tx, statement, "enqueue_many"))
-            ]
+            return await asend_checked(tasks, lambda statement: arun_in(tx, statement, "enqueue_many"), count)
 
         async def work(engine: AsyncEngine) -> list[Enqueued]:
             if is_front(engine.connection):
-                return await _aenqueue_parts(engine, tasks, count)
+                return await asend_checked(tasks, engine.run, count, on_front=True)
             try:
                 async with engine.connection.transaction():
                     return [
@@ -186,11 +208,15 @@ class Client:
 
     async def await_end(self, task_id: UUID, timeout: float | None) -> TaskSnapshot:  # noqa: ASYNC109 - part of the API
         here = self._here()
-        return await wait_for_end(here.pool, await here.listeners.of_task(task_id), task_id, timeout)
+        async with in_time(f"task {task_id}", timeout):
+            return await wait_for_end(here.pool, await here.listeners.of_task(task_id), task_id, timeout)
 
     async def await_process(self, process: str, process_id: int, timeout: float | None) -> ProcessStatus:  # noqa: ASYNC109 - part of the API
         here = self._here()
-        return await wait_for_process(here.pool, await here.listeners.first(), process, process_id, timeout)
+        async with in_time(f"{process} {process_id}", timeout):
+            return await wait_for_process(
+                here.pool, await here.listeners.first(), process, process_id, timeout
+            )
 
     def run_async(self, work: Coroutine[Any, Any, T], method: str, twin: str) -> T:
         """Run a coroutine for a caller without an event loop."""
@@ -209,34 +235,13 @@ class Client:
         here = self._loops.get(running)
         if here is None:
             self._forget_ended()
-            here = self._loops[running] = _LoopConnections(self._address)
+            here = self._loops[running] = _LoopConnections(self._address, self._reply_seconds)
         return here
 
     def _forget_ended(self) -> None:
         """Close the connections of event loops that have ended: asyncio.run does not."""
         for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
             self._loops.pop(loop).close()
-
-
-def _enqueue_parts(engine: Engine, tasks: Tasks, count: EnqueueCounter) -> list[Enqueued]:
-    """On a front each statement commits by itself, so the error says what was written."""
-    enqueued: list[Enqueued] = []
-    for statement in list(statements(tasks)):  # all are checked before the first is sent
-        try:
-            enqueued += count(engine.run(statement))
-        except HoldfastError as error:
-            raise count.partly(error) from error
-    return enqueued
-
-
-async def _aenqueue_parts(engine: AsyncEngine, tasks: Tasks, count: EnqueueCounter) -> list[Enqueued]:
-    enqueued: list[Enqueued] = []
-    for statement in list(statements(tasks)):
-        try:
-            enqueued += count(await engine.run(statement))
-        except HoldfastError as error:
-            raise count.partly(error) from error
-    return enqueued
 
 
 def refuse_in_event_loop(method: str, twin: str) -> None:

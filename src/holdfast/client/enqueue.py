@@ -1,13 +1,23 @@
 """Enqueueing in few round trips: batches of bounded size, and one batch for concurrent callers."""
 
 import asyncio
+import copy
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Protocol
 
 from holdfast.engine.enqueue import Enqueued, NewTask, enqueue_many, enqueue_one
 from holdfast.engine.statement import Statement
-from holdfast.errors import DatabaseUnavailable, HoldfastError, PartlyEnqueued, Refused
+from holdfast.errors import (
+    DatabaseUnavailable,
+    HoldfastError,
+    PartlyEnqueued,
+    Refused,
+    TryAgain,
+    UnexpectedDatabaseError,
+    is_about_content,
+    is_missing_right,
+)
 from holdfast.options import is_arranged
 from holdfast.serialization.text import RawJson
 
@@ -17,6 +27,8 @@ MAX_TASKS_AHEAD = 500
 MAX_CHARACTERS = 32 * 1024 * 1024
 MAX_TASKS_TOGETHER = 1000
 """Of concurrent callers: enough to make the round trip cheap, few enough to bound latency."""
+LOCK_MILLISECONDS = 100
+"""How long a statement that several callers share waits for the transaction of one key."""
 
 
 class Tasks(Protocol):
@@ -28,6 +40,8 @@ class Tasks(Protocol):
 
 Progress = Callable[[int, int], object]
 """Called after each round trip with the number of tasks enqueued so far, and of all tasks."""
+RunBatch = Callable[[Statement[list[Enqueued]]], list[Enqueued]]
+ARunBatch = Callable[[Statement[list[Enqueued]]], Awaitable[list[Enqueued]]]
 
 
 def batches(tasks: Iterable[NewTask], max_tasks: int = MAX_TASKS) -> Iterator[list[NewTask]]:
@@ -50,17 +64,17 @@ def statements(tasks: Tasks) -> Iterator[Statement[list[Enqueued]]]:
     return map(enqueue_many, batches(tasks, MAX_TASKS_AHEAD))
 
 
-def checked_statements(tasks: Tasks) -> list[Statement[list[Enqueued]]]:
-    """The same for a caller's transaction: nothing is sent before every task is known to be valid."""
-    return [enqueue_many(batch) for batch in batches(list(tasks))]
-
-
 def one_or_many(tasks: Sequence[NewTask]) -> Statement[list[Enqueued]]:
     """The shortest statement for tasks of concurrent callers."""
     if len(tasks) > 1:
         return enqueue_many(tasks)
     alone = enqueue_one(tasks[0])
     return Statement(alone.sql, alone.params, lambda rows: [alone.decode(rows)])
+
+
+def may_wait(task: NewTask) -> bool:
+    """Whether an open transaction can hold up its statement. Tasks without a key lock nothing that exists."""
+    return task.idempotency_key is not None or is_arranged(task.options)
 
 
 def is_repeatable(tasks: Iterable[NewTask]) -> bool:
@@ -87,9 +101,15 @@ class EnqueueCounter:
 
     def placed(self, error: Refused) -> Refused:
         """The error with the position in the whole batch; the statement counts from its own first task."""
-        return type(error)(self._moved(error.message), hint=error.hint, sqlstate=error.sqlstate)
+        return _placed(error, self.done)
 
-    def partly(self, error: HoldfastError) -> HoldfastError:
+    def told(self, error: HoldfastError, *, on_front: bool) -> HoldfastError:
+        """The error of a statement as the caller of the whole batch gets it."""
+        if on_front:
+            return self._partly(error)
+        return self.placed(error) if isinstance(error, Refused) else error
+
+    def _partly(self, error: HoldfastError) -> HoldfastError:
         """The same on a front, where the statements before this one have been written."""
         if isinstance(error, PartlyEnqueued):
             written = tuple((place + self.done, task_id, new) for place, task_id, new in error.enqueued)
@@ -101,15 +121,66 @@ class EnqueueCounter:
         before = f"the first {self.done} tasks were enqueued, and then: " if self.done else ""
         hint = "Tasks with a key can be enqueued again: those that exist are returned."
         return PartlyEnqueued(
-            f"{before}{self._moved(error.message)}",
+            f"{before}{_moved(error.message, self.done)}",
             hint=hint,
             sqlstate="QF207",
             enqueued=written,
             cause=cause,
         )
 
-    def _moved(self, message: str) -> str:
-        return re.sub(r"\btasks\[(\d+)\]", lambda position: f"tasks[{int(position[1]) + self.done}]", message)
+
+def _placed(error: Refused, first: int) -> Refused:
+    return type(error)(_moved(error.message, first), hint=error.hint, sqlstate=error.sqlstate)
+
+
+def _moved(message: str, first: int) -> str:
+    return re.sub(r"\btasks\[(\d+)\]", lambda position: f"tasks[{int(position[1]) + first}]", message)
+
+
+def checked(tasks: Iterable[NewTask], max_tasks: int) -> Iterator[Statement[list[Enqueued]]]:
+    """The statements of a batch that are all built before the first is sent: every task is valid then."""
+    first = 0
+    for batch in batches(tasks, max_tasks):
+        try:
+            statement = enqueue_many(batch)
+        except Refused as error:
+            raise _placed(error, first) from None
+        yield statement
+        first += len(batch)
+
+
+async def achecked(tasks: Iterable[NewTask]) -> list[Statement[list[Enqueued]]]:
+    """The same in an event loop, which does other things between them."""
+    built: list[Statement[list[Enqueued]]] = []
+    for statement in checked(tasks, MAX_TASKS_AHEAD):
+        built.append(statement)
+        await asyncio.sleep(0)
+    return built
+
+
+def send_checked(
+    tasks: Iterable[NewTask], run: RunBatch, count: EnqueueCounter, *, on_front: bool = False
+) -> list[Enqueued]:
+    """For a transaction that others have begun, or for a front, on which each statement commits by itself."""
+    enqueued: list[Enqueued] = []
+    for statement in list(checked(tasks, MAX_TASKS_AHEAD if on_front else MAX_TASKS)):
+        try:
+            enqueued += count(run(statement))
+        except HoldfastError as error:
+            raise count.told(error, on_front=on_front) from error.__cause__
+    return enqueued
+
+
+async def asend_checked(
+    tasks: Iterable[NewTask], run: ARunBatch, count: EnqueueCounter, *, on_front: bool = False
+) -> list[Enqueued]:
+    enqueued: list[Enqueued] = []
+    for statement in await achecked(tasks):
+        try:
+            enqueued += count(await run(statement))
+        except HoldfastError as error:
+            raise count.told(error, on_front=on_front) from error.__cause__
+    return enqueued
 
 
 Send = Callable[[list[NewTask]], Awaitable[list[Enqueued]]]
@@ -121,12 +192,18 @@ class EnqueueBatcher:
 
     While a statement is under way, further tasks are collected; when it returns, they are sent together.
     There is no timer: a single caller does not wait.
+
+    With `send_alone`, `send` gives up soon where it has to wait for another transaction. Its tasks are then
+    sent one by one, and `send_alone` waits for the one that has to, while the others go on.
     """
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, send_alone: Send | None = None) -> None:
         self._send_together = send
+        self._send_alone = send_alone
         self._waiting: list[Waiting] = []
         self._sender: asyncio.Task[None] | None = None
+        self._aside: set[asyncio.Task[None]] = set()
+        self._one_by_one = asyncio.Lock()
 
     async def enqueue(self, task: NewTask) -> Enqueued:
         answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
@@ -147,17 +224,18 @@ class EnqueueBatcher:
             for _, answer in self._waiting:
                 answer.cancel()
 
-    async def _send(self, batch: Sequence[Waiting]) -> None:
+    async def _send(self, batch: Sequence[Waiting], *, again: bool = False) -> None:
         if not batch:
             return
+        send = self._send_alone if again and self._send_alone else self._send_together
         try:
-            enqueued = await self._send_together([task for task, _ in batch])
+            enqueued = await send([task for task, _ in batch])
         except DatabaseUnavailable as error:
             await self._settle_unknown(batch, error)
         except PartlyEnqueued as error:
-            await self._settle_parts(batch, error)
-        except Exception as error:  # noqa: BLE001 - raised in the caller whose task was refused
-            await self._settle_refused(batch, error)
+            await self._settle_parts(batch, error, again=again)
+        except Exception as error:  # noqa: BLE001 - raised in the callers
+            await self._settle_refused(batch, error, again=again)
         except BaseException:
             for _, answer in batch:
                 answer.cancel()
@@ -167,16 +245,44 @@ class EnqueueBatcher:
                 if not answer.done():
                     answer.set_result(one)
 
-    async def _settle_refused(self, batch: Sequence[Waiting], error: Exception) -> None:
-        """Nothing was written: halves are sent until the refused task is alone."""
-        if len(batch) == 1:
-            _raise_in(batch[0][1], error)
-            return
-        middle = len(batch) // 2
-        await self._send(batch[:middle])
-        await self._send(batch[middle:])
+    async def _settle_refused(self, batch: Sequence[Waiting], error: Exception, *, again: bool) -> None:
+        """Nothing was written. If one task was refused, halves are sent until that task is alone.
 
-    async def _settle_parts(self, batch: Sequence[Waiting], error: PartlyEnqueued) -> None:
+        A conflict with another transaction is tried once more, if possible without the tasks that have none.
+        Any other error is that of all callers: to send the halves would be two statements per caller, all of
+        which fail.
+        """
+        if len(batch) > 1 and _is_about_one_task(error):
+            middle = len(batch) // 2
+            await self._send(batch[:middle])
+            await self._send(batch[middle:])
+        elif not isinstance(error, TryAgain) or again:
+            _raise_in(batch, error)
+        elif self._send_alone is None:
+            await self._send(batch, again=True)
+        elif len(batch) > 1:
+            self._set_aside(self._send_each(batch))
+        else:
+            self._set_aside(self._send(batch, again=True))
+
+    async def _send_each(self, batch: Sequence[Waiting]) -> None:
+        try:
+            async with self._one_by_one:
+                for task, answer in batch:
+                    if not answer.done():
+                        await self._send([(task, answer)])
+        except BaseException:
+            for _, answer in batch:
+                answer.cancel()
+            raise
+
+    def _set_aside(self, work: Coroutine[Any, Any, None]) -> None:
+        """The sender goes on with the tasks of others."""
+        aside = asyncio.create_task(work)
+        self._aside.add(aside)
+        aside.add_done_callback(self._aside.discard)
+
+    async def _settle_parts(self, batch: Sequence[Waiting], error: PartlyEnqueued, *, again: bool) -> None:
         """Answer what some shards have written, and send the rest again."""
         written = {place: Enqueued(task_id, created) for place, task_id, created in error.enqueued}
         for place, one in written.items():
@@ -187,18 +293,34 @@ class EnqueueBatcher:
             cause = error.cause if isinstance(error.cause, DatabaseUnavailable) else None
             await self._settle_unknown(rest, cause or DatabaseUnavailable(error.message))
         else:
-            await self._settle_refused(rest, error.cause or error)
+            await self._settle_refused(rest, error.cause or error, again=again)
 
     async def _settle_unknown(self, batch: Sequence[Waiting], error: DatabaseUnavailable) -> None:
         """It is not known whether the tasks were written: only those with a key are sent again."""
         keyed = [waiting for waiting in batch if waiting[0].idempotency_key]
         again = keyed if len(keyed) < len(batch) else []
-        for waiting in batch:
-            if waiting not in again:
-                _raise_in(waiting[1], error)
+        _raise_in([waiting for waiting in batch if waiting not in again], error)
         await self._send(again)
 
 
-def _raise_in(answer: asyncio.Future[Enqueued], error: Exception) -> None:
-    if not answer.done():
-        answer.set_exception(error)
+def _is_about_one_task(error: Exception) -> bool:
+    """Whether the engine refused a task of the batch, and would take the others."""
+    if isinstance(error, Refused):
+        return not is_missing_right(error)
+    return isinstance(error, HoldfastError) and is_about_content(error)
+
+
+def _raise_in(batch: Sequence[Waiting], error: Exception) -> None:
+    """Each caller gets an exception of its own: to raise one adds the caller's traceback to it."""
+    for _, answer in batch:
+        if not answer.done():
+            answer.set_exception(_copied(error))
+
+
+def _copied(error: Exception) -> HoldfastError:
+    if isinstance(error, HoldfastError):
+        own = copy.copy(error)
+    else:
+        own = UnexpectedDatabaseError(f"the task could not be enqueued: {error!r}")
+    own.__cause__ = error.__cause__ if isinstance(error, HoldfastError) else error
+    return own

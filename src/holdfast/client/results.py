@@ -4,14 +4,14 @@ import asyncio
 import random
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 from holdfast.client.wait_ticket import WAIT_TTL, issue, wait_url
-from holdfast.connections.listener import TASK_DONE, Listener, NotificationsUnavailable
+from holdfast.connections.listener import REPLY_SECONDS, TASK_DONE, Listener, NotificationsUnavailable
 from holdfast.connections.pool import AsyncPool
 from holdfast.connections.session import DatabaseAddress, open_async_connection
 from holdfast.connections.shard_addresses import ShardAddresses, read_shard_addresses
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 POLL_SECONDS = 2.0
+LOOK_SECONDS = 3.0
+"""How long a wait with a shorter timeout may take to look once: one of 0 asks whether the task has ended."""
+SPARE_SECONDS = 0.5
+"""For the wait to say the status, before it is given up because the database does not answer."""
 
 _INTEREST = timedelta(seconds=30)
 
@@ -42,7 +46,7 @@ class ResultListener:
         self._task: asyncio.Task[None] | None = None
         self._unavailable = False
         self._listener = Listener(
-            lambda: open_async_connection(address),
+            lambda: open_async_connection(address, REPLY_SECONDS),
             TASK_DONE,
             notified=self._notify,
             connected=self._notify_all,
@@ -147,7 +151,6 @@ async def wait_for_end(
     timeout: float | None,  # noqa: ASYNC109 - part of the API
 ) -> TaskSnapshot:
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-
     watch = tasks.watch(task_id, _INTEREST)
     async with listener.notified_of(task_id) as notified:
         while True:
@@ -195,6 +198,22 @@ def process_not_found(process: str, process_id: int) -> TaskNotFound:
         f"there is no {process} {process_id}",
         hint="If it was kicked off in a transaction, commit that transaction first.",
     )
+
+
+@asynccontextmanager
+async def in_time(name: str, timeout: float | None) -> AsyncIterator[None]:  # noqa: ASYNC109 - part of the API
+    """Raise TimeoutError in time also if the database does not answer."""
+    longest = None if timeout is None else max(timeout + SPARE_SECONDS, LOOK_SECONDS)
+    scope = asyncio.timeout(longest)
+    try:
+        async with scope:
+            yield
+    except TimeoutError:
+        if scope.expired():
+            raise TimeoutError(
+                f"{name} did not end in time; its status is not known, because the database did not answer"
+            ) from None
+        raise
 
 
 async def _wait(notified: asyncio.Event, name: str, status: str, deadline: float | None) -> None:
@@ -251,17 +270,12 @@ class ProcessHandle:
 
     def cancel(self, reason: str | None = None) -> str:
         """Cancel the process unless it has ended. Returns the decision that it ended with."""
-
-        def work(run: Callable[[Statement[Any]], Any], _: bool) -> str:
-            return processes.cancel_checked(run, self.process, self.process_id, reason)
-
-        return self._home.connect().run_together(None, work, "cancel", repeatable=True)
+        statement = processes.cancel_process(self.process, self.process_id, reason)
+        return self._home.connect().run(statement, "cancel")
 
     async def acancel(self, reason: str | None = None) -> str:
-        async def work(run: Callable[[Statement[Any]], Awaitable[Any]], _: bool) -> str:
-            return await processes.acancel_checked(run, self.process, self.process_id, reason)
-
-        return await self._home.connect().arun_together(None, work, "cancel", repeatable=True)
+        statement = processes.cancel_process(self.process, self.process_id, reason)
+        return await self._home.connect().arun(statement)
 
     def wait_url(self, ttl: float | timedelta = WAIT_TTL) -> str:
         """A URL at which a front end can wait for this process and no other, until the ttl is over."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 
 from holdfast.connections.session import keeps_session
+from holdfast.connections.watched_socket import WatchedSocket
 from holdfast.connections.worker_connection import WorkerConnection, deadline
 from holdfast.errors import HoldfastError, translate
 
@@ -108,7 +109,7 @@ class Listener:
         """
         loop = asyncio.get_running_loop()
         pgconn, heard = connection.pgconn, False
-        socket, lost = pgconn.socket, loop.create_future()
+        lost = loop.create_future()
 
         def read() -> None:
             nonlocal heard
@@ -121,7 +122,7 @@ class Listener:
                 if not lost.done():
                     lost.set_exception(error)
 
-        loop.add_reader(socket, read)
+        watched = WatchedSocket(pgconn, read)
         read()  # libpq may have buffered one already, and then the socket stays silent
         try:
             async with asyncio.timeout(seconds):
@@ -129,7 +130,7 @@ class Listener:
         except TimeoutError:
             return heard
         finally:
-            loop.remove_reader(socket)
+            watched.close()
         return heard
 
     async def _hears_itself(self, connection: AsyncConnection, first: str = "") -> bool:

@@ -9,7 +9,6 @@ server said, and a connect that is cancelled there keeps `asyncio.run` from endi
 import asyncio
 import select
 import threading
-import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
@@ -22,9 +21,8 @@ from holdfast.connections.session import (
     open_async_connection,
     open_connection,
 )
-from holdfast.connections.worker_connection import deadline
 from holdfast.engine import AsyncEngine, AsyncPreparedEngine, Engine, PreparedEngine
-from holdfast.errors import DatabaseUnavailable, TryAgain, translate
+from holdfast.errors import DatabaseUnavailable, NoAnswer, TryAgain, translate
 
 T = TypeVar("T")
 E = TypeVar("E", PreparedEngine, AsyncPreparedEngine)
@@ -91,29 +89,43 @@ def _keeps(error: BaseException | None) -> bool:
     return error is None or (isinstance(error, Exception) and not isinstance(error, DatabaseUnavailable))
 
 
+def _all_in_use(size: int, seconds: float) -> TryAgain:
+    return TryAgain(
+        f"all {size} connections to the database were in use for {seconds:g} s; nothing was sent",
+        hint="Make fewer calls at once, or find out what the others wait for.",
+    )
+
+
 class Pool:
     """For threads. Each call has a connection to itself; at most `size` are open."""
 
-    def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE) -> None:
+    def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE, *, reply_seconds: float) -> None:
+        """`reply_seconds` limits the wait for a free connection, and for each answer of the server."""
         self._idle: IdleConnections[PreparedEngine] = IdleConnections(size)
         self._address = address
+        self._size = size
         self._slots = threading.BoundedSemaphore(size)
+        self._reply_seconds = reply_seconds
 
     def run(self, work: Callable[[Engine], T], *, repeatable: bool) -> T:
-        with self._slots:
+        if not self._slots.acquire(timeout=self._reply_seconds):
+            raise _all_in_use(self._size, self._reply_seconds)
+        try:
             try:
                 return self._attempt(work)
-            except DatabaseUnavailable:
-                if not repeatable:
+            except DatabaseUnavailable as error:
+                if not repeatable or isinstance(error, NoAnswer):
                     raise
             self._idle.clear()  # what broke this connection probably broke the others
             return self._attempt(work)
+        finally:
+            self._slots.release()
 
     def close(self) -> None:
         self._idle.close()
 
     def _attempt(self, work: Callable[[Engine], T]) -> T:
-        engine = self._idle.take() or PreparedEngine(open_connection(self._address))
+        engine = self._idle.take() or PreparedEngine(open_connection(self._address, self._reply_seconds))
         try:
             result = work(engine)
         except psycopg.Error as error:
@@ -138,31 +150,30 @@ class AsyncPool:
         max_idle: int | None = None,
         slot_seconds: float | None = None,
         reply_seconds: float | None = None,
-        connect: Connect = open_async_connection,
+        connect: Connect | None = None,
     ) -> None:
-        """`slot_seconds` limits the wait for a free connection, `reply_seconds` each attempt of a call."""
+        """`slot_seconds` limits the wait for a free connection, `reply_seconds` that for each answer of the
+        server on a connection that the pool itself opens.
+        """
         self._address = address
         self._size = size
         self._slots = asyncio.Semaphore(size)
         self._slot_seconds = slot_seconds
         self._reply_seconds = reply_seconds
-        self._connect = connect
+        self._connect = connect or self._open
         self._idle: IdleConnections[AsyncPreparedEngine] = IdleConnections(
             size if max_idle is None else max_idle
         )
 
     async def run(self, work: AsyncWork[T], *, repeatable: bool) -> T:
         await self._acquire_slot()
-        began = time.monotonic()
         try:
             try:
                 return await self._attempt(work)
-            except DatabaseUnavailable:
-                if not repeatable:
+            except DatabaseUnavailable as error:
+                if not repeatable or isinstance(error, NoAnswer):
                     raise
-                self._idle.clear()
-                if self._took_too_long(began):
-                    raise
+            self._idle.clear()
             return await self._attempt(work)
         finally:
             self._slots.release()
@@ -171,9 +182,8 @@ class AsyncPool:
         """Works from any thread, and after the event loop has ended."""
         self._idle.close()
 
-    def _took_too_long(self, began: float) -> bool:
-        """Whether it was us who hung up: the same work would take as long again."""
-        return self._reply_seconds is not None and time.monotonic() - began >= self._reply_seconds
+    async def _open(self, address: DatabaseAddress) -> psycopg.AsyncConnection[Any]:
+        return await open_async_connection(address, self._reply_seconds)
 
     async def _acquire_slot(self) -> None:
         if self._slot_seconds is None:
@@ -183,16 +193,12 @@ class AsyncPool:
             async with asyncio.timeout(self._slot_seconds):
                 await self._slots.acquire()
         except TimeoutError:
-            raise TryAgain(f"all {self._size} connections to the database are in use") from None
+            raise _all_in_use(self._size, self._slot_seconds) from None
 
     async def _attempt(self, work: AsyncWork[T]) -> T:
         engine = self._idle.take() or AsyncPreparedEngine(await self._connect(self._address))
         try:
-            if self._reply_seconds is None:
-                result = await work(engine)
-            else:
-                with deadline(engine.connection, self._reply_seconds):
-                    result = await work(engine)
+            result = await work(engine)
         except psycopg.Error as error:
             translated = translate(error)
             self._idle.give_back(engine, translated)

@@ -3,9 +3,7 @@
 Connections are recognised by the names of their classes, so that no library is imported needlessly.
 """
 
-import contextlib
 import sys
-import weakref
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
@@ -18,11 +16,9 @@ from holdfast.errors import HoldfastError, InvalidArgument, translate, translate
 T = TypeVar("T")
 Rows = Sequence[Sequence[Any]]
 
-_IS_FRONT: Statement[Any] = Statement(
-    "select pg_catalog.to_regclass('holdfast_front.shard') is not null", (), lambda rows: rows
-)
-_checked: "weakref.WeakSet[Any]" = weakref.WeakSet()
-_aliases: set[str] = set()
+IN_TRANSACTION = "/* holdfast tx */"
+"""Part of every statement that is run in one. A front reads it, and refuses: the task would stay on its shard
+if the transaction rolled back. PostgreSQL does not tell a function whether its caller has begun one."""
 
 ACCEPTED = (
     "a psycopg Connection or AsyncConnection, an asyncpg Connection, an SQLAlchemy Connection, Session, "
@@ -38,9 +34,7 @@ def run_in(tx: Any, statement: Statement[T], method: str) -> T:
             f"tx is asynchronous ({_named(tx)}): await a{method} instead of calling {method}"
         )
     try:
-        if _is_unknown(tx):
-            _remember(tx, is_front=bool(_SYNC[kind](tx, _IS_FRONT)[0][0]))
-        rows = _SYNC[kind](tx, statement)
+        rows = _SYNC[kind](tx, _marked(statement))
     except Exception as error:
         _raise_translated(error)
         raise
@@ -55,41 +49,15 @@ async def arun_in(tx: Any, statement: Statement[T], method: str) -> T:
             f"tx is synchronous ({_named(tx)}): call {method} instead of awaiting a{method}"
         )
     try:
-        if _is_unknown(tx):
-            _remember(tx, is_front=bool((await _ASYNC[kind](tx, _IS_FRONT))[0][0]))
-        rows = await _ASYNC[kind](tx, statement)
+        rows = await _ASYNC[kind](tx, _marked(statement))
     except Exception as error:
         _raise_translated(error)
         raise
     return statement.decode(rows)
 
 
-def _is_unknown(tx: Any) -> bool:
-    """Whether it is not known yet that this transaction is on a database with tasks, and not on a front."""
-    try:
-        return _owner(tx) not in (_aliases if isinstance(tx, str) else _checked)
-    except TypeError:  # a proxy that cannot be hashed: asked each time
-        return True
-
-
-def _remember(tx: Any, *, is_front: bool) -> None:
-    if is_front:
-        raise InvalidArgument(
-            "tx is a transaction on a front, and tasks are on its shards: "
-            "the task would stay if the transaction rolled back",
-            hint="Pass a connection to the shard that has your rows (holdfast shards status lists them), "
-            "or leave tx out.",
-        )
-    if isinstance(tx, str):
-        _aliases.add(tx)
-    else:
-        with contextlib.suppress(TypeError):
-            _checked.add(_owner(tx))
-
-
-def _owner(tx: Any) -> Any:
-    """What many transactions share: the engine of SQLAlchemy, else the connection itself."""
-    return getattr(getattr(tx, "bind", None) or tx, "engine", None) or tx
+def _marked(statement: Statement[T]) -> Statement[T]:
+    return Statement(f"{statement.sql} {IN_TRANSACTION}", statement.params, statement.decode)
 
 
 def _kind_of(tx: Any) -> str:

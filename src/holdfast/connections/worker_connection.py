@@ -6,11 +6,12 @@ import os
 import random
 import socket
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg.waiting import Ready, Wait
 
+from holdfast.connections.outage import Outage
 from holdfast.connections.session import (
     WORKER_ROLE,
     AnyConnection,
@@ -18,18 +19,14 @@ from holdfast.connections.session import (
     keeps_session,
     with_defaults,
 )
+from holdfast.connections.watched_socket import WatchedSocket
 from holdfast.engine import AsyncPreparedEngine, Statement
 from holdfast.engine.roles import advice, missing_grants
 from holdfast.errors import DatabaseUnavailable, NotAllowed, translate
 
-if TYPE_CHECKING:  # a client does not load structlog
-    from holdfast.logs import Log
-
 T = TypeVar("T")
 
 DEADLINE_SECONDS = 20.0
-LOOK_SECONDS = 1.0
-"""How often to look for the answer to a statement that was sent at once."""
 LONGEST_PAUSE_SECONDS = 5.0
 
 
@@ -66,8 +63,7 @@ class SendingEngine(AsyncPreparedEngine):
         self._talk: Generator[Any, Any, list[Any]] | None = None
         self._decode: Callable[[list[Any]], Any] = list
         self._done: Callable[[Any], None] = lambda _: None
-        self._watched: int | None = None
-        self._writing = False
+        self._watched: WatchedSocket | None = None
 
     async def run(self, statement: Statement[T]) -> T:
         self.stop_watching()
@@ -85,53 +81,41 @@ class SendingEngine(AsyncPreparedEngine):
         self._proceed(None)
         return True
 
-    def look(self) -> None:
-        """Read the answer although the event loop has not told of it.
-
-        After crashes of the server, a worker was seen that waited for such an answer for good. The event loop
-        knows a reader by the number of its socket, which another connection may have had before.
-        """
-        if self._talk is not None:
-            self.stop_watching()
-            self._proceed(Ready.R)
-
     def stop_watching(self) -> None:
         """Before others wait for the socket, and before it is closed."""
         if self._watched is not None:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(self._watched)
-            loop.remove_writer(self._watched)
-            self._watched, self._writing = None, False
+            self._watched.close()
+            self._watched = None
 
     def _proceed(self, ready: Any) -> None:
         if self._talk is None:  # no statement is under way: the server has hung up
             self.stop_watching()
             return
-        rows = None
+        value = None
         try:
-            wait = self._talk.send(ready)
-        except StopIteration as end:
-            rows = end.value
-        except (psycopg.Error, OSError):
+            value = self._answer(ready)
+        except Exception:  # noqa: BLE001 - `run` repeats the statement, and raises it
             self.stop_watching()
-        else:
-            self._watch(wait)
-            return
-        self._talk = None
-        self._done(None if rows is None else self._decode(rows))
+            self._talk = None
+        if self._talk is None:
+            self._done(value)
+
+    def _answer(self, ready: Any) -> Any:
+        """The value of the statement, or None if more has to come."""
+        assert self._talk is not None  # noqa: S101 - a statement is under way
+        try:
+            self._watch(self._talk.send(ready))
+        except StopIteration as end:
+            self._talk = None
+            return self._decode(end.value)
+        return None
 
     def _watch(self, wait: Wait) -> None:
         """The socket stays watched after the answer: to begin and end that takes as long as to send."""
         if self._watched is None:
-            self._watched = self.connection.pgconn.socket
-            asyncio.get_running_loop().add_reader(self._watched, self._proceed, Ready.R)
-        if self._writing is not bool(wait & Wait.W):  # a statement larger than the buffer of the socket
-            self._writing = not self._writing
-            loop = asyncio.get_running_loop()
-            if self._writing:
-                loop.add_writer(self._watched, self._proceed, Ready.W)
-            else:
-                loop.remove_writer(self._watched)
+            self._watched = WatchedSocket(self.connection.pgconn, self._proceed, Ready.R)
+        # A statement may be larger than the buffer of the socket.
+        self._watched.write_with(self._proceed if wait & Wait.W else None, Ready.W)
 
 
 class WorkerConnection:
@@ -140,19 +124,22 @@ class WorkerConnection:
     def __init__(
         self,
         url: str,
-        log: "Log",
+        outage: Outage,
         name: str,
         reconnected: Callable[[], None],
         stopping: asyncio.Event,
         *,
         role: str = WORKER_ROLE,
+        lazy_commit: bool = False,
     ) -> None:
+        """With `lazy_commit`, a crash of the server may undo what it has acknowledged."""
         self.url = with_defaults(url, worker=True)
         self.name = name
         self.pooled = False
         """Whether the last connection went through a pooler such as PgBouncer."""
         self._role = role
-        self._log = log
+        self._lazy_commit = lazy_commit
+        self._outage = outage
         self._reconnected = reconnected
         self._stopping = stopping
         self._connection: psycopg.AsyncConnection[Any] | None = None
@@ -203,7 +190,7 @@ class WorkerConnection:
             self._turn.release()
             return False
         if self._watchdog is None:
-            self._watchdog = loop.call_later(LOOK_SECONDS, self._look_after)
+            self._watchdog = loop.call_later(DEADLINE_SECONDS, self._end_late_statement)
         return True
 
     def _answered(self, value: Any) -> None:
@@ -212,18 +199,17 @@ class WorkerConnection:
         assert done is not None  # noqa: S101 - it was given with the statement
         done(value)
 
-    def _look_after(self) -> None:
+    def _end_late_statement(self) -> None:
         """One timer for all statements that were sent at once, which are thousands a second."""
         self._watchdog = None
-        if self._asked is None or self._connection is None or self._engine is None:
+        if self._asked is None or self._connection is None:
             return
         loop = asyncio.get_running_loop()
-        self._watchdog = loop.call_later(LOOK_SECONDS, self._look_after)
-        waited = loop.time() - self._asked
-        if waited >= DEADLINE_SECONDS:
+        left = self._asked + DEADLINE_SECONDS - loop.time()
+        if left > 0:
+            self._watchdog = loop.call_later(left, self._end_late_statement)
+        else:
             hang_up(self._connection)
-        if waited >= LOOK_SECONDS:
-            self._engine.look()
 
     def _take_turn(self) -> bool:
         """Take the lock without waiting: its coroutine ends at once if it is free."""
@@ -249,18 +235,15 @@ class WorkerConnection:
 
     def mark_working(self) -> None:
         """Forget earlier failures: the server has replied."""
-        if self._failures:
-            self._failures = 0
-            self._log.info("database_back", connection=self.name)
+        self._failures = 0
+        self._outage.works(self.name)
 
     async def pause(self, error: BaseException) -> None:
         """Wait after a failure: 200 ms, doubled each time up to 5 s, of which at least half at random."""
         self._failures += 1
         longest = min(LONGEST_PAUSE_SECONDS, 0.1 * 2 ** min(self._failures, 10))
         delay = longest * random.uniform(0.5, 1.0)  # noqa: S311 - spreads reconnects, guards nothing
-        self._log.warning(
-            "database_unavailable", connection=self.name, error=str(error), retry_in=round(delay, 2)
-        )
+        self._outage.failed(self.name, error, retry_in=round(delay, 2))
         if self._stopping.is_set():  # the event would end this pause and all later ones at once
             await asyncio.sleep(min(delay, 0.5))
             return
@@ -296,13 +279,14 @@ class WorkerConnection:
             raise _unavailable(error) from error
         try:
             with deadline(connection, DEADLINE_SECONDS):
-                await configure_async_session(connection, self._role)
+                await configure_async_session(connection, self._role, lazy_commit=self._lazy_commit)
         except BaseException as error:
             await connection.close()
             if isinstance(error, psycopg.Error):
                 raise _unavailable(error) from error
             raise
         self.pooled = not keeps_session(connection)
+        self._outage.opened(self.name)
         if self._was_open:
             self._reconnected()
         self._was_open = True

@@ -134,16 +134,14 @@ def close_session(session_hash: bytes) -> Statement[bool]:
     return call("queues.close_session", scalar, {"session_hash": Bound("bytea", session_hash)})
 
 
-def record_reveal(
-    task_id: UUID | None, reason: str | None = None, address: str | None = None
-) -> Statement[None]:
+def record_reveal(task_id: UUID | None, reason: str | None, address: str | None = None) -> Statement[None]:
     """Record that the hidden values of a task were shown, or, without one, those of all tasks."""
     arguments = {"task_id": uuid(task_id), "reason": text(reason), "address": text(address)}
     return call("queues.record_reveal", nothing, arguments)
 
 
 def record_message_reveal(
-    mailbox_message_id: int, reason: str | None = None, address: str | None = None
+    mailbox_message_id: int, reason: str, address: str | None = None
 ) -> Statement[None]:
     """Record that the hidden values of a mailbox message were shown."""
     shown = bigint(mailbox_message_id)

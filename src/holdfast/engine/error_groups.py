@@ -23,6 +23,8 @@ class ErrorGroup:
     last_seen: datetime
     example_id: UUID
     trend: list[int]
+    step: str | None
+    """That failed last with it, if tries of steps failed."""
 
 
 def count_errors(max_errors: int | None = None) -> Statement[int]:

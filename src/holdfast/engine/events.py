@@ -47,6 +47,7 @@ class ClaimedEvent:
     event_id: UUID
     token: int
     attempt: int
+    namespace: str
     aggregate_id: str
     event_type: str
     source: str
@@ -75,6 +76,7 @@ class OutboxStatus:
     name: str
     event_types: list[str]
     type_prefixes: list[str]
+    namespaces: list[str]
     sink: str
     target: str
     options: Json
@@ -181,6 +183,7 @@ def subscribe(
     options: Any = None,
     secrets: Sequence[str] | None = None,
     max_attempts: int | None = None,
+    namespaces: Sequence[str] | None = None,
 ) -> Statement[int]:
     arguments = {
         "name": text(name),
@@ -191,6 +194,7 @@ def subscribe(
         "options": None if options is None else document(options),
         "secrets": texts(secrets),
         "max_attempts": integer(max_attempts),
+        "namespaces": texts(namespaces),
     }
     return call("queues.subscribe", scalar, arguments)
 
@@ -268,14 +272,16 @@ def claim_events(
     max_events: int | None = None,
     *,
     lease: timedelta | None = None,
-    after_aggregate: str | None = None,
+    after: tuple[str, str] = ("", ""),
 ) -> Statement[list[ClaimedEvent]]:
+    """Continue after this namespace and aggregate, and then from the beginning."""
     arguments = {
         "dispatcher_id": text(dispatcher_id),
         "subscription_id": integer(subscription_id),
         "max_events": integer(max_events),
         "lease": interval(lease),
-        "after_aggregate": text(after_aggregate),
+        "after_namespace": text(after[0]),
+        "after_aggregate": text(after[1]),
     }
     return call("queues.claim_events", many(ClaimedEvent), arguments)
 

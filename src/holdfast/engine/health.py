@@ -18,7 +18,7 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 @dataclass(frozen=True, slots=True)
 class HealthLine:
-    """The result of one health check, with advice if something is wrong."""
+    """The result of one health check, with advice and the latest error if something is wrong."""
 
     check_name: str
     level: Level
@@ -26,6 +26,7 @@ class HealthLine:
     value: float | None
     message: str
     advice: str | None
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

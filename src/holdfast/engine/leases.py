@@ -21,6 +21,7 @@ from holdfast.engine.statement import (
     first,
     integer,
     interval,
+    many,
     only,
     text,
     texts,
@@ -109,6 +110,14 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class Handled:
+    """Whether another live worker has a handler for a task, and for how long it was postponed without one."""
+
+    handled: bool
+    waiting: timedelta
+
+
+@dataclass(frozen=True, slots=True)
 class LastError:
     """How the previous attempt ended, and how long ago it was claimed."""
 
@@ -150,10 +159,13 @@ def rest(
     queues: Sequence[str] | None,
     type_prefixes: Sequence[str] | None,
     vitals: Vitals | None = None,
+    *,
+    holding: bool,
 ) -> Statement[Rest]:
-    """Stay registered, and learn how long there is nothing to do. For a worker that has found nothing."""
+    """Learn how long there is nothing to do. A worker that holds no tasks stays registered by it."""
     arguments = {
         "worker_id": text(worker_id),
+        "holding": Bound("boolean", holding),
         "queues": texts(queues),
         "type_prefixes": texts(type_prefixes),
         **_vitals(vitals),
@@ -162,14 +174,24 @@ def rest(
 
 
 def held_json(
-    task_id: UUID | str, token: int, *, started_at: str | None = None, progress: str | None = None
+    task_id: UUID | str,
+    token: int,
+    *,
+    started_at: str | None = None,
+    progress: str | None = None,
+    trouble: str | None = None,
 ) -> str:
-    """A task in a heartbeat or a release. `progress` is JSON, `started_at` a time as PostgreSQL reads it."""
+    """A task in a heartbeat or a release. `progress` is JSON, `started_at` a time as PostgreSQL reads it.
+
+    `trouble` is the name of what delays its run, for health.
+    """
     held = f'{{"task_id":"{task_id}","token":{token}'
     if started_at is not None:
         held += f',"started_at":"{started_at}"'
     if progress is not None:
         held += f',"progress":{progress}'
+    if trouble is not None:
+        held += f',"trouble":"{trouble}"'
     return held + "}"
 
 
@@ -191,22 +213,23 @@ def result_json(
     `memo` is the inside of a JSON object: the steps that come with the report, and what a run waits for.
     `payload` holds the arguments of the run that goes on. The task is due at `ends_at` at the latest.
     """
-    ended = f'{{"task_id":"{task_id}","token":{token},"status":"{status}"'
-    if started_at is not None:
-        ended += f',"started_at":"{started_at}"'
-    if result is not None:
-        ended += f',"result":{result}'
-    if error is not None:
-        ended += f',"error":{error}'
-    if run_at is not None:
-        ended += f',"run_at":"{run_at}"'
+    ended = "{"
     if memo is not None:
-        ended += f",{memo}"
+        ended += f"{memo},"
+    if started_at is not None:
+        ended += f'"started_at":"{started_at}",'
+    if result is not None:
+        ended += f'"result":{result},'
+    if error is not None:
+        ended += f'"error":{error},'
+    if run_at is not None:
+        ended += f'"run_at":"{run_at}",'
     if payload is not None:
-        ended += f',"payload":{payload}'
+        ended += f'"payload":{payload},'
     if ends_at is not None:
-        ended += f',"ends_at":"{ends_at}"'
-    return ended + "}"
+        ended += f'"ends_at":"{ends_at}",'
+    # Last, as in run_json: of two members with one name, PostgreSQL takes the last.
+    return f'{ended}"status":"{status}","task_id":"{task_id}","token":{token}}}'
 
 
 def killed_json(task_id: UUID | str, token: int, error: str) -> str:
@@ -214,19 +237,33 @@ def killed_json(task_id: UUID | str, token: int, error: str) -> str:
     return f'{{"task_id":"{task_id}","token":{token},"error":{error}}}'
 
 
-def heartbeat(worker_id: str, held: Iterable[str], vitals: Vitals | None = None) -> Statement[list[Verdict]]:
-    """Extend the leases of these tasks (`held_json`). Returns a verdict for each, in their order."""
+def heartbeat(
+    worker_id: str, held: Iterable[str], vitals: Vitals | None = None, *, complete: bool = True
+) -> Statement[list[Verdict]]:
+    """Extend the leases of these tasks (`held_json`). Returns a verdict for each, in their order.
+
+    `complete`: with this call, the database has been told of every task that the worker has begun.
+    """
     arguments = {
         "worker_id": text(worker_id),
         "held": document(json_array(held)),
         **_vitals(vitals),
+        "complete": Bound("boolean", complete),
     }
     return call("queues.heartbeat", Rows("answer.verdict", _verdicts), arguments)
 
 
-def finish(worker_id: str, results: Iterable[str]) -> Statement[list[Verdict]]:
-    """Record how attempts ended (`result_json`). Returns a verdict for each, in their order."""
-    return _settle("queues.finish", worker_id, results=json_array(results))
+def finish(worker_id: str, results: Iterable[str], *, looks_again: bool = False) -> Statement[list[Verdict]]:
+    """Record how attempts ended (`result_json`). Returns a verdict for each, in their order.
+
+    A worker that `looks_again` afterwards is not notified that a limit has room for a due task.
+    """
+    arguments = {
+        "worker_id": text(worker_id),
+        "results": document(json_array(results)),
+        "looks_again": Bound("boolean", looks_again),
+    }
+    return call("queues.finish", Rows("answer.verdict", _verdicts), arguments)
 
 
 def release(worker_id: str, held: Iterable[str]) -> Statement[list[Verdict]]:
@@ -250,9 +287,24 @@ def last_error(worker_id: str, task_id: UUID, token: int) -> Statement[LastError
     return call("queues.last_error", first(LastError), arguments)
 
 
-def run_function(function_name: str, payload: Any) -> Statement[tuple[Any, str | None]]:
-    """Call a business function. Returns its envelope, and the envelope's payload as JSON text."""
-    arguments = {"function_name": text(function_name), "payload": document(payload)}
+def handled_elsewhere(worker_id: str, held: Iterable[str]) -> Statement[list[Handled]]:
+    """Whether other workers have handlers for these tasks (`held_json`), in their order."""
+    arguments = {"worker_id": text(worker_id), "held": document(json_array(held))}
+    return call("queues.handled_elsewhere", many(Handled), arguments)
+
+
+def run_function(
+    function_name: str, payload: Any, task_id: UUID | None = None
+) -> Statement[tuple[Any, str | None]]:
+    """Call a business function. Returns its envelope, and the envelope's payload as JSON text.
+
+    It acts for the namespace of this task, or of the instance of a process with this wait key.
+    """
+    arguments = {
+        "function_name": text(function_name),
+        "payload": document(payload),
+        "task_id": uuid(task_id),
+    }
     columns = "answer::text, (answer -> 'payload')::text"
     return call("internal.run_function", Rows(columns, _envelope), arguments)
 

@@ -1,8 +1,7 @@
 """Business processes: which are registered, and the status of each instance."""
 
 import hashlib
-import re
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +14,6 @@ from holdfast.engine.leases import run_function
 from holdfast.engine.statement import (
     Bound,
     Engine,
-    Row,
     Rows,
     Statement,
     bigint,
@@ -30,16 +28,14 @@ from holdfast.engine.statement import (
     select,
     text,
 )
-from holdfast.errors import IllegalMove, InvalidArgument, PayloadError, UnexpectedDatabaseError, translate
+from holdfast.errors import PayloadError, UnexpectedDatabaseError, translate
 from holdfast.serialization.text import Json
 
 InstanceState = Literal["unfinished", "trouble"]
-FunctionUse = Literal["history", "cancel", "kickoff"]
 
 MAX_COUNTED = 1000
 """Instances of each process that are counted."""
 _REFUSALS = ("P0001", "23")  # raise exception without a code, and constraints
-_FUNCTION = re.compile(r"[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +67,6 @@ class ProcessSummary:
     unfinished: int
     in_trouble: int
     newest_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessFunctions:
-    """The functions with which a process is read, started and cancelled. None if not asked for."""
-
-    kind: str
-    history: str | None
-    cancel: str | None
-    kickoff: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +116,11 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True)
 class ToRepair:
-    """A kind of process with instances that lost their supervisor, and the function that repairs them."""
+    """A kind of process with instances of a namespace that lost their supervisor, and one of these."""
 
     process: str
     repair: str
+    wait_key: UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,43 +165,22 @@ def list_process_instances(
     return call("queues.list_process_instances", many(ProcessStatus), arguments)
 
 
-def process_functions(process: str, use: FunctionUse) -> Statement[ProcessFunctions]:
-    """Call this in the transaction that calls the function: it checks it again.
-
-    It also pins the search path until the end of the transaction, so that what calls the function cannot
-    resolve to an object of somebody else.
-    """
-    decode = only(ProcessFunctions)
-    sql = f"""select {decode.columns}
-      from queues.process_functions(process => $1::text, use => $2::text) answer
-      where pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true) is not null"""  # noqa: S608 - our names only
-    return Statement(sql, (process, use), decode)
+def registered_process(process: str) -> Statement[RegisteredProcess | None]:
+    rest = """where answer.process = $1::text"""
+    return select(first(RegisteredProcess), "queues.registered_process", rest, (process,))
 
 
-def process_history(
-    history: str | None, process_id: int, max_steps: int = 1000
-) -> Statement[list[HistoryStep]]:
+def process_history(process: str, process_id: int) -> Statement[list[HistoryStep]]:
     """Returns the last steps, in order, as the history function of the process tells them."""
-    sql = f"""select answer.at, answer.what, answer.reason, answer.task_id
-      from (select h.at, h.what, h.reason, h.task_id, row_number() over () as n
-        from {_checked_name(history)}($1::bigint) h(at, what, reason, task_id)) answer
-      order by answer.n desc limit $2::integer"""  # noqa: S608 - checked
-    return Statement(sql, (process_id, max_steps), lambda rows: [HistoryStep(*row) for row in reversed(rows)])
+    arguments = {"process": text(process), "process_id": bigint(process_id)}
+    return call("queues.process_history", many(HistoryStep), arguments)
 
 
-def start_process(kickoff: str, body: str) -> Statement[int]:
+def start_process(process: str, body: str) -> Statement[int]:
     """Start an instance with the member `input` of this JSON object. Returns its id."""
-
-    def decode(rows: Sequence[Row]) -> int:
-        process_id: int | None = scalar(rows)
-        if process_id is None:
-            raise IllegalMove(
-                f"the kickoff {kickoff} returned null, not the id of an instance", sqlstate="QF412"
-            )
-        return process_id
-
-    sql = f"select {_checked_name(kickoff)}($1::text::jsonb operator(pg_catalog.->) 'input'::text)"
-    return Statement(sql, (body,), decode)
+    sql = """select queues.start_process(process => $1::text,
+      input => pg_catalog.jsonb_extract_path($2::text::jsonb, 'input'))"""
+    return Statement(sql, (process, body), scalar)
 
 
 @contextmanager
@@ -246,33 +212,10 @@ def watch_processes(wait_keys: Sequence[UUID], ttl: timedelta | None = None) -> 
     return call("queues.watch_processes", Rows("answer.status", nothing), arguments)
 
 
-def cancel_process(cancel: str | None, process_id: int, reason: str | None = None) -> Statement[str]:
+def cancel_process(process: str, process_id: int, reason: str | None = None) -> Statement[str]:
     """Cancel by the function that the process has registered. Returns the decision that ended it."""
-    sql = f"select {_checked_name(cancel)}($1::bigint, $2::text)"
-    return Statement(sql, (process_id, reason), scalar)
-
-
-def cancel_checked(
-    run: Callable[[Statement[Any]], Any], process: str, process_id: int, reason: str | None
-) -> str:
-    """Check the cancel function of the process and call it. Both statements must run in one transaction."""
-    functions: ProcessFunctions = run(process_functions(process, "cancel"))
-    decision: str = run(cancel_process(functions.cancel, process_id, reason))
-    return decision
-
-
-async def acancel_checked(
-    run: Callable[[Statement[Any]], Awaitable[Any]], process: str, process_id: int, reason: str | None
-) -> str:
-    functions: ProcessFunctions = await run(process_functions(process, "cancel"))
-    decision: str = await run(cancel_process(functions.cancel, process_id, reason))
-    return decision
-
-
-def _checked_name(function: str | None) -> str:
-    if function is None or not _FUNCTION.fullmatch(function):
-        raise InvalidArgument(f"{function!r} is not the name of a function: expected schema.function")
-    return function
+    arguments = {"process": text(process), "process_id": bigint(process_id), "reason": text(reason)}
+    return call("queues.cancel_process", scalar, arguments)
 
 
 def record_process_files(process: str, files: dict[str, str]) -> Statement[None]:
@@ -291,7 +234,7 @@ def find_orphans(past: ProcessId | None = None, max_processes: int | None = None
 
 
 def processes_to_repair() -> Statement[list[ToRepair]]:
-    """Returns the kinds of processes that have orphans."""
+    """Returns the kinds of processes that have orphans, once for each namespace."""
     return call("queues.processes_to_repair", many(ToRepair), {})
 
 
@@ -300,12 +243,17 @@ def prune_processes(max_processes: int | None = None) -> Statement[int]:
     return call("queues.prune_processes", scalar, {"max_processes": integer(max_processes)})
 
 
-def try_function(connection: psycopg.Connection[Any], function: str, payload: Json) -> Any:
-    """Call a function of a process as a worker does, and roll back. Returns its envelope."""
+def try_function(
+    connection: psycopg.Connection[Any], function: str, payload: Json, instance: UUID | None = None
+) -> Any:
+    """Call a function of a process as a worker does, for the instance with this wait key, and roll back.
+
+    Returns its envelope.
+    """
     try:
         with connection.transaction(force_rollback=True):
             connection.execute("set local role holdfast_worker")
-            envelope, _ = Engine(connection).run(run_function(function, payload))
+            envelope, _ = Engine(connection).run(run_function(function, payload, instance))
     except psycopg.Error as error:
         raise translate(error) from error
     return envelope

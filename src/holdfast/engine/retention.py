@@ -24,6 +24,8 @@ Prunable = Literal[
     "succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages", "steps"
 ]
 """Tasks by how they ended or that they were deleted; the history; messages; and what runs remember."""
+OLDEST = UUID(int=0)
+"""Comes before every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,10 @@ def prune(
     *,
     dry_run: bool = False,
 ) -> Statement[Pruned]:
-    """Remove what the policies no longer keep, oldest first. Call again with `next` until it is None."""
+    """Remove what the policies no longer keep, oldest first, and return where to continue.
+
+    Without `past`, it goes on where the last such call stopped, and passes over what those before have kept.
+    """
     arguments = {
         "status": text(status),
         "max_tasks": integer(max_tasks),

@@ -9,9 +9,7 @@ from uuid import UUID
 from holdfast.engine.enqueue import NewTask, arguments_of, task_json
 from holdfast.engine.statement import (
     Argument,
-    Bound,
     Statement,
-    bigint,
     call,
     document,
     integer,
@@ -82,12 +80,28 @@ class DueSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Firing:
-    """The decision on one nominal time of a schedule."""
+class Decision:
+    """What the leader computed for a schedule: its due times, none if it is only planned, and the next one.
 
-    nominal_at: datetime
-    decision: Literal["fired", "overlapped", "missed"]
+    Without a next time it never fires again.
+    """
+
+    schedule: DueSchedule
+    times: Sequence[datetime]
+    next_at: datetime | None
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """The decision on one nominal time of a schedule, or the problem that keeps the schedule from firing."""
+
+    name: str
+    namespace: str
+    nominal_at: datetime | None
+    decision: Literal["fired", "overlapped", "missed"] | None
     task_id: UUID | None
+    problem: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,30 +203,10 @@ def next_firing() -> Statement[timedelta | None]:
     return call("queues.next_firing", scalar, {})
 
 
-def plan_schedule(due: DueSchedule, next_at: datetime | None, problem: str | None = None) -> Statement[bool]:
-    """Set the next time; None means never. Returns true if the version was the current one."""
-    arguments = {
-        "name": text(due.name),
-        "namespace": text(due.namespace),
-        "version": bigint(due.version),
-        "next_at": _or_never(next_at),
-        "problem": text(problem),
-    }
-    return call("queues.plan_schedule", scalar, arguments)
-
-
-def fire_schedule(
-    due: DueSchedule, nominal_times: Sequence[datetime], next_at: datetime | None
-) -> Statement[list[Firing]]:
-    """Decide on due times. Returns the decisions; none if another worker has already decided."""
-    arguments = {
-        "name": text(due.name),
-        "namespace": text(due.namespace),
-        "version": bigint(due.version),
-        "nominal_times": Bound("timestamptz[]", list(nominal_times)),
-        "next_at": _or_never(next_at),
-    }
-    return call("queues.fire_schedule", many(Firing), arguments)
+def decide_schedules(decisions: Iterable[Decision]) -> Statement[list[Firing]]:
+    """Decide on due times. A schedule on which another worker has already decided has no row."""
+    batch = json_array(_decision_json(decision) for decision in decisions)
+    return call("queues.decide_schedules", many(Firing), {"decisions": document(batch)})
 
 
 def prune_firings(max_firings: int | None = None) -> Statement[int]:
@@ -237,8 +231,16 @@ def _names(name: str, reason: str | None, namespace: str | None) -> dict[str, Ar
     return {"name": text(name), "reason": text(reason), "namespace": text(namespace)}
 
 
-def _or_never(next_at: datetime | None) -> Argument:
-    return Bound("text::timestamptz", "infinity") if next_at is None else timestamptz(next_at)
+def _decision_json(decision: Decision) -> str:
+    due = decision.schedule
+    return json_object(
+        name=text_json("name", due.name),
+        namespace=text_json("namespace", due.namespace),
+        version=str(due.version),
+        times=json_array(f'"{time.isoformat()}"' for time in decision.times) if decision.times else None,
+        next_at='"infinity"' if decision.next_at is None else time_json("next_at", decision.next_at),
+        problem=text_json("problem", decision.problem),
+    )
 
 
 def _schedule_json(schedule: NewSchedule) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from holdfast.engine.statement import Statement, call, many
+from holdfast.engine.statement import Statement, call, integer, many, scalar
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,9 @@ def list_shards() -> Statement[list[ShardAddress]]:
     return call("holdfast_front.list_shards", many(ShardAddress), {})
 
 
-def shard_status() -> Statement[list[ShardStatus]]:
-    return call("holdfast_front.shard_status", many(ShardStatus), {})
+def problem_of(shard_number: int) -> Statement[str | None]:
+    """Why the front cannot reach this shard, or None."""
+    return call("holdfast_front.problem_of", scalar, {"shard_number": integer(shard_number)})
 
 
 def name_of_shard(task_id: UUID, names: Sequence[str]) -> str | None:

@@ -4,6 +4,7 @@ Placeholders are those of PostgreSQL ($1, $2 …), each used once and in order. 
 guesses a type. JSON is sent and received as text, so the codecs of the caller's connection do not matter.
 """
 
+import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -34,6 +35,7 @@ MAX_STATEMENTS = 64
 """That are prepared on a connection. Further ones are run with cursors."""
 _DONE = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 _PLACEHOLDER = re.compile(r"\$\d+")
+_FIRST_ARGUMENT = re.compile(r"\$1(?:::[a-z]+)+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class Texts(list[str]):
 psycopg.adapters.register_dumper(Texts, ListBinaryDumper)
 
 
-class Encoded(tuple[bytes, ...]):
+class Encoded(tuple[bytes | None, ...]):
     """Parameters as PostgreSQL reads them, for a statement that is sent thousands of times a second."""
 
     __slots__ = ()
@@ -133,6 +135,17 @@ def call(function: str, decode: Rows[T] | Decode[T], arguments: Mapping[str, Arg
     params = tuple([_checked(name, bound) for name, bound in passed])
     casts = tuple([(name, bound.cast) for name, bound in passed])
     return Statement(_called(function, casts, columns), params, decode)
+
+
+def with_lock_limit(statement: Statement[T], milliseconds: int) -> Statement[T]:
+    """The same call, which fails if it waits longer for a lock, whatever the session allows.
+
+    Arguments are computed before the function is called, and the setting ends with the transaction. The
+    shards of a front do not get it.
+    """
+    limited = f"pg_catalog.set_config('lock_timeout', '{milliseconds}ms', true)"
+    sql = _FIRST_ARGUMENT.sub(rf"case when {limited} <> '' then \g<0> end", statement.sql, count=1)
+    return Statement(sql, statement.params, statement.decode)
 
 
 def select(rows: Rows[T], view: str, rest: str = "", params: tuple[Any, ...] = ()) -> Statement[T]:
@@ -288,6 +301,7 @@ class AsyncEngine:
                 for statement in statements:
                     cursor = psycopg.AsyncRawCursor(self.connection, row_factory=tuple_row)
                     await cursor.execute(statement.sql.encode(), statement.params)
+                    await asyncio.sleep(0)  # to send suspends nothing while the socket has room
                     waiting.append((cursor, statement))
                     if len(waiting) > 1:
                         yield await _async_fetched(*waiting[0])

@@ -1,7 +1,8 @@
 """Steps of runs: how a worker records and reads them, and how anybody signals a run."""
 
+import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Literal
 from uuid import UUID
@@ -25,7 +26,14 @@ from holdfast.engine.statement import (
 )
 from holdfast.serialization.text import Json, RawJson, dump_json, json_array, load_json
 
+MAX_VALUES = 1000
 SignalAnswer = Literal["kept", "replayed", "conflict", "ended"]
+
+_REMEMBERED = (
+    "join queues.task_status t on t.task_id = answer.task_id and t.generation = answer.generation"
+    " where answer.task_id = $1"
+)
+"""A run remembers the steps of its current generation."""
 
 _FACTS = """
 answer.task_id::text, answer.fact, answer.name, answer.number, answer.kind, date_part('epoch', answer.until),
@@ -54,6 +62,22 @@ class RecordedStep:
     """Of a sleep: when it is over."""
     result: Json
     error: Json
+    arguments: Json = None
+    """What its function was called with, by name; null of others than steps and transactions."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepValue:
+    """What a run remembers of a step: its arguments, and its result or error cut if too long. JSON text."""
+
+    name: str
+    kind: str
+    tries: int
+    result: str | None
+    error: str | None
+    is_cut: bool
+    arguments: str | None
+    """Not cut again: they have at most 2 KiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +96,7 @@ class TimelineEntry:
     related_id: UUID | None
 
 
-Relation = Literal[
-    "process", "batch", "members", "parent", "continues", "continued", "fork_of", "replay_of", "schedule"
-]
+Relation = Literal["process", "batch", "members", "parent", "fork_of", "replay_of", "schedule"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +136,27 @@ class UnfinishedRun:
     created_at: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class StartingStep:
+    """A step that starts children: whether it waits for them, and what becomes of them when the run ends."""
+
+    name: str
+    number: int
+    awaited: bool = False
+    leave: bool = False
+    batch: bool = False
+    keys: Sequence[str] | None = None
+
+
 def run_json(task_id: str, token: int, written: str, *, lazy: bool = False) -> str:
-    """A run for `record_steps`. `written` is the inside of a JSON object: steps and tries."""
-    return f'{{"task_id":"{task_id}","token":{token},{_LAZY if lazy else ""}{written}}}'
+    """A run for `record_steps`. `written` is the inside of a JSON object: steps and tries.
+
+    What says whose steps these are comes last: of two members with one name, PostgreSQL takes the last.
+    """
+    return f'{{{written}{_LAZY if lazy else ""},"task_id":"{task_id}","token":{token}}}'
 
 
-_LAZY = '"lazy":true,'
+_LAZY = ',"lazy":true'
 
 
 def record_steps(worker_id: str, runs: Iterable[str]) -> Statement[list[tuple[str, Any]]]:
@@ -129,26 +166,56 @@ def record_steps(worker_id: str, runs: Iterable[str]) -> Statement[list[tuple[st
 
 
 def record_step(
-    worker_id: bytes, task_id: str, token: int, *, name: str, number: int, took_ms: int, result: str
+    worker_id: bytes,
+    task_id: str,
+    token: int,
+    *,
+    name: str,
+    number: int,
+    took_ms: int,
+    result: str,
+    arguments: str | None = None,
 ) -> Statement[bool]:
     """Record one plain step of a running task. False if `record_steps` has to look closer."""
     params = (worker_id, task_id.encode(), b"%d" % token, name.encode(), b"%d" % number, b"%d" % took_ms)
-    return Statement(_RECORD_ONE.sql, Encoded((*params, result.encode())), scalar)
+    shown = None if arguments is None else arguments.encode()
+    return Statement(_RECORD_ONE.sql, Encoded((*params, result.encode(), shown)), scalar)
+
+
+def read_json(task_id: str, token: int, signals: Sequence[str]) -> str:
+    """A run for `read_steps`, and the names of signals whose payloads it wants."""
+    wanted = f',"signals":{json.dumps(signals)}' if signals else ""
+    return f'{{"task_id":"{task_id}","token":{token}{wanted}}}'
 
 
 def read_steps(worker_id: str, held: Iterable[str]) -> Statement[Facts]:
-    """What these runs remember (`held_json`)."""
+    """What these runs remember (`read_json`)."""
     arguments = {"worker_id": text(worker_id), "held": document(json_array(held))}
     return call("queues.read_steps", Rows(_FACTS, _facts), arguments)
 
 
-def start_children(
-    worker_id: str, held: str, tasks: str, payloads: list[str] | None
-) -> Statement[tuple[str, list[str]]]:
-    """Start children of a running task (`run_json`). Returns the verdict, and their ids in order."""
+def read_results(
+    worker_id: str, task_id: str, token: int, step: str, after: int
+) -> Statement[list[tuple[int, str]]]:
+    """The next results of the children of a step, after this place: each with its place, as JSON text."""
     arguments = {
         "worker_id": text(worker_id),
-        "held": document(RawJson(held)),
+        "task_id": uuid(UUID(task_id)),
+        "token": bigint(token),
+        "step": text(step),
+        "after_number": integer(after),
+    }
+    return call("queues.read_results", Rows("answer.number, answer.result::text", _places), arguments)
+
+
+def start_children(
+    worker_id: str, task_id: str, token: int, *, step: StartingStep, tasks: str, payloads: list[str] | None
+) -> Statement[tuple[str, list[str]]]:
+    """Start children of a running task. Returns the verdict, and their ids in order."""
+    held = {name: value for name, value in asdict(step).items() if value is not None}
+    arguments = {
+        "worker_id": text(worker_id),
+        "held": document({**held, "task_id": task_id, "token": token}),
         "tasks": document(RawJson(tasks)),
         "payloads": texts(payloads),
     }
@@ -214,6 +281,12 @@ def waiting_runs(queue: str | None, type_prefix: str | None, limit: int) -> Stat
     return select(many(WaitingRun), "queues.wait_status", rest, (queue, type_prefix, limit))
 
 
+def waits_of_runs(task_ids: Sequence[UUID]) -> Statement[list[WaitingRun]]:
+    """What these runs wait for; the next that is due comes first."""
+    rest = "where answer.task_id = any ($1::uuid[]) order by answer.until, answer.task_id, answer.name"
+    return select(many(WaitingRun), "queues.wait_status", rest, (list(task_ids),))
+
+
 def unfinished_runs(types: Sequence[str], limit: int) -> Statement[list[UnfinishedRun]]:
     """A sample of the runs of these types that have recorded steps and have not ended."""
     rest = (
@@ -243,10 +316,34 @@ def clock() -> Statement[datetime]:
 
 
 def steps_of(task_id: UUID) -> Statement[list[RecordedStep]]:
-    """The steps of a run, in the order in which it called them."""
-    return select(
-        many(RecordedStep), "queues.step_status", "where answer.task_id = $1 order by number", (task_id,)
+    """The steps of a run that have come to an end, in the order in which it called them."""
+    return _steps(task_id, " and (answer.kind <> 'sleep' or answer.until <= queues.clock())")
+
+
+def memory_of(task_id: UUID) -> Statement[list[RecordedStep]]:
+    """The same, with the sleeps that have begun and are not over: a run remembers when they are."""
+    return _steps(task_id, "")
+
+
+def _steps(task_id: UUID, also: str) -> Statement[list[RecordedStep]]:
+    rest = f"{_REMEMBERED}{also} order by answer.number"
+    return select(many(RecordedStep), "queues.step_status", rest, (task_id,))
+
+
+def step_values(
+    task_id: UUID, max_characters: int, max_steps: int = MAX_VALUES
+) -> Statement[list[StepValue]]:
+    """What a run remembers of its last steps, in their order."""
+    most = int(max_characters)
+    columns = (
+        f"answer.name, answer.kind, answer.tries, left(answer.result::text, {most}),"
+        f" left(answer.error::text, {most}),"
+        f" greatest(length(answer.result::text), length(answer.error::text), 0) > {most},"
+        " answer.arguments::text"
     )
+    values = Rows(columns, lambda rows: [StepValue(*row) for row in reversed(rows)])
+    rest = f"{_REMEMBERED} order by answer.number desc limit $2"
+    return select(values, "queues.step_status", rest, (task_id, max_steps))
 
 
 def _verdicts(rows: Sequence[Sequence[Any]]) -> list[tuple[str, Any]]:
@@ -271,12 +368,17 @@ _RECORD_ONE = call(
         "number": integer(0),
         "took_ms": integer(0),
         "result": Bound("jsonb", "null"),
+        "arguments": Bound("jsonb", "null"),
     },
 )
 
 
 def _started(rows: Sequence[Sequence[Any]]) -> tuple[str, list[str]]:
     return rows[0][0], [task_id for _, task_id in rows if task_id is not None]
+
+
+def _places(rows: Sequence[Sequence[Any]]) -> list[tuple[int, str]]:
+    return [(number, result) for number, result in rows]
 
 
 def _facts(rows: Sequence[Sequence[Any]]) -> Facts:

@@ -38,7 +38,7 @@ APPLIES_TO: dict[Action, tuple[Status, ...]] = {
 # Cancelled tasks are retried only on request: somebody decided that they should not run.
 RETRIED_BY_DEFAULT: tuple[Status, ...] = ("failed", "dead_letter")
 
-MAX_ACTED = 1000
+MAX_ACTED = 50
 MAX_COUNTED = 10_000
 
 

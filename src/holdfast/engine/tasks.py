@@ -1,14 +1,17 @@
 """Tasks that were enqueued: their status and history, and the actions on them."""
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Literal, TypeVar, get_args
 from uuid import UUID
 
 from holdfast.engine.statement import (
     Argument,
+    AsyncEngine,
     Bound,
+    Engine,
     Row,
     Rows,
     Statement,
@@ -42,6 +45,10 @@ Status = Literal[
 ]
 STATUSES: tuple[Status, ...] = get_args(Status)
 ENDED: frozenset[Status] = frozenset(("succeeded", "failed", "dead_letter", "cancelled"))
+MIN_DIGITS = 8
+"""Of the end of an id that names a task."""
+MAX_ERRORS = 1000
+MAX_EVENTS = 1000
 T = TypeVar("T")
 
 
@@ -109,6 +116,23 @@ class TaskStatus:
     namespace: str
     concurrency_key: str | None
     deadline: timedelta | None
+    cancelled_by: str | None
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a task is not running now.
+
+    `error` is what an error or a handler says about it, `advice` the commands that end the wait.
+    """
+
+    why: str
+    error: str | None
+    advice: str | None
+
+    def __str__(self) -> str:
+        return self.why if self.error is None else f"{self.why}\nLatest error: {self.error}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +152,23 @@ class TaskLine:
     worker_id: str | None
     idempotency_key: str | None
     deleted_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTry:
+    """A failed try of a step."""
+
+    task_id: UUID
+    step: str
+    step_try: int
+    step_tries: int | None
+    kind: str
+    message: str
+    arguments: Json = None
+    """What the step was called with."""
+
+    def __str__(self) -> str:
+        return f"failed try {self.step_try}{'' if self.step_tries is None else f' of {self.step_tries}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +228,7 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class TaskError:
-    """A failed attempt of a task."""
+    """A failed attempt of a task, or a failed try of one of its steps."""
 
     error_id: int
     task_id: UUID
@@ -201,6 +242,10 @@ class TaskError:
     started_at: datetime | None
     occurred_at: datetime
     retry_at: datetime | None
+    step: str | None
+    """None if the attempt failed. Otherwise the attempt goes on, and the step is tried again at retry_at."""
+    step_try: int | None
+    step_tries: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +326,9 @@ def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statem
     return call("queues.watch_many", Rows("answer.task_id, answer.status", _statuses), arguments)
 
 
-def explain(task_id: UUID) -> Statement[str]:
+def explain(task_id: UUID) -> Statement[Explanation]:
     """Returns why the task is not running now, in plain words."""
-    return call("queues.explain", scalar, {"task_id": uuid(task_id)})
+    return call("queues.explain", only(Explanation), {"task_id": uuid(task_id)})
 
 
 def replay(task_id: UUID, reason: str | None = None) -> Statement[UUID]:
@@ -308,6 +353,53 @@ def find_tasks(
     """Returns the ids of the same page, and where the next one begins."""
     arguments = _filters(matching, before, max_tasks) | {"max_examined": integer(max_examined)}
     return call("queues.find_tasks", only(FoundTasks), arguments)
+
+
+def find_named(name: str) -> Statement[FoundTasks]:
+    """Tasks with this id or key, or whose id ends with it. See `is_named`: one may only contain it."""
+    return find_tasks(TaskFilter(words=name, search_errors=False), max_examined=1)
+
+
+def is_named(task: TaskLine, name: str) -> bool:
+    task_id = str(task.task_id)
+    is_end = len(name) >= MIN_DIGITS and task_id.endswith(name.lower())
+    return is_end or name == task.idempotency_key or name.lower() == task_id.replace("-", "")
+
+
+def enqueued_at(task_id: UUID) -> datetime:
+    """The time in the id of a task, to the millisecond."""
+    return datetime.fromtimestamp((task_id.int >> 80) / 1000, UTC)
+
+
+@dataclass(slots=True)
+class TaskSearch:
+    """Asks for pages until one has a task, so that a rare task is found behind many newer ones.
+
+    Ends when one is found, when there are no more tasks, or after `seconds`: then `next` says where to go on.
+    """
+
+    matching: TaskFilter
+    before: UUID | None
+    max_tasks: int
+    seconds: float
+    _began: float = field(default_factory=time.monotonic)
+
+    def statement(self) -> Statement[FoundTasks]:
+        return find_tasks(self.matching, self.before, self.max_tasks)
+
+    def is_over(self, found: FoundTasks) -> bool:
+        self.before = found.next
+        return bool(found.task_ids) or found.next is None or time.monotonic() - self._began >= self.seconds
+
+    def run(self, engine: Engine) -> FoundTasks:
+        while not self.is_over(found := engine.run(self.statement())):
+            pass
+        return found
+
+    async def run_async(self, engine: AsyncEngine) -> FoundTasks:
+        while not self.is_over(found := await engine.run(self.statement())):
+            pass
+        return found
 
 
 def tasks_with_ids(task_ids: Sequence[UUID]) -> Statement[list[TaskStatus]]:
@@ -344,22 +436,50 @@ def task_snapshot(task_id: UUID) -> Statement[TaskSnapshot | None]:
     return _of_tasks(first(TaskSnapshot), "queues.tasks_of", [task_id])
 
 
-def task_events(task_id: UUID) -> Statement[list[TaskEvent]]:
-    """Returns the history of a task in order, which is the order of the view."""
-    return _of_tasks(many(TaskEvent), "queues.task_events_of", [task_id])
+def task_events(
+    task_id: UUID, max_events: int | None = None, before: datetime | None = None
+) -> Statement[list[TaskEvent]]:
+    """Returns the history of a task in order: the last MAX_EVENTS events, or fewer, before that time."""
+    return events_of([task_id], max_events, before)
 
 
-def task_errors(task_id: UUID) -> Statement[list[TaskError]]:
-    return _of_tasks(many(TaskError), "queues.task_errors_of", [task_id], "order by answer.error_id")
+def task_errors(task_id: UUID, max_errors: int = MAX_ERRORS) -> Statement[list[TaskError]]:
+    """Failed attempts and failed tries of steps in order, at most the last MAX_ERRORS."""
+    order = f"order by answer.error_id desc limit {int(max_errors)}"
+    newest = _of_tasks(many(TaskError), "queues.task_errors_of", [task_id], order)
+    sql = f"select * from ({newest.sql}) newest order by error_id"  # noqa: S608 - no text of a user
+    return Statement(sql, newest.params, newest.decode)
+
+
+def last_tries(task_ids: Sequence[UUID]) -> Statement[list[FailedTry]]:
+    """The last failed try of each step of these tasks."""
+    plain = [name for name in FailedTry.__dataclass_fields__ if name != "arguments"]
+    fields = [*(f"answer.{name}" for name in plain), "answer.detail -> 'arguments'"]
+    columns = f"distinct on (answer.task_id, answer.step) {', '.join(fields)}"
+    rows = Rows(columns, lambda found: [FailedTry(*row) for row in found])
+    order = "where answer.step is not null order by answer.task_id, answer.step, answer.step_try desc"
+    return _of_tasks(rows, "queues.task_errors_of", task_ids, order)
 
 
 def task_snapshots(task_ids: Sequence[UUID]) -> Statement[list[TaskSnapshot]]:
     return _of_tasks(many(TaskSnapshot), "queues.tasks_of", task_ids)
 
 
-def events_of(task_ids: Sequence[UUID]) -> Statement[list[TaskEvent]]:
-    """Returns the history of several tasks; the events of each task are in order."""
-    return _of_tasks(many(TaskEvent), "queues.task_events_of", task_ids)
+def events_of(
+    task_ids: Sequence[UUID], max_events: int | None = None, before: datetime | None = None
+) -> Statement[list[TaskEvent]]:
+    """Returns the same of several tasks, one after the other."""
+    arguments = {
+        "task_ids": Bound("uuid[]", list(task_ids)),
+        "max_events": integer(max_events),
+        "before": timestamptz(before),
+    }
+    return call("queues.task_events_of", many(TaskEvent), arguments)
+
+
+def older_than(events: Sequence[TaskEvent]) -> datetime | None:
+    """Where the page before these events of one task ends, or None if they begin with its creation."""
+    return None if not events or events[0].event_type == "created" else events[0].occurred_at
 
 
 def _statuses(rows: Sequence[Row]) -> dict[UUID, Status]:

@@ -1,6 +1,6 @@
 """Workers: registration, wake-ups, leadership, and recovery of the tasks of lost workers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
@@ -22,7 +22,7 @@ from holdfast.engine.statement import (
     text,
     texts,
 )
-from holdfast.serialization.text import Json
+from holdfast.serialization.text import Json, json_array
 
 WorkerState = Literal["working", "idle", "late", "silent"]
 """`late` has missed two heartbeats; `silent` counts as dead."""
@@ -129,7 +129,9 @@ def register_worker(
     concurrency: int = 1,
     timeout: timedelta | None = None,
     heartbeat: timedelta | None = None,
-) -> Statement[None]:
+    types: Sequence[str] | None = None,
+) -> Statement[int]:
+    """Register a worker. Returns the setting max_result_bytes."""
     arguments = {
         "worker_id": text(worker_id),
         "hostname": text(hostname),
@@ -140,8 +142,9 @@ def register_worker(
         "concurrency": integer(concurrency),
         "timeout": interval(timeout),
         "heartbeat": interval(heartbeat),
+        "types": texts(types),
     }
-    return call("queues.register_worker", nothing, arguments)
+    return call("queues.register_worker", scalar, arguments)
 
 
 def register_types(types: Sequence[Mapping[str, Any]]) -> Statement[int]:
@@ -154,9 +157,13 @@ def registered_types() -> Statement[list[RegisteredType]]:
     return select(many(RegisteredType), "queues.registered_type", "order by answer.type")
 
 
-def retire_worker(worker_id: str) -> Statement[bool]:
-    """Returns true if it was registered."""
-    return call("queues.retire_worker", scalar, {"worker_id": text(worker_id)})
+def retire_worker(worker_id: str, begun: Iterable[str] | None = None) -> Statement[bool]:
+    """Returns true if it was registered.
+
+    With what it has begun and not ended (`leases.held_json`), its other leases are given back.
+    """
+    listed = None if begun is None else document(json_array(begun))
+    return call("queues.retire_worker", scalar, {"worker_id": text(worker_id), "begun": listed})
 
 
 def fleet_state(worker_id: str) -> Statement[FleetState]:

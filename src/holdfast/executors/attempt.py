@@ -21,6 +21,8 @@ from holdfast.outcome import OUTCOMES, Cancel, Fail, Retry, Snooze
 from holdfast.retry import DEFAULT_RETRY, MAX_DELAY_SECONDS, next_delay
 from holdfast.serialization.failure import describe, error_of
 from holdfast.serialization.text import RawJson, report_json, storable_json
+from holdfast.workflows.calls import Calls, check_all_awaited
+from holdfast.workflows.memory import RunReport
 
 CERTAINLY_STORABLE = 500  # characters: too few to be nested too deeply or to be too long
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -44,6 +46,7 @@ class ReportedTask(Protocol):
     status: str
     started: float | None
     ends_at: float | None
+    calls: Calls | None
 
     @property
     def is_past_deadline(self) -> bool: ...
@@ -76,14 +79,14 @@ class NotEncoded(Exception):
 class AttemptEnd:
     """How an attempt ended: a result as JSON or an error, and the seconds until the next run.
 
-    A retry without a delay gets that of the database. The memo holds the steps that the report carries.
+    A retry without a delay gets that of the database. The report is that of a run in a child process.
     """
 
     status: Status
     result: str | None = None
     error: Mapping[str, Any] | None = None
     delay: float | None = None
-    memo: str | None = None
+    report: RunReport | None = None
     payload: str | None = None
 
     @classmethod
@@ -143,17 +146,28 @@ def through_middleware(
     return proceed
 
 
-def end_of_value(handler: Handler, run: Any, value: Any) -> AttemptEnd:
-    """How an attempt ended whose handler returned this. `run` is its `Run`, if it has one."""
-    forgotten = None if run is None else run.calls.forgotten()
-    if forgotten is not None:
-        raise forgotten
+def end_of_value(handler: Handler, calls: Calls | None, value: Any) -> AttemptEnd:
+    """How an attempt ended whose handler returned this, and made these calls."""
+    check_all_awaited(calls)
     if isinstance(value, OUTCOMES):
         return _end_of_outcome(value)
     try:
         return AttemptEnd("succeeded", result=handler.result.encode(value))
     except ResultError as error:
         raise NotEncoded(str(error)) from error
+
+
+def check_answer(handler: Handler | None, answer: str) -> None:
+    """Raise NotEncoded if the handler says that what a program answered is of another type."""
+    try:
+        if handler is not None:
+            handler.result.read(answer)
+    except ResultError as error:
+        raise NotEncoded(str(error)) from error
+
+
+def end_of_not_encoded(error: NotEncoded) -> AttemptEnd:
+    return AttemptEnd.failed("result_not_serializable", str(error))
 
 
 def _end_of_outcome(outcome: Snooze | Retry | Cancel | Fail) -> AttemptEnd:
@@ -169,11 +183,11 @@ def _end_of_outcome(outcome: Snooze | Retry | Cancel | Fail) -> AttemptEnd:
             return AttemptEnd.failed("failed_by_handler", outcome.reason)
 
 
-def error_in(run: Any, error: BaseException) -> BaseException:
-    """What was raised; or what the handler forgot to await, if it ended the run as it wanted to."""
-    if run is None or not isinstance(error, (*OUTCOMES, Continued)):
+def error_in(calls: Calls | None, error: BaseException) -> BaseException:
+    """What was raised; or what the handler forgot to await, if it ended the attempt as it wanted to."""
+    if calls is None or not isinstance(error, (*OUTCOMES, Continued)):
         return error
-    return run.calls.forgotten() or error
+    return calls.forgotten() or error
 
 
 def end_of_error(handler: Handler, attempt: int, error: BaseException) -> AttemptEnd:  # noqa: PLR0911 - a table
@@ -183,7 +197,7 @@ def end_of_error(handler: Handler, attempt: int, error: BaseException) -> Attemp
     if isinstance(error, NotDecoded):
         return AttemptEnd.failed("invalid_payload", str(error))
     if isinstance(error, NotEncoded):
-        return AttemptEnd.failed("result_not_serializable", str(error))
+        return end_of_not_encoded(error)
     if isinstance(error, Continued):
         return _end_of_continued(handler, error)
     if isinstance(error, DeadlinePassed):
@@ -249,7 +263,7 @@ class Reporter:
         task.status = end.status
         if end.error is not None and end.status in ("retry", "failed"):
             tracing.attempt_failed(end.error)
-        memo = end.memo if task.run is None else task.run.memo(end.status)
+        report: RunReport | None = end.report if task.run is None else task.run.report(end.status)
         return result_json(
             task.task_id,
             task.token,
@@ -258,14 +272,14 @@ class Reporter:
             error=None if end.error is None else json.dumps(end.error),
             run_at=None if end.delay is None else self._clock.now(end.delay),
             started_at=None if task.started is None else self._clock.at(task.started),
-            memo=memo,
+            memo=None if report is None else report.as_json(),
             payload=end.payload,
             ends_at=None if task.ends_at is None else to_timestamp(task.ends_at),
         )
 
     def returned(self, task: ReportedTask, handler: Handler, value: Any) -> str:
         """The handler returned this. Raises NotEncoded."""
-        return self.write(task, end_of_value(handler, task.run, value))
+        return self.write(task, end_of_value(handler, task.calls, value))
 
     def raised(self, task: ReportedTask, handler: Handler, error: BaseException) -> str:
         return self.write(task, end_of_error(handler, task.attempt, error))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 from holdfast import tracing
+from holdfast.current_job import current_job
 from holdfast.executors.attempt import (
     AttemptEnd,
     bind_call,
@@ -21,10 +22,10 @@ from holdfast.executors.attempt import (
 from holdfast.executors.child_run import WorkerChannel, open_run, refuse_transaction
 from holdfast.executors.process_tree import writable_memory
 from holdfast.handler import Handler
-from holdfast.logs import current_job
 from holdfast.middleware import Middleware
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.workflows.calls import Calls
 from holdfast.workflows.run import Run, Suspended
 
 LINGER_SECONDS = 1.0
@@ -37,6 +38,8 @@ class ChildApplication(Protocol):
     def handlers(self) -> Mapping[str, Handler]: ...
     @property
     def middlewares(self) -> Sequence[Middleware]: ...
+    @property
+    def settings(self) -> Any: ...
 
 
 class ChildChannel(WorkerChannel, Protocol):
@@ -58,6 +61,7 @@ class ChildAttempt:
         self.payload: str = order["payload"]
         self.metadata: str | None = order["metadata"]
         self.resources: Mapping[str, Any] = order["resources"]
+        self._ahead: float = order["now"] - time.monotonic()
         self.progress: dict[str, Any] | None = None
         self.stop: str | None = None
         self.is_interruptible = False
@@ -65,10 +69,15 @@ class ChildAttempt:
         self.cancel: Callable[[], object] | None = None
         self.send_progress = functools.partial(send_progress, self)
         self.steps: Run | None = None
+        self.calls: Calls | None = None
 
     @property
     def log_fields(self) -> dict[str, Any]:
         return {"task_id": self.task_id, "type": self.type, "attempt": self.attempt}
+
+    def now(self) -> float:
+        """The time of the database, as the worker knew it when it ordered the attempt, and since."""
+        return time.monotonic() + self._ahead
 
 
 class ChildAttempts:
@@ -76,6 +85,7 @@ class ChildAttempts:
 
     def __init__(self, application: ChildApplication, channel: ChildChannel) -> None:
         self._channel = channel
+        self._application = application
         self._handlers = application.handlers
         self._middlewares = tuple(application.middlewares)
         self._loop: asyncio.Runner | None = None
@@ -90,7 +100,7 @@ class ChildAttempts:
         try:
             with _limited(attempt.resources), tracing.joined(attempt.metadata):
                 value = self._call(attempt, handler)
-                end = end_of_value(handler, attempt.steps, value)
+                end = end_of_value(handler, attempt.calls, value)
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the attempt, not the process
             if attempt.stop is not None:
                 return None
@@ -98,7 +108,7 @@ class ChildAttempts:
         finally:
             current_job.set(None)
         if attempt.steps is not None:
-            end.memo = attempt.steps.memo(end.status)
+            end.report = attempt.steps.report(end.status)
         return end
 
     def _call(self, attempt: ChildAttempt, handler: Handler) -> Any:
@@ -114,7 +124,9 @@ class ChildAttempts:
             return attempt.steps
         if is_async:
             self._channel.attach(asyncio.get_running_loop())
-        attempt.steps = open_run(attempt, self._channel, is_async=is_async)
+        attempt.steps = open_run(
+            attempt, self._channel, lambda: self._application.settings, is_async=is_async
+        )
         return attempt.steps
 
     async def _call_in_loop(self, attempt: ChildAttempt, handler: Handler, bound: Callable[[], Any]) -> Any:
@@ -130,7 +142,7 @@ class ChildAttempts:
         assert task is not None  # noqa: S101 - a coroutine runs in a task
         attempt.cancel = functools.partial(loop.call_soon_threadsafe, task.cancel)
         proceed: Callable[[], Awaitable[Any]] = bound if handler.is_async else blocking
-        if handler.changes and handler.is_async:
+        if handler.remembers_first and handler.is_async:
             steps = self._open_steps(attempt, is_async=True)
             if isinstance(steps, AsyncRun):
                 await steps.load()
@@ -180,7 +192,7 @@ async def _cancel_others(task: "asyncio.Task[Any]") -> None:
 def _end_of_error(attempt: ChildAttempt, handler: Handler, error: BaseException) -> AttemptEnd:
     if attempt.steps is not None and attempt.steps.suspended is not None:
         return AttemptEnd("suspend")
-    end = end_of_error(handler, attempt.attempt, error_in(attempt.steps, error))
+    end = end_of_error(handler, attempt.attempt, error_in(attempt.calls, error))
     if isinstance(error, MemoryError) and attempt.resources.get("memory") is not None:
         end.error = {**(end.error or {}), "kind": "memory_limit"}
     return end

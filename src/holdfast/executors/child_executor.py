@@ -12,20 +12,23 @@ from typing import Any
 
 from holdfast import tracing
 from holdfast.executors.attempt import AttemptEnd
+from holdfast.executors.child_intake import BYTES_PER_SECOND, MESSAGES_PER_SECOND
+from holdfast.executors.child_messages import Told
 from holdfast.executors.child_pool import ChildPool, ChildPoolSizes
-from holdfast.executors.child_process import ChildBootFailed, start_child
+from holdfast.executors.child_process import ChildBootFailed, RunCalls, start_child
 from holdfast.executors.child_protocol import ChildBoot
 from holdfast.executors.child_run import answer_question
 from holdfast.executors.command_run import chosen_variables
-from holdfast.executors.executor import ExecutorTask, pass_on_output, reason_to_stop
+from holdfast.executors.executor import CannotStart, ExecutorTask, pass_on_output, reason_to_stop
 from holdfast.executors.origin import Origin
 from holdfast.executors.process_tree import weaknesses
 from holdfast.executors.run_end import RunBounds
 from holdfast.executors.spawner_client import SpawnerClient
 from holdfast.handler import Handler
 from holdfast.logs import Log
+from holdfast.resources import size_text
 from holdfast.serialization.failure import brief, fitted
-from holdfast.settings import WITHHELD, Settings
+from holdfast.settings import WITHHELD, Settings, variable_of
 from holdfast.workflows.journal import Journal
 
 USUAL_VARIABLES = (
@@ -33,6 +36,10 @@ USUAL_VARIABLES = (
     "PYTHON*", "VIRTUAL_ENV", "SSL_CERT_FILE", "SSL_CERT_DIR", "HOLDFAST_HOME",
     "DJANGO_SETTINGS_MODULE",
 )  # fmt: skip
+THROTTLED = (
+    f"it writes more than {MESSAGES_PER_SECOND} messages or {size_text(BYTES_PER_SECOND)} a second"
+    " to its worker, so it has to wait: return less from steps, and start fewer tasks at a time"
+)
 NOT_FOUND = "no child process can import the application: it has to be a global name of a module"
 
 
@@ -52,6 +59,7 @@ class ChildExecutor:
         send_progress: Callable[[], None],
         record_killed: Callable[[Any, str], None],
         open_journal: Callable[[Any], Journal],
+        max_result_bytes: Callable[[], int],
         log: Log,
         on_ray: bool = False,
     ) -> None:
@@ -64,6 +72,7 @@ class ChildExecutor:
         self._send_progress = send_progress
         self._record_killed = record_killed
         self._open_journal = open_journal
+        self._max_result_bytes = max_result_bytes
         self._log = log
         self._on_ray = on_ray
         self._pool: ChildPool | None = None
@@ -72,7 +81,7 @@ class ChildExecutor:
         """Start child processes if the application has such tasks, and log what is not enforced here."""
         if not self._starts_early:
             return
-        if missing := weaknesses():
+        if missing := weaknesses(self._settings.process_user):
             self._log.warning("isolation_limited", not_enforced=missing)
         pool = self._open_pool()
         if pool is not None:
@@ -82,19 +91,21 @@ class ChildExecutor:
         assert handler is not None  # noqa: S101 - a task without one has failed before
         pool = self._open_pool()
         if pool is None:
-            return AttemptEnd.retry(job.attempt, "executor_not_available", NOT_FOUND)
+            raise CannotStart("executor_not_available", NOT_FOUND)
         bounds = self._bounds(job, handler)
         try:
             end, cancelled = await pool.run(
                 _order(job),
                 bounds,
-                functools.partial(self._progress, job),
-                functools.partial(answer_question, self._open_journal(job)),
+                RunCalls(
+                    functools.partial(self._tell, job, self._open_journal(job)),
+                    functools.partial(self._throttled, job),
+                ),
                 functools.partial(reason_to_stop, job, bounds),
                 fresh=handler.fresh,
             )
         except ChildBootFailed as error:
-            return AttemptEnd.retry(job.attempt, "executor_failed", error.message, **fitted(error.detail))
+            raise CannotStart("executor_failed", error.message, **fitted(error.detail)) from error
         if cancelled and (end.answer is None or job.stop != "shutdown"):
             if end.answer is None:
                 self._record_killed(job, json.dumps(end.as_error()))
@@ -124,6 +135,7 @@ class ChildExecutor:
                 child_variables(settings, ("RAY_*",) if self._on_ray else ()),
                 settings.process_user,
                 on_ray=self._on_ray,
+                max_result_bytes=self._max_result_bytes(),
             )
             start = functools.partial(start_child, self._spawner, boot, settings.output_limit, pass_on_output)
             self._pool = ChildPool(start, _sizes(settings), self._boot_failed)
@@ -144,11 +156,20 @@ class ChildExecutor:
         message = str(answer.error.get("message"))
         self._log.warning("attempt_failed", **job.log_fields, error=message.partition("\n")[0][:500])
         error = fitted({**answer.error, **detail})
-        return AttemptEnd(answer.status, error=error, delay=answer.delay, memo=answer.memo)
+        return AttemptEnd(answer.status, error=error, delay=answer.delay, report=answer.report)
 
-    def _progress(self, job: ExecutorTask, progress: dict[str, Any]) -> None:
-        job.progress = progress
+    def _tell(
+        self, job: ExecutorTask, journal: Journal, told: Told, reply: Callable[[dict[str, Any]], None]
+    ) -> None:
+        if told.progress is None:
+            answer_question(journal, told, reply)
+            return
+        job.progress = told.progress
         self._send_progress()
+
+    def _throttled(self, job: ExecutorTask) -> None:
+        job.trouble = "run_throttled"
+        self._log.warning("run_throttled", **job.log_fields, why=THROTTLED)
 
     def _boot_failed(self, error: ChildBootFailed) -> None:
         self._log.error("child_not_started", error=brief(error), stderr=error.detail.get("stderr"))
@@ -157,6 +178,8 @@ class ChildExecutor:
 def child_variables(settings: Settings, others: tuple[str, ...] = ()) -> dict[str, str]:
     """The environment of a child process: what every program needs, and what the settings list."""
     chosen = chosen_variables((*USUAL_VARIABLES, *others, *settings.process_env))
+    if not settings.record_step_arguments:
+        chosen[variable_of("record_step_arguments")] = "false"
     if settings.process_user is not None:
         account = pwd.getpwnam(settings.process_user)
         chosen |= {"HOME": account.pw_dir, "USER": account.pw_name, "LOGNAME": account.pw_name}
@@ -179,6 +202,7 @@ def _order(job: ExecutorTask) -> dict[str, Any]:
         "type": job.type,
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
+        "now": job.now(),
         "payload": job.payload,
         "metadata": tracing.carried(job.metadata),
     }

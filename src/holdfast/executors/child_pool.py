@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.executors.attempt import AttemptEnd
-from holdfast.executors.child_process import ChildBootFailed, ChildProcess, ChildRun, OnQuestion
+from holdfast.executors.child_process import ChildBootFailed, ChildProcess, ChildRun, RunCalls
 from holdfast.executors.run_end import RunBounds, RunEnd
 
 IDLE_SECONDS = 30.0
@@ -74,8 +74,7 @@ class ChildPool:
         self,
         order: Mapping[str, Any],
         bounds: RunBounds,
-        on_progress: Callable[[dict[str, Any]], object],
-        on_question: OnQuestion,
+        calls: RunCalls,
         stopped: Callable[[], tuple[str, float]],
         *,
         fresh: bool = False,
@@ -86,7 +85,7 @@ class ChildPool:
         Raises ChildBootFailed if no child process can be started.
         """
         child = await self._take(fresh=fresh)
-        run = ChildRun(next(self._numbers), bounds, on_progress, on_question)
+        run = ChildRun(next(self._numbers), bounds, calls)
         cancelled = False
         try:
             child.begin(order, run)

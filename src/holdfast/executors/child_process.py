@@ -7,10 +7,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.executors.attempt import AttemptEnd
-from holdfast.executors.child_protocol import ChildBoot, MalformedMessage, MessageReader, encode_message
+from holdfast.executors.child_intake import Intake
+from holdfast.executors.child_messages import ANSWER, READY, REFUSED, MalformedMessage, MessageLimits, Told
+from holdfast.executors.child_protocol import ChildBoot, encode_message
 from holdfast.executors.run_end import OutputStream, RunBounds, RunEnd, describe_exit, describe_output, judge
 from holdfast.executors.spawner_client import (
     ProcessExit,
@@ -27,8 +30,14 @@ PassOn = Callable[[str, bytes], None]
 """Is given the name of a stream, stdout or stderr, and what came from it."""
 
 
-OnQuestion = Callable[[dict[str, Any], Callable[[dict[str, Any]], None]], None]
-"""Is given a question of the handler, and how to send the answer."""
+@dataclass(frozen=True, slots=True)
+class RunCalls:
+    """What a worker does for a run in a child process."""
+
+    tell: Callable[[Told, Callable[[dict[str, Any]], None]], None]
+    """Is given progress, a failed try or a question, and how to answer the question."""
+    throttled: Callable[[], object]
+    """Is called once if the run has to wait because it writes too much to its worker."""
 
 
 class ChildBootFailed(Exception):
@@ -43,18 +52,12 @@ class ChildBootFailed(Exception):
 class ChildRun:
     """One run in a child process; `over` is done when it has ended."""
 
-    def __init__(
-        self,
-        number: int,
-        bounds: RunBounds,
-        on_progress: Callable[[dict[str, Any]], object],
-        on_question: OnQuestion,
-    ) -> None:
+    def __init__(self, number: int, bounds: RunBounds, calls: RunCalls) -> None:
         self.number = number
-        self.on_question = on_question
         self.bounds = bounds
-        self.on_progress = on_progress
+        self.calls = calls
         self.why: str | None = None
+        self.problem: MalformedMessage | None = None
         self.answer: AttemptEnd | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.over: asyncio.Future[RunEnd[AttemptEnd]] = asyncio.get_running_loop().create_future()
@@ -64,7 +67,14 @@ class ChildProcess(asyncio.Protocol):
     """Started by `start_child`."""
 
     def __init__(
-        self, spawned: SpawnedProcess, stdout: int, stderr: int, output_limit: int, pass_on: PassOn
+        self,
+        spawned: SpawnedProcess,
+        stdout: int,
+        stderr: int,
+        *,
+        limits: MessageLimits,
+        output_limit: int,
+        pass_on: PassOn,
     ) -> None:
         self.runs = 0
         self.memory = 0
@@ -76,7 +86,7 @@ class ChildProcess(asyncio.Protocol):
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._output_limit = output_limit
         self._printed = 0
-        self._reader = MessageReader()
+        self._intake = Intake(limits, deliver=self._receive, refuse=self._refuse, throttled=self._throttled)
         self._transport: asyncio.Transport | None = None
         self._run: ChildRun | None = None
         self._refusal: Mapping[str, Any] | None = None
@@ -96,6 +106,7 @@ class ChildProcess(asyncio.Protocol):
         self._run = run
         self._printed = 0
         self.runs += 1
+        self._intake.begin()
         self._stdout.begin()
         self._stderr.begin()
         bounds = run.bounds
@@ -132,41 +143,61 @@ class ChildProcess(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment] # the transport of a socket reads and writes
+        self._intake.connect(transport)  # type: ignore[arg-type] # as above
 
     def data_received(self, data: bytes) -> None:
-        try:
-            for message in self._reader.feed(data):
-                self._receive(message)
-        except (MalformedMessage, KeyError, TypeError):
-            self.stop("envelope_malformed", 0)
+        self._intake.feed(data)
+
+    def pause_writing(self) -> None:
+        self._intake.set_writing(True)
+
+    def resume_writing(self) -> None:
+        self._intake.set_writing(False)
+
+    def _refuse(self, problem: MalformedMessage) -> None:
+        """It wrote what is no message: the run ends, and the process with it."""
+        run = self._run
+        if run is None or run.over.done():
+            self.is_spoilt = True
+            self._spawned.end(0)
+            return
+        run.problem = problem
+        self.stop("envelope_malformed", 0)
+
+    def _throttled(self) -> None:
+        if self._run is not None:
+            self._run.calls.throttled()
 
     def _count_output(self, count: int) -> None:
         self._printed += count
         if self._run is not None and self._printed > self._output_limit:
             self.stop("output_limit", 0)
 
-    def _receive(self, message: Mapping[str, Any]) -> None:
-        if "ready" in message:
-            self._ready.set_result(None)
-        elif "refused" in message:
-            self._refusal = message["refused"]
-        elif self._run is None or message["run"] != self._run.number:
+    def _receive(self, told: Told) -> None:
+        run = self._run
+        if told.kind == READY:
+            if not self._ready.done():
+                self._ready.set_result(None)
+        elif told.kind == REFUSED:
+            self._refusal = told.why
+        elif run is None or told.run != run.number:
             return
-        elif "ask" in message:
-            self._run.on_question(dict(message), self._send)
-        elif "progress" in message:
-            self._run.on_progress(message["progress"])
+        elif told.kind == ANSWER:
+            self._answered(run, told)
         else:
-            self._answered(self._run, message)
+            run.calls.tell(told, functools.partial(self._reply, run, told.ask))
 
-    def _answered(self, run: ChildRun, message: Mapping[str, Any]) -> None:
+    def _reply(self, run: ChildRun, ask: int, answer: dict[str, Any]) -> None:
+        if self._run is run:
+            self._intake.answered(ask, self._send({"reply": ask, **answer}))
+
+    def _answered(self, run: ChildRun, told: Told) -> None:
         """If the process was told to stop, or cannot be used again, the run ends when the process does."""
-        answer = message["answer"]
-        run.answer = None if answer is None else AttemptEnd(**answer)
-        self.memory = message["memory"]
+        run.answer = told.end
+        self.memory = told.memory
         if run.why is not None:
             return
-        if message["left"]:
+        if told.left:
             self.is_spoilt = True
             self._spawned.end(0)
             return
@@ -175,6 +206,7 @@ class ChildProcess(asyncio.Protocol):
     def _exited(self, future: "asyncio.Future[ProcessExit]") -> None:
         """Its messages were all read before: the spawner reports an exit after the descriptors are closed."""
         self.is_spoilt = True
+        self._intake.close()
         for stream in (self._stdout, self._stderr):
             stream.drain()
         if self._run is not None and not self._run.over.done():
@@ -199,6 +231,8 @@ class ChildProcess(asyncio.Protocol):
             self._run = run
             return
         kind, message = judge(exited, run.why, run.bounds)
+        if run.problem is not None:
+            message = f"the run wrote to descriptor 3, which is for messages to the worker: {run.problem}"
         run.over.set_result(RunEnd(kind, message, detail=self._describe(exited)))
 
     def _boot_failure(self, exited: ProcessExit) -> ChildBootFailed:
@@ -211,9 +245,12 @@ class ChildProcess(asyncio.Protocol):
     def _describe(self, exited: ProcessExit) -> dict[str, Any]:
         return describe_exit(exited, self._stdout, self._stderr)
 
-    def _send(self, message: Mapping[str, Any]) -> None:
+    def _send(self, message: Mapping[str, Any]) -> int:
+        """Returns the length of the message."""
+        written = encode_message(message)
         if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode_message(message))
+            self._transport.write(written)
+        return len(written)
 
 
 async def start_child(
@@ -236,7 +273,8 @@ async def start_child(
     finally:
         theirs.close()
     stdout, stderr = ours.numbers
-    child = ChildProcess(spawned, stdout, stderr, output_limit, pass_on)
+    limits = MessageLimits(boot.max_result_bytes)
+    child = ChildProcess(spawned, stdout, stderr, limits=limits, output_limit=output_limit, pass_on=pass_on)
     try:
         async with asyncio.timeout(BOOT_SECONDS):
             await child.boot(ours.sockets[0], boot)
@@ -287,7 +325,6 @@ def _program(boot: ChildBoot) -> Program:
         limits=NO_CORE,
         user=boot.user,
         umask=_umask(),
-        no_new_privileges=False,
     )
 
 

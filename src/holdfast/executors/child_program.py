@@ -16,16 +16,31 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from holdfast.context import Stopped
 from holdfast.executors import origin
+from holdfast.executors.attempt import AttemptEnd
 from holdfast.executors.child_attempt import ChildApplication, ChildAttempt, ChildAttempts
-from holdfast.executors.child_protocol import MessageReader, encode_message
+from holdfast.executors.child_messages import (
+    ANSWER,
+    PROGRESS,
+    READY,
+    RECORD,
+    REFUSED,
+    MalformedMessage,
+    MessageLimits,
+    encode,
+    end_fields,
+    report_fields,
+    split,
+)
+from holdfast.executors.child_protocol import MessageReader
 from holdfast.executors.process_tree import IS_LINUX, PAGE
 from holdfast.logs import configure, name_worker
 from holdfast.serialization.failure import describe
+from holdfast.workflows.memory import DEFAULT_MAX_RESULT_BYTES, RunReport
 
 if TYPE_CHECKING:
     from holdfast.executors.ray_attempt import RayAttempts
@@ -40,14 +55,17 @@ class MessageWriter:
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
+        self.limits = MessageLimits(DEFAULT_MAX_RESULT_BYTES)
         self._lock = threading.Lock()
         self._attempt: ChildAttempt | None = None
         self._has_progress = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def send(self, message: Mapping[str, Any]) -> None:
+    def send(self, kind: bytes, fields: dict[str, Any], texts: Sequence[str] = ()) -> None:
+        """Raises MalformedMessage if it is too long for a message."""
+        written = encode(kind, fields, texts, self.limits)
         with self._lock:
-            self._channel.sendall(encode_message(message))
+            self._channel.sendall(written)
 
     def send_progress(self, attempt: ChildAttempt) -> None:
         self._attempt = attempt
@@ -62,7 +80,7 @@ class MessageWriter:
             self._has_progress.clear()
             attempt = self._attempt
             if attempt is not None and not attempt.is_over:
-                self.send({"progress": attempt.progress, "run": attempt.run})
+                self.send(PROGRESS, {**(attempt.progress or {}), "run": attempt.run})
             time.sleep(PROGRESS_SECONDS)
 
 
@@ -88,36 +106,60 @@ class ChildProgram:
         signal.signal(signal.SIGTERM, self._on_term)
         # Prints the stack of the handler to stderr, even if that hangs in C.
         faulthandler.register(signal.SIGTERM, all_threads=False, chain=True)
-        self._writer.send({"ready": True})
+        self._writer.send(READY, {})
         while "stop" not in (order := self._next_order()):
             self._attempt = attempt = ChildAttempt(order, self._writer.send_progress)
             end = attempts.run(attempt)
             if os.getpid() != self._pid:  # the handler has forked, and its copy returned here
                 os._exit(0)
             attempt.is_over = True
+            if end is not None and end.report is not None:
+                end = self._record_first(attempt, end, end.report)
             self._attempt = None
             self._replies.clear()
             _flush()
-            self._writer.send(
-                {
-                    "answer": None if end is None else end.as_message(),
-                    "run": attempt.run,
-                    "left": _has_children(),
-                    "memory": self._memory.now(),
-                }
-            )
+            self._answer(attempt, end)
             if attempt.stop is not None:
                 return
 
+    def _record_first(self, attempt: ChildAttempt, end: AttemptEnd, report: RunReport) -> AttemptEnd:
+        """Record the steps that do not fit into the answer, and return what the answer is then."""
+        *parts, end.report = split(report, self.limits)
+        for part in parts:
+            texts: list[str] = []
+            replies: list[dict[str, Any]] = []
+            fields = {"lazy": False, "report": report_fields(part, texts)}
+            self.ask(RECORD, fields, texts, replies.append)
+            while not replies:
+                if attempt.stop is not None:
+                    return end
+                self.pump()
+            if replies[0]["verdict"] not in ("recorded", "already"):
+                why = replies[0]["error"] or replies[0]["verdict"]
+                return AttemptEnd.retry(
+                    attempt.attempt, "handler_error", f"its steps are not recorded: {why}"
+                )
+        return end
+
+    def _answer(self, attempt: ChildAttempt, end: AttemptEnd | None) -> None:
+        about = {"run": attempt.run, "left": _has_children(), "memory": self._memory.now()}
+        texts: list[str] = []
+        try:
+            self._writer.send(ANSWER, {**about, **end_fields(end, texts, self.limits)}, texts)
+        except MalformedMessage as error:
+            failed = AttemptEnd.failed("result_not_serializable", f"the worker would not take it: {error}")
+            self._writer.send(ANSWER, {**about, **end_fields(failed, [], self.limits)})
+
     def _load_application(self, boot: dict[str, Any]) -> "ChildAttempts | RayAttempts":
         sys.path[:] = boot["path"]
+        self._writer.limits = MessageLimits(boot["max_result_bytes"])
         try:
             application: ChildApplication = origin.load(origin.Origin(**boot["origin"]))
             configure(boot["log_format"], boot["log_level"], terminal=boot["terminal"])
             name_worker(boot["worker_id"])
         except BaseException as error:  # noqa: BLE001 - a module may raise anything when it is imported
             _flush()
-            self._writer.send({"refused": describe(error)})
+            self._writer.send(REFUSED, {"why": describe(error)})
             os._exit(EXIT_FAILED)
         if boot["on_ray"]:
             from holdfast.executors.ray_attempt import RayAttempts  # noqa: PLC0415 - few need it
@@ -125,13 +167,32 @@ class ChildProgram:
             return RayAttempts(application, boot)
         return ChildAttempts(application, self)
 
-    def ask(self, question: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
+    @property
+    def limits(self) -> MessageLimits:
+        return self._writer.limits
+
+    def tell(self, kind: bytes, fields: dict[str, Any]) -> None:
+        assert self._attempt is not None  # noqa: S101 - only a handler has something to tell
+        self._writer.send(kind, {"run": self._attempt.run, **fields})
+
+    def ask(
+        self,
+        kind: bytes,
+        fields: dict[str, Any],
+        texts: Sequence[str],
+        reply: Callable[[dict[str, Any]], None],
+    ) -> None:
         """A question of the attempt to the worker."""
         attempt = self._attempt
         assert attempt is not None  # noqa: S101 - only a handler asks
         number = next(self._questions)
         self._replies[number] = reply
-        self._writer.send({"ask": number, "run": attempt.run, **question})
+        try:
+            self._writer.send(kind, {"ask": number, "run": attempt.run, **fields}, texts)
+        except MalformedMessage as error:
+            del self._replies[number]
+            why = f"a child process cannot send this to its worker: {error}"
+            reply({"verdict": "refused", "task_ids": [], "error": why})
 
     def pump(self) -> None:
         self._read()

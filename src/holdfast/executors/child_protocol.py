@@ -1,4 +1,4 @@
-"""Messages between a worker and its child processes: a length, then one JSON object."""
+"""What a worker tells its child processes: a length, then one JSON object."""
 
 import json
 import struct
@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast.executors.origin import Origin
+from holdfast.workflows.memory import DEFAULT_MAX_RESULT_BYTES
 
 LENGTH = struct.Struct(">I")
 MAX_MESSAGE_BYTES = 32 * 1024 * 1024
-
-
-class MalformedMessage(Exception):
-    """What the other side sent is not a message of this protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +26,7 @@ class ChildBoot:
     user: str | None = None
     on_ray: bool = False
     """Whether it runs handlers on a Ray cluster."""
+    max_result_bytes: int = DEFAULT_MAX_RESULT_BYTES
 
     def as_message(self) -> dict[str, Any]:
         return {
@@ -38,6 +36,7 @@ class ChildBoot:
             "log_level": self.log_level,
             "worker_id": self.worker_id,
             "on_ray": self.on_ray,
+            "max_result_bytes": self.max_result_bytes,
             "terminal": sys.stderr is not None and sys.stderr.isatty(),
         }
 
@@ -59,19 +58,9 @@ class MessageReader:
         while len(self._buffer) >= LENGTH.size:
             (length,) = LENGTH.unpack_from(self._buffer)
             if length > MAX_MESSAGE_BYTES:
-                raise MalformedMessage(f"a message of {length} bytes was announced")
+                raise ValueError(f"a message of {length} bytes was announced")
             if len(self._buffer) < LENGTH.size + length:
                 return
             written = bytes(self._buffer[LENGTH.size : LENGTH.size + length])
             del self._buffer[: LENGTH.size + length]
-            yield _decode(written)
-
-
-def _decode(written: bytes) -> dict[str, Any]:
-    try:
-        message = json.loads(written.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise MalformedMessage(f"a message cannot be read: {error}") from error
-    if not isinstance(message, dict):
-        raise MalformedMessage("a message is not an object")
-    return message
+            yield json.loads(written.decode("utf-8", "surrogatepass"))

@@ -1,22 +1,45 @@
 """Runs with steps in a child process: the worker reads and records for it, over their socket."""
 
 import asyncio
-import functools
+import json
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
+from holdfast.engine.steps import StartingStep
+from holdfast.errors import InvalidStep
 from holdfast.executors.attempt import HandlerTimeout
+from holdfast.executors.child_messages import (
+    FAILED_TRY,
+    MAX_SIGNALS,
+    READ,
+    RECORD,
+    START,
+    MessageLimits,
+    Told,
+    report_fields,
+    split,
+)
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.journal import Journal, Read, Recorded, Started
+from holdfast.workflows.memory import FailedStep, RunReport, StepMemo
 from holdfast.workflows.run import Run, RunTask
 
 
 class WorkerChannel(Protocol):
-    """Questions to the worker. `reply` is called with each answer when it was read."""
+    """Messages to the worker. `reply` is called with the answer to a question when it was read."""
 
-    def ask(self, question: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None: ...
+    @property
+    def limits(self) -> MessageLimits: ...
+    def tell(self, kind: bytes, fields: dict[str, Any]) -> None: ...
+    def ask(
+        self,
+        kind: bytes,
+        fields: dict[str, Any],
+        texts: Sequence[str],
+        reply: Callable[[dict[str, Any]], None],
+    ) -> None: ...
     def pump(self) -> None:
         """Wait for messages, and read them."""
 
@@ -27,22 +50,54 @@ class PipeJournal(Journal):
     def __init__(self, channel: WorkerChannel) -> None:
         self._channel = channel
 
-    def read(self, done: Read) -> None:
-        self._channel.ask({"do": "read"}, lambda reply: done(reply["rows"], reply["clock"]))
+    def read(self, done: Read, signals: Sequence[str] = ()) -> None:
+        if len(signals) > MAX_SIGNALS:
+            raise InvalidStep(
+                f"a run in a child process waits for at most {MAX_SIGNALS} signals at once,"
+                f" not {len(signals)}",
+                hint="Send one name several times, with what differs in the payload.",
+            )
+        fields = {"signals": list(signals)}
+        self._channel.ask(READ, fields, (), lambda reply: done(reply["rows"], reply["clock"]))
 
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None:
+        """In as many messages as it takes. The first bad verdict counts."""
+        parts = split(RunReport(kept, tries), self._channel.limits)
+        replies: list[dict[str, Any]] = []
+
         def answered(reply: dict[str, Any]) -> None:
-            error = reply["error"]
-            done(reply["verdict"], None if error is None else RuntimeError(error))
+            replies.append(reply)
+            if len(replies) == len(parts):
+                bad = (one for one in replies if one["verdict"] not in ("recorded", "already"))
+                told = next(bad, reply)
+                done(told["verdict"], None if told["error"] is None else RuntimeError(told["error"]))
 
-        self._channel.ask({"do": "record", "written": written, "lazy": lazy}, answered)
+        for part in parts:
+            texts: list[str] = []
+            fields = {"lazy": lazy, "report": report_fields(part, texts)}
+            self._channel.ask(RECORD, fields, texts, answered)
 
-    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
+    def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
         def answered(reply: dict[str, Any]) -> None:
             error = reply["error"]
             done(reply["verdict"], reply["task_ids"], None if error is None else RuntimeError(error))
 
-        self._channel.ask({"do": "start", "held": held, "tasks": tasks, "payloads": payloads}, answered)
+        fields = {
+            "name": step.name,
+            "number": step.number,
+            "awaited": step.awaited,
+            "leave": step.leave,
+            "batch": step.batch,
+            "keys": step.keys is not None,
+            "payloads": payloads is not None,
+        }
+        keys = () if step.keys is None else (json.dumps(list(step.keys)),)
+        self._channel.ask(START, fields, [tasks, *keys, *(payloads or ())], answered)
+
+    def step_failed(self, failed: FailedStep) -> None:
+        self._channel.tell(FAILED_TRY, {"failed": failed.brief()})
 
 
 class BlockingPipeJournal(PipeJournal):
@@ -59,7 +114,8 @@ class BlockingPipeJournal(PipeJournal):
 class ChildHost:
     """What runs the handler in a child process."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Callable[[], Any]) -> None:
+        self.settings = settings
         try:
             self._task = asyncio.current_task()
         except RuntimeError:  # not in an event loop
@@ -91,38 +147,31 @@ class ChildHost:
         return refuse_transaction()
 
 
-def open_run(task: RunTask, channel: WorkerChannel, *, is_async: bool) -> Run:
+def open_run(task: RunTask, channel: WorkerChannel, settings: Callable[[], Any], *, is_async: bool) -> Run:
     if is_async:
-        return AsyncRun(task, PipeJournal(channel), ChildHost())
-    return BlockingRun(task, BlockingPipeJournal(channel), ChildHost())
+        return AsyncRun(task, PipeJournal(channel), ChildHost(settings))
+    return BlockingRun(task, BlockingPipeJournal(channel), ChildHost(settings))
 
 
 def refuse_transaction() -> Any:
     raise RuntimeError("ctx.transaction() needs a handler that runs in the worker: use the executor python")
 
 
-def answer_question(journal: Any, message: dict[str, Any], send: Callable[[dict[str, Any]], None]) -> None:
+def answer_question(journal: Journal, asked: Told, reply: Callable[[dict[str, Any]], None]) -> None:
     """In the worker: read or record for a child process. `journal` is that of its job."""
-    reply = functools.partial(_reply, send, message["ask"])
-    if message["do"] == "read":
-        journal.read(lambda rows, clock: reply(rows=rows, clock=clock))
-        return
-    if message["do"] == "start":
-        journal.start(
-            message["held"],
-            message["tasks"],
-            message["payloads"],
-            lambda verdict, task_ids, error: reply(
-                verdict=verdict, task_ids=list(task_ids), error=None if error is None else str(error)
-            ),
-        )
-        return
-    journal.record(
-        message["written"],
-        lambda verdict, error: reply(verdict=verdict, error=None if error is None else str(error)),
-        lazy=bool(message["lazy"]),
-    )
 
+    def recorded(verdict: str, error: BaseException | None) -> None:
+        reply({"verdict": verdict, "error": None if error is None else str(error)})
 
-def _reply(send: Callable[[dict[str, Any]], None], number: int, **answer: Any) -> None:
-    send({"reply": number, **answer})
+    def started(verdict: str, task_ids: Sequence[str], error: BaseException | None) -> None:
+        told = None if error is None else str(error)
+        reply({"verdict": verdict, "task_ids": list(task_ids), "error": told})
+
+    if asked.kind == READ:
+        journal.read(lambda rows, clock: reply({"rows": rows, "clock": clock}), asked.signals)
+    elif asked.kind == RECORD:
+        journal.record(asked.report.steps, asked.report.tries, recorded, lazy=asked.lazy)
+    elif asked.step is not None:
+        journal.start(asked.step, asked.tasks, asked.payloads, started)
+    elif asked.failed is not None:
+        journal.step_failed(asked.failed)

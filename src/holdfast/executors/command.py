@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.executors.attempt import AttemptEnd
+from holdfast.executors.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
 from holdfast.executors.command_run import CommandPlan, CommandRun, chosen_variables
 from holdfast.executors.envelope import Envelope
-from holdfast.executors.executor import ExecutorTask, pass_on_output, reason_to_stop
+from holdfast.executors.executor import CannotStart, ExecutorTask, pass_on_output, reason_to_stop
 from holdfast.executors.process_tree import weaknesses
 from holdfast.executors.run_end import RunBounds, RunEnd
 from holdfast.executors.spawner_client import ProcessNotStarted, SpawnerClient
@@ -49,7 +49,7 @@ class CommandExecutor:
         found = command_for(job.type, self._settings.commands)
         if found is None:
             message = f"this worker has no command for tasks of type {job.type}"
-            return AttemptEnd.retry(job.attempt, "executor_not_available", message)
+            raise CannotStart("executor_not_available", message)
         bounds = bounds_of(found[1], self._settings, job, handler)
         run = CommandRun(
             plan_of(*found, **_variables(job)), bounds, functools.partial(pass_on_output, "stderr")
@@ -57,7 +57,7 @@ class CommandExecutor:
         try:
             end, cancelled = await self._run(run, job, bounds)
         except ProcessNotStarted as error:
-            return AttemptEnd.retry(job.attempt, "executor_failed", str(error))
+            raise CannotStart("executor_failed", str(error)) from error
         if cancelled:
             if end.answer is None:
                 self._record_killed(job, json.dumps(end.as_error()))
@@ -86,6 +86,10 @@ class CommandExecutor:
     def _attempt_end(self, job: ExecutorTask, handler: Handler | None, end: RunEnd[Envelope]) -> AttemptEnd:
         envelope = end.answer
         if envelope is not None and envelope.succeeded:
+            try:
+                check_answer(handler, envelope.payload or "null")
+            except NotEncoded as error:
+                return end_of_not_encoded(error)
             return AttemptEnd.succeeded(envelope.payload or "null")
         if envelope is not None and envelope.validation_failure is not None:
             message = envelope.validation_failure

@@ -1,4 +1,4 @@
-"""The executor `db_function`: business functions in the database, called with the rights of a worker.
+"""The executor `db_function`: business functions in the database, which run with the rights of their owners.
 
 They have connections of their own, because a function may take long. The effects of a function and the
 outcome of its task are one transaction.
@@ -25,7 +25,7 @@ from holdfast.connections.session import (
 from holdfast.engine import AsyncEngine, leases
 from holdfast.engine.leases import LastError
 from holdfast.errors import HoldfastError, TaskNotFound, translate
-from holdfast.executors.attempt import AttemptEnd
+from holdfast.executors.attempt import AttemptEnd, NotEncoded, check_answer, end_of_not_encoded
 from holdfast.executors.envelope import Envelope, MalformedEnvelope, read_envelope
 from holdfast.executors.executor import ExecutorTask
 from holdfast.executors.job_transaction import CommitUnknown, end_of_unknown_commit, finished, judged
@@ -42,7 +42,7 @@ _QUERY_CANCELED = "57014"
 Settled = Callable[[Any, str], object]
 """Is given a task and the verdict of the database about its report."""
 
-_RUNNER = "internal.run_function(text,jsonb)"
+_RUNNER = "internal.run_function(text,jsonb,uuid)"
 
 
 class FunctionFailed(Exception):
@@ -88,15 +88,15 @@ class DatabaseFunctions:
             DatabaseAddress(lambda: url), connections, max_idle=MAX_IDLE, connect=self._connect
         )
 
-    async def call(self, function: str, payload: str, limit: float | None = None) -> Envelope:
-        """Call the function in a transaction that ends with it."""
+    async def call(self, job: ExecutorTask, function: str) -> Envelope:
+        """Call the function with the payload of the task, in a transaction that ends with it."""
 
         async def work(connection: AsyncConnection) -> Envelope:
-            envelope = await _call(connection, function, payload)
+            envelope = await _call(connection, job, function, job.payload)
             await _commit(connection, function)
             return envelope
 
-        return await self._transaction(work, limit)
+        return await self._transaction(work, job.timeout)
 
     async def record(
         self, job: ExecutorTask, function: str, payload: str, report: Callable[[Envelope], AttemptEnd]
@@ -108,7 +108,7 @@ class DatabaseFunctions:
         """
 
         async def work(connection: AsyncConnection) -> str:
-            end = report(await _call(connection, function, payload))
+            end = report(await _call(connection, job, function, payload))
             job.phase = "ending"
             verdict = await finished(connection, job, self._worker_id, self._write(job, end))
             if verdict == "accepted":
@@ -130,8 +130,7 @@ class DatabaseFunctions:
 
         async def inside(engine: AsyncEngine) -> T:
             try:
-                if settings := self._settings(limit):
-                    await engine.connection.execute(settings.encode())
+                await engine.connection.execute(self._settings(limit).encode())
                 return await work(engine.connection)
             finally:
                 with contextlib.suppress(psycopg.Error):
@@ -140,14 +139,17 @@ class DatabaseFunctions:
         return await self._pool.run(inside, repeatable=False)
 
     def _settings(self, limit: float | None) -> str:
-        """Return the statement that sets up one transaction, so that it also works behind a pooler."""
+        """Return what sets up one transaction, so that it also works behind a pooler.
+
+        What the functions of others have set for the session does not outlive their transaction.
+        """
         wanted = {}
         if self._powerful:
             wanted["role"] = WORKER_ROLE
         if limit is not None:
             wanted["statement_timeout"] = f"{max(1, round(limit * 1000))}"
         settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in wanted.items())
-        return f"select {settings}" if settings else ""
+        return f"reset all; select {settings}" if settings else "reset all"
 
     async def _connect(self, address: DatabaseAddress) -> AsyncConnection:
         try:
@@ -183,14 +185,16 @@ class DbFunctionExecutor:
         pass
 
     async def run(self, job: ExecutorTask, handler: Handler | None) -> AttemptEnd | None:
-        del handler
         function = text_member(job.payload, "db_function")
         if function is None:
             return AttemptEnd.failed("invalid_payload", 'the payload names no "db_function"')
         try:
-            verdict = await self._functions.record(job, function, job.payload, partial(_end_of, function))
+            report = partial(_end_of, function, handler)
+            verdict = await self._functions.record(job, function, job.payload, report)
         except CommitUnknown:
             return end_of_unknown_commit(job.attempt)
+        except NotEncoded as error:
+            return end_of_not_encoded(error)
         except FunctionNotFound as error:
             return AttemptEnd.failed("function_not_found", error.message)
         except (FunctionFailed, HoldfastError) as error:
@@ -216,10 +220,10 @@ def function_envelope(function: str, returned: Any, payload: str | None) -> Enve
     return envelope
 
 
-async def _call(connection: AsyncConnection, function: str, payload: str) -> Envelope:
+async def _call(connection: AsyncConnection, job: ExecutorTask, function: str, payload: str) -> Envelope:
     try:
         answer, answered_payload = await AsyncEngine(connection).run(
-            leases.run_function(function, RawJson(payload))
+            leases.run_function(function, RawJson(payload), UUID(job.task_id))
         )
     except HoldfastError as error:
         raise _explained(function, error) from error
@@ -247,9 +251,11 @@ def _explained(function: str, error: HoldfastError) -> Exception:
     return error
 
 
-def _end_of(function: str, envelope: Envelope) -> AttemptEnd:
+def _end_of(function: str, handler: Handler | None, envelope: Envelope) -> AttemptEnd:
+    """Raises NotEncoded: then the effects of the function are rolled back."""
     if envelope.validation_failure is not None:
         return AttemptEnd.failed("validation_failure", f"{function}: {envelope.validation_failure}")
+    check_answer(handler, envelope.payload or "null")
     return AttemptEnd.succeeded(envelope.payload or "null")
 
 

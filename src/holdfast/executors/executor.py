@@ -26,6 +26,7 @@ class ExecutorTask(AttemptTask, Protocol):
     lease_ends: float
     phase: Phase
     outside: bool
+    trouble: str | None
 
     def limit(self, *declared: float | None) -> float | None:
         """The seconds that the attempt may take, within the deadline of the task."""
@@ -36,6 +37,16 @@ class ExecutorTask(AttemptTask, Protocol):
 
 
 Task_contra = TypeVar("Task_contra", contravariant=True)
+
+
+class CannotStart(Exception):
+    """This worker cannot begin the task, for a reason of its own: another worker may, or this one later."""
+
+    def __init__(self, kind: str, message: str, **detail: Any) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.detail = detail
 
 
 class Executor(Protocol[Task_contra]):
@@ -53,7 +64,7 @@ class Executor(Protocol[Task_contra]):
 
         None is returned if there is nothing to report: the end is recorded already, or the task was taken
         from this worker. Then `job.stop` says why, and this call was cancelled: nothing that it started may
-        be left when it ends.
+        be left when it ends. Raises CannotStart if nothing of the attempt has begun.
         """
 
     async def close(self) -> None:

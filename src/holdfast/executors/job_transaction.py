@@ -4,17 +4,38 @@ import asyncio
 import contextlib
 import time
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import psycopg
 
 from holdfast.connections.session import with_defaults
 from holdfast.engine import AsyncEngine, Engine, leases
 from holdfast.executors.attempt import AttemptEnd
+from holdfast.workflows.calls import CallSite, EnteredCall
+
+T = TypeVar("T")
 
 BUSY_SECONDS = 0.02
 BEGIN = "select 1"
 """Begins the transaction, so that `connection.transaction()` in the handler makes a savepoint."""
+
+
+def connected(url: str) -> psycopg.Connection[Any]:
+    """Connect for one transaction of a handler.
+
+    READ COMMITTED, whatever the default of the database is: under a stricter isolation, the end of the task
+    would fail whenever a heartbeat has renewed the lease since the transaction began.
+    """
+    # Prepared statements would stay on a pooler's connection, and do not pay off in one transaction.
+    connection = psycopg.connect(url, prepare_threshold=None)
+    connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+    return connection
+
+
+async def aconnected(url: str) -> psycopg.AsyncConnection[Any]:
+    connection = await psycopg.AsyncConnection.connect(url, prepare_threshold=None)
+    await connection.set_isolation_level(psycopg.IsolationLevel.READ_COMMITTED)
+    return connection
 
 
 class CommitUnknown(Exception):
@@ -39,13 +60,15 @@ class JobTransaction:
         self._job = job
         self._connection: psycopg.Connection[Any] | None = None
         self._async_connection: psycopg.AsyncConnection[Any] | None = None
+        self.site: CallSite | None = None
+        self._check_first()
+        job.transaction = self
 
     def __enter__(self) -> psycopg.Connection[Any]:
         if _is_in_event_loop():
             raise RuntimeError("this handler is async: write async with ctx.transaction()")
         self._check_first()
-        # Prepared statements would stay on a pooler's connection, and do not pay off in one transaction.
-        self._connection = psycopg.connect(self._url, prepare_threshold=None)
+        self._connection = connected(self._url)
         self._job.transaction = self
         self._connection.execute(BEGIN)
         return self._connection
@@ -56,7 +79,7 @@ class JobTransaction:
 
     async def __aenter__(self) -> psycopg.AsyncConnection[Any]:
         self._check_first()
-        self._async_connection = await psycopg.AsyncConnection.connect(self._url, prepare_threshold=None)
+        self._async_connection = await aconnected(self._url)
         self._job.transaction = self
         await self._async_connection.execute(BEGIN)
         return self._async_connection
@@ -69,8 +92,7 @@ class JobTransaction:
 
     def commit(self, worker_id: str, written: str) -> str:
         """Commit with the outcome, or roll back if the lease is no longer ours. Returns the verdict."""
-        connection = self._connection
-        assert connection is not None  # noqa: S101 - it was entered
+        connection = self._entered(self._connection)
         try:
             finish = leases.finish(worker_id, [written])
             while (verdict := Engine(connection).run(finish)[0]) == "busy" and _is_held(self._job):
@@ -87,8 +109,7 @@ class JobTransaction:
     async def acommit(self, worker_id: str, written: str) -> str:
         if self._connection is not None:  # a sync handler behind middleware opened it
             return await asyncio.to_thread(self.commit, worker_id, written)
-        connection = self._async_connection
-        assert connection is not None  # noqa: S101 - it was entered
+        connection = self._entered(self._async_connection)
         try:
             verdict = await finished(connection, self._job, worker_id, written)
             if verdict == "accepted":
@@ -116,8 +137,14 @@ class JobTransaction:
                 await connection.rollback()
             await connection.close()
 
+    def _entered(self, connection: T | None) -> T:
+        if connection is None:
+            raise EnteredCall.forgotten(self.site or CallSite("ctx.transaction"))
+        return connection
+
     def _check_first(self) -> None:
-        if self._job.transaction is not None:
+        is_open = self._connection is not None or self._async_connection is not None
+        if is_open or self._job.transaction not in (None, self):
             raise RuntimeError(
                 "ctx.transaction() was called twice: a handler has one transaction, which ends with the task"
             )

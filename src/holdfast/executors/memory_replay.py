@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from holdfast.context import Continued
-from holdfast.engine.steps import RecordedStep
+from holdfast.engine.steps import RecordedStep, StartingStep
 from holdfast.errors import ResultError, StepShapeChanged
 from holdfast.executors.attempt import NotDecoded, bind_call
 from holdfast.handler import Handler
@@ -21,9 +21,10 @@ from holdfast.outcome import OUTCOMES
 from holdfast.serialization.codec import ResultCodec
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
+from holdfast.workflows.calls import Calls
 from holdfast.workflows.joins import Join
 from holdfast.workflows.journal import Journal, Read, Recorded, Started
-from holdfast.workflows.memory import Children, Memory, StepFact, Wait
+from holdfast.workflows.memory import Children, FailedStep, Memory, StepFact, StepMemo, Wait
 from holdfast.workflows.run import Run
 
 SECONDS = 10.0
@@ -54,11 +55,23 @@ class ReplayedTask:
 
     attempt = max_attempts = 1
     metadata = progress = stop = None
+    calls: Calls | None = None
 
-    def __init__(self, task_id: str, task_type: str, payload: Any) -> None:
+    def __init__(self, task_id: str, task_type: str, payload: Any, clock: float = 0.0) -> None:
+        self.clock = clock
         self.task_id = task_id
         self.type = task_type
         self.payload = json.dumps(payload)
+
+    def now(self) -> float:
+        return self.clock
+
+
+class UnsignedLinks:
+    """The settings of a replay, in which nobody gets the links."""
+
+    web_secrets = ("not a secret",)
+    web_url = "http://localhost"
 
 
 class Replay:
@@ -76,7 +89,6 @@ class Replay:
         self.asked: set[str] = set()
         self.first_new: str | None = None
         self._task = task
-        self._run: Run | None = None
         self._recorded = [step.name for step in recorded]
         self.memory = Memory((), clock.timestamp())
         self.memory.created_at = created_at.timestamp()
@@ -87,6 +99,7 @@ class Replay:
 
     def run(self, handler: Handler, awaited: Collection[str]) -> list[Finding]:
         """`awaited` are the steps that the run waits for, or tries again: these are not new."""
+        self.memory.changes = dict.fromkeys(handler.changes, self.memory.clock)
         try:
             call = bind_call(self._task, handler, _nothing, _no_transaction, lambda: self._open(handler))  # type: ignore[arg-type]
             if handler.is_async:
@@ -105,7 +118,7 @@ class Replay:
         return self.findings
 
     def _check_awaited(self) -> None:
-        forgotten = None if self._run is None else self._run.calls.forgotten()
+        forgotten = None if self._task.calls is None else self._task.calls.forgotten()
         if forgotten is not None:
             self._find("raised", None, forgotten.message)
 
@@ -139,7 +152,6 @@ class Replay:
     def _open(self, handler: Handler) -> Run:
         run = (_AsyncRun if handler.is_async else _BlockingRun)(self._task, _NoJournal(), _NoHost())
         run.remember(self)
-        self._run = run
         return run
 
 
@@ -176,6 +188,9 @@ class _Replayed(Run):
         )
 
     def _fitting(self, name: str, read: Callable[[], Any]) -> Any:
+        children = self._children_of(name)
+        if children is not None and children.is_partial:  # only a worker reads large results
+            self.replay.stop_at(name)
         try:
             return read()
         except (ResultError, StepShapeChanged) as error:
@@ -204,19 +219,24 @@ class _BlockingRun(_Replayed, BlockingRun):
 class _NoJournal(Journal):
     """Nothing is recorded: what the run keeps is dropped."""
 
-    def read(self, done: Read) -> None:
+    def read(self, done: Read, signals: Sequence[str] = ()) -> None:
         raise NotImplementedError("a replay is given its memory and does not read it")
 
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
-        del written, lazy
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None:
+        del kept, tries, lazy
         done("recorded", None)
 
-    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
+    def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
         raise NotImplementedError("a replay starts no children")
 
 
 class _NoHost:
-    """No step runs, so nothing is asked of it."""
+    """No step runs, so little is asked of it."""
+
+    def settings(self) -> Any:
+        return UnsignedLinks
 
     def cancel(self) -> None: ...
 

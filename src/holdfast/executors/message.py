@@ -133,7 +133,7 @@ class MessageExecutor:
         """What the before-handler returns; without one, the payload of the task."""
         if plan.before is None:
             return plan.payload
-        envelope = await self._functions.call(plan.before, job.payload, job.timeout)
+        envelope = await self._functions.call(job, plan.before)
         if envelope.validation_failure is not None:
             raise SendFailed(
                 "validation_failure", f"{plan.before}: {envelope.validation_failure}", permanent=True

@@ -6,6 +6,7 @@ Standard library only, because the spawner runs without site-packages.
 import ctypes
 import os
 import signal
+import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,12 @@ from pathlib import Path
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_LANDLOCK_CREATE_RULESET = 444
+_LANDLOCK_RESTRICT_SELF = 446
+_LANDLOCK_VERSION = 1
+_LANDLOCK_SCOPE_SIGNAL = 2
+_SCOPES_SIGNALS = 6
+"""The version of Landlock, that of Linux 6.12, from which it confines signals."""
 _PROC = Path("/proc")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -20,17 +27,22 @@ IS_LINUX = sys.platform == "linux"
 LISTS_CHILDREN = IS_LINUX and (_PROC / f"self/task/{os.getpid()}/children").exists()
 
 
-def weaknesses() -> list[str]:
-    """What this platform does not enforce, for the log."""
+def weaknesses(user: str | None = None) -> list[str]:
+    """What this platform does not enforce for runs with this account, for the log."""
     if not IS_LINUX:
         return [
             "a process that leaves its group survives the end of its run",
             "limits of memory and of the number of processes are not enforced",
             "a spawner that is killed leaves its runs behind",
         ]
+    found = []
     if not LISTS_CHILDREN:
-        return ["process trees are found by reading all of /proc, less often: limits are enforced late"]
-    return []
+        found.append("process trees are found by reading all of /proc, less often: limits are enforced late")
+    if user is not None and not can_enclose():
+        found.append(
+            "runs of one account can signal and trace one another: this needs Linux 6.12 with Landlock"
+        )
+    return found
 
 
 def adopt_orphans() -> None:
@@ -46,6 +58,25 @@ def signal_when_orphaned(number: int) -> None:
 def refuse_new_privileges() -> None:
     """From now on, no program gains rights by its set-user-ID bit."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def can_enclose() -> bool:
+    """Whether `enclose` has an effect on this system."""
+    return IS_LINUX and _syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_VERSION) >= _SCOPES_SIGNALS
+
+
+def enclose() -> None:
+    """From now on, this process and its descendants can signal and trace only one another, if it can be had.
+
+    It needs `refuse_new_privileges` before. Others can still signal them, such as the spawner.
+    """
+    if not can_enclose():
+        return
+    scope = struct.pack("QQQ", 0, 0, _LANDLOCK_SCOPE_SIGNAL)  # files and network stay as they are
+    rules = _syscall(_LANDLOCK_CREATE_RULESET, scope, len(scope), 0)
+    if rules >= 0:
+        _syscall(_LANDLOCK_RESTRICT_SELF, rules, 0)
+        os.close(rules)
 
 
 def children_of(pid: int) -> list[int]:
@@ -128,6 +159,12 @@ def kill_family(pid: int) -> None:
 def _prctl(option: int, value: int) -> None:
     if IS_LINUX:
         ctypes.CDLL(None).prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+def _syscall(number: int, *arguments: bytes | int | None) -> int:
+    """Landlock has no functions in the C library. Its numbers are the same on every architecture."""
+    given = [ctypes.c_long(one) if isinstance(one, int) else one for one in (number, *arguments)]
+    return int(ctypes.CDLL(None).syscall(*given))
 
 
 def _children_of_thread(pid: int, task: str) -> list[str]:

@@ -177,7 +177,7 @@ def _print(message: Mapping[str, Any]) -> None:
 
 def _order(attempt: ChildAttempt) -> dict[str, Any]:
     names = ("run", "task_id", "type", "attempt", "max_attempts", "payload", "metadata")
-    return {**{name: getattr(attempt, name) for name in names}, "resources": {}}
+    return {**{name: getattr(attempt, name) for name in names}, "resources": {}, "now": attempt.now()}
 
 
 def _failed(handler: Handler, attempt: ChildAttempt, why: str) -> AttemptEnd:

@@ -7,7 +7,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 from holdfast.context import Stopped
 from holdfast.executors import origin
 from holdfast.executors.child_attempt import ChildApplication, ChildAttempt, ChildAttempts
+from holdfast.executors.child_messages import MessageLimits
 from holdfast.logs import configure, name_worker
+from holdfast.workflows.memory import DEFAULT_MAX_RESULT_BYTES
 from holdfast.workflows.run import Run
 
 PROGRESS_SECONDS = 0.1
@@ -80,8 +82,20 @@ class _Attempts(ChildAttempts):
 class _NoChannel:
     """There is no way from here to the records of the worker."""
 
-    def ask(self, question: dict[str, Any], reply: Callable[[dict[str, Any]], None]) -> None:
-        del question, reply
+    limits = MessageLimits(DEFAULT_MAX_RESULT_BYTES)
+
+    def tell(self, kind: bytes, fields: dict[str, Any]) -> None:
+        del kind, fields
+        raise RuntimeError(NO_STEPS)
+
+    def ask(
+        self,
+        kind: bytes,
+        fields: dict[str, Any],
+        texts: Sequence[str],
+        reply: Callable[[dict[str, Any]], None],
+    ) -> None:
+        del kind, fields, texts, reply
         raise RuntimeError(NO_STEPS)
 
     def pump(self) -> None:

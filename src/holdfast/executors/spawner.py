@@ -17,7 +17,7 @@ import signal
 import socket
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -46,6 +46,16 @@ LIMITS = {
 
 
 @dataclass(slots=True)
+class EndedRun:
+    """A run whose process has ended. It is reported when the processes that it has left behind are gone."""
+
+    report: dict[str, Any]
+    report_by: float
+    strays: set[int] = field(default_factory=set)
+    left: int = 0
+
+
+@dataclass(slots=True)
 class SpawnedRun:
     """A process that the spawner started. It leads its own session."""
 
@@ -69,6 +79,11 @@ class Spawner:
         self._parent = os.getppid()
         self._runs: dict[int, SpawnedRun] = {}
         self._by_pid: dict[int, SpawnedRun] = {}
+        self._ended: list[EndedRun] = []
+        self._strays: dict[int, float] = {}
+        """Orphans that were adopted and killed, and when to kill them again."""
+        self._new_strays: dict[int, bool] = {}
+        """Those of the next run that is found to have ended, and whether they were alive."""
         self._buffer = bytearray()
         self._descriptors: list[int] = []
         self._wakes, wakes = os.pipe()
@@ -101,7 +116,7 @@ class Spawner:
             self._end_all()
 
     def _seconds_to_wait(self) -> float:
-        if any(run.is_watched for run in self._runs.values()):
+        if self._ended or any(run.is_watched for run in self._runs.values()):
             return WATCH_SECONDS
         due = min((run.kill_at for run in self._runs.values() if run.kill_at is not None), default=None)
         return PARENT_SECONDS if due is None else min(PARENT_SECONDS, max(0.0, due - time.monotonic()))
@@ -188,53 +203,76 @@ class Spawner:
         process_tree.kill_family(run.pid)
 
     def _reap(self) -> None:
-        """Collect the processes that have ended, and end what their runs have left behind."""
-        ended = []
+        """Collect the processes that have ended, and end what their runs have left behind. Never waits."""
+        now = time.monotonic()
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
                 if pid == 0:
                     break
                 run = self._by_pid.pop(pid, None)
-                if run is not None:
-                    del self._runs[run.number]
-                    ended.append((run, status, used))
-        if not ended and all(pid in self._by_pid for pid in process_tree.children_of(os.getpid())):
+                if run is None:
+                    continue
+                del self._runs[run.number]
+                if not process_tree.IS_LINUX:  # orphans are not adopted: end at least the group
+                    process_tree.send_group(run.pid, signal.SIGKILL)
+                seconds, memory = used.ru_utime + used.ru_stime, used.ru_maxrss * MEMORY_UNIT
+                report = {
+                    "run": run.number,
+                    "status": status,
+                    "why": run.why,
+                    "cpu": seconds,
+                    "memory": memory,
+                }
+                self._ended.append(EndedRun(report, now + CLEAR_SECONDS))
+        self._clear(now)
+        self._report_ended(now)
+
+    def _clear(self, now: float) -> None:
+        """Kill the orphans that were adopted. Each run adopts its own: these are of runs that have ended."""
+        found = {pid for pid in process_tree.children_of(os.getpid()) if pid not in self._by_pid}
+        self._strays = {pid: again for pid, again in self._strays.items() if pid in found}
+        for pid in found:
+            again = self._strays.get(pid, 0.0)
+            if again > now:
+                continue
+            is_alive = not process_tree.is_dead(pid)
+            if not again:
+                self._new_strays[pid] = is_alive
+            self._strays[pid] = now + CLEAR_SECONDS
+            if is_alive:
+                process_tree.kill_family(pid)
+
+    def _report_ended(self, now: float) -> None:
+        """A run waits for what it has left behind, and not for what earlier runs have."""
+        if not self._ended:
             return
-        if not process_tree.IS_LINUX:  # orphans are not adopted: end at least the group
-            for run, _, _ in ended:
-                process_tree.send_group(run.pid, signal.SIGKILL)
-        left = self._clear()
-        for run, status, used in ended:
-            seconds = used.ru_utime + used.ru_stime
-            memory = used.ru_maxrss * MEMORY_UNIT
-            self._send(run=run.number, status=status, why=run.why, cpu=seconds, memory=memory, left=left)
-
-    def _clear(self) -> int:
-        """End the orphans that were adopted, and return how many were alive.
-
-        None of them belongs to a run that is alive: each run adopts its own orphans.
-        """
-        found: set[int] = set()
-        deadline = time.monotonic() + CLEAR_SECONDS
-        while time.monotonic() < deadline:
-            strays = [pid for pid in process_tree.children_of(os.getpid()) if pid not in self._by_pid]
-            if not strays:
-                break
-            for pid in strays:
-                if not process_tree.is_dead(pid):
-                    found.add(pid)
-                    process_tree.kill_family(pid)
-                with contextlib.suppress(ChildProcessError):
-                    os.waitpid(pid, os.WNOHANG)
-            time.sleep(0.001)
-        return len(found)
+        for ended in self._ended:
+            ended.strays |= self._new_strays.keys()
+            ended.left += sum(self._new_strays.values())
+        self._new_strays.clear()
+        waiting = []
+        for ended in self._ended:
+            ended.strays &= self._strays.keys()
+            if ended.strays and now < ended.report_by:
+                waiting.append(ended)
+            else:
+                self._send(**ended.report, left=ended.left)
+        self._ended = waiting
 
     def _end_all(self) -> None:
         for run in self._by_pid.values():
             process_tree.kill_family(run.pid)
-        self._by_pid.clear()
-        self._clear()
+        deadline = time.monotonic() + CLEAR_SECONDS
+        while (now := time.monotonic()) < deadline:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            self._by_pid.clear()
+            self._clear(now)
+            if not self._strays:
+                return
+            time.sleep(0.001)
 
     def _send(self, **message: Any) -> None:
         with contextlib.suppress(OSError):  # the worker is gone, which the next poll notices
@@ -281,8 +319,9 @@ def _become(order: dict[str, Any], given: list[int], answer: int, spawner: int) 
         if order["user"]:
             _change_user(order["user"])
         os.chdir(order["directory"])
-        if order["no_new_privileges"]:
-            process_tree.refuse_new_privileges()
+        process_tree.refuse_new_privileges()
+        if order["user"]:
+            process_tree.enclose()
         process_tree.adopt_orphans()
         process_tree.signal_when_orphaned(signal.SIGKILL)
         if os.getppid() != spawner:

@@ -60,7 +60,6 @@ class Program:
     processes: int | None = None
     user: str | None = None
     umask: int = 0o077
-    no_new_privileges: bool = True
 
 
 class SpawnedProcess:
@@ -119,7 +118,6 @@ class SpawnerClient:
             "watch": {"memory": program.memory, "processes": program.processes},
             "user": program.user,
             "umask": program.umask,
-            "no_new_privileges": program.no_new_privileges,
         }
         # Duplicates, so that the caller may close its descriptors at once.
         self.send(order, [os.dup(descriptor) for descriptor in descriptors])

@@ -9,7 +9,7 @@ import psycopg
 
 from holdfast.connections.session import with_defaults
 from holdfast.engine import AsyncEngine, Engine, Statement, steps
-from holdfast.executors.job_transaction import BEGIN, BUSY_SECONDS, judged
+from holdfast.executors.job_transaction import BEGIN, BUSY_SECONDS, aconnected, connected, judged
 
 
 class StepTask(Protocol):
@@ -31,13 +31,12 @@ class StepTransaction:
         self._async_connection: psycopg.AsyncConnection[Any] | None = None
 
     def begin(self) -> psycopg.Connection[Any]:
-        # Prepared statements would stay on a pooler's connection, and do not pay off in one transaction.
-        self._connection = psycopg.connect(self._url, prepare_threshold=None)
+        self._connection = connected(self._url)
         self._connection.execute(BEGIN)
         return self._connection
 
     async def abegin(self) -> psycopg.AsyncConnection[Any]:
-        self._async_connection = await psycopg.AsyncConnection.connect(self._url, prepare_threshold=None)
+        self._async_connection = await aconnected(self._url)
         await self._async_connection.execute(BEGIN)
         return self._async_connection
 

@@ -62,6 +62,7 @@ def create_app(
         proxies=settings.web_proxies,
         max_waits=settings.web_max_waits,
         report_readers=report_readers(settings),
+        name=settings.web_name,
         trace_url=settings.trace_url,
         log_url=settings.log_url,
         max_connections=settings.web_max_connections,

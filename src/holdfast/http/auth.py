@@ -10,6 +10,7 @@ from holdfast.engine.access import Scope, check_token
 from holdfast.http.access import ANONYMOUS, Caller, caller_of, hash_of, looks_like_token
 from holdfast.http.problem import Problem
 from holdfast.http.site import Site, site_of
+from holdfast.http.turns import act_for
 
 bearer = HTTPBearer(
     scheme_name="access token", description="Created with `holdfast tokens create`.", auto_error=False
@@ -54,8 +55,12 @@ async def find_caller(site: Site, token: str) -> Caller | None:
     if not looks_like_token(token):
         return None
     token_hash = hash_of(token)
-    access = await site.operate(None, check_token(token_hash))
-    return None if access is None else caller_of(access, token_hash)
+    access = await site.check_access(check_token(token_hash))
+    if access is None:
+        return None
+    caller = caller_of(access, token_hash)
+    act_for(caller)
+    return caller
 
 
 def _unauthorized(detail: str, error: str = "") -> Problem:

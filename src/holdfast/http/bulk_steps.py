@@ -1,4 +1,8 @@
-"""Actions on all tasks that match, in bounded steps: the API and the dashboard share them."""
+"""Actions on all tasks that match, in bounded steps: the API and the dashboard share them.
+
+A step finds its tasks as a search, and acts on them in a transaction of its own: a search that takes long
+holds none of the connections for actions.
+"""
 
 import time
 from collections.abc import Sequence
@@ -6,12 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
-from holdfast.engine import AsyncEngine
-from holdfast.engine.task_actions import MAX_COUNTED, ActedTask, Action, act_on_tasks, statuses_for
+from holdfast.engine.task_actions import MAX_ACTED, MAX_COUNTED, ActedTask, Action, act_on_tasks, statuses_for
 from holdfast.engine.tasks import STATUSES, Status, TaskFilter, find_tasks
+from holdfast.http.access import Caller
 from holdfast.http.problem import Problem
+from holdfast.http.site import Site
 
-PER_STEP = 200
 COUNT_SECONDS = 3.0
 
 
@@ -39,38 +43,38 @@ class Step:
 
 
 async def take_step(
-    engine: AsyncEngine, request: BulkRequest, cursor: str | None = None, limit: int = PER_STEP
+    site: Site, caller: Caller, request: BulkRequest, cursor: str | None = None, limit: int = MAX_ACTED
 ) -> Step:
     """Act on at most `limit` tasks. A step may change none although others follow."""
-    return await _step(engine, request, cursor, limit, dry_run=False)
+    return await _step(site, caller, request, cursor, limit, dry_run=False)
 
 
-async def count_matching(engine: AsyncEngine, request: BulkRequest) -> tuple[int, bool]:
+async def count_matching(site: Site, caller: Caller, request: BulkRequest) -> tuple[int, bool]:
     """How many tasks the action would change, and whether there may be more than were examined.
 
-    Each step examines a bounded number of tasks, but a filter that matches little takes many steps, all in
-    one transaction: it takes no more of them when COUNT_SECONDS have passed.
+    Each step examines a bounded number of tasks, but a filter that matches little takes many steps: it takes
+    no more of them when COUNT_SECONDS have passed.
     """
     changed, examined, cursor = 0, 0, None
     end = time.monotonic() + COUNT_SECONDS
     while True:
-        step = await _step(engine, request, cursor, MAX_COUNTED, dry_run=True)
+        step = await _step(site, caller, request, cursor, MAX_COUNTED, dry_run=True)
         changed, examined, cursor = changed + step.changed, examined + len(step.acted), step.next
         if cursor is None or examined >= MAX_COUNTED or time.monotonic() >= end:
             return changed, cursor is not None
 
 
 async def _step(
-    engine: AsyncEngine, request: BulkRequest, cursor: str | None, limit: int, *, dry_run: bool
+    site: Site, caller: Caller, request: BulkRequest, cursor: str | None, limit: int, *, dry_run: bool
 ) -> Step:
     if request.task_ids:
-        return Step(await _act(engine, request, request.task_ids, dry_run=dry_run), None)
+        return Step(await _act(site, caller, request, request.task_ids, dry_run=dry_run), None)
     statuses = statuses_for(request.action, _status(request.matching.status))
     if not statuses:
         return Step([], None)
     status, before = (statuses[0], None) if cursor is None else _read_cursor(cursor, statuses)
-    found = await engine.run(find_tasks(replace(request.matching, status=status), before, limit))
-    acted = await _act(engine, request, found.task_ids[:limit], dry_run=dry_run)
+    found = await site.search(find_tasks(replace(request.matching, status=status), before, limit))
+    acted = await _act(site, caller, request, found.task_ids[:limit], dry_run=dry_run)
     if found.next is not None:
         return Step(acted, f"{status or 'all'}.{found.next}")
     position = statuses.index(status) + 1
@@ -78,11 +82,12 @@ async def _step(
 
 
 async def _act(
-    engine: AsyncEngine, request: BulkRequest, task_ids: Sequence[UUID], *, dry_run: bool
+    site: Site, caller: Caller, request: BulkRequest, task_ids: Sequence[UUID], *, dry_run: bool
 ) -> list[ActedTask]:
-    return await engine.run(
-        act_on_tasks(request.action, task_ids, request.reason, request.run_at, dry_run=dry_run)
-    )
+    if not task_ids:
+        return []
+    act = act_on_tasks(request.action, task_ids, request.reason, request.run_at, dry_run=dry_run)
+    return await site.operate(caller, act, repeatable=dry_run)
 
 
 def _status(given: str | None) -> Status | None:

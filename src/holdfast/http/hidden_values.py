@@ -1,26 +1,31 @@
 """Hides values in responses: documents keep names and sizes, errors keep their kind.
 
-The message of an error often quotes the data it failed on, so it counts as a value, like the payload.
+The message of an error often quotes the data it failed on, so it counts as a value, like the payload. So does
+the reason that a handler gives, and the note of its progress. Each of them is a column of its own.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from holdfast.engine.deliveries import Delivery
+from holdfast.engine.events import OutboxStatus
 from holdfast.engine.health import HealthLine
 from holdfast.engine.processes import HistoryStep, ProcessStatus
 from holdfast.engine.schedules import ScheduleStatus
 from holdfast.engine.steps import TimelineEntry
-from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
+from holdfast.engine.tasks import Explanation, TaskError, TaskEvent, TaskSnapshot, TaskStatus
 from holdfast.http.problem import Problem
-from holdfast.processes.instance import Instance, SupervisorRun
+from holdfast.processes.instance import EngineStep, Instance, SupervisorRun
+from holdfast.serialization.text import load_json
 
-R = TypeVar("R", HistoryStep, SupervisorRun)
+R = TypeVar("R", HistoryStep, SupervisorRun, ProcessStatus)
 
 MAX_MEMBERS = 200
 MAX_LEVELS = 8
 _SHOWN_OPTIONS = ("type", "queue", "priority", "max_attempts", "timeout", "lease", "executor", "delay")
-LAST_ERROR = "Latest error: "  # the wording of queues.health
+_SHOWN_PROGRESS = ("done", "total")
 
 
 def hide(value: Any, level: int = 0) -> Any:
@@ -44,7 +49,8 @@ def hide_task(task: TaskStatus) -> TaskStatus:
         result=hide(task.result),
         error=_hide_members(task.error, "message", "detail"),
         last_error=kind_of(task),
-        reason=task.reason if task.status == "cancelled" else hide(task.reason),
+        reason=task.reason if task.cancelled_by is not None else hide(task.reason),
+        progress=hide_progress(task.progress),
     )
 
 
@@ -53,19 +59,36 @@ def kind_of(task: TaskStatus) -> str | None:
     return str(task.error.get("kind")) if isinstance(task.error, Mapping) else None
 
 
-def hide_why(why: str, task: TaskStatus) -> str:
-    """The sentence of queues.explain without the error message, which follows a colon or is in brackets."""
-    for text in (task.last_error, None if task.status == "cancelled" else task.reason):
-        for before, after in ((": ", ". Retry"), (" (", ");"), ("", "")):
-            if text and f"{before}{text}{after}" in why:
-                return why.replace(f"{before}{text}{after}", f"{before}{hide(text)}{after}")
-    return why
+def hide_progress(progress: Any) -> Any:
+    """Keeps how far the task has come, if that is a number."""
+    if not isinstance(progress, Mapping):
+        return hide(progress)
+    return {
+        str(name): value if name in _SHOWN_PROGRESS and isinstance(value, int | float) else hide(value)
+        for name, value in progress.items()
+    }
+
+
+def hide_snapshot(task: TaskSnapshot) -> TaskSnapshot:
+    """What a wait shows. Its documents are text."""
+    return replace(
+        task,
+        progress_json=_hide_text(task.progress_json, hide_progress),
+        result_json=_hide_text(task.result_json, hide),
+    )
+
+
+def _hide_text(written: str | None, hide_document: Callable[[Any], Any]) -> str | None:
+    return None if written is None else json.dumps(hide_document(load_json(written)))
+
+
+def hide_why(explanation: Explanation) -> Explanation:
+    return replace(explanation, error=hide(explanation.error))
 
 
 def hide_event(event: TaskEvent) -> TaskEvent:
-    """Keeps the reason of an action; hides the error of an attempt."""
-    is_decision = event.actor is not None or event.event_type == "cancelled"
-    reason = event.reason if is_decision else hide(event.reason)
+    """Keeps the reason of a person; hides that of a handler, and the error of an attempt."""
+    reason = event.reason if event.actor is not None else hide(event.reason)
     return replace(event, reason=reason, data=_hide_members(event.data, "reason"))
 
 
@@ -74,37 +97,46 @@ def hide_error(error: TaskError) -> TaskError:
 
 
 def hide_entry(entry: TimelineEntry) -> TimelineEntry:
-    """Hides the errors of steps, tries and attempts; what was decided or is waited for stays."""
-    keeps = entry.actor is not None or entry.happened in ("waits", "child", "cancelled")
+    """Hides the errors of steps, tries and attempts; what a person decided and what is waited for stays."""
+    keeps = entry.actor is not None or entry.happened in ("waits", "child")
     return entry if keeps or entry.reason is None else replace(entry, reason=hide(entry.reason))
 
 
 def hide_schedule(schedule: ScheduleStatus) -> ScheduleStatus:
     """Of the task that it enqueues, only the options in _SHOWN_OPTIONS keep their values."""
     hidden = [name for name in schedule.task or () if name not in _SHOWN_OPTIONS]
-    return replace(schedule, task=_hide_members(schedule.task, *hidden))
+    return replace(schedule, task=_hide_members(schedule.task, *hidden), problem=hide(schedule.problem))
+
+
+def hide_subscription(subscription: OutboxStatus) -> OutboxStatus:
+    return replace(subscription, last_error=hide(subscription.last_error), problem=hide(subscription.problem))
+
+
+def hide_delivery(delivery: Delivery) -> Delivery:
+    """A receiver may answer with what it was sent."""
+    return replace(delivery, last_error=hide(delivery.last_error))
 
 
 def hide_process(process: ProcessStatus) -> ProcessStatus:
-    """The reason of a decision may quote an error; that of a person who cancelled it is kept."""
-    return process if process.decision == "cancelled" else replace(process, reason=hide(process.reason))
+    """The reason of a decision may quote facts; that of a person who cancelled it is kept."""
+    return process if process.decision == "cancelled" else _hide_reason(process)
 
 
 def hide_instance(instance: Instance) -> Instance:
     """Hides what its facts quote: input, results and errors."""
+    status = instance.status
+    kept = status.reason if status is not None and status.decision == "cancelled" else None
     return replace(
         instance,
-        status=instance.status and hide_process(instance.status),
-        timeline=[_hide_step(step) for step in instance.timeline],
-        runs=[run if run.decision == "cancelled" else _hide_reason(run) for run in instance.runs],
+        status=status and hide_process(status),
+        timeline=[_hide_step(step, kept) for step in instance.timeline],
+        runs=[run if kept is not None and run.reason == kept else _hide_reason(run) for run in instance.runs],
     )
 
 
-def _hide_step(step: HistoryStep) -> HistoryStep:
-    kept = step.what.startswith(("nudged by ", "no supervisor", "next: ")) or step.what.endswith(
-        ": cancelled"
-    )
-    return step if kept else _hide_reason(step)
+def _hide_step(step: HistoryStep, kept: str | None) -> HistoryStep:
+    is_kept = isinstance(step, EngineStep) or (kept is not None and step.reason == kept)
+    return step if is_kept else _hide_reason(step)
 
 
 def _hide_reason(given: R) -> R:
@@ -112,8 +144,7 @@ def _hide_reason(given: R) -> R:
 
 
 def hide_line(line: HealthLine) -> HealthLine:
-    before, found, text = line.message.partition(LAST_ERROR)
-    return replace(line, message=f"{before}{found}{hide(text)}") if found else line
+    return replace(line, error=hide(line.error))
 
 
 def values_hidden() -> Problem:

@@ -5,7 +5,6 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
 
-import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -13,6 +12,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Match
 
 from holdfast import errors
+from holdfast.logs import log_of
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -31,14 +31,14 @@ _STATUS: tuple[tuple[type[errors.HoldfastError], int], ...] = (
     (errors.DatabaseUnavailable, 503),
     (errors.NotInstalled, 503),
 )
-_CANCELED = "57014"
+CANCELED = "57014"
 _LOCKED = "55P03"
 _NOT_ALLOWED = "42501"
 _CODES = {400: "QF400", 403: "QF403", 404: "QF404", 409: "QF409", 413: "QF413", 422: "QF422", 503: "QF503"}
 _PARAMETER = re.compile(r"\{\w+\}")
 RETRY_SECONDS = 1
 
-log = structlog.get_logger("holdfast.http")
+log = log_of("holdfast.http")
 
 
 class TroubleLog:
@@ -99,7 +99,7 @@ class Problem(Exception):
 def problem_of(error: errors.HoldfastError) -> Problem:
     """The response to an error of the engine or of its connection."""
     state = error.sqlstate or ""
-    if state == _CANCELED:
+    if state == CANCELED:
         detail = "the database did not respond in time"
         return Problem(503, detail, code="too_slow", headers=_retry_soon())
     if state == _LOCKED:

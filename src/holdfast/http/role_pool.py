@@ -16,6 +16,7 @@ Role = Literal["holdfast_client", "holdfast_reader", "holdfast_operator"]
 
 POOL_SIZE = 5
 SLOT_SECONDS = 5.0
+STATEMENT_SECONDS = 15
 REPLY_SECONDS = 20.0
 _NOT_ALLOWED = "42501"
 
@@ -24,7 +25,7 @@ _NOT_ALLOWED = "42501"
 _TRANSACTION_SETTINGS = """
 select set_config('{role}', %s, true), set_config('holdfast.partial', 'on', true),
   set_config('holdfast.acting_for', %s, true),
-  set_config('statement_timeout', '15s', true), set_config('lock_timeout', '3s', true), {may}
+  set_config('statement_timeout', '{timeout}', true), set_config('lock_timeout', '3s', true), {may}
 """
 
 
@@ -34,13 +35,21 @@ class RolePool:
     def __init__(self, address: DatabaseAddress, size: int = POOL_SIZE) -> None:
         self._pool = AsyncPool(address, size, slot_seconds=SLOT_SECONDS, reply_seconds=REPLY_SECONDS)
 
-    async def run(self, role: Role, work: AsyncWork[T], *, actor: str = "", repeatable: bool = True) -> T:
+    async def run(
+        self,
+        role: Role,
+        work: AsyncWork[T],
+        *,
+        actor: str = "",
+        repeatable: bool = True,
+        statement_seconds: int = STATEMENT_SECONDS,
+    ) -> T:
         """Run the work in a transaction. Repeat it if that is allowed and the connection was lost."""
 
         async def transaction(engine: AsyncEngine) -> T:
             async with engine.connection.transaction():
                 try:
-                    await _assume(engine.connection, role, actor)
+                    await _assume(engine.connection, role, actor, statement_seconds)
                     return await work(engine)
                 except asyncio.CancelledError:
                     # The client has left. The server rolls back when the connection is gone.
@@ -53,10 +62,13 @@ class RolePool:
         self._pool.close()
 
 
-async def _assume(connection: psycopg.AsyncConnection[Any], role: Role, actor: str) -> None:
+async def _assume(
+    connection: psycopg.AsyncConnection[Any], role: Role, actor: str, statement_seconds: int
+) -> None:
     front = is_front(connection)
     settings = _TRANSACTION_SETTINGS.format(
         role="role" if has_roles(connection) and not front else "holdfast.role",
+        timeout="0" if front else f"{statement_seconds}s",  # see _LIMIT of connections/session.py
         may=f"pg_has_role('{role}', 'member')" if front else "true",
     )
     login = connection.info.user

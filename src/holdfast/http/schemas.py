@@ -15,7 +15,7 @@ from holdfast.engine.access import SCOPES, AccessTokenStatus, Scope
 from holdfast.engine.enqueue import Enqueued
 from holdfast.engine.queues import QueueStatus
 from holdfast.engine.schedules import ScheduleStatus
-from holdfast.engine.tasks import Status, TaskError, TaskEvent, TaskStatus
+from holdfast.engine.tasks import Explanation, Status, TaskError, TaskEvent, TaskStatus
 from holdfast.engine.workers import WorkerStatus
 
 # The rule of the engine: segments separated by . or :, without white space or control characters.
@@ -127,14 +127,17 @@ class TaskDetail(TaskStatus):
 
     __pydantic_config__: ClassVar[ConfigDict] = SECONDS
 
-    why: str
+    why: Annotated[str, Field(description="Why it is not running now.")]
+    why_error: Annotated[str | None, Field(description="What an error or a handler says about that.")]
     values_hidden: bool
     shard: str | None
 
     @classmethod
-    def of(cls, task: TaskStatus, why: str, shard: str | None, *, values_hidden: bool) -> "TaskDetail":
+    def of(
+        cls, task: TaskStatus, told: Explanation, shard: str | None, *, values_hidden: bool
+    ) -> "TaskDetail":
         values = {field.name: getattr(task, field.name) for field in fields(TaskStatus)}
-        return cls(**values, why=why, values_hidden=values_hidden, shard=shard)
+        return cls(**values, why=told.why, why_error=told.error, values_hidden=values_hidden, shard=shard)
 
 
 class ReasonBody(Strict):

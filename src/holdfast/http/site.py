@@ -16,9 +16,12 @@ from holdfast.connections.shard_addresses import read_shard_names
 from holdfast.engine import AsyncEngine, Statement, activity, health, roles
 from holdfast.errors import HoldfastError, NotAllowed
 from holdfast.http.access import Caller, LoginThrottle
+from holdfast.http.background import keep_running
 from holdfast.http.problem import TroubleLog, missing_role
-from holdfast.http.role_pool import RolePool
+from holdfast.http.role_pool import Role, RolePool
+from holdfast.http.searches import Searches
 from holdfast.http.shared_results import SharedResults
+from holdfast.http.turns import Turns, too_many_requests
 from holdfast.http.waiting import WaitRegistry
 from holdfast.task import Task
 
@@ -27,6 +30,10 @@ Query = Statement[T] | AsyncWork[T]
 """One statement, or a function that runs several in one transaction."""
 
 SAMPLE_SECONDS = 10.0
+ACCESS_POOL_SIZE = 2
+SEARCH_POOL_SIZE = 2
+WAIT_POOL_SIZE = 2
+CALLER_SHARE = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,7 @@ class SiteOptions:
     max_waits: int = 5000
     max_connections: int = 10_000
     samples: bool = True
+    name: str | None = None
     trace_url: str | None = None
     log_url: str | None = None
     report_readers: Mapping[str, ReportReader] = field(default_factory=dict)
@@ -75,15 +83,29 @@ class Site:
         return sum(len(resources.waits) for resources in self._resources.values())
 
     async def enqueue(self, caller: Caller, query: Query[T], *, repeatable: bool) -> T:
-        run = self.resources.action_pool.run
+        run = self.resources.actions.run
         return await run("holdfast_client", _as_work(query), actor=caller.name, repeatable=repeatable)
 
     async def read(self, query: Query[T]) -> T:
-        return await self.resources.pool.run("holdfast_reader", _as_work(query))
+        return await self.resources.reads.run("holdfast_reader", _as_work(query))
+
+    async def search(self, query: Query[T]) -> T:
+        """For reads that may examine many tasks before they find one."""
+        return await self.resources.searches.run(_as_work(query))
+
+    async def check_access(self, query: Query[T]) -> T:
+        """For tokens and sessions, which every request needs: on connections that nothing else uses."""
+        return await self.resources.access_pool.run("holdfast_operator", _as_work(query))
 
     async def read_shared(self, name: str, query: Query[T], max_age: float) -> T:
-        """As `read`, or what another page has read under this name at most `max_age` seconds ago."""
-        return await self.resources.shared.get(name, lambda: self.read(query), max_age)
+        """As `read`, or what another page has read under this name at most `max_age` seconds ago.
+
+        Nobody's turn: other callers join the query. There are few names.
+        """
+        pool = self.resources.pool
+        return await self.resources.shared.get(
+            name, lambda: pool.run("holdfast_reader", _as_work(query)), max_age
+        )
 
     async def shard_names(self) -> list[str]:
         """In their order; none without shards. That never changes, so it is asked only once."""
@@ -98,15 +120,15 @@ class Site:
             resources.shared.forget()
 
     async def operate(self, caller: Caller | None, query: Query[T], *, repeatable: bool = False) -> T:
-        """For actions of a caller; without a caller, for the server itself: checking tokens, taking samples.
+        """For actions of a caller; without a caller, for what the server does for those without a token.
 
         Actions may wait for locks, as enqueueing may, so they do not use the connections of readers. Say
         `repeatable` only of an action that changes nothing if it is done twice: when the connection is lost
         during the commit, it is unknown whether it was done.
         """
         if caller is None:
-            return await self.resources.pool.run("holdfast_operator", _as_work(query))
-        run = self.resources.action_pool.run
+            return await self.resources.reads.run("holdfast_operator", _as_work(query))
+        run = self.resources.actions.run
         return await run("holdfast_operator", _as_work(query), actor=caller.name, repeatable=repeatable)
 
     @contextlib.asynccontextmanager
@@ -115,7 +137,7 @@ class Site:
         self.stopping = False
         tasks = [asyncio.create_task(self._report_missing_grants())]
         if self.options.samples:
-            tasks.append(asyncio.create_task(self._take_samples()))
+            tasks.append(asyncio.create_task(keep_running("samples", self._take_samples)))
         try:
             yield
         finally:
@@ -150,11 +172,23 @@ class Site:
         trouble = TroubleLog("sampling_failed")
         while True:
             try:
-                await self.operate(None, activity.take_sample())
+                await self.resources.pool.run("holdfast_operator", _as_work(activity.take_sample()))
                 trouble.is_over()
             except HoldfastError as error:
                 trouble.found(error)
             await asyncio.sleep(SAMPLE_SECONDS)
+
+
+class SharedPool:
+    """A pool that all callers use: one of them has at most CALLER_SHARE of its connections at a time."""
+
+    def __init__(self, pool: RolePool) -> None:
+        self._pool = pool
+        self._turns = Turns(CALLER_SHARE, too_many_requests)
+
+    async def run(self, role: Role, work: AsyncWork[T], *, actor: str = "", repeatable: bool = True) -> T:
+        async with self._turns.taken():
+            return await self._pool.run(role, work, actor=actor, repeatable=repeatable)
 
 
 class LoopResources:
@@ -162,8 +196,14 @@ class LoopResources:
 
     def __init__(self, site: Site) -> None:
         self.pool = RolePool(site.address)
-        self.action_pool = RolePool(site.address)
-        self.waits = WaitRegistry(site.address, self.pool, site.options.max_waits)
+        self.reads = SharedPool(self.pool)
+        self._action_pool = RolePool(site.address)
+        self.actions = SharedPool(self._action_pool)
+        self.access_pool = RolePool(site.address, ACCESS_POOL_SIZE)
+        self._search_pool = RolePool(site.address, SEARCH_POOL_SIZE)
+        self.searches = Searches(self._search_pool)
+        self._wait_pool = RolePool(site.address, WAIT_POOL_SIZE)
+        self.waits = WaitRegistry(site.address, self._wait_pool, site.options.max_waits)
         self.shared = SharedResults()
         self._probe_pool = RolePool(site.address, size=1)
         self._probe: asyncio.Task[Any] | None = None
@@ -181,7 +221,14 @@ class LoopResources:
         await self.shared.close()
         if self._probe is not None:
             await asyncio.wait([self._probe])
-        for pool in (self.pool, self.action_pool, self._probe_pool):
+        for pool in (
+            self.pool,
+            self._action_pool,
+            self.access_pool,
+            self._search_pool,
+            self._wait_pool,
+            self._probe_pool,
+        ):
             pool.close()
 
 

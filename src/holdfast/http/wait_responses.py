@@ -1,16 +1,16 @@
 """The two responses to a wait: a long poll, and a stream of server-sent events.
 
-The id of an event is a position: how many steps of the task's history the reader has received, their digest,
-and the last progress. A reader that reconnects with an id receives everything since. If the steps before the
-position are not the ones the reader received, because one was recorded late, all steps are sent again.
+The id of an event is a position: the digest of the last step that the reader has received, and the last
+progress. A reader that reconnects with an id receives everything since. If the steps before the position are
+not the ones the reader received, because one was recorded late, all steps are sent again: at most MAX_EVENTS.
 """
 
 import asyncio
-import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from uuid import UUID
 
 from fastapi.responses import Response
@@ -19,27 +19,26 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast.client.wait_ticket import Subject
 from holdfast.engine.processes import ProcessStatus, wait_key
-from holdfast.engine.tasks import TaskEvent, TaskSnapshot
-from holdfast.http.hidden_values import hide
+from holdfast.engine.tasks import TaskSnapshot
+from holdfast.http.hidden_values import hide_snapshot
 from holdfast.http.problem import Problem, unavailable
+from holdfast.http.streamed_steps import NOTHING, digest_of
 from holdfast.http.waiting import State, Waiter, WaitQuota, WaitRegistry, WatchedSubject
-from holdfast.serialization.text import load_json
 
 FIRST_READ_SECONDS = 10.0
 KEEP_ALIVE_SECONDS = 15.0
 MAX_STREAM_SECONDS = 3600.0
 RETRY_MILLISECONDS = 1000
 CHUNK_BYTES = 64 * 1024
+CHUNK_FRAMES = 100
 SEND_SECONDS = 30.0
 
-_POSITION = re.compile(
-    r"(?P<steps>[0-9]{1,6})-(?P<digest>[0-9a-f]{16})-(?P<progress>[0-9a-f]{16}|0)(?P<end>-end)?"
-)
+_POSITION = re.compile(r"(?P<digest>[0-9a-f]{16}|0)-(?P<progress>[0-9a-f]{16}|0)(?P<end>-end)?")
 
 
 @dataclass(frozen=True, slots=True)
 class WaitRequest:
-    """A wait that was allowed: for what, for how long, and whether the result is hidden."""
+    """A wait that was allowed: for what, for how long, and whether values are hidden."""
 
     subject: Subject
     quotas: tuple[WaitQuota, ...]
@@ -62,6 +61,10 @@ class WaitRequest:
         """Any page may use a ticket: it is the only credential, no cookie is read."""
         return {"Access-Control-Allow-Origin": "*"} if self.by_ticket else {}
 
+    def shown(self, state: State) -> State:
+        """The state as the reader may see it."""
+        return hide_snapshot(state) if self.hidden and isinstance(state, TaskSnapshot) else state
+
 
 class LongPollResponse(Response):
     """200 when the subject has ended, or 202 with the URL to continue at when the time is over."""
@@ -76,7 +79,7 @@ class LongPollResponse(Response):
         try:
             state = await self._final_state(disconnected)
             if not disconnected.done():
-                body = state_json(state, hidden=self._wait.hidden, next_url=self._wait.next)
+                body = state_json(self._wait.shown(state), hidden=self._wait.hidden, next_url=self._wait.next)
                 await _send_body(send, 200 if state.ended else 202, body, self._wait.headers)
         except Problem as problem:
             problem.headers |= self._wait.headers
@@ -104,13 +107,13 @@ class LongPollResponse(Response):
 class StreamPosition:
     """How much of a stream its reader has received."""
 
-    steps: int = 0
-    digest: str = ""
-    progress: str = "0"
+    digest: str = NOTHING
+    """Of the last step."""
+    progress: str = NOTHING
     end: bool = False
 
     def __str__(self) -> str:
-        return f"{self.steps}-{self.digest or _digest(())}-{self.progress}{'-end' if self.end else ''}"
+        return f"{self.digest}-{self.progress}{'-end' if self.end else ''}"
 
     @classmethod
     def parse(cls, given: str | None) -> "StreamPosition":
@@ -118,7 +121,7 @@ class StreamPosition:
         match = _POSITION.fullmatch(given or "")
         if match is None:
             return cls()
-        return cls(int(match["steps"]), match["digest"], match["progress"], match["end"] is not None)
+        return cls(match["digest"], match["progress"], match["end"] is not None)
 
 
 class EventStreamResponse(Response):
@@ -157,8 +160,11 @@ class EventStreamResponse(Response):
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(self._wait.seconds, MAX_STREAM_SECONDS)
         while True:
-            for frame in self._unsent(waiter.watched):
-                await _send_chunk(send, frame)
+            frames = self._unsent(waiter.watched)
+            while chunk := b"".join(islice(frames, CHUNK_FRAMES)):
+                await _send_chunk(send, chunk)
+                # To send does not suspend while the socket has room: other requests have their turn here.
+                await asyncio.sleep(0)
             if self._position.end or disconnected.done() or self._waits.stopping or loop.time() >= deadline:
                 break
             if not await waiter.wait_for_change(min(KEEP_ALIVE_SECONDS, deadline - loop.time())):
@@ -168,19 +174,15 @@ class EventStreamResponse(Response):
 
     def _unsent(self, watched: WatchedSubject) -> Iterator[bytes]:
         """Every step the reader has not received, and the last progress only."""
-        events = watched.events
-        steps = self._position.steps
-        if steps > len(events) or _digest(events[:steps]) != (self._position.digest or _digest(())):
-            steps = 0
-        for number in range(steps, len(events)):
-            self._position = replace(self._position, steps=number + 1, digest=_digest(events[: number + 1]))
-            yield self._frame("status", _step_json(events[number]))
-        state = watched.state
-        if state is None:
+        for step in watched.steps.after(self._position.digest):
+            self._position = replace(self._position, digest=step.digest)
+            yield self._frame("status", step.json)
+        if watched.state is None:
             return
+        state = self._wait.shown(watched.state)
         written = state.progress_json if isinstance(state, TaskSnapshot) else None
-        progress = "0" if written is None else _hash(written)
-        if progress not in ("0", self._position.progress):
+        progress = NOTHING if written is None else digest_of(written)
+        if progress not in (NOTHING, self._position.progress):
             self._position = replace(self._position, progress=progress)
             yield self._frame("progress", written or "null")
         if state.ended:
@@ -201,13 +203,12 @@ def known_state(waiter: Waiter, subject: Subject) -> State:
 
 
 def state_json(state: State, *, hidden: bool, next_url: str | None = None) -> bytes:
-    """The response body. The text of the result is inserted unchanged, unless its values are hidden."""
+    """The response body. The texts of the progress and the result are inserted unchanged."""
     following = None if state.ended else next_url
     if isinstance(state, ProcessStatus):
         ended_at = state.ended_at.isoformat() if state.ended_at else None
         fields = {"process": state.process, "process_id": state.process_id, "status": state.status}
         return json.dumps({**fields, "ended_at": ended_at, "next": following}).encode()
-    result = json.dumps(hide(load_json(state.result_json))) if hidden else state.result_json or "null"
     task_fields = {
         "task_id": str(state.task_id),
         "status": state.status,
@@ -217,21 +218,8 @@ def state_json(state: State, *, hidden: bool, next_url: str | None = None) -> by
         "next": following,
     }
     written = json.dumps(task_fields)[:-1]
-    return f'{written},"progress":{state.progress_json or "null"},"result":{result}}}'.encode()
-
-
-def _step_json(event: TaskEvent) -> str:
-    """Without actor and reason, which a ticket does not show."""
-    fields = {"event": event.event_type, "at": event.occurred_at.isoformat(), "attempt": event.attempt}
-    return json.dumps(fields)
-
-
-def _digest(events: tuple[TaskEvent, ...]) -> str:
-    return _hash("\n".join(_step_json(event) for event in events))
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    progress, result = state.progress_json or "null", state.result_json or "null"
+    return f'{written},"progress":{progress},"result":{result}}}'.encode()
 
 
 class SlowReader(ClientDisconnect):

@@ -7,25 +7,30 @@ from then on at intervals, in batches.
 import asyncio
 import contextlib
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from itertools import groupby
 from uuid import UUID
 
-from holdfast.connections.listener import TASK_DONE, Listener, NotificationsUnavailable
+from holdfast.connections.listener import REPLY_SECONDS, TASK_DONE, Listener, NotificationsUnavailable
 from holdfast.connections.session import DatabaseAddress, open_async_connection
 from holdfast.connections.shard_addresses import ShardAddresses, read_shard_addresses
 from holdfast.engine import AsyncEngine, processes, tasks
 from holdfast.engine.processes import ProcessStatus
-from holdfast.engine.tasks import TaskEvent, TaskSnapshot
+from holdfast.engine.tasks import TaskSnapshot
 from holdfast.errors import HoldfastError
+from holdfast.http.background import keep_running
 from holdfast.http.problem import Problem, TroubleLog
 from holdfast.http.role_pool import RolePool
+from holdfast.http.streamed_steps import StreamedSteps
 
 State = TaskSnapshot | ProcessStatus
 
 MAX_BATCH = 200
+MAX_HISTORIES = 5  # read at once: of up to MAX_EVENTS events each
+MAX_REMEMBERED = 32
 REGISTERED_FOR = timedelta(minutes=2)
 FIRST_REFRESH_SECONDS = 1.0  # the task may end before the database knows about the wait
 REFRESH_SECONDS = 20.0
@@ -76,7 +81,9 @@ class WatchedSubject:
     waiters: set[Waiter] = field(default_factory=set)
     known: bool = False
     state: State | None = None
-    events: tuple[TaskEvent, ...] = ()
+    steps: StreamedSteps = field(default_factory=StreamedSteps)
+    steps_of: tuple[object, ...] | None = None
+    """The revision of which these are the steps."""
     refresh_at: float = 0.0
     refreshes: int = 0
     query_number: int = 0
@@ -89,6 +96,10 @@ class WatchedSubject:
     def settled(self) -> bool:
         """True if there is nothing left to wait for: it has ended, or does not exist."""
         return self.known and (self.state is None or self.state.ended)
+
+    def has_moved(self, now: State | None) -> bool:
+        """True if there may be other steps than those that are known."""
+        return now is not None and self.steps_of != now.revision
 
     def notify(self) -> None:
         for waiter in self.waiters:
@@ -103,6 +114,8 @@ class WaitRegistry:
         self._pool = pool
         self._max_waits = max_waits
         self._watched: dict[UUID, WatchedSubject] = {}
+        # Of streams that ended lately: a reader that comes back shares the steps that were read for it.
+        self._left: OrderedDict[UUID, WatchedSubject] = OrderedDict()
         self._waiters = 0
         self._quotas: Counter[str] = Counter()
         self._trouble = TroubleLog("wait_refresh_failed")
@@ -112,7 +125,7 @@ class WaitRegistry:
         # What ended before the listener was connected was not notified: read everything once.
         self._address = address
         self._listeners: list[EndListener] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._serving: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
         return self._waiters
@@ -125,7 +138,11 @@ class WaitRegistry:
         self._check_quotas(quotas)
         self._waiters += 1
         self._quotas.update(quota.name for quota in quotas)
-        watched = self._watched.setdefault(key, WatchedSubject(key))
+        watched = self._watched.get(key)
+        if watched is None:
+            watched = self._watched[key] = self._left.pop(key, WatchedSubject(key))
+            # Its state is read by a query that begins from now on, and its steps if it has changed.
+            watched.known, watched.query_number = False, self._queries
         waiter = Waiter(watched, live)
         watched.waiters.add(waiter)
         if watched.known:
@@ -145,10 +162,10 @@ class WaitRegistry:
 
     async def close(self) -> None:
         self.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait([self._serving])
+            self._serving = None
 
     def _check_quotas(self, quotas: tuple[WaitQuota, ...]) -> None:
         if len(self) >= self._max_waits:
@@ -168,11 +185,18 @@ class WaitRegistry:
         waiter.watched.waiters.discard(waiter)
         if not waiter.watched.waiters:
             self._watched.pop(waiter.watched.key, None)
+            if waiter.watched.steps.steps:
+                self._remember(waiter.watched)
+
+    def _remember(self, watched: WatchedSubject) -> None:
+        self._left[watched.key] = watched
+        if len(self._left) > MAX_REMEMBERED:
+            self._left.popitem(last=False)
 
     def _start(self) -> None:
-        if not self._tasks:
-            loops = (self._listen(), self._refresh_urgent(), self._refresh_due())
-            self._tasks = [asyncio.create_task(loop) for loop in loops]
+        if self._serving is None:
+            loops = (self._listen, self._refresh_urgent, self._refresh_due)
+            self._serving = asyncio.create_task(keep_running("waits", *loops))
 
     async def _listen(self) -> None:
         """On the database, or on each shard of a front."""
@@ -180,6 +204,7 @@ class WaitRegistry:
         async def find(engine: AsyncEngine) -> ShardAddresses:
             return await read_shard_addresses(engine, self._address)
 
+        self._listeners = []
         while not self._listeners:
             try:
                 shards = await self._pool.run("holdfast_reader", find)
@@ -239,25 +264,24 @@ class WaitRegistry:
         self._queries += 1
         number = self._queries
 
-        async def read(engine: AsyncEngine) -> tuple[dict[UUID, State], list[TaskEvent]]:
+        async def read(engine: AsyncEngine) -> tuple[dict[UUID, State], dict[UUID, StreamedSteps]]:
             states = await _read_states(engine, [watched.key for watched in batch])
-            moved = [w.key for w in batch if w.live and _has_moved(w.state, states.get(w.key))]
-            return states, await engine.run(tasks.events_of(moved)) if moved else []
+            moved = [w.key for w in batch if w.live and w.has_moved(states.get(w.key))]
+            return states, await _read_steps(engine, moved)
 
-        states, events = await self._pool.run("holdfast_reader", read)
+        states, steps = await self._pool.run("holdfast_reader", read)
         now = asyncio.get_running_loop().time()
         for watched in batch:
             if watched.query_number < number:  # else a query that began later has finished first
                 watched.query_number = number
-                self._apply(watched, states.get(watched.key), events, now)
+                self._apply(watched, states.get(watched.key), steps.get(watched.key), now)
 
     def _apply(
-        self, watched: WatchedSubject, state: State | None, events: list[TaskEvent], now: float
+        self, watched: WatchedSubject, state: State | None, steps: StreamedSteps | None, now: float
     ) -> None:
-        is_news = not watched.known or _has_changed(watched.state, state)
-        own_events = tuple(event for event in events if event.task_id == watched.key)
-        if own_events:
-            watched.events = own_events
+        is_news = not watched.known or steps is not None or _has_changed(watched.state, state)
+        if steps is not None and state is not None:
+            watched.steps, watched.steps_of = steps, state.revision
         watched.known, watched.state = True, state
         watched.refreshes += 1
         watched.refresh_at = now + self._refresh_delay(watched)
@@ -283,7 +307,7 @@ class EndListener:
         self._on_end = on_end
         self._trouble = TroubleLog("wait_listener_failed")
         self._listener = Listener(
-            lambda: open_async_connection(address),
+            lambda: open_async_connection(address, REPLY_SECONDS),
             TASK_DONE,
             notified=self._notified,
             connected=self._connected,
@@ -324,9 +348,15 @@ async def _read_states(engine: AsyncEngine, keys: list[UUID]) -> dict[UUID, Stat
     return states
 
 
-def _has_moved(before: State | None, now: State | None) -> bool:
-    """True if there may be new events."""
-    return now is not None and (before is None or before.revision != now.revision)
+async def _read_steps(engine: AsyncEngine, task_ids: list[UUID]) -> dict[UUID, StreamedSteps]:
+    """A few at a time: to decode many long histories at once would hold up the requests of others."""
+    found: dict[UUID, StreamedSteps] = {}
+    for first in range(0, len(task_ids), MAX_HISTORIES):
+        events = await engine.run(tasks.events_of(task_ids[first : first + MAX_HISTORIES]))
+        for task_id, own in groupby(events, lambda event: event.task_id):
+            found[task_id] = StreamedSteps.of(list(own))
+            await asyncio.sleep(0)
+    return found
 
 
 def _has_changed(before: State | None, now: State | None) -> bool:

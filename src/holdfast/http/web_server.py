@@ -4,11 +4,12 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from urllib.parse import urlsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -16,7 +17,7 @@ from fastapi import FastAPI
 from holdfast.errors import ConfigurationError
 from holdfast.http.connection_limit import BACKLOG, ConnectionLimiter, max_connections_allowed
 from holdfast.http.protocol import KEEP_ALIVE_SECONDS, ConnectionAcceptor, DeadlineProtocol
-from holdfast.http.security import TrustedProxies
+from holdfast.http.security import LOCAL_HOSTS, TrustedProxies, without_port
 from holdfast.http.site import Site
 
 GRACE_SECONDS = 10
@@ -51,6 +52,14 @@ class HttpServer(uvicorn.Server):
         self._stop_waits()
         self.force_exit = self.should_exit
         self.should_exit = True
+
+
+def serves_this_machine_only(
+    listen: ListenAddress, hosts: Sequence[str], url: str | None, proxies: Sequence[str]
+) -> bool:
+    """Whether no other machine reaches it, by its address, a proxy, or a name that others know."""
+    names = {*hosts, *([urlsplit(url).netloc] if url else [])}
+    return not (listen.public or proxies) and {without_port(name) for name in names} <= set(LOCAL_HOSTS)
 
 
 def check_exposure(

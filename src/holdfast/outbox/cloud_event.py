@@ -56,6 +56,7 @@ class OutgoingEvent:
             "datacontenttype": "application/json",
             "traceparent": claimed.traceparent,
             "partitionkey": self.aggregate_id,
+            "namespace": claimed.namespace,
         }
         return {name: value for name, value in given.items() if value is not None}
 

@@ -10,18 +10,18 @@ import socket
 import time
 import uuid
 from collections.abc import Coroutine, Iterable
+from functools import partial
 from typing import Any
-
-import structlog
 
 from holdfast import __version__
 from holdfast.connections.listener import WakeupListener
+from holdfast.connections.outage import Outage
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import Statement
 from holdfast.engine import events as statements
 from holdfast.engine.events import Subscription
 from holdfast.errors import ConfigurationError, HoldfastError, NotAllowed
-from holdfast.logs import Log, configure
+from holdfast.logs import configure, log_of
 from holdfast.outbox.sender import SubscriptionSender
 from holdfast.outbox.settlements import SettlementWriter
 from holdfast.outbox.sink import Sink, build_sink, known_sinks, sink_config
@@ -64,10 +64,13 @@ class Dispatcher:
         self.dispatcher_id = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         self.ready = asyncio.Event()
         self._settings = settings
-        self._log: Log = structlog.get_logger("holdfast.outbox").bind(dispatcher_id=self.dispatcher_id)
+        self._log = log_of("holdfast.outbox").bind(dispatcher_id=self.dispatcher_id)
         self._stopping = asyncio.Event()
+        outage = Outage(self._log)
         self._connections = tuple(
-            WorkerConnection(url, self._log, name, _ignore_reconnect, self._stopping, role=ROLE)
+            WorkerConnection(
+                url, outage, name, _ignore_reconnect, self._stopping, role=ROLE, lazy_commit=True
+            )
             for name in ("claim", "settle", "listen")
         )
         self._claiming, settling, listening = self._connections
@@ -87,17 +90,25 @@ class Dispatcher:
         self._listener.woken.set()
 
     async def run(self) -> None:
-        loops = [asyncio.create_task(self._settlements.run()), asyncio.create_task(self._listener.run())]
+        """Serve until stopped. If one of the loops fails, all end: events would be sent and never settled."""
         self._log.info("dispatcher_started")
         try:
-            await self._serve()
+            async with asyncio.TaskGroup() as group:
+                loops = [group.create_task(self._settlements.run()), group.create_task(self._listener.run())]
+                try:
+                    await self._serve()
+                finally:
+                    await self._stop_senders()
+                    for connection in self._connections:
+                        await connection.give_up()
+                    for loop in loops:
+                        loop.cancel()
+        except ExceptionGroup as failed:
+            error = failed.exceptions[0]
+            if not isinstance(error, HoldfastError):
+                self._log.error("dispatcher_failed", error=str(error), exc_info=error)
+            raise error from None
         finally:
-            await self._stop_senders()
-            for connection in self._connections:
-                await connection.give_up()
-            for loop in loops:
-                loop.cancel()
-            await asyncio.gather(*loops, return_exceptions=True)
             await _run_at_most(RETIRE_SECONDS, self._retire())
             for connection in self._connections:
                 await connection.close()
@@ -162,7 +173,18 @@ class Dispatcher:
             on_idle_change=self._listener.woken.set,
             log=self._log,
         )
-        self._senders[subscription.subscription_id] = (sender, asyncio.create_task(sender.run()))
+        task = asyncio.create_task(sender.run())
+        self._senders[subscription.subscription_id] = (sender, task)
+        task.add_done_callback(partial(self._sender_ended, subscription))
+
+    def _sender_ended(self, subscription: Subscription, task: asyncio.Task[None]) -> None:
+        """One that failed is started again by the next look at the subscriptions."""
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        self._log.error("sender_failed", subscription=subscription.name, error=str(error), exc_info=error)
+        found = self._senders.get(subscription.subscription_id)
+        if found is not None and found[1] is task:
+            del self._senders[subscription.subscription_id]
 
     def _build_sink(self, subscription: Subscription) -> Sink | None:
         """None if the sink cannot be built. It is tried again when its settings change."""

@@ -52,7 +52,7 @@ class SubscriptionSender:
         self._max_claimed = 2 * sink.concurrency
         self._claimed = 0
         self._leased_until = 0.0
-        self._last_aggregate = ""
+        self._last_claimed = ("", "")
         self._sending = asyncio.Semaphore(sink.concurrency)
         self._woken = asyncio.Event()
         self._stopping = asyncio.Event()
@@ -101,7 +101,7 @@ class SubscriptionSender:
                     self.subscription.subscription_id,
                     count,
                     lease=self._lease,
-                    after_aggregate=self._last_aggregate,
+                    after=self._last_claimed,
                 )
             )
         except HoldfastError as error:
@@ -109,7 +109,7 @@ class SubscriptionSender:
             return []
         self._leased_until = begun + self._lease.total_seconds() * 0.9
         if claimed:
-            self._last_aggregate = claimed[-1].aggregate_id
+            self._last_claimed = (claimed[-1].namespace, claimed[-1].aggregate_id)
         return claimed
 
     def _start(self, run: EventRun) -> None:
@@ -180,5 +180,5 @@ class SubscriptionSender:
 
 
 def runs_of(claimed: list[ClaimedEvent]) -> list[EventRun]:
-    """Group events by aggregate. A claim returns them ordered by aggregate, then by number."""
-    return [list(run) for _, run in groupby(claimed, key=lambda event: event.aggregate_id)]
+    """Group events by namespace and aggregate. A claim returns them in this order, then by number."""
+    return [list(run) for _, run in groupby(claimed, key=lambda event: (event.namespace, event.aggregate_id))]

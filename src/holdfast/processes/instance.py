@@ -10,7 +10,7 @@ from uuid import UUID
 import psycopg
 
 from holdfast.engine import AsyncEngine, Engine, health, processes, tasks
-from holdfast.engine.processes import HistoryStep, ProcessFunctions, ProcessStatus
+from holdfast.engine.processes import HistoryStep, ProcessStatus
 from holdfast.engine.tasks import ENDED, TaskError, TaskEvent, TaskLine, TaskStatus
 from holdfast.errors import ConfigurationError, TaskNotFound
 from holdfast.processes.rules import ProcessDefinition
@@ -19,6 +19,11 @@ MAX_TASKS = 200
 """Tasks of an instance that are looked at, the newest first."""
 NUDGED = "nudged: "
 _RUN = re.compile(r"run (\d+): (.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStep(HistoryStep):
+    """A step that the engine knows of, and not the process: its reason quotes no facts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,9 @@ class Instance:
     supervisor: TaskLine | None
 
 
-async def read_instance(
-    engine: AsyncEngine, functions: ProcessFunctions, process: str, process_id: int
-) -> Instance | None:
+async def read_instance(engine: AsyncEngine, process: str, process_id: int) -> Instance | None:
     """Its facts in order, the attempts that have not ended, and the runs of its supervisor."""
-    steps = await engine.run(processes.process_history(functions.history, process_id))
+    steps = await engine.run(processes.process_history(process, process_id))
     status = await engine.run(processes.process_status(process, process_id))
     if status is None and not steps:
         return None
@@ -81,9 +84,7 @@ def history(
 ) -> list[HistoryStep]:
     """What happened, in order, as the process's own history function tells it; then what comes next."""
     engine = Engine(connection)
-    with connection.transaction():
-        function = engine.run(processes.process_functions(str(process), "history")).history
-        steps = engine.run(processes.process_history(function, process_id))
+    steps = engine.run(processes.process_history(str(process), process_id))
     if not steps:
         raise TaskNotFound(f"there is no {process.task} {process_id}")
     status = engine.run(processes.process_status(str(process), process_id))
@@ -107,14 +108,14 @@ def with_next(
     upcoming = [step for step in steps if _is_next(step)]
     if task is None or task.deleted_at is not None or task.finished_at is not None:
         state = "gone" if task is None else "deleted" if task.deleted_at is not None else task.status
-        lost = HistoryStep(
+        lost = EngineStep(
             now, "no supervisor", f"its task is {state}; the leader will enqueue a new one", task_id
         )
         return [*past, *failed, *(step for step in upcoming if "run" not in step.what.split()), lost]
     return [
         *past,
         *failed,
-        *(upcoming or [HistoryStep(task.run_at, "next: run of the supervisor", None, task_id)]),
+        *(upcoming or [EngineStep(task.run_at, "next: run of the supervisor", None, task_id)]),
     ]
 
 
@@ -134,7 +135,7 @@ def _is_nudge(event: TaskEvent) -> bool:
 
 def _nudge_of(event: TaskEvent) -> HistoryStep:
     reason = (event.reason or "").removeprefix(NUDGED)
-    return HistoryStep(event.occurred_at, f"nudged by {event.actor}", reason, event.task_id)
+    return EngineStep(event.occurred_at, f"nudged by {event.actor}", reason, event.task_id)
 
 
 def _order(step: HistoryStep) -> tuple[bool, datetime]:
@@ -148,7 +149,13 @@ def plan(connection: psycopg.Connection[Any], process: ProcessDefinition, proces
             f"the supervisor of {process} is a Python task, which only a worker can run",
             hint=f"See holdfast process show {process} {process_id}, and holdfast runs show with its task.",
         )
-    envelope = processes.try_function(connection, process.supervisor, {f"{process.task}_id": process_id})
+    found = Engine(connection).run(processes.process_status(str(process), process_id))
+    envelope = processes.try_function(
+        connection,
+        process.supervisor,
+        {f"{process.task}_id": process_id},
+        None if found is None else found.wait_key,
+    )
     if not envelope.get("success"):
         raise TaskNotFound(envelope.get("validation_failure_message") or str(envelope))
     return dict(envelope["payload"])
@@ -158,5 +165,4 @@ def cancel(
     connection: psycopg.Connection[Any], process: ProcessDefinition, process_id: int, reason: str | None
 ) -> str:
     """Cancel the instance with the function that the process has registered."""
-    with connection.transaction():
-        return processes.cancel_checked(Engine(connection).run, str(process), process_id, reason)
+    return Engine(connection).run(processes.cancel_process(str(process), process_id, reason))

@@ -18,7 +18,7 @@ from holdfast.engine.catalog import (
     query_catalog,
 )
 
-_WORKER = "holdfast_worker"
+_CALLER = "holdfast_caller"
 _ONE_END = "(next_task_id IS NULL)"
 _TRIGGER = (
     "create trigger append_only before update or delete or truncate on {name} for each statement "
@@ -88,6 +88,12 @@ class ProcessDefinition:
         """Those that workers call: the supervisor, or what one in Python calls to record, and repair."""
         decides = f"record_{self.stem}_decision" if self.is_python else f"{self.stem}_supervisor"
         return [decides, f"repair_{self.stem}"]
+
+    @property
+    def called_by_people(self) -> list[str]:
+        """Those that the command line and the dashboard call. Messages are begun by applications only."""
+        begin = [] if self.shares_schema else [f"kickoff_{self.task}"]
+        return [*begin, f"cancel_{self.task}", f"{self.stem}_history"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,21 +266,23 @@ class ProcessRules:
         for row in privileges:
             yield from self._check_privilege(row)
         if not any(
-            row["kind"] == "schema" and (row["grantee"], row["privilege"]) == (_WORKER, "usage")
+            row["kind"] == "schema" and (row["grantee"], row["privilege"]) == (_CALLER, "usage")
             for row in privileges
         ):
-            fix = f"grant usage on schema {self.process.schema} to {_WORKER}"
-            yield self._finding(self.process.schema, "workers may use the schema", fix)
+            fix = f"grant usage on schema {self.process.schema} to {_CALLER}"
+            yield self._finding(self.process.schema, "holdfast_caller may use the schema", fix)
         granted = {
-            row["signature"] for row in privileges if (row["kind"], row["grantee"]) == ("function", _WORKER)
+            row["signature"] for row in privileges if (row["kind"], row["grantee"]) == ("function", _CALLER)
         }
-        for row in self.handlers:
+        for row in self._functions:
+            if row not in self.handlers and row["name"] not in self.process.called_by_people:
+                continue
             if row["signature"] not in granted:
-                fix = f"grant execute on function {row['signature']} to {_WORKER}"
+                fix = f"grant execute on function {row['signature']} to {_CALLER}"
                 yield self._finding(
-                    row["signature"], "functions that workers call are granted individually", fix
+                    row["signature"], "functions that Holdfast calls are granted to holdfast_caller", fix
                 )
-            if not row["takes_jsonb"]:
+            if row in self.handlers and not row["takes_jsonb"]:
                 rule = "functions that workers call take and return jsonb"
                 yield self._finding(row["signature"], rule, "change it to take one jsonb and return jsonb")
 
@@ -297,9 +305,9 @@ class ProcessRules:
             yield self._finding(name, "no privilege has a grant option", f"revoke grant option for {fix[7:]}")
 
     def _check_view(self, row: CatalogRow, fix: str) -> Iterator[Finding]:
-        if row["grantee"] in ("PUBLIC", _WORKER) or row["privilege"] != "select":
+        if row["grantee"] in ("PUBLIC", _CALLER) or row["privilege"] != "select":
             yield self._finding(
-                row["signature"], "views grant only select, and not to PUBLIC or workers", fix
+                row["signature"], "views grant only select, and not to PUBLIC or holdfast_caller", fix
             )
         if not any(view["name"] == row["name"] and view["barrier"] for view in self._relations):
             fix = f"alter view {row['signature']} set (security_barrier)"
@@ -309,11 +317,17 @@ class ProcessRules:
         function = next(one for one in self._functions if one["signature"] == row["signature"])
         if row["grantee"] == "PUBLIC":
             yield self._finding(row["signature"], "PUBLIC may not execute functions", fix)
-        elif row["grantee"] == _WORKER:
+        elif row["grantee"] == _CALLER:
             if function["takes_jsonb"] and not function["definer"]:
                 fix = f"alter function {row['signature']} security definer"
                 yield self._finding(row["signature"], "functions that workers call are security definer", fix)
-            elif not self.process.shares_schema and not function["takes_jsonb"]:
-                yield self._finding(row["signature"], "workers may execute only handlers", fix)
+            elif not (
+                self.process.shares_schema
+                or function["takes_jsonb"]
+                or function["name"] in self.process.called_by_people
+            ):
+                rule = "holdfast_caller may execute only what workers and the dashboard call"
+                yield self._finding(row["signature"], rule, fix)
         elif function["takes_jsonb"] and function["definer"]:
-            yield self._finding(row["signature"], "only workers may execute supervisors and handlers", fix)
+            rule = "only holdfast_caller may execute supervisors and handlers"
+            yield self._finding(row["signature"], rule, fix)

@@ -125,6 +125,7 @@ class ResultCodec:
         self.adapter = _adapter(name, "what it returns", annotation)
         # Without an annotation, any value is valid; with None, there is nothing to read.
         self.typed = annotation not in (Any, None)
+        self._is_nothing = annotation is None
         self.annotation = annotation
         # NaN is written as text, from which a float is read again. Without an annotation, it would stay text.
         serializer = self.adapter.serializer
@@ -132,19 +133,34 @@ class ResultCodec:
             SchemaSerializer(self.adapter.core_schema, _WRITTEN).to_json if self.typed else serializer.to_json
         )
         self._many: TypeAdapter[list[Any]] | None = None
+        # What is written of a value of the annotated type can be read again, without reading it.
+        self._is_plain = annotation is Any or (self.typed and is_plain(self.adapter.core_schema))
+        # A value of another type raises, and is looked at closer. Without an annotation, every type is right.
+        self._warnings: Any = "error" if self.typed else False
+        self._takes_none = not self.typed or self.adapter.validator.isinstance_python(None)
 
     def encode(self, value: Any) -> str:
-        if value is None:
+        """Raises ResultError if who reads it would get that: it does not fit the annotation."""
+        if value is None and self._takes_none:
             return "null"
-        try:
-            # No warnings: a result of another type than annotated is stored if JSON can represent it.
-            written = self.to_json(value, by_alias=True, warnings=False).decode()
-        except Exception as error:  # noqa: BLE001 - a serializer of the application may raise anything
-            written = self._encode_plain(value, error)
-        return storable_json(written)
+        if self._is_plain and value is not None:
+            try:
+                return storable_json(self.to_json(value, by_alias=True, warnings=self._warnings).decode())
+            except Exception:  # noqa: BLE001 - it is written in another way, or the error is raised again
+                return self._encode_and_read(value)[0]
+        return self._encode_and_read(value)[0]
+
+    def encode_both_ways(self, value: Any) -> tuple[str, Any]:
+        """For what the handler goes on with: also as it is read. NaN, which would become null, is refused."""
+        if value is None and self._is_nothing:
+            return "null", None
+        if not self._is_plain:
+            return self._encode_and_read(value)
+        written = self.encode_exactly(value)
+        return written, self.load(written)
 
     def encode_exactly(self, value: Any) -> str:
-        """The same for what the handler goes on with. Raises ResultError for NaN, which would become null."""
+        """The same, without reading it."""
         written = self.encode(value)
         if not self.typed and "null" in written and self._has_no_number(value):
             raise ResultError(
@@ -152,6 +168,37 @@ class ResultCodec:
                 hint="Return None or text in its place, or annotate what is returned with float.",
             )
         return written
+
+    def _encode_and_read(self, value: Any) -> tuple[str, Any]:
+        try:
+            written = self.to_json(value, by_alias=True, warnings=self._warnings).decode()
+        except Exception:  # noqa: BLE001 - a serializer of the application may raise anything
+            written = self._write_otherwise(value)
+        written = storable_json(written)
+        return written, self._read_back(value, written)
+
+    def _write_otherwise(self, value: Any) -> str:
+        """What is not of the annotated type, or cannot be written at once. It is kept if it can be read."""
+        try:
+            return self.to_json(value, by_alias=True, warnings=False).decode()
+        except Exception as error:  # noqa: BLE001 - as above
+            return self._encode_plain(value, error)
+
+    def _read_back(self, value: Any, written: str) -> Any:
+        try:
+            return self.read(written)
+        except ResultError as error:
+            raise ResultError(
+                f"{self.type} returned a value of type {type(value).__name__}, and is annotated with "
+                f"{_named(self.annotation)}: {error.message}",
+                hint="Return what the annotation says, or correct it.",
+            ) from error
+
+    def read(self, written: str) -> Any:
+        """Load it, and raise ResultError also if nothing should have been returned."""
+        if self._is_nothing and written != "null":
+            raise ResultError(f"the result of {self.type} is not None")
+        return self.load(written)
 
     @staticmethod
     def _has_no_number(value: Any) -> bool:
@@ -168,8 +215,8 @@ class ResultCodec:
             return self.adapter.validator.validate_json(written) if self.typed else from_json(written)
         except ValidationError as error:
             raise ResultError(f"the result of {self.type} does not fit: {explain(error)}") from None
-        except ValueError as error:
-            raise ResultError(f"the result of {self.type} cannot be read: {error}") from None
+        except Exception as error:  # a validator of the application may raise anything
+            raise ResultError(f"the result of {self.type} cannot be read: {error}") from error
 
     def load_many(self, written: str) -> list[Any]:
         """A JSON array of results, in a fraction of the time of `load` for each."""
@@ -203,12 +250,37 @@ def encode_signal(payload: Any) -> RawJson:
         raise InvalidArgument(f"the payload of the signal cannot be written: {error.message}") from error
 
 
+_PLAIN_KINDS = frozenset({"any", "none", "bool", "int", "float", "str"})
+
+
+def is_plain(schema: Any) -> bool:
+    """Whether a type is built of JSON's own types alone, without constraints, aliases or serializers."""
+    kind, more = schema["type"], schema.keys() - {"type", "metadata"}
+    if kind in _PLAIN_KINDS:
+        return not more
+    match kind:
+        case "list" if more <= {"items_schema"}:
+            return all(is_plain(schema[name]) for name in more)
+        case "dict" if more <= {"keys_schema", "values_schema"}:
+            keys = schema.get("keys_schema", {"type": "any"})
+            return keys["type"] in ("any", "str") and all(is_plain(schema[name]) for name in more)
+        case "nullable" if more == {"schema"}:
+            return is_plain(schema["schema"])
+        case "union" if more == {"choices"}:
+            return all(not isinstance(one, tuple) and is_plain(one) for one in schema["choices"])
+    return False
+
+
 def explain(error: ValidationError) -> str:
     """Every invalid field, with the reason and the given value."""
     return "; ".join(
         f"{_path(problem['loc'])}: {problem['msg']}{_given(problem)}"
         for problem in error.errors(include_url=False, include_context=False)
     )
+
+
+def _named(annotation: Any) -> str:
+    return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
 def _path(location: tuple[int | str, ...]) -> str:

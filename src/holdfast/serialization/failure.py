@@ -5,6 +5,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast.errors import StepFailed
 from holdfast.serialization.text import storable
 
 MAX_MESSAGE = 8_000
@@ -27,6 +28,8 @@ def describe(error: BaseException) -> dict[str, Any]:
         "message": storable(f"{name}: {_text_of(error)}", MAX_MESSAGE),
         "exception": storable(f"{type(error).__module__}.{name}", MAX_MESSAGE),
     }
+    if isinstance(error, StepFailed) and error.arguments is not None:
+        described["arguments"] = error.arguments
     for max_length in (MAX_TRACEBACK, MAX_TRACEBACK // 4):
         described["traceback"] = storable(_traceback_of(error), max_length)
         if _fits(described):

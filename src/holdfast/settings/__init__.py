@@ -93,6 +93,10 @@ class Settings(BaseModel):
         default=Path(".holdfast"),
         description="Directory of the embedded PostgreSQL.",
     )
+    call_timeout: Annotated[Duration, between("1s", "1h")] = Field(
+        default=timedelta(seconds=30),
+        description="How long a call of the application waits for a free connection, and for each answer.",
+    )
     worker_id: Annotated[str, Field(min_length=1, max_length=150)] | None = Field(
         default=None,
         description="Name of the worker; the process start is added to it. Without it, the host's name.",
@@ -137,6 +141,10 @@ class Settings(BaseModel):
         default=timedelta(seconds=30),
         description="How long running tasks may continue after the worker was asked to stop.",
     )
+    handler_grace: Annotated[Duration, between("0s", "30d")] = Field(
+        default=timedelta(minutes=10),
+        description="How long a task waits for a worker with its handler before it fails.",
+    )
     outbox_directory: AbsolutePath | None = Field(
         default=None,
         description="Where the dispatcher writes the files of file sinks. Without it, outbox below the home.",
@@ -144,6 +152,10 @@ class Settings(BaseModel):
     outbox_allow: Hosts = Field(
         default=(),
         description="Hosts and networks that events may go to though they are internal, or without TLS.",
+    )
+    record_step_arguments: bool = Field(
+        default=True,
+        description="Whether the arguments of steps are recorded, up to 2 KiB of each, beside their results.",
     )
     log_format: Literal["console", "json"] | None = Field(
         default=None,
@@ -275,6 +287,10 @@ class Settings(BaseModel):
         default="auto",
         description="Whether the HTTP server shows payloads, results and error messages without being asked. "
         "auto: only if it listens on this machine alone, without a proxy.",
+    )
+    web_name: Annotated[str, Field(min_length=1, max_length=60)] | None = Field(
+        default=None,
+        description="Name of the application, on the pages of links that people answer (`ctx.callback`).",
     )
     trace_url: Annotated[str, AfterValidator(check_link("trace_id"))] | None = Field(
         default=None,

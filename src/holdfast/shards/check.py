@@ -6,11 +6,14 @@ from typing import Any
 
 import psycopg
 
+from holdfast.connections.session import DatabaseAddress
 from holdfast.errors import HoldfastError, translate
 from holdfast.schema import Sources
 from holdfast.shards.front import Shard, front_problem
+from holdfast.shards.joining import grants_of
 from holdfast.shards.logins import FRONT
 from holdfast.shards.migration import key_shards, listed
+from holdfast.shards.status import front_status
 
 
 @dataclass(frozen=True)
@@ -35,23 +38,34 @@ def check_shards(front: str | None, shards: Mapping[str, str]) -> list[Differenc
         found += _numbered(shard, facts)
         first = first or facts
         found += _compared(shard, first, facts)
-    return found + _front_differences(front, shards, sources)
+    lost = {one.shard for one in found if one.what == "connection"}
+    return found + _front_differences(front, shards, sources, lost)
 
 
-def _front_differences(front: str | None, shards: Mapping[str, str], sources: Sources) -> list[Difference]:
+def _front_differences(
+    front: str | None, shards: Mapping[str, str], sources: Sources, lost: set[str]
+) -> list[Difference]:
     if front is None:
         return [Difference(FRONT, "connection", "DATABASE_URL, the address of the front, is not set")]
     try:
         problem = front_problem(front, listed(shards), key_shards(shards), sources)
+        if problem is not None:
+            return [Difference(FRONT, "release", f"{problem}: run holdfast migrate")]
+        status = front_status(DatabaseAddress(lambda: front))
     except HoldfastError as error:
         return [Difference(FRONT, "connection", str(error))]
-    return [] if problem is None else [Difference(FRONT, "release", f"{problem}: run holdfast migrate")]
+    return [
+        Difference(one.shard_name, "connection", f"the front does not reach it: {one.problem}")
+        for one in status
+        if not one.reached and one.shard_name not in lost
+    ]
 
 
 def _facts(connection: psycopg.Connection[Any], sources: Sources) -> dict[str, set[str]]:
     facts: dict[str, set[str]] = {}
     for what, fact in connection.execute(sources.read("front/facts.sql").sql.encode()).fetchall():
         facts.setdefault(what, set()).add(fact)
+    facts["grant"] = {f"login {login} in role {role}" for login, role in grants_of(connection, sources)}
     return facts
 
 

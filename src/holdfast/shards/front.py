@@ -53,6 +53,7 @@ select pg_catalog.to_regclass('queues.installation') is not null,
   pg_catalog.to_regclass('holdfast_front.generated') is not null,
   pg_catalog.current_setting('server_version_num')::integer
 """
+_IS_SUPERUSER = "select r.rolname, r.rolsuper from pg_catalog.pg_roles r where r.rolname = current_user"
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,28 @@ def generate(
         if error.sqlstate is None or error.sqlstate.startswith(("08", "28", "3D", "57")):
             raise translate(error) from error
         raise MigrationRefused(f"the front cannot be generated: {error.diag.message_primary}") from error
+
+
+def grants_query(sources: Sources) -> str:
+    """Who has which role of Holdfast, as a query that can be part of another."""
+    lines = sources.read("front/grants.sql").sql.splitlines()
+    return "\n".join(line for line in lines if not line.startswith("--")).strip().rstrip(";")
+
+
+def known_shards(front: str) -> list[str]:
+    """The names of the shards that this front sends tasks to; none if it is not made yet."""
+    try:
+        with psycopg.connect(front, client_encoding="utf-8", connect_timeout=5) as connection:
+            _require_superuser(connection)
+            row = connection.execute(_FOREIGN).fetchone()
+            return _known(connection) if row and row[1] else []
+    except psycopg.Error as error:
+        raise translate(error) from error
+
+
+def _known(connection: psycopg.Connection[Any]) -> list[str]:
+    rows = connection.execute("select shard_name from holdfast_front.shard order by shard_number").fetchall()
+    return [name for (name,) in rows]
 
 
 def front_problem(front: str, shards: Sequence[Shard], keys: int, sources: Sources) -> str | None:
@@ -152,8 +175,18 @@ def _generate(
     return map_logins(connection, shards) or done
 
 
+def _require_superuser(connection: psycopg.Connection[Any]) -> None:
+    row = connection.execute(_IS_SUPERUSER).fetchone()
+    if row and not row[1]:
+        raise MigrationRefused(
+            f"{row[0]} is no superuser on the server of the front, and a front needs one to be generated: "
+            "PL/Proxy is an untrusted language. Give a superuser's login in DATABASE_URL for this command."
+        )
+
+
 def _check_database(connection: psycopg.Connection[Any]) -> bool:
     """Return whether this database is a front already."""
+    _require_superuser(connection)
     row = connection.execute(_FOREIGN).fetchone()
     assert row is not None  # noqa: S101 - a select without from returns one row
     has_engine, made, version = row
@@ -178,11 +211,11 @@ def _check_database(connection: psycopg.Connection[Any]) -> bool:
 
 def _check_known(connection: psycopg.Connection[Any], shards: list[Shard]) -> None:
     """A shard that is missing in the settings would take its tasks out of sight."""
-    known = connection.execute("select shard_name from holdfast_front.shard order by shard_number").fetchall()
+    known = _known(connection)
     names = [shard.name for shard in shards]
-    if [name for (name,) in known] != names[: len(known)]:
+    if known != names[: len(known)]:
         raise MigrationRefused(
-            f"this front has the shards {', '.join(name for (name,) in known)}, and the settings have "
+            f"this front has the shards {', '.join(known)}, and the settings have "
             f"{', '.join(names)}. Shards keep their order, and none is removed. Put the settings back."
         )
 
@@ -243,11 +276,21 @@ def _base(shards: list[Shard], keys: int, catalog: Catalog, sources: Sources) ->
         values = f"{shard.number}, {_quoted(shard.name)}, {_quoted(address)}"
         yield f"insert into holdfast_front.shard values ({values})"
     yield from (s for s in function_statements(catalog) if s.startswith("create type"))
-    sizes = {"count": str(len(shards)), "keys": str(keys)}
-    yield re.sub(r"(?<!:):(count|keys)\b", lambda size: sizes[size[1]], sources.read("front/base.sql").sql)
+    parts = {"count": str(len(shards)), "keys": str(keys), "grants": grants_query(sources)}
+    yield re.sub(
+        r"(?m)^(?!--)(.*?)(?<!:):(count|keys|grants)\b",
+        lambda found: found[1] + parts[found[2]],
+        sources.read("front/base.sql").sql,
+    )
     # See holdfast_front.is_used: a kept plan would ask a shard that is lost, or leave out one that is back.
     yield """do $$ begin
       execute format('alter database %I set plan_cache_mode = force_custom_plan', current_database());
+    end $$"""
+    # PL/Proxy waits for a shard that hangs without end: it looks at its query_timeout only when something
+    # comes, and at a statement timeout it sends a cancel request, which waits as well. So callers give up,
+    # and the front ends the session of a caller who has gone.
+    yield """do $$ begin
+      execute format('alter database %I set client_connection_check_interval = %L', current_database(), '2s');
     end $$"""
 
 
@@ -275,11 +318,17 @@ def _cluster(shards: list[Shard]) -> Iterator[str]:
 
 def map_logins(connection: psycopg.Connection[Any], shards: list[Shard]) -> bool:
     """Let each login read the shards as itself. No login may use the servers, or change a mapping."""
-    logins = [row[0] for row in connection.execute(_LOGINS.encode()).fetchall()]
-    missing = [statement for login in logins for statement in mappings_of(connection, shards, login)]
+    missing = [
+        statement for login in logins_of(connection) for statement in mappings_of(connection, shards, login)
+    ]
     for statement in missing:
         connection.execute(statement.encode())
     return bool(missing)
+
+
+def logins_of(connection: psycopg.Connection[Any]) -> list[str]:
+    """Those that may use this front, and that of this connection."""
+    return [login for (login,) in connection.execute(_LOGINS.encode()).fetchall()]
 
 
 def mappings_of(connection: psycopg.Connection[Any], shards: list[Shard], login: str) -> list[str]:

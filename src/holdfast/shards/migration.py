@@ -10,7 +10,9 @@ import psycopg
 from holdfast.errors import ConfigurationError, HoldfastError, MigrationRefused
 from holdfast.schema import Migration, Sources, migrate, plan
 from holdfast.schema.migration import Echo, become_owner, in_transaction
-from holdfast.shards.front import Shard, front_problem, generate
+from holdfast.shards.front import Shard, front_problem, generate, known_shards
+from holdfast.shards.joining import has_tasks, make_alike
+from holdfast.shards.reaching import require_reached
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,16 @@ def migrate_shards(
                 f"shard {shard.name} is new. Keys stay on the first {keys} shards, so it would get only "
                 "tasks without a key. Run holdfast shards add if that is what you want."
             )
+    known = known_shards(front)
     for shard in listed(shards):
         with _naming(shard):
             done[shard.name] = migrate(shard.url, echo=echo, force=force, sources=files)
             number_shard(shard, keys, files)
+            if shard.number > 0 and shard.name not in known and not has_tasks(shard):
+                make_alike(listed(shards)[0], shard, files)
+    for shard in listed(shards):
+        if known and shard.name not in known:
+            require_reached(front, listed(shards)[0], shard)
     return ShardsMigration(done, generate(front, listed(shards), keys, files, force=force))
 
 

@@ -9,16 +9,17 @@ begin
     select distinct held.kind, held.name,
       case held.grantee when 0 then 'public' else held.grantee::pg_catalog.regrole::text end as grantee
     from (
-      select 'schema' as kind, n.oid::pg_catalog.regnamespace::text as name, a.grantee
+      select 'schema' as kind, n.oid::pg_catalog.regnamespace::text as name, n.nspowner as owner, a.grantee
       from pg_catalog.pg_namespace n cross join lateral pg_catalog.aclexplode(n.nspacl) a
       where n.nspname in ('queues', 'internal', 'comms')
       union all
-      select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::pg_catalog.regclass::text, a.grantee
+      select case c.relkind when 'S' then 'sequence' else 'table' end, c.oid::pg_catalog.regclass::text, c.relowner,
+        a.grantee
       from pg_catalog.pg_class c cross join lateral pg_catalog.aclexplode(c.relacl) a
       where c.relnamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
         'comms'::pg_catalog.regnamespace)
       union all
-      select 'routine', p.oid::pg_catalog.regprocedure::text, a.grantee
+      select 'routine', p.oid::pg_catalog.regprocedure::text, p.proowner, a.grantee
       from pg_catalog.pg_proc p cross join lateral pg_catalog.aclexplode(p.proacl) a
       where p.pronamespace in ('queues'::pg_catalog.regnamespace, 'internal'::pg_catalog.regnamespace,
         'comms'::pg_catalog.regnamespace)
@@ -26,17 +27,35 @@ begin
     where held.grantee = 0 or held.grantee in (
       select r.oid from pg_catalog.pg_roles r
       where r.rolname in ('holdfast_client', 'holdfast_process', 'holdfast_worker', 'holdfast_dispatcher',
-        'holdfast_operator', 'holdfast_reader'))
+        'holdfast_operator', 'holdfast_reader', 'holdfast_caller'))
+      and not (held.kind = 'routine' and held.owner = held.grantee)
   loop
     execute pg_catalog.format('revoke all on %s %s from %s', _granted.kind, _granted.name, _granted.grantee);
   end loop;
 end
 $$;
 
+-- The function that calls those of processes belongs to a role without rights. This role needs the right to create in
+-- the schema only for this moment. It may not use the schema, so that no code that runs as this role can change the
+-- function.
+do $$
+begin
+  if (select p.proowner from pg_catalog.pg_proc p
+    where p.oid = 'internal.call_function(text, jsonb)'::pg_catalog.regprocedure)
+    <> 'holdfast_caller'::pg_catalog.regrole
+  then
+    grant create on schema internal to holdfast_caller;
+    alter function internal.call_function(text, jsonb) owner to holdfast_caller;
+    revoke create on schema internal from holdfast_caller;
+  end if;
+end
+$$;
+
 grant usage on schema queues to
   holdfast_client, holdfast_process, holdfast_worker, holdfast_dispatcher, holdfast_operator, holdfast_reader;
 grant usage on schema internal to holdfast_worker;
-grant usage on schema comms to holdfast_client, holdfast_process, holdfast_worker, holdfast_operator, holdfast_reader;
+grant usage on schema comms to
+  holdfast_client, holdfast_process, holdfast_worker, holdfast_operator, holdfast_reader, holdfast_caller;
 
 grant execute on function
   queues.enqueue, queues.enqueue_many, queues.enqueue_for_client, queues.enqueue_simple,
@@ -62,20 +81,20 @@ to holdfast_worker;
 grant execute on function internal.run_function to holdfast_worker;
 grant execute on function queues.find_orphans, queues.processes_to_repair to holdfast_worker;
 grant execute on function queues.actor to holdfast_process;
-grant execute on function queues.process_functions, queues.nudge_process to holdfast_client;
-grant execute on function queues.process_functions, queues.list_processes, queues.list_process_instances
+grant execute on function queues.start_process to holdfast_client;
+grant execute on function queues.nudge_process, queues.cancel_process to holdfast_client, holdfast_operator;
+grant execute on function queues.process_history, queues.list_processes, queues.list_process_instances
 to holdfast_reader;
-grant execute on function queues.nudge_process to holdfast_operator;
 grant execute on function queues.prune_processes to holdfast_worker, holdfast_operator;
 grant execute on function queues.watch_processes, queues.process_status_of to holdfast_client, holdfast_reader;
 grant select on queues.process_status, queues.registered_process to holdfast_client, holdfast_reader;
-grant execute on function queues.last_error to holdfast_worker;
+grant execute on function queues.last_error, queues.handled_elsewhere to holdfast_worker;
 
 grant execute on function queues.add_schedule, queues.add_schedule_for_client,
   queues.declare_schedules to holdfast_client;
 grant execute on function queues.add_schedule_for_process to holdfast_process;
 grant execute on function
-  queues.due_schedules, queues.next_firing, queues.plan_schedule, queues.fire_schedule, queues.prune_firings
+  queues.due_schedules, queues.next_firing, queues.decide_schedules, queues.prune_firings
 to holdfast_worker;
 grant execute on function queues.health, queues.count_activity to holdfast_reader;
 grant execute on function queues.pause_schedule, queues.resume_schedule, queues.remove_schedule, queues.run_schedule
@@ -108,17 +127,17 @@ grant execute on function
   comms.create_email_message, comms.kickoff_send_email_task, comms.create_sms_message, comms.kickoff_send_sms_task
 to holdfast_client;
 grant execute on function comms.cancel_send_email_task, comms.cancel_send_sms_task to holdfast_client,
-  holdfast_operator;
+  holdfast_operator, holdfast_caller;
 grant execute on function
   comms.send_email_supervisor, comms.get_email_payload, comms.record_email_success, comms.record_email_failure,
   comms.send_sms_supervisor, comms.get_sms_payload, comms.record_sms_success, comms.record_sms_failure,
   comms.repair_send_email, comms.repair_send_sms
-to holdfast_worker;
+to holdfast_caller;
 grant execute on function comms.reserve_send, comms.keep_message to holdfast_worker;
 grant execute on function comms.clear_mailbox, comms.erase_messages, comms.record_delivery to holdfast_operator;
 grant select on comms.mailbox, comms.send_cap_status to holdfast_reader;
 grant select on comms.send_status, comms.send_email_status, comms.send_sms_status to holdfast_client, holdfast_reader;
-grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader;
+grant execute on function comms.send_email_history, comms.send_sms_history to holdfast_reader, holdfast_caller;
 -- The outbox. Only dispatchers can read secrets.
 grant execute on function queues.emit, queues.receive to holdfast_client, holdfast_worker;
 grant execute on function
@@ -141,9 +160,12 @@ grant execute on function queues.tidy_lanes to holdfast_worker;
 grant execute on function queues.tokens_at, queues.list_waiting_keys to holdfast_reader;
 grant select on queues.limit_status to holdfast_reader;
 
+grant execute on function queues.due_chores, queues.do_chores, queues.postpone_chore
+  to holdfast_worker, holdfast_operator;
+
 -- Durable workflows. A worker records and reads only under its lease.
-grant execute on function queues.record_step, queues.record_steps, queues.read_steps, queues.wake_waiting,
-  queues.wake_joined, queues.record_changes, queues.start_children
+grant execute on function queues.record_step, queues.record_steps, queues.read_steps, queues.read_results,
+  queues.wake_waiting, queues.wake_joined, queues.record_changes, queues.start_children
 to holdfast_worker;
 grant execute on function queues.signal, queues.signal_key, queues.fork, queues.batch_members
 to holdfast_client, holdfast_operator;
@@ -152,7 +174,7 @@ grant execute on function queues.enqueue_after, queues.enqueue_unique to holdfas
 grant execute on function queues.read_callback, queues.answer_callback to holdfast_operator;
 grant execute on function queues.run_timeline, queues.related_to, queues.children_of
 to holdfast_client, holdfast_reader;
-grant select on queues.step_status, queues.step_try_status, queues.signal_status,
+grant select on queues.step_status, queues.signal_status,
   queues.wait_status to holdfast_client, holdfast_reader;
 
 -- Only administrators, that is, members of holdfast_owner, assign logins to namespaces: no grant.

@@ -1,5 +1,6 @@
 -- The roles, none of which can log in. Logins are granted one or more of them; holdfast_owner is granted only to the
--- login that migrates. If this login lacks rights, one error lists all statements for an administrator.
+-- login that migrates, and holdfast_caller to no login: functions of processes are called as this role. If this login
+-- lacks rights, one error lists all statements for an administrator.
 do $$
 declare
   _login constant text := current_user;
@@ -16,7 +17,7 @@ declare
 begin
   foreach _role in array array[
     'holdfast_owner', 'holdfast_client', 'holdfast_process', 'holdfast_worker',
-    'holdfast_dispatcher', 'holdfast_operator', 'holdfast_reader']
+    'holdfast_dispatcher', 'holdfast_operator', 'holdfast_reader', 'holdfast_caller']
   loop
     if not exists (select from pg_catalog.pg_roles r where r.rolname = _role) then
       _statement := pg_catalog.format('create role %I nologin', _role);
@@ -36,7 +37,9 @@ begin
       ('holdfast_process', 'holdfast_owner', 'member'),
       ('holdfast_worker', 'holdfast_owner', 'member'),
       ('holdfast_dispatcher', 'holdfast_owner', 'member'),
-      ('holdfast_operator', 'holdfast_owner', 'member')
+      ('holdfast_operator', 'holdfast_owner', 'member'),
+      -- So that the owner can replace internal.call_function, which belongs to this role.
+      ('holdfast_caller', 'holdfast_owner', case when _since_16 then 'set' else 'member' end)
   loop
     _statement := pg_catalog.format('grant %I to %I', _role, _member);
     if pg_catalog.to_regrole(_role) is null or pg_catalog.to_regrole(pg_catalog.quote_ident(_member)) is null then

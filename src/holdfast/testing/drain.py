@@ -3,22 +3,23 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, cast
 from uuid import UUID
 
 from holdfast.app import App
-from holdfast.engine import Engine, leases, schedules, steps, tasks
+from holdfast.engine import Engine, chores, leases, schedules, steps, tasks
 from holdfast.engine.leases import Claimed
 from holdfast.engine.steps import WaitingRun
 from holdfast.engine.tasks import ENDED, TaskStatus
 from holdfast.errors import InvalidArgument, ResultError, TaskNotFound
 from holdfast.executors.job_transaction import JobTransaction
-from holdfast.serialization.text import report_json, with_zone
+from holdfast.handler import Handler
+from holdfast.serialization.text import load_json, report_json, with_zone
 from holdfast.settings import Settings
 from holdfast.testing.clock import Clock
 from holdfast.testing.inline_runner import (
@@ -33,15 +34,23 @@ from holdfast.testing.interruptions import Interruptions
 from holdfast.worker.batches import is_alone
 from holdfast.worker.executors import database_executors
 from holdfast.worker.jobs import Job, Stop
+from holdfast.worker.releasing import release_statement
 from holdfast.worker.scheduling import FireSchedules
-from holdfast.worker.settling import release_statement
 
 LEASE = timedelta(seconds=30)
 EVERY_TYPE = [""]
 """The empty prefix fits every type."""
 
 Ending = Literal[
-    "succeeded", "suspended", "snoozed", "retrying", "failed", "dead_letter", "cancelled", "deleted"
+    "succeeded",
+    "suspended",
+    "snoozed",
+    "continued",
+    "retrying",
+    "failed",
+    "dead_letter",
+    "cancelled",
+    "deleted",
 ]
 
 
@@ -68,10 +77,13 @@ class DrainLimitReached(AssertionError):
 class HeldJob(Job):
     """A job that asks the database whether it is still held, where a worker waits for a heartbeat."""
 
-    __slots__ = ("_ask", "_why")
+    __slots__ = ("_ask", "_clock", "_why")
 
-    def __init__(self, claimed: Claimed, ask: Callable[[Job], Stop | None]) -> None:
+    def __init__(
+        self, claimed: Claimed, ask: Callable[[Job], Stop | None], clock: Callable[[], datetime]
+    ) -> None:
         self._ask = ask
+        self._clock = clock
         self._why: Stop | None = None
         super().__init__(claimed, time.monotonic())
 
@@ -83,6 +95,9 @@ class HeldJob(Job):
     @stop.setter
     def stop(self, why: Stop | None) -> None:
         self._why = why
+
+    def now(self) -> float:
+        return self._clock().timestamp()
 
 
 class Drain:
@@ -121,7 +136,14 @@ class Drain:
                 app.handlers,
                 app.middlewares,
                 partial(JobTransaction, dsn),
-                open_run=partial(interruptions.open_run, dsn, worker, WORKER_ID),
+                open_run=partial(
+                    interruptions.open_run,
+                    dsn,
+                    worker,
+                    WORKER_ID,
+                    changes_of=cache(partial(_changes_in, app.handlers)),
+                    settings=partial(_settings_of, app),
+                ),
                 heartbeat=self._heartbeat,
             )
             for app in apps
@@ -220,13 +242,15 @@ class Drain:
 
     def _claim(self) -> Job | None:
         self._worker.run(leases.sweep())
+        for kind in self._worker.run(chores.due_chores()):
+            self._worker.run(chores.do_chores(kind))
         return next(iter(self._claim_up_to(1, self._prefixes)), None)
 
     def _claim_up_to(self, count: int, prefixes: list[str]) -> list[Job]:
         rows = self._worker.run(
             leases.claim(WORKER_ID, count, queues=None, type_prefixes=prefixes, lease=LEASE, after=None)
         )
-        return [HeldJob(row, self._heartbeat) for row in rows]
+        return [HeldJob(row, self._heartbeat, self._clock.now) for row in rows]
 
     def _batch_of(self, job: Job) -> list[Job]:
         """The task and others of its type that are due, for a handler that takes many; else nothing."""
@@ -308,11 +332,14 @@ class Drain:
         return Ran(
             task_id=task.task_id,
             type=task.type,
-            arguments=task.payload,
+            # Not those of the task, which has others if the run has gone on.
+            arguments=load_json(job.payload),
             attempt=job.attempt,
             status=status,
             result=self._result(task) if status == "succeeded" else None,
-            error=None if status in ("succeeded", "snoozed", "suspended") else task.last_error or task.reason,
+            error=None
+            if status in ("succeeded", "snoozed", "suspended", "continued")
+            else task.last_error or task.reason,
             run_at=task.run_at if status in ("snoozed", "suspended", "retrying") else None,
             waits=waits,
             exception=self._recorder.errors.get(job.task_id),
@@ -344,4 +371,12 @@ def _status_after(job: Job, task: TaskStatus) -> Ending:
         return "deleted"
     if task.status in ENDED:
         return cast("Ending", task.status)
-    return {"snooze": "snoozed", "suspend": "suspended"}.get(job.status, "retrying")  # type: ignore[return-value]
+    return {"snooze": "snoozed", "suspend": "suspended", "continue": "continued"}.get(job.status, "retrying")  # type: ignore[return-value]
+
+
+def _changes_in(handlers: Mapping[str, Handler], task_type: str) -> Sequence[str]:
+    return handlers[task_type].changes
+
+
+def _settings_of(app: App) -> Settings:
+    return app.settings

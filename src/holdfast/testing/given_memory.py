@@ -9,12 +9,13 @@ from uuid import uuid4
 
 from pydantic_core import to_json
 
+from holdfast.engine.steps import StartingStep
 from holdfast.errors import InvalidArgument
 from holdfast.executors.step_transaction import StepTransaction
 from holdfast.serialization.failure import describe
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job
-from holdfast.worker.recording import JobHost
+from holdfast.worker.journals import JobHost
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.joins import Join
@@ -24,19 +25,19 @@ from holdfast.workflows.memory import (
     DEFAULT_MAX_RESULT_BYTES,
     DEFAULT_MAX_STEPS,
     FactRow,
+    FailedStep,
     StepFact,
+    StepMemo,
     Wait,
 )
 from holdfast.workflows.run import Run
 
 LINGER_SECONDS = 0.005
-_LIMITS = json.dumps(
-    {
-        "max_steps": DEFAULT_MAX_STEPS,
-        "max_memo_bytes": DEFAULT_MAX_MEMO_BYTES,
-        "max_result_bytes": DEFAULT_MAX_RESULT_BYTES,
-    }
-)
+_LIMITS = {
+    "max_steps": DEFAULT_MAX_STEPS,
+    "max_memo_bytes": DEFAULT_MAX_MEMO_BYTES,
+    "max_result_bytes": DEFAULT_MAX_RESULT_BYTES,
+}
 
 
 class GivenMemory(Journal):
@@ -48,11 +49,22 @@ class GivenMemory(Journal):
         sent = [(name, payload) for name, payloads in signals.items() for payload in payloads]
         self._signals = {n: _signal_row(n, *one) for n, one in enumerate(sent, start=1)}
         self._not_asked = dict.fromkeys(steps)
+        self._changes: Sequence[str] = ()
         self.given = steps
 
-    def open_run(self, dsn: str, job: Job, attempts: Attempts, *, is_async: bool) -> Run:
+    def open_run(
+        self,
+        dsn: str,
+        job: Job,
+        attempts: Attempts,
+        *,
+        changes: Sequence[str],
+        settings: Callable[[], Any],
+        is_async: bool,
+    ) -> Run:
+        self._changes = changes
         if job.run is None:
-            host = JobHost(job, attempts, partial(_UnrecordedTransaction, dsn, "", job))
+            host = JobHost(job, attempts, partial(_UnrecordedTransaction, dsn, "", job), settings)
             job.run = (_AsyncRun if is_async else _BlockingRun)(job, self, host)
         return job.run
 
@@ -67,21 +79,25 @@ class GivenMemory(Journal):
     def travel(self, until: float) -> None:
         self._clock = max(self._clock, until)
 
-    def read(self, done: Read) -> None:
-        run = FactRow("run", None, None, None, self._began, None, _LIMITS, None)
+    def read(self, done: Read, signals: Sequence[str] = ()) -> None:
+        del signals  # all are given
+        limits = json.dumps({**_LIMITS, "changes": dict.fromkeys(self._changes, self._began)})
+        run = FactRow("run", None, None, None, self._began, None, limits, None)
         done([run, *self._steps, *self._signals.values()], self._clock)
 
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
-        del lazy
-        for step in json.loads(f"{{{written}}}")["steps"]:
-            self._signals.pop(step.get("signal_id"), None)
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None:
+        del tries, lazy
+        for step in kept:
+            if step.signal_id is not None:
+                self._signals.pop(step.signal_id, None)
         done("recorded", None)
 
-    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
+    def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
         """Nothing is enqueued: tasks that the handler does not wait for only get an id."""
-        step = json.loads(f"{{{held}}}")
-        if step.get("awaited"):
-            name = step["name"]
+        if step.awaited:
+            name = step.name
             message = f"run_task starts no tasks, and {name} waits for some"
             hint = f"Give what they return, steps={{{name!r}: [...]}}; or enqueue the task, and call drain()."
             done("refused", (), InvalidArgument(message, hint=hint))
@@ -95,6 +111,11 @@ class GivenMemory(Journal):
 
 class _GivenRun(Run):
     _journal: GivenMemory
+    _task: Job
+
+    def _travel(self, until: float) -> None:
+        self._heard = max(self._heard, until - time.monotonic())
+        self._task.ahead = max(self._task.ahead, self._heard)
 
     def recall(self, name: str) -> StepFact | None:
         self._journal.asked(name)
@@ -118,11 +139,11 @@ class _AsyncRun(_GivenRun, AsyncRun):
     def _suspend(self) -> None:
         """All that is left is waiting: go to the time at which the first wait is over."""
         self._linger = None
-        if self._at_work or not self._waiting:
+        if self._at_work or not self._waiting or self._wake_to_forgotten():
             return
         until = min(wait.until for wait in self._waiting.values())
         self._journal.travel(until)
-        self._heard = max(self._heard, until - time.monotonic())
+        self._travel(until)
         for future, wait in self._waiting.items():
             if wait.until <= until and not future.done():
                 future.set_result(None)
@@ -132,7 +153,7 @@ class _AsyncRun(_GivenRun, AsyncRun):
 class _BlockingRun(_GivenRun, BlockingRun):
     def _pause(self, wait: Wait) -> None:
         self._journal.travel(wait.until)
-        self._heard = max(self._heard, wait.until - time.monotonic())
+        self._travel(wait.until)
 
 
 class _UnrecordedTransaction(StepTransaction):

@@ -32,7 +32,7 @@ from holdfast.testing.clock import Clock
 from holdfast.worker.attempts import Attempts, OpenRun
 from holdfast.worker.batches import BatchAttempts, RunningBatch
 from holdfast.worker.jobs import Job
-from holdfast.worker.running import no_handler
+from holdfast.worker.unhandled import no_handler
 from holdfast.worker.watchdog import WatchedHandler
 
 T = TypeVar("T")
@@ -191,20 +191,19 @@ class UnrecordedTransaction(JobTransaction):
 
     def commit(self, worker_id: str, written: str) -> str:
         del worker_id, written
-        if self._connection is not None:
-            self._connection.commit()
+        self._entered(self._connection).commit()
         self.rollback()
         return "accepted"
 
     async def acommit(self, worker_id: str, written: str) -> str:
-        if self._async_connection is not None:
-            await self._async_connection.commit()
-        self.commit(worker_id, written)
+        if self._connection is not None:
+            return self.commit(worker_id, written)
+        await self._entered(self._async_connection).commit()
         await self.arollback()
         return "accepted"
 
 
-def job_without_task(handler: Handler, payload: str) -> Job:
+def job_without_task(handler: Handler, payload: str, clock: float) -> Job:
     """A job for a handler that runs alone, outside any worker."""
     claimed = Claimed(
         task_id=str(uuid4()),
@@ -216,14 +215,14 @@ def job_without_task(handler: Handler, payload: str) -> Job:
         executor=handler.executor,
         metadata=None,
         timeout=None,
-        lease_until=30.0,
-        run_at=0.0,
+        lease_until=clock + 30.0,
+        run_at=clock,
         lane_id=0,
         queue="",
         ends_at=None,
-        clock=0.0,
+        clock=clock,
     )
-    return Job(claimed, 0.0)
+    return Job(claimed, time.monotonic())
 
 
 class _ExactClock(DatabaseClock):

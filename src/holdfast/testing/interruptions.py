@@ -1,20 +1,21 @@
 """Attempts that end early in a drain: after every recorded step, or as in a crash, before one is recorded."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 from holdfast.engine import Engine
 from holdfast.executors.step_transaction import StepTransaction
 from holdfast.testing.inline_runner import Interrupted
-from holdfast.testing.steps import InlineJournal, open_run
+from holdfast.testing.steps import ChangesOf, InlineJournal, open_run
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job
-from holdfast.worker.recording import JobHost
+from holdfast.worker.journals import JobHost
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.journal import Recorded
+from holdfast.workflows.memory import FailedStep, StepMemo
 from holdfast.workflows.run import Run
 
 
@@ -64,13 +65,31 @@ class Interruptions:
             )
 
     def open_run(
-        self, dsn: str, worker: Engine, worker_id: str, job: Job, attempts: Attempts, *, is_async: bool
+        self,
+        dsn: str,
+        worker: Engine,
+        worker_id: str,
+        job: Job,
+        attempts: Attempts,
+        *,
+        changes_of: ChangesOf,
+        settings: Callable[[], Any],
+        is_async: bool,
     ) -> Run:
         """The run of one attempt, which these rules interrupt."""
         if job.run is not None or not (self.replay or self.crash_after):
-            return open_run(dsn, worker, worker_id, job, attempts, is_async=is_async)
-        journal = _Journal(worker, worker_id, job, self)
-        host = JobHost(job, attempts, partial(_Transaction, dsn, worker_id, job, self))
+            return open_run(
+                dsn,
+                worker,
+                worker_id,
+                job,
+                attempts,
+                changes_of=changes_of,
+                settings=settings,
+                is_async=is_async,
+            )
+        journal = _Journal(worker, worker_id, job, changes_of, self)
+        host = JobHost(job, attempts, partial(_Transaction, dsn, worker_id, job, self), settings)
         run = (_AsyncRun if is_async else _BlockingRun)(job, journal, host)
         run.is_replayed = self.has_ended(job)
         job.run = run
@@ -78,15 +97,19 @@ class Interruptions:
 
 
 class _Journal(InlineJournal):
-    def __init__(self, worker: Engine, worker_id: str, job: Job, rules: Interruptions) -> None:
-        super().__init__(worker, worker_id, job)
+    def __init__(
+        self, worker: Engine, worker_id: str, job: Job, changes_of: ChangesOf, rules: Interruptions
+    ) -> None:
+        super().__init__(worker, worker_id, job, changes_of)
         self._rules = rules
 
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
-        if self._rules.crashes(self._job.task_id, _names(written)):
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None:
+        if self._rules.crashes(self._job.task_id, [step.name for step in kept]):
             done("refused", Interrupted("crash"))
             return
-        super().record(written, done, lazy=lazy)
+        super().record(kept, tries, done, lazy=lazy)
         _interrupt(self._job, self._rules)
 
     def later(self, call: Any) -> None:

@@ -19,6 +19,7 @@ from holdfast.errors import InvalidArgument, TaskNotFound
 from holdfast.handle import Handle
 from holdfast.handler import Handler
 from holdfast.outcome import OUTCOMES
+from holdfast.settings import Settings
 from holdfast.task import Task
 from holdfast.testing.clock import Clock
 from holdfast.testing.drain import Drain, Ran
@@ -68,8 +69,8 @@ class Sandbox:
             self._open.enter_context(app.at(self.dsn))
             self._apps.append(app)
             for handler in app.handlers.values():
-                if handler.changes:
-                    self._worker.run(engine_steps.record_changes(handler.type, handler.changes))
+                if changes := handler.changes:
+                    self._worker.run(engine_steps.record_changes(handler.type, changes))
         return app
 
     def connect(self, **options: Any) -> psycopg.Connection[Any]:
@@ -263,9 +264,15 @@ class Sandbox:
             {handler.type: handler},
             () if home is None else home.middlewares,
             partial(UnrecordedTransaction, self.dsn),
-            open_run=partial(memory.open_run, self.dsn),
+            open_run=partial(
+                memory.open_run,
+                self.dsn,
+                changes=handler.changes,
+                settings=Settings.load if home is None else lambda: home.settings,
+            ),
         )
-        return recorder, runner, job_without_task(handler, handler.arguments.check((), arguments))
+        payload = handler.arguments.check((), arguments)
+        return recorder, runner, job_without_task(handler, payload, self.clock.now().timestamp())
 
 
 def _handler_of(task: Task[..., Any, Any] | Handler) -> Handler:

@@ -1,41 +1,71 @@
 """Runs with steps in a drain: facts are read and recorded at once, through the connection of the drain."""
 
+import json
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from holdfast.engine import Engine, leases, steps
+from holdfast.engine import Engine, steps
+from holdfast.engine.steps import StartingStep
 from holdfast.errors import Refused
 from holdfast.executors.step_transaction import StepTransaction
+from holdfast.serialization.text import load_json
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job
-from holdfast.worker.recording import JobHost
+from holdfast.worker.journals import JobHost
 from holdfast.workflows.async_run import AsyncRun
 from holdfast.workflows.blocking_run import BlockingRun
 from holdfast.workflows.journal import Journal, Read, Recorded, Started
+from holdfast.workflows.memory import FactRow, FailedStep, StepMemo, memo_json
+from holdfast.workflows.result_pages import ResultPages
 from holdfast.workflows.run import Run
+
+ChangesOf = Callable[[str], Sequence[str]]
+"""The names that the handler of a type asks `ctx.since` for."""
 
 
 class InlineJournal(Journal):
     """Asks the database in the thread of the handler, whose event loop has nothing else to do."""
 
-    def __init__(self, worker: Engine, worker_id: str, job: Job) -> None:
+    def __init__(self, worker: Engine, worker_id: str, job: Job, changes_of: ChangesOf) -> None:
         self._worker = worker
+        self._changes_of = changes_of
         self._worker_id = worker_id
         self._job = job
 
-    def read(self, done: Read) -> None:
-        held = leases.held_json(self._job.task_id, self._job.token)
+    def read(self, done: Read, signals: Sequence[str] = ()) -> None:
+        task_id, token = self._job.task_id, self._job.token
+        held = steps.read_json(task_id, token, signals)
         facts = self._worker.run(steps.read_steps(self._worker_id, [held]))
-        done(facts.rows.get(self._job.task_id), facts.clock)
+        pages = ResultPages(facts.rows[task_id])
+        while pages.next is not None:
+            page = self._worker.run(steps.read_results(self._worker_id, task_id, token, *pages.next))
+            if not pages.add(page):
+                raise RuntimeError(f"the results of {pages.next.step} have changed while they were read")
+        done([self._as_new(FactRow(*row)) for row in pages.rows], facts.clock)
 
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
-        run = steps.run_json(self._job.task_id, self._job.token, written, lazy=lazy)
+    def _as_new(self, row: FactRow) -> FactRow:
+        """A handler that the test has declared since it used the app is as old as the run."""
+        if row.fact != "run":
+            return row
+        told = load_json(row.result)
+        changes = dict.fromkeys(self._changes_of(self._job.type), row.until) | (told["changes"] or {})
+        return row._replace(result=json.dumps({**told, "changes": changes}))
+
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None:
+        run = steps.run_json(self._job.task_id, self._job.token, memo_json(kept, tries), lazy=lazy)
         [(verdict, _)] = self._worker.run(steps.record_steps(self._worker_id, [run]))
         done(verdict, None)
 
-    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
-        of = steps.run_json(self._job.task_id, self._job.token, held)
+    def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
+        job = self._job
+        starting = steps.start_children(
+            self._worker_id, job.task_id, job.token, step=step, tasks=tasks, payloads=payloads
+        )
         try:
-            verdict, task_ids = self._worker.run(steps.start_children(self._worker_id, of, tasks, payloads))
+            verdict, task_ids = self._worker.run(starting)
         except Refused as error:
             done("refused", (), error)
         else:
@@ -43,11 +73,19 @@ class InlineJournal(Journal):
 
 
 def open_run(
-    dsn: str, worker: Engine, worker_id: str, job: Job, attempts: Attempts, *, is_async: bool
+    dsn: str,
+    worker: Engine,
+    worker_id: str,
+    job: Job,
+    attempts: Attempts,
+    *,
+    changes_of: ChangesOf,
+    settings: Callable[[], Any],
+    is_async: bool,
 ) -> Run:
     if job.run is not None:
         return job.run
-    journal = InlineJournal(worker, worker_id, job)
-    host = JobHost(job, attempts, partial(StepTransaction, dsn, worker_id, job))
+    journal = InlineJournal(worker, worker_id, job, changes_of)
+    host = JobHost(job, attempts, partial(StepTransaction, dsn, worker_id, job), settings)
     job.run = (AsyncRun if is_async else BlockingRun)(job, journal, host)
     return job.run

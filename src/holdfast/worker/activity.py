@@ -8,7 +8,7 @@ from functools import partial
 
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.engine import activity
-from holdfast.errors import HoldfastError
+from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.logs import Log
 from holdfast.worker.metrics import AttemptCounts, Metrics
 
@@ -73,8 +73,9 @@ class ActivityReporter:
             if batch:
                 await self._send(batch)
         except HoldfastError as error:
-            if not self._failing:
-                self._log.warning("activity_not_reported", error=str(error))
+            known = self._failing or isinstance(error, DatabaseUnavailable)  # an outage is logged as such
+            write = self._log.debug if known else self._log.warning
+            write("activity_not_reported", error=str(error))
             self._failing = True
         else:
             self._failing = False

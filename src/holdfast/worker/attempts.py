@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.context import Continued
+from holdfast.current_job import current_job
 from holdfast.executors.attempt import (
     AttemptEnd,
     DeadlinePassed,
@@ -20,9 +21,10 @@ from holdfast.executors.attempt import (
     error_in,
     through_middleware,
 )
+from holdfast.executors.executor import CannotStart
 from holdfast.executors.job_transaction import CommitUnknown, JobTransaction, end_of_unknown_commit
 from holdfast.handler import Handler
-from holdfast.logs import Log, current_job
+from holdfast.logs import Log
 from holdfast.middleware import Middleware
 from holdfast.outcome import OUTCOMES
 from holdfast.serialization.failure import brief
@@ -58,6 +60,7 @@ class ThreadPool:
     def __init__(self) -> None:
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._idle = 0
+        self._closed = False
         self._lock = threading.Lock()
 
     def submit(self, call: Callable[[], None]) -> None:
@@ -70,7 +73,9 @@ class ThreadPool:
         self._work.put(call)
 
     def close(self) -> None:
+        """Idle threads end now, the others when their call returns."""
         with self._lock:
+            self._closed = True
             for _ in range(self._idle):
                 self._work.put(None)
             self._idle = 0
@@ -80,6 +85,8 @@ class ThreadPool:
             call()
             del call  # else it would stay in memory until the next one
             with self._lock:
+                if self._closed:
+                    return
                 self._idle += 1
 
 
@@ -119,13 +126,17 @@ class Attempts:
         return handler.is_async or bool(self._middlewares)
 
     def submit(self, call: Callable[[], None]) -> None:
-        """Call it in a thread. It must not raise."""
-        self._threads.submit(call)
+        """Call it in a thread. It must not raise. Raises CannotStart."""
+        try:
+            self._threads.submit(call)
+        except RuntimeError as error:  # the system cannot start another thread
+            raise CannotStart("executor_failed", f"no thread could be started: {error}") from error
 
     def close(self) -> None:
         self._threads.close()
 
     async def run(self, job: Job, handler: Handler) -> str | None:
+        """Raises CannotStart if no thread is free for a plain function behind middleware."""
         current_job.set(job)
         try:
             bound = self._bound(job, handler)
@@ -143,6 +154,8 @@ class Attempts:
                 job.phase = "ending"
                 self._settled(job, await job.transaction.acommit(self._worker_id, report))
                 return None
+        except CannotStart:
+            raise
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the task, not the worker
             if job.transaction is not None:
                 await job.transaction.arollback()
@@ -177,7 +190,7 @@ class Attempts:
         first = batch.jobs[0]
 
         async def in_thread() -> Any:
-            return await self._in_thread(functools.partial(self.call_batch_here, batch, call, limit))
+            return await self._handler_in_thread(functools.partial(self.call_batch_here, batch, call, limit))
 
         proceed = call if is_async else in_thread
         if self._middlewares:
@@ -260,11 +273,19 @@ class Attempts:
 
     async def _through_middleware(self, job: Job, handler: Handler, bound: Callable[[], Any]) -> Any:
         async def in_thread() -> Any:
-            return await self._in_thread(functools.partial(self._watched, job, handler, bound))
+            return await self._handler_in_thread(functools.partial(self._watched, job, handler, bound))
 
         return await through_middleware(self._middlewares, job, bound if handler.is_async else in_thread)()
 
+    async def _handler_in_thread(self, call: Callable[[], Any]) -> Any:
+        return await self._begun_in_thread(call, self.submit)
+
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
+        return await self._begun_in_thread(call, self._threads.submit)
+
+    async def _begun_in_thread(
+        self, call: Callable[[], Any], submit: Callable[[Callable[[], None]], None]
+    ) -> Any:
         """With the context of the caller, so that the handler sees the span of a middleware."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
@@ -280,7 +301,7 @@ class Attempts:
                 loop.call_soon_threadsafe(_resolve, future, value, error)
             del error  # it holds this frame, which would hold it
 
-        self._threads.submit(run)
+        submit(run)
         return await future
 
     def _watched(self, job: Job, handler: Handler, call: Callable[[], Any]) -> Any:
@@ -312,7 +333,7 @@ class Attempts:
             return None
         if job.run is not None and job.run.suspended is not None:
             return self._reporter.write(job, AttemptEnd("suspend"))
-        error = error_in(job.run, error)
+        error = error_in(job.calls, error)
         if not isinstance(error, (*OUTCOMES, Continued)):
             self._log.warning("attempt_failed", **job.log_fields, error=brief(error))
         return self._reporter.raised(job, handler, error)

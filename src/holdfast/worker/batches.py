@@ -8,13 +8,16 @@ from typing import Any
 
 from holdfast import tracing
 from holdfast.context import Stopped
+from holdfast.current_job import current_job
 from holdfast.errors import PayloadError
 from holdfast.executors.attempt import DeadlinePassed, NotDecoded, NotEncoded, Reporter
+from holdfast.executors.executor import CannotStart
 from holdfast.handler import BatchHandler, Handler
-from holdfast.logs import Log, current_job
+from holdfast.logs import Log
 from holdfast.serialization.failure import brief
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import HeldJobs, Job, Stop
+from holdfast.workflows.calls import Calls, check_all_awaited
 
 
 class RunningBatch:
@@ -24,6 +27,7 @@ class RunningBatch:
         self.jobs = list(jobs)
         self.items = list(items)
         self.ended = False
+        self.calls: Calls | None = None
         self.task: asyncio.Task[None] | None = None
         self.interrupt: Callable[[type[BaseException]], object] | None = None
         """Interrupts the thread of the handler, if it runs in one."""
@@ -67,13 +71,16 @@ class BatchAttempts:
         return RunningBatch(fitting, items), refused
 
     async def run(self, batch: RunningBatch, handler: Handler, together: BatchHandler) -> list[str | None]:
-        """One report for each task; None for a task that was taken from this worker."""
+        """One report for each task; None for a task that was taken from this worker. Raises CannotStart."""
         current_job.set(batch)
         call = partial(together.function, batch.items)
         try:
             limit = _limit_of(batch, handler)
             value = await self._attempts.call_batch(batch, call, is_async=handler.is_async, limit=limit)
+            check_all_awaited(batch.calls)
             values = together.results_of(handler.type, value, len(batch.jobs))
+        except CannotStart:
+            raise
         except BaseException as error:  # noqa: BLE001 - sys.exit in a handler ends the tasks, not the worker
             return self._all_failed(batch, handler, error)
         return [self._report(job, handler, value) for job, value in zip(batch.jobs, values, strict=True)]
@@ -84,6 +91,7 @@ class BatchAttempts:
         call = partial(together.function, batch.items)
         try:
             value = self._attempts.call_batch_here(batch, call, _limit_of(batch, handler))
+            check_all_awaited(batch.calls)
             values = together.results_of(handler.type, value, len(batch.jobs))
         except BaseException as error:  # noqa: BLE001 - as above
             return self._all_failed(batch, handler, error)
@@ -120,6 +128,7 @@ class BatchGatherer:
         attempts: BatchAttempts,
         *,
         end: Callable[[Job, str | None], None],
+        not_started: Callable[[Job, CannotStart], None],
         refuse: Callable[[Job, str], None],
         context: contextvars.Context,
         loop: asyncio.AbstractEventLoop,
@@ -128,6 +137,7 @@ class BatchGatherer:
         self._jobs = jobs
         self._attempts = attempts
         self._end = end
+        self._not_started = not_started
         self._refuse = refuse
         self._context = context
         self._loop = loop
@@ -172,8 +182,14 @@ class BatchGatherer:
         batch.task = task if handler.is_async else None
 
     async def _run(self, batch: RunningBatch, handler: Handler, together: BatchHandler) -> None:
-        with tracing.attempt(batch.jobs[0], handler.queue):
-            reports = await self._attempts.run(batch, handler, together)
+        try:
+            with tracing.attempt(batch.jobs[0], handler.queue):
+                reports = await self._attempts.run(batch, handler, together)
+        except CannotStart as why:
+            self._jobs.batch_ended(batch)
+            for job in batch.jobs:
+                self._not_started(job, why)
+            return
         self._jobs.batch_ended(batch)
         for job, report in zip(batch.jobs, reports, strict=True):
             self._end(job, report)

@@ -60,7 +60,7 @@ class Claimer:
         worker_id: str,
         settings: Settings,
         *,
-        register: Callable[[], Statement[None]],
+        register: Callable[[], Statement[int]],
         clock: DatabaseClock,
         metrics: Metrics,
     ) -> None:
@@ -109,10 +109,12 @@ class Claimer:
         """A worker that was registered again is not idle until it says so."""
         self.idle = False
 
-    async def rest(self) -> Rest:
+    async def rest(self, *, holding: bool) -> Rest:
         """Learn how long until a claim may find something."""
         found = await self.connection.run(
-            lambda: leases.rest(self._worker_id, self._queues, self._prefixes, self._metrics.vitals())
+            lambda: leases.rest(
+                self._worker_id, self._queues, self._prefixes, self._metrics.vitals(), holding=holding
+            )
         )
         self.idle = self.idle and found.idle
         return found
@@ -173,6 +175,7 @@ class ClaimLoop:
 
     async def _claim(self, wanted: int) -> None:
         self._listener.woken.clear()
+        self._jobs.looking()
         jobs = await self._claimer.claim(wanted)
         if jobs:
             self._in_vain = 0
@@ -207,7 +210,7 @@ class ClaimLoop:
     async def _rest(self) -> None:
         """Wait for a wake-up or the next due task. Every poll interval, ask whether there is one."""
         was_idle = self._claimer.idle
-        found = await self._claimer.rest()
+        found = await self._claimer.rest(holding=bool(self._jobs.held))
         while self._claimer.idle == was_idle:
             self._jobs.rested(found)
             longest, until = self._poll_interval(), None
@@ -221,7 +224,7 @@ class ClaimLoop:
                 return
             if until is not None and until <= longest:
                 return
-            found = await self._claimer.rest()
+            found = await self._claimer.rest(holding=bool(self._jobs.held))
             if found.due is not None and found.due.total_seconds() <= 0:
                 return
 

@@ -2,7 +2,6 @@
 
 import time
 from typing import TypeVar, get_args
-from uuid import UUID
 
 from holdfast.engine import (
     activity,
@@ -15,12 +14,13 @@ from holdfast.engine import (
     retention,
     workers,
 )
-from holdfast.engine.processes import ProcessId
+from holdfast.engine.processes import ProcessId, ToRepair
 from holdfast.engine.queues import UnservedQueue
 from holdfast.engine.retention import Prunable
 from holdfast.errors import DatabaseUnavailable, HoldfastError
 from holdfast.executors.database_function import FunctionFailed, function_envelope
 from holdfast.logs import Log
+from holdfast.worker.chores import Chores
 from holdfast.worker.leader import Duty, Execute
 from holdfast.worker.scheduling import FireSchedules, PruneFirings
 
@@ -94,16 +94,14 @@ class Retention:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._left: list[Prunable] = []
-        self._after: UUID | None = None
         self._pruned = 0
 
     def run(self, execute: Execute) -> float | None:
         if not self._left:
-            self._left, self._after, self._pruned = [*get_args(Prunable)], None, 0
+            self._left, self._pruned = [*get_args(Prunable)], 0
         began = time.monotonic()
-        step = execute(retention.prune(self._left[0], PRUNE_BATCH, self._after))
+        step = execute(retention.prune(self._left[0], PRUNE_BATCH))
         self._pruned += step.pruned
-        self._after = step.next
         if step.next is None and (self._left[0] != "history" or step.pruned < PRUNE_BATCH):
             self._left.pop(0)
         if self._left:
@@ -185,13 +183,14 @@ class ProcessRepair:
         if self._after is not None:
             return (time.monotonic() - began) * REST_FACTOR
         for broken in execute(processes.processes_to_repair()):
-            self._repair(execute, broken.process, broken.repair)
+            self._repair(execute, broken)
         return None
 
-    def _repair(self, execute: Execute, name: str, function: str) -> None:
+    def _repair(self, execute: Execute, broken: ToRepair) -> None:
         """A process that cannot be repaired does not delay the others; health reports it until it is."""
+        name, function = broken.process, broken.repair
         try:
-            answer = execute(leases.run_function(function, {"max_processes": MAX_REPAIRS}))
+            answer = execute(leases.run_function(function, {"max_processes": MAX_REPAIRS}, broken.wait_key))
             envelope = function_envelope(function, *answer)
         except DatabaseUnavailable:
             raise
@@ -220,6 +219,7 @@ def build_duties(log: Log, unserved: UnservedQueues) -> tuple[Duty, ...]:
     return (
         Sweep(log),
         Recovery(log),
+        Chores(log),
         FireSchedules(log),
         PruneFirings(),
         Sampling(),

@@ -30,6 +30,7 @@ def isolated_executors(
     send_progress: Callable[[], None],
     record_killed: Callable[[Job, str], None],
     open_journal: Callable[[Job], Journal],
+    max_result_bytes: Callable[[], int],
     log: Log,
 ) -> Mapping[str, Executor[Job]]:
     """Those that run tasks in child processes."""
@@ -44,6 +45,7 @@ def isolated_executors(
             send_progress=send_progress,
             record_killed=record_killed,
             open_journal=open_journal,
+            max_result_bytes=max_result_bytes,
             log=log,
             on_ray=name == "ray",
         )

@@ -12,18 +12,22 @@ from typing import Any
 
 import psycopg
 
+from holdfast.connections.outage import Outage
 from holdfast.connections.session import configure_session, with_defaults
 from holdfast.connections.worker_connection import hang_up
 from holdfast.engine import Engine, Statement, leases, workers
 from holdfast.engine.leases import FleetState
-from holdfast.errors import HoldfastError, InvalidArgument, TryAgain, translate
+from holdfast.errors import DatabaseUnavailable, HoldfastError, InvalidArgument, TryAgain, translate
 from holdfast.executors.attempt import DatabaseClock
 from holdfast.logs import Log
+from holdfast.worker.chores import Chores
+from holdfast.worker.essential_thread import EssentialThread, Failed
 from holdfast.worker.jobs import HeldJobs, Job, Stop
 from holdfast.worker.leader import Candidate
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.settling import release_statement
+from holdfast.worker.releasing import release_statement
 
+HEARTBEAT = "heartbeat"
 RELEASE_SECONDS = 1.0
 SWEEP_SPREAD_SECONDS = 0.4
 PROGRESS_SECONDS = 1.0
@@ -35,7 +39,7 @@ LEAST_BUSY_SECONDS = 1.0
 REMOVED = "another worker took this one for dead"
 
 
-class Heartbeat(threading.Thread):
+class Heartbeat(EssentialThread):
     """Renews the leases of held tasks, stops lost tasks, sweeps if the leader is late, and asks to lead.
 
     While the worker has no tasks, its claim loop shows that it is alive (`rest`), and no heartbeat is sent.
@@ -50,25 +54,31 @@ class Heartbeat(threading.Thread):
         lease: timedelta,
         jobs: HeldJobs,
         stop: Callable[[Job, Stop], None],
-        register: Callable[[], Statement[None]],
+        told: Callable[[Job], None],
+        register: Callable[[], Statement[int]],
         registered_again: Callable[[], None],
         candidate: Candidate,
         clock: DatabaseClock,
         log: Log,
+        outage: Outage,
         metrics: Metrics,
+        failed: Failed,
     ) -> None:
-        super().__init__(name="holdfast-heartbeat", daemon=True)
+        super().__init__(HEARTBEAT, failed)
         self._url = with_defaults(url, worker=True)
         self._worker_id = worker_id
         self._interval = interval.total_seconds()
         self._lease = lease.total_seconds()
         self._jobs = jobs
         self._stop_job = stop
+        self._told = told
         self._register = register
         self._registered_again = registered_again
         self._candidate = candidate
+        self._chores = Chores(log)
         self._clock = clock
         self._log = log
+        self._outage = outage
         self._metrics = metrics
         self._connection: psycopg.Connection[Any] | None = None
         self._opened = 0
@@ -79,9 +89,10 @@ class Heartbeat(threading.Thread):
         self._next_beat = 0.0
         self._next_release = 0.0
         self._next_sweep = 0.0
-        self._sent = 0
+        self._stale: dict[Job, None] = {}
         self._rested_at = float("-inf")
         self._failures = 0
+        self._warned = False
         self.failing = False
 
     def beat_within(self, seconds: float) -> None:
@@ -115,15 +126,18 @@ class Heartbeat(threading.Thread):
             hang_up(self._connection)
             self.join(timeout=2)
 
-    def run(self) -> None:
-        while not self._closed:
-            try:
-                self._run_due_work()
-            except Exception as error:  # noqa: BLE001 - if this thread ended, every lease would expire
-                self._failed(error)
-            self._wake.wait(self._seconds_until_next())
-            self._wake.clear()
-        self._disconnect()
+    def work(self) -> None:
+        try:
+            while not self._closed:
+                try:
+                    self._run_due_work()
+                except Exception as error:  # noqa: BLE001 - if this thread ended, every lease would expire
+                    self._failed(error)
+                self._wake.wait(self._seconds_until_next())
+                self._wake.clear()
+        finally:
+            self.failing = not self._closed
+            self._disconnect()
 
     def check_deadline(self) -> None:
         """Called by the watchdog, because this thread may wait for an answer that never comes.
@@ -165,23 +179,25 @@ class Heartbeat(threading.Thread):
         """A worker without tasks needs no heartbeat while its claim loop rests."""
         self._learn_from_claim_loop()
         until = self._rested_at + self._interval
-        if self._jobs.held or self._sent or until <= now:
+        if self._jobs.held or until <= now:
             return False
         with self._schedule:
             self._next_beat = until
         return True
 
     def _beat(self, sent: float) -> None:
-        jobs = list(self._jobs.held)
-        self._sent = len(jobs)
+        # Those in trouble come last: the batch that completes the list tells of them.
+        jobs = sorted(self._jobs.held, key=lambda job: job.trouble is not None)
         batches = deque(jobs[n : n + MAX_AT_ONCE] for n in range(0, max(1, len(jobs)), MAX_AT_ONCE))
+        told_all = True
         while batches:
             batch = batches.popleft()
             try:
-                self._send_batch(batch, sent)
+                told_all &= self._send_batch(batch, sent, complete=told_all and not batches)
             except TryAgain:
                 # A locked row must not cost the others their leases: halve the batch.
                 half = len(batch) // 2
+                told_all = told_all and half > 0
                 batches.extend(part for part in (batch[:half], batch[half:]) if part and half)
         state = self._execute(workers.fleet_state(self._worker_id))
         self._learn(state, sent)
@@ -189,29 +205,40 @@ class Heartbeat(threading.Thread):
             self._execute(self._register())
             self._log.warning("registered_again", why=REMOVED)
             self._registered_again()
-        if self._failures:
-            self._failures = 0
-            self.failing = False
+        self._failures = 0
+        self.failing = False
+        self._outage.works(HEARTBEAT)
+        if self._warned:
+            self._warned = False
             self._log.info("heartbeat_recovered")
         self.renew_in_time(jobs)
 
-    def _send_batch(self, jobs: list[Job], sent: float) -> None:
+    def _send_batch(self, jobs: list[Job], sent: float, *, complete: bool) -> bool:
+        """Whether the database knows of each that it has begun, if it has."""
+        told = True
+        # Before the round trip: a task that begins and ends meanwhile is listed as one that has not begun.
+        ended = {job for job in jobs if job.phase == "ended" and job.has_used_attempt}
         try:
-            verdicts = self._send(jobs, with_progress=True)
+            verdicts = self._send(jobs, with_progress=True, complete=complete)
         except InvalidArgument:  # no lease may be lost because a handler reported odd progress
-            verdicts = self._send(jobs, with_progress=False)
+            verdicts = self._send(jobs, with_progress=False, complete=complete)
         for job, verdict in zip(jobs, verdicts, strict=True):
+            if job in ended and verdict != "busy":
+                self._told(job)
             if verdict == "held":
                 job.lease_ends = max(job.lease_ends, sent + job.lease_seconds)
             elif verdict == "busy":  # another session has locked the row: try again while the lease lasts
+                told &= job.started is None
                 self.beat_within(max(LEAST_BUSY_SECONDS, (job.lease_ends - sent) / BEATS_PER_LEASE))
             else:
                 self._stop_job(job, verdict)
+        return told
 
-    def _send(self, jobs: list[Job], *, with_progress: bool) -> Any:
+    def _send(self, jobs: list[Job], *, with_progress: bool, complete: bool) -> Any:
         held = [self._entry(job, with_progress=with_progress) for job in jobs]
         self._metrics.sent("heartbeat", len(jobs))
-        return self._execute(leases.heartbeat(self._worker_id, held, self._metrics.vitals()))
+        statement = leases.heartbeat(self._worker_id, held, self._metrics.vitals(), complete=complete)
+        return self._execute(statement)
 
     def _entry(self, job: Job, *, with_progress: bool) -> str:
         started_at = None if job.started is None else self._clock.at(job.started)
@@ -221,15 +248,32 @@ class Heartbeat(threading.Thread):
             job.token,
             started_at=started_at,
             progress=None if progress is None else json.dumps(progress),
+            trouble=job.trouble,
         )
 
     def _release_stale(self) -> None:
-        """Release tasks that were claimed in advance and cannot start soon."""
-        stale = self._jobs.take_stale()
-        if stale:
-            self._metrics.sent("release", len(stale))
-            self._execute(release_statement(self._worker_id, stale))
-            self._log.info("tasks_released", tasks=len(stale), why="they waited too long to start")
+        """Release what was claimed in advance and cannot start soon, also while the event loop is blocked.
+
+        What the database has not answered or has locked is tried again, and its lease is renewed.
+        """
+        now = time.monotonic()
+        self._stale.update(dict.fromkeys(self._jobs.take_stale()))
+        for job in [job for job in self._stale if job.lease_ends <= now]:
+            self._forget_stale(job)
+        if not self._stale:
+            return
+        stale = list(self._stale)
+        self._metrics.sent("release", len(stale))
+        verdicts = self._execute(release_statement(self._worker_id, stale))
+        released = [job for job, verdict in zip(stale, verdicts, strict=True) if verdict != "busy"]
+        for job in released:
+            self._forget_stale(job)
+        if released:
+            self._log.info("tasks_released", tasks=len(released), why="they waited too long to start")
+
+    def _forget_stale(self, job: Job) -> None:
+        del self._stale[job]
+        self._jobs.let_go(job)
 
     def _sweep_if_late(self) -> None:
         """Usually the leader has swept meanwhile, and there is another time to wait for."""
@@ -239,6 +283,7 @@ class Heartbeat(threading.Thread):
             swept = self._execute(leases.sweep())
             if swept.recovered or swept.dead:
                 self._log.warning("leases_recovered", back_to_ready=swept.recovered, dead_letter=swept.dead)
+            self._chores.run(self._execute)
             asked = time.monotonic()
             state = self._execute(workers.fleet_state(self._worker_id))
         self._learn(state, asked)
@@ -267,7 +312,10 @@ class Heartbeat(threading.Thread):
             self._waiting_since = None
 
     def _failed(self, error: Exception) -> None:
-        if not self._failures:
+        if isinstance(error, DatabaseUnavailable):
+            self._outage.failed(HEARTBEAT, error)
+        elif not self._warned:
+            self._warned = True
             self._log.warning("heartbeat_failed", error=str(error).strip() or type(error).__name__)
         self._failures += 1
         self.failing = True
@@ -280,9 +328,10 @@ class Heartbeat(threading.Thread):
             try:
                 # From here on the watchdog can hang up if the server does not answer.
                 self._connection = psycopg.connect(self._url, autocommit=True)
-                configure_session(self._connection, min(LOCK_SECONDS, self._lease / 50))
+                configure_session(self._connection, min(LOCK_SECONDS, self._lease / 50), lazy_commit=True)
             except psycopg.Error as error:
                 raise translate(error) from error
+            self._outage.opened(HEARTBEAT)
             self._metrics.reconnects += self._opened > 0
             self._opened += 1
         return self._connection

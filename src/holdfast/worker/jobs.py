@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.executors.job_transaction import JobTransaction
     from holdfast.worker.batches import RunningBatch
     from holdfast.worker.watchdog import WatchedHandler
+    from holdfast.workflows.calls import Calls
     from holdfast.workflows.run import Run
 
 Stop = Literal["cancelled", "deleted", "lost", "shutdown"]
@@ -26,15 +27,21 @@ MAX_PREFETCHED = 1000
 MAX_UNREPORTED = 4000
 """Tasks whose handlers have ended and whose reports are not stored yet."""
 FORGET_SECONDS = 1.0
-_ENDINGS = {"snooze": "snoozed", "suspend": "suspended", "continue": "succeeded"}
+_ENDINGS = {"snooze": "snoozed", "suspend": "suspended", "continue": "continued"}
+_GOES_ON = ("retrying", "snoozed", "suspended", "continued")
 SHARE_OF_LEASE = 0.1
+LATE = "too little was left of their leases"
+NOT_SETTLED = ("busy", "refused")
+"""Verdicts after which the lease still exists: of the database, and of a worker that gives up a report."""
 
 
 class Job:
     """A claimed task, until its report is on disk. Mutable and small: a worker makes thousands per second."""
 
     __slots__ = (
+        "ahead",
         "attempt",
+        "calls",
         "claimed",
         "ends",
         "ends_at",
@@ -60,6 +67,7 @@ class Job:
         "timeout",
         "token",
         "transaction",
+        "trouble",
         "type",
     )
 
@@ -83,6 +91,7 @@ class Job:
         ) = claimed
         # Measured with our own steady clock: times of the server are only compared with each other.
         self.claimed = asked
+        self.ahead: float = clock - asked
         self.lease_seconds: float = lease_until - clock
         self.seconds_due: float = clock - self.run_at
         self.lease_ends = asked + self.lease_seconds
@@ -97,7 +106,11 @@ class Job:
         # True once a provider may have received the message: the next attempt has to know about this one.
         self.outside = False
         self.progress: dict[str, Any] | None = None
+        # What delays its run, as the log says it: its heartbeat tells health.
+        self.trouble: str | None = None
         self.transaction: JobTransaction | None = None
+        # What its handler has to await.
+        self.calls: Calls | None = None
         # Of a handler with steps: what it remembers.
         self.run: Run | None = None
 
@@ -112,6 +125,26 @@ class Job:
         return self.run is not None and self.run.waits_for_tasks
 
     @property
+    def may_begin(self) -> bool:
+        """Whether there is time to tell the database that it has begun, before its lease ends."""
+        return time.monotonic() < self.lease_ends - self.lease_seconds / 2
+
+    @property
+    def has_used_attempt(self) -> bool:
+        """Whether its attempt counts although its result is not stored: a provider may have received the
+        message, or its handler had begun, and has ended by itself, because its lease could not be renewed, or
+        with its worker although it may run only once.
+        """
+        if self.outside or self.started is None:
+            return self.outside
+        return self.stop in (None, "lost") or (self.stop == "shutdown" and self.has_begun_for_good)
+
+    @property
+    def has_begun_for_good(self) -> bool:
+        """Whether it may run at most once, and has begun. What an executor in the database did is undone."""
+        return self.started is not None and self.max_attempts == 1 and self.executor not in IN_DATABASE
+
+    @property
     def is_past_deadline(self) -> bool:
         return self.ends is not None and time.monotonic() >= self.ends
 
@@ -124,6 +157,10 @@ class Job:
             return limit
         left = max(self.ends - time.monotonic(), 0.001)
         return left if limit is None else min(left, limit)
+
+    def now(self) -> float:
+        """The time of the database, estimated from the answer to the claim."""
+        return time.monotonic() + self.ahead
 
     @property
     def seconds_running(self) -> float:
@@ -167,14 +204,14 @@ class Demand:
 
 
 class HeldJobs:
-    """Changed in the event loop only, except `take_stale`, which the heartbeat's thread calls."""
+    """Changed in the event loop only, but the heartbeat's thread calls `take_stale`, and lets go of those."""
 
     def __init__(
         self,
         *,
         concurrency: int,
         lease: timedelta,
-        release: Callable[[list[Job]], None],
+        release: Callable[[list[Job], Callable[[Job], None]], None],
         wake: Callable[[], None],
         look: Callable[[Job], None],
         log_tasks: bool,
@@ -182,6 +219,8 @@ class HeldJobs:
         metrics: Metrics,
     ) -> None:
         self.held: set[Job] = set()
+        """Until the database has answered the report or the release: so long their leases are renewed."""
+        self._returning: set[Job] = set()
         self.waiting: deque[Job] = deque()
         self.running: set[Job] = set()
         self._gathered: dict[str, list[Job]] = {}
@@ -202,7 +241,9 @@ class HeldJobs:
         self._log = log
         self._verbose = is_verbose(log)
         self._metrics = metrics
-        self._limited = False
+        self._waits_for_slot = False
+        """Whether due tasks wait under a limit, so that the end of any task may make room for them."""
+        self._ended_since_look = False
         self.last_rest: tuple[float, Rest] | None = None
         """When, and with what answer; the heartbeat's thread reads it."""
 
@@ -253,13 +294,10 @@ class HeldJobs:
         return self._gathered.pop(task_type, [])
 
     def still_held(self, jobs: list[Job]) -> list[Job]:
-        """Those whose leases have not ended while this process was suspended. The others are let go."""
-        now = time.monotonic()
-        for job in jobs:
-            if now >= job.lease_ends:
-                self.stop(job, "lost")
-                self.let_go(job)
-        return [job for job in jobs if job in self.held]
+        """Those that may begin. The others are given back."""
+        late = [job for job in jobs if not job.may_begin]
+        self.give_back(late, why=LATE)
+        return [job for job in jobs if job in self.held and job not in self._returning]
 
     def mark_batch_running(self, jobs: list[Job]) -> None:
         now = time.monotonic()
@@ -297,24 +335,36 @@ class HeldJobs:
         """End `wait_for_room`, because the worker stops."""
         self._room.set()
 
+    def looks_again(self) -> bool:
+        """Whether this worker claims by itself when a task has ended."""
+        return self._waits_for_slot
+
+    def looking(self) -> None:
+        """The claim loop begins to look for due tasks."""
+        self._ended_since_look = False
+
     def rested(self, found: Rest) -> None:
         """Record what the claim loop learned when it found nothing to claim."""
-        # If due tasks wait for a limit, the end of any task may make room for them.
-        self._limited = found.held
+        self._waits_for_slot = found.held
+        if found.held and self._ended_since_look:
+            self._wake()  # the slot may have become free after the look
         if found.registered:
             self.last_rest = (time.monotonic(), found)
 
     def take_waiting(self) -> list[Job]:
-        """Let go of everything that has not started, and return it."""
+        """Return everything that has not started; it will not start any more."""
         gathered = [job for jobs in self._gathered.values() for job in jobs]
         waiting = [job for job in list(self.waiting) if self._withdraw(job)]
         return waiting + [job for job in gathered if self._withdraw_gathered(job)]
 
     def take_stale(self) -> list[Job]:
-        """Let go of what has waited for a fraction of its lease. Called by the heartbeat's thread."""
+        """What has waited for a fraction of its lease; it will not start. For the heartbeat's thread."""
         now = time.monotonic()
         stale = [job for job in list(self.waiting) if now - job.claimed > SHARE_OF_LEASE * job.lease_seconds]
-        return [job for job in stale if self._withdraw(job)]
+        stale = [job for job in stale if self._withdraw(job)]
+        for job in stale:
+            job.phase = "ended"
+        return stale
 
     def stop(self, job: Job, why: Stop) -> None:
         """End a handler whose task is no longer ours: cancel a coroutine; a thread ends at a checkpoint."""
@@ -332,18 +382,43 @@ class HeldJobs:
             self.drop(job)
 
     def drop(self, job: Job) -> None:
-        """Let go of a stopped job. If its lease is still ours it is released; the token protects others."""
-        self.let_go(job)
-        if job.stop != "cancelled":
-            self._release([job])
+        """Let go of a stopped job, and release it if its lease is still ours; the token protects others."""
+        if job.stop == "cancelled":
+            self.let_go(job)
+        else:
+            self.give_back([job])
+
+    def give_back(self, jobs: Sequence[Job], why: str | None = None) -> None:
+        """Release what will not run, and hold it until the database has answered.
+
+        A task that has used its attempt is left to the end of its lease, and held until a heartbeat has told
+        the database that it has begun.
+        """
+        jobs = [job for job in jobs if job in self.held and job not in self._returning]
+        self._returning.update(jobs)
+        for job in jobs:
+            job.phase = "ended"
+        if jobs and why is not None:
+            self._log.info("tasks_released", tasks=len(jobs), why=why)
+        self._release([job for job in jobs if not job.has_used_attempt], self.let_go)
+
+    def told(self, job: Job) -> None:
+        """A heartbeat has told the database that it has begun, or learned that its lease is gone."""
+        if job in self._returning:
+            self.let_go(job)
 
     def let_go(self, job: Job) -> None:
         self.held.discard(job)
+        self._returning.discard(job)
         self._metrics.in_flight = len(self.held)
 
     def settled(self, job: Job, verdict: str) -> None:
-        """The database has answered the report about this job."""
-        self.let_go(job)
+        """The report about this job was answered, or given up."""
+        if verdict in NOT_SETTLED and job.started is not None:
+            job.stop = job.stop or "lost"
+            self.give_back([job])
+        else:
+            self.let_go(job)
         self._offer_room()
         if verdict not in ("accepted", "already_done"):
             self._metrics.refused[verdict] += 1
@@ -354,9 +429,10 @@ class HeldJobs:
         self._metrics.attempts_of(job.queue, job.type).endings[ending] += 1
         if ending == "suspended" and job.waits_for_signal:
             self._look(job)
-        elif self.on_end is not None and ending not in ("retrying", "snoozed", "suspended"):
+        elif self.on_end is not None and ending not in _GOES_ON:
             self.on_end(job)
-        if self._limited or ending in ("retrying", "snoozed", "suspended"):
+        self._ended_since_look = True
+        if self._waits_for_slot or ending in _GOES_ON:
             self._wake()  # a task may be due before the worker would look by itself
         self._log_end(job, ending)
 
@@ -378,7 +454,6 @@ class HeldJobs:
             self.waiting.remove(job)
         except (ValueError, IndexError):
             return False
-        self.let_go(job)
         return True
 
     def _withdraw_gathered(self, job: Job) -> bool:
@@ -387,7 +462,6 @@ class HeldJobs:
         if job not in gathered:
             return False
         gathered.remove(job)
-        self.let_go(job)
         return True
 
 

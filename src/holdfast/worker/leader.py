@@ -14,14 +14,17 @@ from typing import Any, Protocol, TypeVar
 
 import psycopg
 
+from holdfast.connections.outage import Outage
 from holdfast.connections.session import configure_session, with_defaults
 from holdfast.connections.worker_connection import hang_up
 from holdfast.engine import Engine, Statement, workers
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain, translate
 from holdfast.logs import Log
+from holdfast.worker.essential_thread import EssentialThread, Failed
 
 T = TypeVar("T")
 
+LEADER = "leader"
 REQUESTS_PER_TERM = 3
 LOOKS_PER_TERM = 2
 """How often a worker that does not lead asks how long the term lasts, unless it learns it otherwise."""
@@ -133,14 +136,15 @@ class Candidate:
         self._next = min(self._next, time.monotonic() + seconds + spread)
 
 
-class Leader(threading.Thread):
+class Leader(EssentialThread):
     """Performs each duty when it is due, while this worker certainly leads, on a connection of its own."""
 
-    def __init__(self, *, url: str, duties: Sequence[Duty], log: Log) -> None:
-        super().__init__(name="holdfast-leader", daemon=True)
+    def __init__(self, *, url: str, duties: Sequence[Duty], log: Log, outage: Outage, failed: Failed) -> None:
+        super().__init__(LEADER, failed)
         self._url = with_defaults(url, worker=True)
         self._duties = duties
         self._log = log
+        self._outage = outage
         self._acts_until = 0.0
         self._leading = False
         self._due: dict[str, float] = {}
@@ -186,16 +190,18 @@ class Leader(threading.Thread):
         if self._leading and self.seconds_left < 0 and (connection := self._connection) is not None:
             hang_up(connection)
 
-    def run(self) -> None:
-        while not self._closed:
-            if self.seconds_left > 0:
-                self._begin()
-                self._run_due_duties()
-            if self.seconds_left <= 0:
-                self._end("its term was not renewed")
-            self._wake.wait(self._seconds_until_next())
-            self._wake.clear()
-        self._end("the worker stops")
+    def work(self) -> None:
+        try:
+            while not self._closed:
+                if self.seconds_left > 0:
+                    self._begin()
+                    self._run_due_duties()
+                if self.seconds_left <= 0:
+                    self._end("its term was not renewed")
+                self._wake.wait(self._seconds_until_next())
+                self._wake.clear()
+        finally:
+            self._end("the worker stops")
 
     def _begin(self) -> None:
         if not self._leading:
@@ -209,6 +215,7 @@ class Leader(threading.Thread):
         if self._leading:
             self._leading = False
             self._disconnect()
+            self._outage.forget(LEADER)
             self._log.info("leading_stopped", why=why)
 
     def _seconds_until_next(self) -> float | None:
@@ -235,15 +242,22 @@ class Leader(threading.Thread):
             if self.seconds_left <= 0 or self._closed:
                 return 0.0
             failures = self._failures[duty.name] = self._failures.get(duty.name, 0) + 1
+            self._log_failure(duty, error)
+            return max(duty.interval, min(LONGEST_PAUSE_SECONDS, 0.1 * 2.0 ** min(failures, 10)))
+        self._failures.pop(duty.name, None)
+        self._outage.works(LEADER)
+        return duty.interval if pause is None else pause
+
+    def _log_failure(self, duty: Duty, error: Exception) -> None:
+        if isinstance(error, DatabaseUnavailable):
+            self._outage.failed(LEADER, error, duty=duty.name)
+        else:
             self._log.error(
                 "duty_failed",
                 duty=duty.name,
                 error=str(error).strip() or type(error).__name__,
                 exc_info=None if isinstance(error, HoldfastError) else error,
             )
-            return max(duty.interval, min(LONGEST_PAUSE_SECONDS, 0.1 * 2.0 ** min(failures, 10)))
-        self._failures.pop(duty.name, None)
-        return duty.interval if pause is None else pause
 
     def _execute(self, statement: Statement[T], /) -> T:
         connection = self._connected()
@@ -267,6 +281,7 @@ class Leader(threading.Thread):
                 configure_session(self._connection)
             except psycopg.Error as error:
                 raise translate(error) from error
+            self._outage.opened(LEADER)
         return self._connection
 
     def _disconnect(self) -> None:

@@ -5,7 +5,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -16,6 +16,11 @@ from holdfast.errors import ConfigurationError
 RATE_SECONDS = 300.0
 SAMPLE_SECONDS = 10.0
 SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+
+MAX_STEPS = 500
+MAX_COUNTED = 1000
+"""Pairs of a queue and a type that are counted apart; what comes later is counted as OTHERS."""
+OTHERS = ("(others)", "(others)")
 
 RoundTrip = Literal["claim", "finish", "heartbeat", "release", "record_steps"]
 
@@ -64,6 +69,8 @@ class Metrics:
     reconnects: int = 0
     in_flight: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+    failed_steps: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By type and step, at most MAX_STEPS of them."""
     batches: dict[RoundTrip, Histogram] = field(default_factory=dict)
     attempts: dict[tuple[str, str], AttemptCounts] = field(default_factory=dict)
     """By queue and type."""
@@ -85,7 +92,7 @@ class Metrics:
 
     @property
     def finished(self) -> Counter[str]:
-        """AttemptCounts that ended, by what they led to."""
+        """Attempts that ended, by what they led to."""
         return sum((one.endings for one in list(self.attempts.values())), Counter())
 
     @property
@@ -111,11 +118,20 @@ class Metrics:
             histogram = self.batches[kind] = Histogram(SIZES)
         histogram.add(tasks)
 
+    def step_failed(self, task_type: str, step: str) -> None:
+        """Count a failed try. What is beyond the limit is counted under one name, to bound what is kept."""
+        key = (task_type, step)
+        if key not in self.failed_steps and len(self.failed_steps) >= MAX_STEPS:
+            key = ("other", "other")
+        self.failed_steps[key] += 1
+
     def attempts_of(self, queue: str, task_type: str) -> AttemptCounts:
         key = (queue, task_type)
         attempts = self.attempts.get(key)
         if attempts is None:
-            attempts = self.attempts[key] = AttemptCounts()
+            # A client can enqueue any number of types; a worker must not grow with them.
+            key = key if len(self.attempts) < MAX_COUNTED else OTHERS
+            attempts = self.attempts.setdefault(key, AttemptCounts())
         return attempts
 
 
@@ -151,20 +167,37 @@ class Collector:
         yield CounterMetricFamily("holdfast_reconnects", "Connections made again.", value=m.reconnects)
         yield GaugeMetricFamily("holdfast_in_flight", "Tasks held now.", value=m.in_flight)
         yield _counts(
-            "holdfast_finished", "AttemptCounts that ended, by what they led to.", "status", m.finished
+            "holdfast_finished",
+            "Attempts that ended, by what they led to.",
+            ("status",),
+            _named(m.finished),
         )
-        yield _counts("holdfast_refused", "Results that came too late, by verdict.", "verdict", m.refused)
+        yield _counts(
+            "holdfast_refused", "Results that were not stored, by verdict.", ("verdict",), _named(m.refused)
+        )
+        yield _counts(
+            "holdfast_failed_step_tries", "Tries of steps that failed.", ("type", "step"), m.failed_steps
+        )
         yield _histograms("holdfast_handler_seconds", "How long handlers ran.", "type", m.handler_seconds)
         yield _histograms("holdfast_batch_size", "Tasks per round trip.", "kind", m.batches)
         yield _histograms("holdfast_queue_delay_seconds", "From due to started.", "", {"": m.queue_delay})
 
 
-def _counts(name: str, text: str, label: str, counts: Counter[str]) -> Any:
+def _named(counts: Counter[str]) -> dict[tuple[str, ...], int]:
+    return {(value,): count for value, count in list(counts.items())}
+
+
+def _counts(
+    name: str,
+    text: str,
+    labels: tuple[str, ...],
+    counts: Mapping[tuple[str, ...], int] | Counter[tuple[str, str]],
+) -> Any:
     from prometheus_client.core import CounterMetricFamily  # noqa: PLC0415 - an extra
 
-    family = CounterMetricFamily(name, text, labels=[label])
-    for value, count in list(counts.items()):
-        family.add_metric([value], count)
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, count in list(counts.items()):
+        family.add_metric(values, count)
     return family
 
 

@@ -1,40 +1,52 @@
 """Recording: the steps of runs go to the database in batches, which gather during each round trip."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import leases, steps
-from holdfast.errors import HoldfastError, InvalidArgument, Refused, TryAgain, UnexpectedDatabaseError
-from holdfast.executors.step_transaction import StepTransaction
+from holdfast.engine import steps
+from holdfast.engine.steps import StartingStep
+from holdfast.errors import HoldfastError, Refused, TryAgain, UnexpectedDatabaseError, is_about_content
 from holdfast.logs import Log
-from holdfast.worker.attempts import Attempts
 from holdfast.worker.jobs import Job, Stop
 from holdfast.worker.metrics import Metrics
-from holdfast.workflows.async_run import AsyncRun
-from holdfast.workflows.blocking_run import BlockingRun
-from holdfast.workflows.journal import Journal, Read, Recorded, Started
-from holdfast.workflows.memory import StepMemo, memo_json
-from holdfast.workflows.run import Run
+from holdfast.worker.reading import RunRead, RunReader
+from holdfast.worker.setbacks import got_over, is_outage, try_later
+from holdfast.workflows.journal import Read, Recorded, Started
+from holdfast.workflows.memory import FailedStep, StepMemo, memo_json, to_timestamp
 
 MAX_AT_ONCE = 1000
 MAX_CHARACTERS = 16 * 1024 * 1024
 BUSY_SECONDS = 0.02
-THREAD_SECONDS = 0.002
-"""How long the memo of a plain function waits for its next step or its end, with which it could travel."""
-_UNIQUE = "23505"
-_QUERY_CANCELED = "57014"
+UNIQUE_VIOLATION = "23505"
+MAX_FAILURES = 16
+"""After so many in a row, it is not about one run."""
 
-Memo = tuple[Job, str, Recorded]
-"""A job, what it records as JSON text, and what to call with the verdict."""
-Start = tuple[Job, str, str, list[str] | None, Started]
-"""A job, the step that starts children, them and their payloads as JSON, and what to call with their ids."""
+
+class Memo(NamedTuple):
+    """What a run records as JSON text, and what to call with the verdict."""
+
+    job: Job
+    written: str
+    done: Recorded
+    failures: int = 0
+
+
+class Start(NamedTuple):
+    """The step of a run that starts children, the children as JSON, and what to call with their ids."""
+
+    job: Job
+    step: StartingStep
+    tasks: str
+    payloads: list[str] | None
+    done: Started
+    failures: int = 0
 
 
 class StepRecorder:
-    """Reads what runs remember, records their steps, and looks after suspensions. All in the event loop."""
+    """Records the steps of runs, has them read, and looks after suspensions. All in the event loop."""
 
     def __init__(
         self,
@@ -49,23 +61,26 @@ class StepRecorder:
         self._log = log
         self._metrics = metrics
         self._stop = stop
-        self._reads: list[tuple[Job, Read]] = []
         self._memos: list[Memo] = []
         self._looks: list[str] = []
         self._starts: list[Start] = []
+        self._failures = 0
         self._more = asyncio.Event()
         # A run that is alone gains nothing by waiting for others: its memo is sent without the task below.
         self._is_alone = True
         self._is_idle = False
         self._sent: tuple[Job, StepMemo, Recorded] | None = None
         self._own_id = worker_id.encode()
+        self._reader = RunReader(connection, worker_id, log, stop, self._more.set)
 
-    def read(self, job: Job, done: Read) -> None:
-        self._reads.append((job, done))
-        self._more.set()
+    def read(self, job: Job, done: Read, signals: Sequence[str] = ()) -> None:
+        self._reader.add(RunRead(job, done, signals))
 
     def record(self, job: Job, written: str, done: Recorded) -> None:
-        self._memos.append((job, written, done))
+        self._record_again(Memo(job, written, done))
+
+    def _record_again(self, memo: Memo) -> None:
+        self._memos.append(memo)
         self._more.set()
 
     def record_one(self, job: Job, memo: StepMemo, done: Recorded) -> None:
@@ -81,6 +96,7 @@ class StepRecorder:
             number=memo.number,
             took_ms=memo.took_ms,
             result=memo.result or "null",
+            arguments=memo.arguments,
         )
         self._sent = (job, memo, done)
         if self._connection.run_now(statement, self._answered):
@@ -94,9 +110,28 @@ class StepRecorder:
         self._looks.append(job.task_id)
         self._more.set()
 
-    def start(self, job: Job, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
-        self._starts.append((job, held, tasks, payloads, done))
+    def start(
+        self, job: Job, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started
+    ) -> None:
+        self._start_again(Start(job, step, tasks, payloads, done))
+
+    def _start_again(self, start: Start) -> None:
+        self._starts.append(start)
         self._more.set()
+
+    def step_failed(self, job: Job, failed: FailedStep) -> None:
+        self._metrics.step_failed(job.type, failed.function)
+        next_try = None if failed.retry_at is None else to_timestamp(failed.retry_at)
+        self._log.warning(
+            "step_failed",
+            **job.log_fields,
+            step=failed.name,
+            step_try=failed.number,
+            step_tries=failed.tries,
+            exception=failed.error.get("exception"),
+            error=str(failed.error.get("message")).partition("\n")[0][:500],
+            next_try=next_try,
+        )
 
     def _answered(self, recorded: bool | None) -> None:
         sent, self._sent = self._sent, None
@@ -105,8 +140,8 @@ class StepRecorder:
         if recorded:
             done("recorded", None)
         else:  # the task repeats it with the same token, and learns why
-            self._memos.insert(0, (job, _run_of_one(job, memo), done))
-        if self._memos or self._reads or self._looks or self._starts:
+            self._memos.insert(0, Memo(job, _run_of_one(job, memo), done))
+        if self._memos or self._reader.has_more or self._looks or self._starts:
             self._more.set()
 
     async def run(self) -> None:
@@ -118,12 +153,9 @@ class StepRecorder:
                 continue
             self._is_idle = False
             if self._starts:
-                starts, self._starts = self._starts, []
-                for start in starts:
-                    await self._start(start)
-            if self._reads:
-                reads, self._reads = self._reads, []
-                await self._read(reads)
+                await self._start_some()
+            if self._reader.has_more:
+                await self._reader.read_some()
             if self._memos:
                 batch = self._next_memos()
                 self._is_alone = len(batch) == 1
@@ -131,106 +163,129 @@ class StepRecorder:
             if self._looks:
                 looks, self._looks = self._looks, []
                 await self._look(looks)
-            if self._memos:
+            if self._memos or self._reader.has_more or self._starts:
                 self._more.set()
 
     def _next_memos(self) -> list[Memo]:
-        """As many as fit into one statement; fewer if they are large."""
+        """As many as fit into one statement; fewer if they are large, and one that failed before alone."""
         batch = self._memos[:MAX_AT_ONCE]
         characters = 0
-        for n, (_, written, _) in enumerate(batch):
-            characters += len(written)
-            if characters > MAX_CHARACTERS:
+        for n, memo in enumerate(batch):
+            characters += len(memo.written)
+            if characters > MAX_CHARACTERS or memo.failures:
                 batch = batch[: max(1, n)]
                 break
         self._memos = self._memos[len(batch) :]
         return batch
 
-    async def _read(self, batch: list[tuple[Job, Read]]) -> None:
-        held = [leases.held_json(job.task_id, job.token) for job, _ in batch]
-        statement = steps.read_steps(self._worker_id, held)
-        while True:
-            try:
-                facts = await self._connection.run(lambda: statement)
-            except HoldfastError as error:
-                await self._connection.pause(error)
-                continue
-            break
-        for job, done in batch:
-            rows = facts.rows.get(job.task_id)
-            if rows is None or rows[0][0] == "lost":
-                self._stop(job, "lost")
-                rows = None
-            done(rows, facts.clock)
-
     async def _record(self, batch: list[Memo]) -> None:
         while True:
-            statement = steps.record_steps(self._worker_id, [written for _, written, _ in batch])
             try:
+                statement = steps.record_steps(self._worker_id, [memo.written for memo in batch])
                 self._metrics.sent("record_steps", len(batch))
                 verdicts = await self._connection.run(lambda: statement)  # noqa: B023 - it runs now
-            except TryAgain as error:
-                await self._connection.pause(error)
             except HoldfastError as error:
-                if _is_about_content(error):
-                    await self._refused(batch, error)
+                if not is_outage(error):
+                    await self._not_recorded(batch, error, final=_is_about_content(error))
                     return
                 # With the same tokens: what was recorded before the connection broke returns already.
                 await self._connection.pause(error)
             else:
+                self._failures = 0
+                if len(verdicts) != len(batch):
+                    why = f"{len(batch)} runs were recorded, and {len(verdicts)} verdicts came back"
+                    await self._not_recorded(batch, UnexpectedDatabaseError(why), final=True)
+                    return
                 for memo, (verdict, stored) in zip(batch, verdicts, strict=True):
                     self._answer(memo, verdict, stored)
                 return
 
-    async def _start(self, start: Start) -> None:
-        job, held, tasks, payloads, done = start
-        of = steps.run_json(job.task_id, job.token, held)
-        statement = steps.start_children(self._worker_id, of, tasks, payloads)
-        while True:
-            try:
-                verdict, task_ids = await self._connection.run(lambda: statement)
-            except TryAgain as error:
-                await self._connection.pause(error)
-            except HoldfastError as error:
-                if isinstance(error, Refused) or _is_about_content(error):
-                    done("refused", (), error)
-                    return
-                # A repeated call returns the children that were started before the connection broke.
-                await self._connection.pause(error)
-            else:
-                self._answer_start(start, verdict, task_ids)
-                return
-
-    def _answer_start(self, start: Start, verdict: str, task_ids: list[str]) -> None:
-        job, *_, done = start
-        if verdict == "busy":
-            asyncio.get_running_loop().call_later(BUSY_SECONDS, self.start, *start)
-            return
-        if verdict in ("lost", "cancelled"):
-            self._stop(job, "lost" if verdict == "lost" else "cancelled")
-        done(verdict, task_ids, None)
-
-    def _answer(self, memo: Memo, verdict: str, stored: Any) -> None:
-        job, _, done = memo
-        if verdict == "busy":
-            asyncio.get_running_loop().call_later(BUSY_SECONDS, self.record, *memo)
-            return
-        if verdict == "already" and any(step["token"] != job.token for step in stored):
-            # Not possible while the lease is locked; the next attempt reads what is stored.
-            verdict = "lost"
-        if verdict in ("lost", "cancelled"):
-            self._stop(job, "lost" if verdict == "lost" else "cancelled")
-        done(verdict, None)
-
-    async def _refused(self, batch: list[Memo], error: HoldfastError) -> None:
-        """A step that cannot be stored must not delay the others: send each alone, and tell its run."""
+    async def _not_recorded(self, batch: list[Memo], error: HoldfastError, *, final: bool) -> None:
+        """A step that cannot be stored fails alone, or is sent again alone: it must not delay the others."""
         if len(batch) > 1:
             for one in batch:
                 await self._record([one])
             return
-        job, _, done = batch[0]
-        self._log.error("step_refused", **job.log_fields, error=str(error))
-        done("refused", error)
+        [memo] = batch
+        if final:
+            self._log.error("step_refused", **memo.job.log_fields, error=str(error))
+            memo.done("refused", error)
+        elif memo.job.phase == "ended":
+            memo.done("lost", None)
+        else:
+            await self._slow_down(error)
+            delay = try_later(memo, self._record_again, "step_not_stored")
+            fields = memo.job.log_fields
+            self._log.warning("step_not_stored", **fields, error=str(error), retry_in=delay)
+
+    async def _start_some(self) -> None:
+        """Up to one that waited for a lock in vain: other runs go on before the next one waits."""
+        starts, self._starts = sorted(self._starts, key=lambda start: start.failures), []
+        while starts:
+            if not await self._start(starts.pop(0)):
+                break
+        self._starts = [*starts, *self._starts]
+
+    async def _start(self, start: Start) -> bool:
+        """False if it waited for a lock in vain."""
+        job, step, tasks, payloads, *_ = start
+        while True:
+            try:
+                statement = steps.start_children(
+                    self._worker_id, job.task_id, job.token, step=step, tasks=tasks, payloads=payloads
+                )
+                verdict, task_ids = await self._connection.run(lambda: statement)  # noqa: B023 - it runs now
+            except HoldfastError as error:
+                if is_outage(error):
+                    # A repeated call returns the children that were started before the connection broke.
+                    await self._connection.pause(error)
+                    continue
+                await self._not_started(start, error)
+                return not isinstance(error, TryAgain)
+            else:
+                self._failures = 0
+                self._answer_start(start, verdict, task_ids)
+                return True
+
+    async def _not_started(self, start: Start, error: HoldfastError) -> None:
+        if isinstance(error, Refused) or _is_about_content(error):
+            start.done("refused", (), error)
+        elif start.job.phase == "ended":
+            start.done("lost", (), None)
+        else:
+            await self._slow_down(error)
+            delay = try_later(start, self._start_again, "children_not_started")
+            fields = start.job.log_fields
+            self._log.warning("children_not_started", **fields, error=str(error), retry_in=delay)
+
+    async def _slow_down(self, error: HoldfastError) -> None:
+        """An error of the server, which may concern everything; a lock concerns those that wait for it."""
+        if isinstance(error, TryAgain):
+            return
+        self._failures += 1
+        if self._failures > MAX_FAILURES:
+            await self._connection.pause(error)
+
+    def _answer_start(self, start: Start, verdict: str, task_ids: list[str]) -> None:
+        got_over(start)
+        if verdict == "busy":
+            asyncio.get_running_loop().call_later(BUSY_SECONDS, self._start_again, start)
+            return
+        if verdict in ("lost", "cancelled"):
+            self._stop(start.job, "lost" if verdict == "lost" else "cancelled")
+        start.done(verdict, task_ids, None)
+
+    def _answer(self, memo: Memo, verdict: str, stored: Any) -> None:
+        got_over(memo)
+        if verdict == "busy":
+            asyncio.get_running_loop().call_later(BUSY_SECONDS, self._record_again, memo)
+            return
+        if verdict == "already" and any(step["token"] != memo.job.token for step in stored):
+            # Not possible while the lease is locked; the next attempt reads what is stored.
+            verdict = "lost"
+        if verdict in ("lost", "cancelled"):
+            self._stop(memo.job, "lost" if verdict == "lost" else "cancelled")
+        memo.done(verdict, None)
 
     async def _look(self, task_ids: list[str]) -> None:
         try:
@@ -239,107 +294,10 @@ class StepRecorder:
             self._log.warning("look_failed", error=str(error))
 
 
-class RunOpener:
-    """Begins the run of a job at the first step of its handler."""
-
-    def __init__(
-        self, url: str, worker_id: str, recorder: StepRecorder, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._url = url
-        self._worker_id = worker_id
-        self._recorder = recorder
-        self._loop = loop
-
-    def __call__(self, job: Job, attempts: Attempts, *, is_async: bool) -> Run:
-        if job.run is not None:
-            return job.run
-        host = JobHost(job, attempts, partial(StepTransaction, self._url, self._worker_id, job))
-        if is_async:
-            job.run = AsyncRun(job, LoopJournal(job, self._recorder), host)
-        else:
-            job.run = BlockingRun(job, ThreadJournal(job, self._recorder, self._loop), host)
-        return job.run
-
-
-class LoopJournal(Journal):
-    """Of a handler in the worker's event loop."""
-
-    def __init__(self, job: Job, recorder: StepRecorder) -> None:
-        self._job = job
-        self._recorder = recorder
-
-    def read(self, done: Read) -> None:
-        self._recorder.read(self._job, done)
-
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
-        job = self._job
-        self._recorder.record(job, steps.run_json(job.task_id, job.token, written, lazy=lazy), done)
-
-    def record_one(self, memo: StepMemo, done: Recorded) -> None:
-        self._recorder.record_one(self._job, memo, done)
-
-    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
-        self._recorder.start(self._job, held, tasks, payloads, done)
-
-
-class ThreadJournal(LoopJournal):
-    """Of a handler in a thread of the worker."""
-
-    def __init__(self, job: Job, recorder: StepRecorder, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(job, recorder)
-        self._loop = loop
-
-    def read(self, done: Read) -> None:
-        self._loop.call_soon_threadsafe(super().read, done)
-
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
-        self._loop.call_soon_threadsafe(partial(super().record, written, done, lazy=lazy))
-
-    def record_one(self, memo: StepMemo, done: Recorded) -> None:
-        self._loop.call_soon_threadsafe(super().record_one, memo, done)
-
-    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
-        self._loop.call_soon_threadsafe(super().start, held, tasks, payloads, done)
-
-    def later(self, call: Callable[[], None]) -> None:
-        """Call it soon, from another thread."""
-        self._loop.call_soon_threadsafe(self._loop.call_later, THREAD_SECONDS, call)
-
-
-class JobHost:
-    """What runs the handler of a job."""
-
-    def __init__(self, job: Job, attempts: Attempts, open_transaction: Callable[[], StepTransaction]) -> None:
-        self._job = job
-        self._attempts = attempts
-        self.open_transaction = open_transaction
-        self._task = _current_task()
-
-    def cancel(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-
-    def in_thread(self, call: Callable[[], Any]) -> Awaitable[Any]:
-        return self._attempts.in_thread(call)
-
-    def limited(self, seconds: float, call: Callable[[], Any]) -> Any:
-        return self._attempts.limited(self._job, seconds, call)
+def _is_about_content(error: HoldfastError) -> bool:
+    """A name that is there twice is, too: the same call, if it is under way, has locked the lease."""
+    return is_about_content(error) or error.sqlstate == UNIQUE_VIOLATION
 
 
 def _run_of_one(job: Job, memo: StepMemo) -> str:
     return steps.run_json(job.task_id, job.token, memo_json([memo]))
-
-
-def _current_task() -> "asyncio.Task[Any] | None":
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # a thread
-        return None
-
-
-def _is_about_content(error: HoldfastError) -> bool:
-    """Any other error may be over soon: a lost connection, a deadlock, a migration, a full disk."""
-    if isinstance(error, InvalidArgument):
-        return True
-    # A unique violation: the same call, whose connection broke, was under way. The next one finds its rows.
-    return isinstance(error, UnexpectedDatabaseError) and error.sqlstate not in (_QUERY_CANCELED, _UNIQUE)

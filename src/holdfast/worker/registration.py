@@ -7,21 +7,23 @@ import os
 import platform
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from holdfast import __version__
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, schedules, steps, workers
+from holdfast.engine import Statement, leases, schedules, steps, workers
 from holdfast.engine.roles import advice, missing_grants
 from holdfast.errors import HoldfastError, NotAllowed, Refused
 from holdfast.executors.origin import Origin, find_origin
 from holdfast.handler import Handler
 from holdfast.logs import Log
 from holdfast.settings import Settings
+from holdfast.worker.jobs import Job
 from holdfast.worker.subscription import WorkerApp
+from holdfast.workflows.memory import DEFAULT_MAX_RESULT_BYTES
 
 ENVIRONMENT_SECONDS = 5.0
 RETIRE_SECONDS = 1.0
@@ -48,10 +50,11 @@ class Registration:
         self._connection = connection
         self._open_as_client = open_as_client
         self._log = log
+        self.max_result_bytes = DEFAULT_MAX_RESULT_BYTES
 
     async def register(self) -> None:
         try:
-            await self._connection.run(self.statement)
+            self.max_result_bytes = await self._connection.run(self.statement)
         except NotAllowed as error:
             await self._connection.explain(error, "worker")
             raise
@@ -62,11 +65,11 @@ class Registration:
     async def _record_changes(self) -> None:
         """Runs that are enqueued from now on have these changes; older ones keep their way."""
         for handler in self._app.handlers.values():
-            if handler.changes:
-                record = functools.partial(steps.record_changes, handler.type, handler.changes)
+            if changes := handler.changes:
+                record = functools.partial(steps.record_changes, handler.type, changes)
                 await self._connection.run(record)
 
-    def statement(self) -> Statement[None]:
+    def statement(self) -> Statement[int]:
         settings = self._settings
         return workers.register_worker(
             self._worker_id,
@@ -78,6 +81,7 @@ class Registration:
             concurrency=settings.worker_concurrency,
             timeout=settings.worker_timeout,
             heartbeat=settings.heartbeat,
+            types=list(self._app.handlers),
         )
 
     async def record_environment(self) -> None:
@@ -92,9 +96,11 @@ class Registration:
         except Exception as error:  # noqa: BLE001 - nothing depends on it
             self._log.warning("environment_not_recorded", error=str(error))
 
-    async def retire(self) -> None:
+    async def retire(self, held: Iterable[Job]) -> None:
+        """Also give back what it was given and does not hold, or holds and has not begun."""
+        begun = [leases.held_json(job.task_id, job.token) for job in held if job.started is not None]
         with contextlib.suppress(HoldfastError):
-            retirement = workers.retire_worker(self._worker_id)
+            retirement = workers.retire_worker(self._worker_id, begun)
             await self._connection.run(lambda: retirement, seconds=RETIRE_SECONDS)
 
     async def _register_types(self) -> None:

@@ -10,16 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
-from uuid import UUID
 
 from holdfast import tracing
+from holdfast.current_job import current_job
 from holdfast.executors.attempt import AttemptEnd, DeadlinePassed, HandlerTimeout, Reporter
-from holdfast.executors.executor import Executor, bind_executor
+from holdfast.executors.executor import CannotStart, Executor, bind_executor
 from holdfast.handler import Handler
-from holdfast.logs import Log, current_job, name_worker
+from holdfast.logs import Log, name_worker
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.batches import BatchAttempts, BatchGatherer, RunningBatch
-from holdfast.worker.jobs import HeldJobs, Job
+from holdfast.worker.jobs import LATE, HeldJobs, Job
+from holdfast.worker.unhandled import UnhandledTasks
 
 STARTS_AT_ONCE = 100
 """Handlers that are started before the event loop looks at its connections again. Without a limit, a thousand
@@ -43,6 +44,7 @@ class Runner:
         add_report: AddReport,
         usual_lease: timedelta,
         renew: Callable[[Sequence[Job]], object],
+        open_unhandled: Callable[[Callable[[Job, AttemptEnd], None]], UnhandledTasks],
         log: Log,
     ) -> None:
         self._jobs = jobs
@@ -57,12 +59,14 @@ class Runner:
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._context.run(name_worker, worker_id)
+        self.unhandled = open_unhandled(self._end_unstarted)
         self._closing = False
         self._starts_left = STARTS_AT_ONCE
         self._batches = BatchGatherer(
             jobs,
             BatchAttempts(attempts, reporter, log),
             end=self._end,
+            not_started=self._not_started,
             refuse=self._refuse,
             context=self._context,
             loop=self._loop,
@@ -85,7 +89,7 @@ class Runner:
         self._start_waiting()
 
     def stop_starting(self) -> list[Job]:
-        """Start nothing any more. Returns what was claimed and not started; it is no longer held."""
+        """Start nothing any more. Returns what was claimed and not started."""
         self._closing = True
         self._batches.close()
         return self._jobs.take_waiting()
@@ -95,7 +99,9 @@ class Runner:
         if job not in self._jobs.running:
             return
         self._log.error("handler_stuck", **job.log_fields, seconds=round(job.seconds_running))
-        error = HandlerTimeout("the attempt is past its limit and its thread does not react")
+        error = HandlerTimeout(
+            "the attempt is past its limit, and its thread does not react and may still run"
+        )
         jobs = [job]
         if isinstance(job.running, RunningBatch):
             jobs = job.running.jobs
@@ -129,12 +135,10 @@ class Runner:
         if handler is not None and handler.batch is not None and job.executor == "python":
             self._batches.add(job, handler, handler.batch)
             return
-        now = time.monotonic()
-        if now >= job.lease_ends:  # this process was suspended meanwhile
-            self._jobs.stop(job, "lost")
-            self._jobs.let_go(job)
+        if not job.may_begin:  # the answer of the claim came late, or this process was suspended meanwhile
+            self._jobs.give_back([job], why=LATE)
             return
-        self._jobs.mark_running(job, now)
+        self._jobs.mark_running(job, time.monotonic())
         self._launch(job, handler)
 
     def _bind(self, job: Job, handler: Handler) -> bool:
@@ -154,13 +158,11 @@ class Runner:
         executor = self._executors.get(job.executor)
         if job.executor != "python" and executor is None:
             self._log.error("executor_not_available", **job.log_fields, executor=job.executor)
-            end = no_executor(job)
+            self.unhandled.add(job, no_executor(job))
         elif job.type not in self._handlers and (executor is None or executor.needs_handler):
-            self._log.error("no_handler_registered", **job.log_fields)
-            end = no_handler(job) if self._handlers else no_application(job)
+            self.unhandled.add(job)
         else:
             return False
-        self._end_unstarted(job, end)
         return True
 
     def _end_unstarted(self, job: Job, end: AttemptEnd) -> None:
@@ -185,13 +187,16 @@ class Runner:
             return
         try:
             self._attempts.submit(functools.partial(context.run, self._run_in_thread, job, handler))
-        except RuntimeError as error:  # the system cannot start another thread
-            self._loop.call_soon(self._end, job, self._reporter.raised(job, handler, error))
+        except CannotStart as why:
+            self._loop.call_soon(self._not_started, job, why)
 
     async def _run_in_loop(self, job: Job, handler: Handler) -> None:
         try:
             with _span(job, handler):
                 report = await self._attempts.run(job, handler)
+        except CannotStart as why:
+            self._not_started(job, why)
+            return
         except BaseException as error:  # noqa: BLE001 - a task that never ends would be held for ever
             report = self._reporter.broken(job, error)
         self._end(job, report)
@@ -202,9 +207,21 @@ class Runner:
             with _span(job, handler):
                 end = await self._executors[job.executor].run(job, handler)
                 report = None if end is None else self._reporter.write(job, end)
+        except CannotStart as why:
+            self._not_started(job, why)
+            return
         except BaseException as error:  # noqa: BLE001 - as above
             report = None if job.stop is not None else self._reporter.broken(job, error)
         self._end(job, report)
+
+    def _not_started(self, job: Job, why: CannotStart) -> None:
+        job.started = None
+        if job.stop is not None:
+            self._end(job, None)
+        elif self._jobs.mark_ended(job):
+            self._log.warning("task_not_started", **job.log_fields, kind=why.kind, why=why.message)
+            self.unhandled.add(job, why)
+            self._start_waiting()
 
     def _run_in_thread(self, job: Job, handler: Handler) -> None:
         try:
@@ -231,30 +248,9 @@ def _span(job: Job, handler: Handler | None) -> AbstractContextManager[Any]:
     return tracing.attempt(job, None if handler is None else handler.queue)
 
 
-def no_handler(job: Job) -> AttemptEnd:
-    message = f"no_handler_registered: this worker has no handler for {job.type}"
-    return AttemptEnd.failed("no_handler_registered", message)
-
-
-def no_application(job: Job) -> AttemptEnd:
-    """A worker that was started without an application leaves the task to one that has its handler."""
-    message = (
-        f"it was started without an application, and {job.type} needs a Python handler. "
-        "Start a worker with the application that declares it."
-    )
-    return AttemptEnd.postpone(_postponement(job), "no_handler_registered", message)
-
-
-def _postponement(job: Job) -> float:
-    """A quarter of the age of the task, so that a task that waits for days is not claimed every minute."""
-    created = (UUID(str(job.task_id)).int >> 80) / 1000  # an id begins with the milliseconds of its creation
-    return min(max(15.0, (time.time() - created) / 4), 600.0)
-
-
-def no_executor(job: Job) -> AttemptEnd:
-    """Another worker may have the executor, so the task is retried."""
-    message = f"this worker cannot run tasks of executor {job.executor}"
-    return AttemptEnd.retry(job.attempt, "executor_not_available", message)
+def no_executor(job: Job) -> CannotStart:
+    """Another worker may have the executor."""
+    return CannotStart("executor_not_available", f"this worker cannot run tasks of executor {job.executor}")
 
 
 def executor_refused(job: Job, handler: Handler) -> AttemptEnd:

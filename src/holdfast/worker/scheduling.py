@@ -4,18 +4,21 @@ The leader computes when a schedule is due, and the database decides: if another
 meanwhile, nothing happens. So any number of leaders may act at once.
 """
 
-from datetime import datetime
+from datetime import timedelta
 
 from holdfast.engine import schedules
-from holdfast.engine.schedules import DueSchedule, Firing
-from holdfast.errors import Refused, UnexpectedDatabaseError
+from holdfast.engine.schedules import Decision, DueSchedule, Firing
+from holdfast.errors import Refused
 from holdfast.logs import Log
 from holdfast.recurrence import newest_times, recurrence_of
 from holdfast.worker.leader import Execute
 
-BATCH = 20
+BATCH = 50
+"""Below 64, up to which PostgreSQL keeps the subtransactions of a transaction in shared memory."""
 PRUNE_BATCH = 1000
 SHORTEST_PAUSE_SECONDS = 0.05
+BUSY_PAUSE_SECONDS = 0.2
+"""When the schedules that are due are all held by other sessions."""
 
 
 class FireSchedules:
@@ -29,53 +32,40 @@ class FireSchedules:
 
     def run(self, execute: Execute) -> float | None:
         due = execute(schedules.due_schedules(BATCH))
-        for one in due:
-            self._decide(one, execute)
+        if due:
+            for firing in execute(schedules.decide_schedules([_decision_on(one) for one in due])):
+                self._log_firing(firing)
         if len(due) == BATCH:
             return 0.0
         wait = execute(schedules.next_firing())
         if wait is None:
             return None
-        return min(self.interval, max(SHORTEST_PAUSE_SECONDS, wait.total_seconds()))
+        shortest = BUSY_PAUSE_SECONDS if due and wait <= timedelta(0) else SHORTEST_PAUSE_SECONDS
+        return min(self.interval, max(shortest, wait.total_seconds()))
 
-    def _decide(self, due: DueSchedule, execute: Execute) -> None:
-        try:
-            recurrence = recurrence_of(due.cron, due.tz, due.every, due.anchor)
-        except Refused as error:
-            self._give_up(due, execute, error, None)
+    def _log_firing(self, firing: Firing) -> None:
+        fields = {"schedule": firing.name, "namespace": firing.namespace}
+        if firing.nominal_at is None:
+            self._log.error("schedule_failed", error=firing.problem, **fields)
             return
-        if due.plan_from is not None or due.next_at is None:
-            execute(schedules.plan_schedule(due, recurrence.after(due.plan_from or due.now)))
-            return
-        times = newest_times(recurrence, due.next_at, due.now, due.max_times)
-        following = recurrence.after(due.now)
-        try:
-            firings = execute(schedules.fire_schedule(due, times, following))
-        except (Refused, UnexpectedDatabaseError) as error:
-            self._give_up(due, execute, error, following)
+        fields["nominal_at"] = firing.nominal_at.isoformat()
+        task_id = None if firing.task_id is None else str(firing.task_id)
+        if firing.decision == "fired":
+            self._log.debug("schedule_fired", task_id=task_id, **fields)
         else:
-            self._log_firings(due, firings)
+            self._log.warning("schedule_skipped", why=firing.decision, task_id=task_id, **fields)
 
-    def _give_up(
-        self, due: DueSchedule, execute: Execute, error: Exception, following: datetime | None
-    ) -> None:
-        """Store the error with the schedule. The other schedules go on firing."""
-        self._log.error("schedule_failed", schedule=due.name, namespace=due.namespace, error=str(error))
-        execute(schedules.plan_schedule(due, following, str(error)))
 
-    def _log_firings(self, due: DueSchedule, firings: list[Firing]) -> None:
-        for firing in firings:
-            task_id = None if firing.task_id is None else str(firing.task_id)
-            fields = {
-                "schedule": due.name,
-                "namespace": due.namespace,
-                "nominal_at": firing.nominal_at.isoformat(),
-                "task_id": task_id,
-            }
-            if firing.decision == "fired":
-                self._log.debug("schedule_fired", **fields)
-            else:
-                self._log.warning("schedule_skipped", why=firing.decision, **fields)
+def _decision_on(due: DueSchedule) -> Decision:
+    """What follows from the times of a schedule. One that cannot be read is stored as a problem."""
+    try:
+        recurrence = recurrence_of(due.cron, due.tz, due.every, due.anchor)
+    except Refused as error:
+        return Decision(due, (), None, str(error))
+    if due.plan_from is not None or due.next_at is None:
+        return Decision(due, (), recurrence.after(due.plan_from or due.now))
+    times = newest_times(recurrence, due.next_at, due.now, due.max_times)
+    return Decision(due, times, recurrence.after(due.now))
 
 
 class PruneFirings:

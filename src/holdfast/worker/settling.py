@@ -1,36 +1,29 @@
-"""Settling: reports, releases and records of killed runs go to the database until it acknowledges them."""
+"""Settling: reports go to the database until it acknowledges them."""
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import Statement, leases, steps
-from holdfast.errors import (
-    DatabaseUnavailable,
-    HoldfastError,
-    InvalidArgument,
-    TryAgain,
-    UnexpectedDatabaseError,
-)
+from holdfast.engine import leases, steps
+from holdfast.errors import HoldfastError, Refused, TryAgain, UnexpectedDatabaseError, is_about_content
 from holdfast.logs import Log
 from holdfast.worker.jobs import Job
 from holdfast.worker.metrics import Metrics
 
 MAX_AT_ONCE = 1000
 MAX_CHARACTERS = 16 * 1024 * 1024
-MAX_TRIES = 10
 SHORTEST_ASIDE_SECONDS = 0.02
 ASIDE_SECONDS = 2.0
-BUSY_SECONDS = 0.1
+MAX_FAILURES = 16
+STORE_SECONDS = 60.0
+"""For how long a report is sent again that the server answers with an error of its own."""
 JOINS_SECONDS = 0.01
 """How often a worker looks while tasks end for which runs may wait."""
 NO_JOINS_SECONDS = 0.5
 """How often a worker asks whether any run waits for a task, as long as none does."""
-_QUERY_CANCELED = "57014"
 
 Report = tuple[Job, str]
 """A job and its report as JSON text."""
@@ -49,9 +42,13 @@ class Settler:
         log: Log,
         metrics: Metrics,
         done: Callable[[Job, str], None],
+        *,
+        looks_again: Callable[[], bool],
     ) -> None:
+        """`looks_again` says whether this worker claims by itself after a task has ended."""
         self._connection = connection
         self._worker_id = worker_id
+        self._looks_again = looks_again
         self._log = log
         self._metrics = metrics
         self._done = done
@@ -59,6 +56,8 @@ class Settler:
         self._sending = 0
         self._aside = 0
         self._delays: dict[tuple[str, int], float] = {}
+        self._failing_since: dict[tuple[str, int], float] = {}
+        self._failures = 0
         self._more = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -113,31 +112,57 @@ class Settler:
             try:
                 verdicts = await self._finish([report for _, report in batch])
             except TryAgain:
-                await self._locked(batch)
+                await self._isolate(batch, self._put_aside)
                 return
             except HoldfastError as error:
-                if _is_about_content(error):
-                    await self._refused(batch, error)
+                if is_about_content(error):
+                    await self._isolate(batch, partial(self._refused, error))
+                    return
+                if isinstance(error, UnexpectedDatabaseError | Refused):
+                    await self._server_failed(batch, error)
                     return
                 # With the same tokens: what was accepted before the connection broke returns already_done.
                 await self._connection.pause(error)
             else:
+                self._failures = 0
                 for (job, report), verdict in zip(batch, verdicts, strict=True):
                     if verdict == "busy":
                         self._put_aside(job, report)
                     else:
                         self._delays.pop((job.task_id, job.token), None)
+                        self._failing_since.pop((job.task_id, job.token), None)
                         self._done(job, verdict)
                 return
 
-    async def _locked(self, batch: list[Report]) -> None:
-        """A locked row must not delay the other reports: halve the batch until it is alone, and retry it."""
+    async def _isolate(self, batch: list[Report], settle: Callable[[Job, str], None]) -> None:
+        """One report must not delay the others: halve the batch until it is alone, and settle it so."""
         if len(batch) > 1:
             half = len(batch) // 2
             await self._send(batch[:half])
             await self._send(batch[half:])
-            return
-        self._put_aside(*batch[0])
+        else:
+            settle(*batch[0])
+
+    async def _server_failed(self, batch: list[Report], error: HoldfastError) -> None:
+        """An error of the server, not of the results. It may concern one row, or everything."""
+        self._failures += 1
+        if self._failures > MAX_FAILURES:  # more than it takes to find one among many: it is everything
+            await self._connection.pause(error)
+        await self._isolate(batch, partial(self._not_accepted, error))
+
+    def _not_accepted(self, error: HoldfastError, job: Job, report: str) -> None:
+        """Try again until the server has had time to recover; then have the task run again."""
+        now = time.monotonic()
+        since = self._failing_since.setdefault((job.task_id, job.token), now)
+        if since == now:
+            self._log.warning(
+                "result_not_stored", **job.log_fields, error=str(error), sqlstate=error.sqlstate
+            )
+        elif now - since > STORE_SECONDS:
+            self._log.error("result_given_up", **job.log_fields, error=str(error), sqlstate=error.sqlstate)
+            self._failing_since[job.task_id, job.token] = float("inf")  # the report below is not given up
+            job.status, report = "retry", _not_stored(job, error)
+        self._put_aside(job, report)
 
     def _put_aside(self, job: Job, report: str) -> None:
         """Mostly for the moment of a heartbeat; longer if an application keeps a transaction open."""
@@ -151,25 +176,21 @@ class Settler:
         self._aside -= 1
         self.add(job, report)
 
-    async def _refused(self, batch: list[Report], error: HoldfastError) -> None:
-        """A report that cannot be stored must not delay the others: send each alone, and fail that task."""
-        if len(batch) > 1:
-            for one in batch:
-                await self._send([one])
-            return
-        job, report = batch[0]
+    def _refused(self, error: HoldfastError, job: Job, report: str) -> None:
         plain = _not_storable(job, error)
         if report == plain:
             self._log.error("result_refused", **job.log_fields, error=str(error))
-            self._done(job, "lost")
+            self._done(job, "refused")
         else:
             job.status = "failed"
-            await self._send([(job, plain)])
+            self.add(job, plain)
 
     async def _finish(self, reports: Sequence[str]) -> list[leases.Verdict]:
         self._metrics.sent("finish", len(reports))
-        finish = leases.finish(self._worker_id, reports)
-        return await self._connection.run(lambda: finish)
+        looks_again = self._looks_again()
+        return await self._connection.run(
+            lambda: leases.finish(self._worker_id, reports, looks_again=looks_again)
+        )
 
 
 class JoinLooker:
@@ -238,108 +259,19 @@ class JoinLooker:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, delay), self._more.set)
 
 
-class BackgroundSends:
-    """Statements that are sent in asyncio tasks of their own."""
-
-    def __init__(self) -> None:
-        self._under_way: set[asyncio.Task[None]] = set()
-
-    async def emptied(self) -> None:
-        """Wait until nothing is under way."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
-
-    async def close(self) -> None:
-        for sending in self._under_way:
-            sending.cancel()
-        await asyncio.gather(*self._under_way, return_exceptions=True)
-
-    def _begin(self, call: Coroutine[Any, Any, None]) -> None:
-        sending = asyncio.create_task(call)
-        self._under_way.add(sending)
-        sending.add_done_callback(self._under_way.discard)
-
-
-class Releaser(BackgroundSends):
-    """Gives back tasks that this worker will not run: others get them at once, and no attempt is counted.
-
-    It retries until the database answers or the leases end, which gives the tasks back as well. A task that
-    has gone outside is left to that: its attempt counts, and the next one knows about it.
-    """
-
-    def __init__(self, connection: WorkerConnection, worker_id: str, log: Log, metrics: Metrics) -> None:
-        super().__init__()
-        self._connection = connection
-        self._worker_id = worker_id
-        self._log = log
-        self._metrics = metrics
-
-    def release_soon(self, jobs: list[Job]) -> None:
-        if jobs:
-            self._begin(self._release(jobs))
-
-    async def _release(self, jobs: list[Job]) -> None:
-        while jobs := [job for job in jobs if job.lease_ends > time.monotonic() and not job.outside]:
-            try:
-                self._metrics.sent("release", len(jobs))
-                verdicts = await self._connection.run(partial(release_statement, self._worker_id, jobs))
-            except TryAgain as error:
-                if len(jobs) > 1:  # a locked row must not delay the others
-                    await asyncio.gather(self._release(jobs[::2]), self._release(jobs[1::2]))
-                    return
-                await self._connection.pause(error)
-            except DatabaseUnavailable as error:
-                await self._connection.pause(error)
-            except HoldfastError as error:
-                self._log.error("release_refused", tasks=len(jobs), error=str(error))
-                return
-            else:
-                jobs = [job for job, verdict in zip(jobs, verdicts, strict=True) if verdict == "busy"]
-                if jobs:
-                    await asyncio.sleep(BUSY_SECONDS)
-
-
-class KilledRuns(BackgroundSends):
-    """Records how runs ended that the worker killed because their tasks were taken from it.
-
-    Nothing depends on these records, so they are tried for a while only.
-    """
-
-    def __init__(self, connection: WorkerConnection, worker_id: str, log: Log) -> None:
-        super().__init__()
-        self._connection = connection
-        self._worker_id = worker_id
-        self._log = log
-
-    def record(self, job: Job, error: str) -> None:
-        self._begin(self._send(job, leases.killed_json(job.task_id, job.token, error)))
-
-    async def _send(self, job: Job, killed: str) -> None:
-        recording = partial(leases.record_killed, self._worker_id, [killed])
-        for _ in range(MAX_TRIES):
-            try:
-                await self._connection.run(recording)
-            except (DatabaseUnavailable, TryAgain) as error:
-                await self._connection.pause(error)
-            except HoldfastError as error:
-                self._log.warning("killed_run_not_recorded", **job.log_fields, error=str(error))
-                return
-            else:
-                return
-
-
-def release_statement(worker_id: str, jobs: Iterable[Job]) -> Statement[list[leases.Verdict]]:
-    return leases.release(worker_id, [leases.held_json(job.task_id, job.token) for job in jobs])
-
-
-def _is_about_content(error: HoldfastError) -> bool:
-    """Any other error may be over soon: a lost connection, a deadlock, a migration, a full disk."""
-    if isinstance(error, InvalidArgument):
-        return True
-    return isinstance(error, UnexpectedDatabaseError) and error.sqlstate != _QUERY_CANCELED
-
-
 def _not_storable(job: Job, error: HoldfastError) -> str:
+    """The values of the result are refused, and would be again: the task fails."""
+    return _without_result(job, "failed", "result_not_storable", error)
+
+
+def _not_stored(job: Job, error: HoldfastError) -> str:
+    """The server cannot store the result: the task runs again."""
+    return _without_result(job, "retry", "result_not_stored", error)
+
+
+def _without_result(job: Job, status: leases.ResultStatus, kind: str, error: HoldfastError) -> str:
     reason = f"the result could not be stored: {type(error).__name__}"
-    described = json.dumps({"kind": "result_not_storable", "message": reason})
-    return leases.result_json(job.task_id, job.token, "failed", error=described)
+    if error.sqlstate is not None:
+        reason += f" (SQLSTATE {error.sqlstate})"
+    described = json.dumps({"kind": kind, "message": reason})
+    return leases.result_json(job.task_id, job.token, status, error=described)

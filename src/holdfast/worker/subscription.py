@@ -1,17 +1,14 @@
 """The subscription: which queues and types a worker serves, and which of its application it does not."""
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from holdfast import comms
 from holdfast.engine.schedules import NewSchedule
 from holdfast.handler import Handler
 from holdfast.middleware import Middleware
 from holdfast.settings import Settings
 
 MAILBOX = "mailbox"
-_SENDING = ("send_email", "asend_email", "send_sms", "asend_sms")
 
 
 class WorkerApp(Protocol):
@@ -26,16 +23,20 @@ class WorkerApp(Protocol):
     @property
     def schedules(self) -> Mapping[str, NewSchedule]: ...
     @property
+    def sends_messages(self) -> bool: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
     def origin(self) -> str | None:
         """MODULE:NAME, if the application was named so."""
 
 
-def subscribed(app: WorkerApp, settings: Settings, modules: Mapping[str, object] = sys.modules) -> Settings:
+def subscribed(app: WorkerApp, settings: Settings) -> Settings:
     """Return the settings. If they name neither queues nor prefixes, add the queues of the application."""
     if settings.worker_queues or settings.worker_type_prefixes:
         return settings
     queues = {queue for _, _, queue in _named(app)}
-    if sends_messages(settings, modules):
+    if app.sends_messages or {settings.email_provider, settings.sms_provider} != {MAILBOX}:
         queues.add("comms")
     return settings.model_copy(update={"worker_queues": tuple(sorted(queues)) or ("default",)})
 
@@ -96,20 +97,6 @@ def serves_messages(settings: Settings) -> bool:
     prefixes = settings.worker_type_prefixes
     return "comms" in queues_of(settings) or any(
         sends.startswith(prefix) or prefix.startswith(sends) for prefix in prefixes
-    )
-
-
-def sends_messages(settings: Settings, modules: Mapping[str, object]) -> bool:
-    """Whether the application sends messages: a provider is set, or a module imports the functions."""
-    if settings.email_provider != MAILBOX or settings.sms_provider != MAILBOX:
-        return True
-    sending = [comms, *(vars(comms)[name] for name in _SENDING if name in vars(comms))]
-    return any(
-        value is one
-        for name, module in list(modules.items())
-        if not f"{name}.".startswith("holdfast.")
-        for value in list(getattr(module, "__dict__", {}).values())
-        for one in sending
     )
 
 

@@ -20,8 +20,9 @@ from holdfast.engine import Engine, leases
 from holdfast.executors.attempt import HandlerTimeout, Reporter
 from holdfast.handler import Handler
 from holdfast.logs import Log
+from holdfast.serialization.failure import brief
 from holdfast.worker.jobs import Job, Stop
-from holdfast.worker.settling import release_statement
+from holdfast.worker.releasing import release_statement
 
 T = TypeVar("T")
 
@@ -180,14 +181,20 @@ class Watchdog:
             now = time.monotonic()
             for watched in list(self._watched):
                 if watched.deadline <= now:
-                    self._interrupt(watched, now)
-            self._check_loop()
-            for chore in self._chores:
-                chore()
+                    self._guarded(self._interrupt, watched, now)
+            for work in (self._check_loop, *self._chores):
+                self._guarded(work)
             with self._changed:
                 if not self._closed:
                     self._wakes_at = self._next()
                     self._changed.wait(max(0.0, self._wakes_at - time.monotonic()))
+
+    def _guarded(self, work: Callable[..., object], *given: object) -> None:
+        """Without this thread, no handler would be interrupted and no dead connection hung up."""
+        try:
+            work(*given)
+        except Exception as error:  # noqa: BLE001 - see above
+            self._log.error("watchdog_failed", error=brief(error), exc_info=error)
 
     def _next(self) -> float:
         tick = time.monotonic() + self._tick
@@ -262,7 +269,8 @@ class EmergencyExit:
             self._log.error("release_refused", error=str(error))
 
     def _settle(self, engine: Engine, culprit: Job | None) -> None:
-        others = [job for job in self._held() if job is not culprit and not job.outside]
+        kept = (job for job in self._held() if job is not culprit)
+        others = [job for job in kept if not (job.outside or job.has_begun_for_good)]
         if others:
             engine.run(release_statement(self._worker_id, others))
         if culprit is not None:

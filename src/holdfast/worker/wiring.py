@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from holdfast.connections.listener import WakeupListener
+from holdfast.connections.outage import Outage
 from holdfast.connections.session import CLIENT_ROLE, WORKER_ROLE
 from holdfast.connections.worker_connection import WorkerConnection
 from holdfast.executors.attempt import DatabaseClock, Reporter
@@ -17,16 +18,20 @@ from holdfast.worker.activity import ActivityReporter
 from holdfast.worker.attempts import Attempts
 from holdfast.worker.claiming import Claimer, ClaimLoop
 from holdfast.worker.duties import UnservedQueues, build_duties
+from holdfast.worker.essential_thread import Failed
 from holdfast.worker.executors import database_executors, isolated_executors
 from holdfast.worker.heartbeat import Heartbeat
 from holdfast.worker.jobs import HeldJobs, Job
+from holdfast.worker.journals import LoopJournal, RunOpener
 from holdfast.worker.leader import MARGIN, Candidate, Leader
 from holdfast.worker.metrics import Metrics
-from holdfast.worker.recording import LoopJournal, RunOpener, StepRecorder
+from holdfast.worker.recording import StepRecorder
 from holdfast.worker.registration import Registration
+from holdfast.worker.releasing import KilledRuns, Releaser
 from holdfast.worker.running import Runner
-from holdfast.worker.settling import JoinLooker, KilledRuns, Releaser, Settler
+from holdfast.worker.settling import JoinLooker, Settler
 from holdfast.worker.subscription import WorkerApp, queues_of, queues_to_hear
+from holdfast.worker.unhandled import UnhandledTasks
 from holdfast.worker.wakeups import WakeupThrottle
 from holdfast.worker.watchdog import TICK_SECONDS, EmergencyExit, Watchdog, WatchedHandler, call_in_loop
 
@@ -42,10 +47,21 @@ class WorkerDeps:
     stopping: asyncio.Event
     loop: asyncio.AbstractEventLoop
     log: Log
+    outage: Outage
     metrics: Metrics
 
-    def connection(self, name: str, role: str = WORKER_ROLE) -> WorkerConnection:
-        return WorkerConnection(self.url, self.log, name, self.metrics.reconnected, self.stopping, role=role)
+    def connection(
+        self, name: str, role: str = WORKER_ROLE, *, lazy_commit: bool = False
+    ) -> WorkerConnection:
+        return WorkerConnection(
+            self.url,
+            self.outage,
+            name,
+            self.metrics.reconnected,
+            self.stopping,
+            role=role,
+            lazy_commit=lazy_commit,
+        )
 
 
 class WorkerParts:
@@ -58,20 +74,32 @@ class WorkerParts:
         stuck: Callable[[WatchedHandler], None],
         when_blocked: Callable[[], None],
         every_tick: Callable[[], None],
+        thread_failed: Failed,
     ) -> None:
-        """The watchdog's thread calls the functions; `stuck` for a handler that cannot be interrupted."""
+        """The watchdog's thread calls the functions; `stuck` for a handler that cannot be interrupted. Only
+        `thread_failed` is called by the heartbeat's and the leader's.
+        """
         settings, worker_id, log, metrics = deps.settings, deps.worker_id, deps.log, deps.metrics
         self._deps = deps
+        self._thread_failed = thread_failed
         self._clock = DatabaseClock()
         self._reporter = Reporter(self._clock)
         claiming, settling, listening, throttling, recording = self.connections = tuple(
-            deps.connection(name) for name in ("claim", "settle", "listen", "wakeups", "steps")
+            deps.connection(name, lazy_commit=lazy)
+            for name, lazy in (
+                ("claim", True),  # the engine waits for the disk where a second run would break a promise
+                ("settle", False),
+                ("listen", False),
+                ("wakeups", True),
+                ("steps", True),  # the engine waits for the disk unless all steps of a report are lazy
+            )
         )
+        self._settling = settling
         self.registration = Registration(
             deps.app,
             settings,
             worker_id,
-            connection=claiming,
+            connection=settling,
             open_as_client=functools.partial(deps.connection, "declare", CLIENT_ROLE),
             log=log,
         )
@@ -100,10 +128,18 @@ class WorkerParts:
         self.recorder = StepRecorder(recording, worker_id, log, metrics, self.jobs.stop)
         self.join_looker = JoinLooker(settling, recording, log)
         self.jobs.on_end = self.join_looker.ended
-        self.settler = Settler(settling, worker_id, log, metrics, self.jobs.settled)
+        self.settler = Settler(
+            settling, worker_id, log, metrics, self.jobs.settled, looks_again=self.jobs.looks_again
+        )
         self.activity = ActivityReporter(settling, metrics, log)
         self.unserved = UnservedQueues(log)
-        self.leader = Leader(url=deps.url, duties=build_duties(log, self.unserved), log=log)
+        self.leader = Leader(
+            url=deps.url,
+            duties=build_duties(log, self.unserved),
+            log=log,
+            outage=deps.outage,
+            failed=thread_failed,
+        )
         self.heartbeat = self._build_heartbeat()
         self.watchdog = Watchdog(
             deps.loop,
@@ -146,12 +182,15 @@ class WorkerParts:
             lease=settings.lease,
             jobs=self.jobs,
             stop=functools.partial(call_in_loop, deps.loop, self.jobs.stop),
+            told=functools.partial(call_in_loop, deps.loop, self.jobs.told),
             register=self.registration.statement,
             registered_again=functools.partial(call_in_loop, deps.loop, self._claim_again),
             candidate=Candidate(deps.worker_id, term, self.leader, deps.log),
             clock=self._clock,
             log=deps.log,
+            outage=deps.outage,
             metrics=deps.metrics,
+            failed=self._thread_failed,
         )
 
     def _look(self, job: Job) -> None:
@@ -172,7 +211,13 @@ class WorkerParts:
             reporter=self._reporter,
             watch=self.watchdog,
             open_transaction=functools.partial(JobTransaction, deps.url),
-            open_run=RunOpener(deps.url, deps.worker_id, self.recorder, deps.loop),
+            open_run=RunOpener(
+                deps.url,
+                deps.worker_id,
+                self.recorder,
+                deps.loop,
+                functools.cache(functools.partial(_settings_of, deps)),
+            ),
             settled=settled,
             send_progress=lambda _job: heartbeat.send_progress_soon(),
             log=deps.log,
@@ -187,6 +232,14 @@ class WorkerParts:
             add_report=self.settler.add,
             usual_lease=deps.settings.lease,
             renew=heartbeat.renew_in_time,
+            open_unhandled=lambda end: UnhandledTasks(
+                self._settling,
+                deps.worker_id,
+                grace=deps.settings.handler_grace,
+                knows_types=bool(deps.app.handlers),
+                end=end,
+                log=deps.log,
+            ),
             log=deps.log,
         )
 
@@ -207,6 +260,7 @@ class WorkerParts:
             send_progress=self.heartbeat.send_progress_soon,
             record_killed=self.killed.record,
             open_journal=lambda job: LoopJournal(job, self.recorder),
+            max_result_bytes=lambda: self.registration.max_result_bytes,
             log=deps.log,
         )
         return {**in_database, **in_child_processes}
@@ -223,3 +277,12 @@ def _tick_of(settings: Settings) -> float:
     """Often enough to act between half a lease and its end, and within the margin of a term."""
     lease, term = settings.lease.total_seconds(), settings.term.total_seconds()
     return min(TICK_SECONDS, lease / 8, term * MARGIN / 2)
+
+
+def _settings_of(deps: WorkerDeps) -> Settings:
+    """For runs: those of the worker, or of the application if only that can sign links."""
+    if deps.settings.web_secrets and deps.settings.web_url:
+        return deps.settings
+    if deps.settings.record_step_arguments:
+        return deps.app.settings
+    return deps.app.settings.model_copy(update={"record_step_arguments": False})

@@ -10,9 +10,11 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from holdfast.connections.outage import Outage
 from holdfast.engine import queues
 from holdfast.errors import DatabaseUnavailable, HoldfastError, TryAgain
 from holdfast.logs import Log, worker_log
+from holdfast.serialization.failure import brief
 from holdfast.settings import Settings
 from holdfast.supervision import notify_supervisor
 from holdfast.worker.metrics import Metrics
@@ -23,6 +25,8 @@ from holdfast.worker.wiring import WorkerDeps, WorkerParts
 UNWIND_SECONDS = 2.0
 LAST_STATEMENT_SECONDS = 5.0
 HURRY_SECONDS = 1.0
+FAILED_SECONDS = 12.0
+"""How long a worker may take to end after one of its threads has failed."""
 
 
 def new_worker_id(name: str | None) -> str:
@@ -56,6 +60,7 @@ class Worker:
         self._log: Log = worker_log(self.worker_id)
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
+        self._thread_ended = asyncio.Event()
         self._exit_code = 0
         self._leave_by = (float("inf"), 0)
         self._loop = asyncio.get_running_loop()
@@ -68,10 +73,15 @@ class Worker:
             stopping=self._stopping,
             loop=self._loop,
             log=self._log,
+            outage=Outage(self._log),
             metrics=self.metrics,
         )
         self._parts = WorkerParts(
-            deps, stuck=self._handle_stuck, when_blocked=when_blocked, every_tick=self._leave_if_late
+            deps,
+            stuck=self._handle_stuck,
+            when_blocked=when_blocked,
+            every_tick=self._leave_if_late,
+            thread_failed=self._thread_failed,
         )
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
@@ -127,6 +137,7 @@ class Worker:
             await self._until_stopped()
         except Exception:
             self._log.exception("worker_failed")
+            parts.releaser.steps_failed = self._loops["steps"].done()
             self.stop_at_once(signal.SIGABRT)
             raise
         finally:
@@ -143,6 +154,7 @@ class Worker:
             "listen": parts.listener.run(),
             "wakeups": parts.throttle.run(),
             "environment": parts.registration.record_environment(),
+            "threads": self._end_with_threads(),
         }
         self._loops = {name: asyncio.create_task(loop, name=name) for name, loop in loops.items()}
 
@@ -157,6 +169,10 @@ class Worker:
                     one.result()
         finally:
             stopping.cancel()
+
+    async def _end_with_threads(self) -> None:
+        await self._thread_ended.wait()
+        raise RuntimeError("a thread of this worker has ended")
 
     async def _warn_of_unserved(self) -> None:
         """About queues of the application that it does not serve, and due tasks that no worker serves."""
@@ -179,13 +195,13 @@ class Worker:
         ends_at = time.monotonic() + self._settings.grace.total_seconds()
         self._log.info("worker_stopping", running=len(jobs.running), at_once=self._at_once.is_set())
         await self._up_to(LAST_STATEMENT_SECONDS, _done(self._loops["claim"]), hurry=True)
-        parts.releaser.release_soon(parts.runner.stop_starting())
+        jobs.give_back(parts.runner.stop_starting())
         await self._up_to(ends_at - time.monotonic(), jobs.nothing_runs.wait(), hurry=True)
         for job in list(jobs.running):
             jobs.stop(job, "shutdown")
         await self._up_to(UNWIND_SECONDS, jobs.nothing_runs.wait())
         await self._up_to(LAST_STATEMENT_SECONDS, parts.settler.emptied())
-        parts.releaser.release_soon(list(jobs.held))
+        jobs.give_back(list(jobs.held))
         await self._up_to(LAST_STATEMENT_SECONDS, parts.releaser.emptied())
         await handing_over
         await self._up_to(LAST_STATEMENT_SECONDS, parts.killed.emptied())
@@ -213,13 +229,14 @@ class Worker:
             loop.cancel()
         await asyncio.gather(*self._loops.values(), return_exceptions=True)
         await parts.releaser.close()
+        await parts.runner.unhandled.close()
         await asyncio.to_thread(parts.leader.close)
         await parts.killed.close()
         await asyncio.to_thread(parts.heartbeat.close)
         await asyncio.to_thread(parts.watchdog.close)
         await parts.runner.close()
         if self.ready.is_set():
-            await self._up_to(UNWIND_SECONDS, parts.registration.retire())
+            await self._up_to(UNWIND_SECONDS, parts.registration.retire(parts.jobs.held))
         for connection in parts.connections:
             await connection.close()
         self._log.info("worker_stopped", exit_code=self._exit_code)
@@ -232,6 +249,12 @@ class Worker:
             self._parts.emergency_exit.leave(STUCK_EXIT_CODE, "a handler blocks the event loop", watched.job)
         else:
             self._log.error("handler_stuck", **watched.job.log_fields)
+
+    def _thread_failed(self, name: str, error: BaseException) -> None:
+        """Called by the thread of the heartbeat or of the leader, as its last act."""
+        self._log.critical("thread_failed", thread=name, error=brief(error), exc_info=error)
+        self.leave_within(FAILED_SECONDS, 128 + signal.SIGABRT)
+        call_in_loop(self._loop, self._thread_ended.set)
 
     def _leave_if_late(self) -> None:
         """Called by the watchdog's thread at every tick."""

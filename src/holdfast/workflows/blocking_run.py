@@ -3,29 +3,28 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast import tracing
 from holdfast.context import Stopped
 from holdfast.engine.enqueue import NewTask
+from holdfast.engine.steps import StartingStep
 from holdfast.errors import InvalidStep
 from holdfast.outcome import OUTCOMES
 from holdfast.retry import RetryPolicy
-from holdfast.workflows.calls import EnteredCall
+from holdfast.workflows.calls import CallSite, EnteredCall
 from holdfast.workflows.joins import (
     ChildTask,
     Join,
     added_handles,
-    batch_held,
     check_added,
-    lone_held,
     name_of_child,
     started_id,
     tasks_json,
 )
 from holdfast.workflows.journal import Host, Journal
-from holdfast.workflows.memory import NO_CHILDREN, Memory, StepMemo, Wait
+from holdfast.workflows.memory import NO_CHILDREN, FailedStep, Memory, StepMemo, Wait
 from holdfast.workflows.run import (
     DEFAULT_TIMEOUT,
     LINGER_SECONDS,
@@ -33,9 +32,10 @@ from holdfast.workflows.run import (
     Run,
     RunTask,
     Suspended,
+    moment_of,
     seconds_of,
 )
-from holdfast.workflows.step import Inside, Step, codec_of
+from holdfast.workflows.step import Inside, Step, StepFunction, codec_of, describe_function
 from holdfast.workflows.step_transaction import BlockingStepTransaction
 
 INTERRUPTIBLE_SECONDS = 0.2
@@ -64,16 +64,13 @@ class BlockingRun(Run):
         adapt: Callable[[Any], Any] | None,
     ) -> Any:
         step = self._plan(function, key=key, retries=retries, retry=retry, timeout=timeout, lazy=lazy)
-        if step.function.is_async:
-            raise InvalidStep(
-                f"{step.function.name} is async, and the handler of {self._task.type} is not",
-                hint="Make the handler async, or the function plain.",
-            )
+        self._check_plain(step.function)
         self.load()
         fact = self.recall(step.name)
         if fact is not None:
             return self.value_of(fact, step.function.codec, adapt)
         self._before_retry(step)
+        step.arguments = self.preview(function, args)
         while True:
             if not (step.lazy and self._all_lazy):
                 self.flush()
@@ -98,16 +95,27 @@ class BlockingRun(Run):
                 return result
             self._delay(step.name, retry_at)
 
+    def _check_plain(self, function: StepFunction) -> None:
+        if function.is_async:
+            raise InvalidStep(
+                f"{function.name} is async, and the handler of {self._task.type} is not",
+                hint="Make the handler async, or the function plain.",
+            )
+
     def sleep(self, duration: float | timedelta, name: str | None) -> None:
-        seconds = seconds_of("ctx.sleep", duration)
-        name, number = self._begin(name or "sleep")
+        self._sleep(seconds_of("ctx.sleep", duration), None, *self._begin(name or "sleep"))
+
+    def sleep_until(self, moment: datetime, name: str | None) -> None:
+        self._sleep(0.0, moment_of("ctx.sleep_until", moment), *self._begin(name or "sleep"))
+
+    def _sleep(self, seconds: float, moment: float | None, name: str, number: int) -> None:
         self.load()
         fact = self.recall(name)
         if fact is not None:
             until = fact.until or 0.0
         else:
             self.check_room(name, number)
-            until = self.now() + seconds
+            until = self._until_of(seconds, moment)
             self._keep_simple(name, number, "sleep", until=until)
         self._pause(Wait(name, until))
 
@@ -122,10 +130,13 @@ class BlockingRun(Run):
         assert self._memory is not None  # noqa: S101 - it was loaded
         self.check_room(name, number)
         until = self._memory.waits.get(name, self.now() + seconds)
+        if self._memory.has_unread(signal):
+            self.flush()  # so that those which were taken are not read again
+            self._read([signal])
         taken = self._take_signal(name, number, signal, until - seconds)
         if taken is None:
             self._pause(Wait(name, until, signal))
-            self._read()
+            self._read([signal])
             taken = self._take_signal(name, number, signal, until - seconds)
         if taken is None:
             raise self._timed_out(name, number, until - seconds)
@@ -135,8 +146,10 @@ class BlockingRun(Run):
     def transaction(self, name: str, function: Callable[..., Any] | None, args: Sequence[Any]) -> Any:
         transaction = BlockingStepTransaction(self, *self._begin(name))
         if function is not None:
-            return transaction.call(function, args)
-        transaction.opened = EnteredCall(self.calls, ("transaction", name))
+            described = describe_function(function)
+            self._check_plain(described)
+            return transaction.call(described, function, args)
+        transaction.opened = EnteredCall(self.calls, CallSite("ctx.transaction", name))
         return transaction
 
     def start(self, task: ChildTask, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -146,7 +159,7 @@ class BlockingRun(Run):
         fact = self.recall(name)
         if fact is not None:
             return task.handle(started_id(fact))
-        [task_id] = self._send_children(name, number, lone_held(name, number), [built])
+        [task_id] = self._send_children(StartingStep(name, number), [built])
         return task.handle(task_id)
 
     def map(self, task: ChildTask, join: Join, timeout: float | timedelta | None) -> Any:
@@ -164,7 +177,7 @@ class BlockingRun(Run):
             return added_handles(name, tasks, fact)
         if not tasks:
             return []
-        task_ids = self._send_children(name, number, batch_held(name, number), tasks)
+        task_ids = self._send_children(StartingStep(name, number, batch=True), tasks)
         return [task.handle(task_id) for task, task_id in zip(tasks, task_ids, strict=True)]
 
     def after(self, kinds: Sequence[Any]) -> list[Any]:
@@ -179,7 +192,7 @@ class BlockingRun(Run):
             return self._join_value(name, join, fact)
         children = self._children_of(name)
         if children is None and join.count:
-            started = self._send_children(name, number, join.as_held(name, number), join.build())
+            started = self._send_children(join.step(name, number), join.build())
             children = self._started(name, join, started)
         children = children or NO_CHILDREN
         until = self._join_until(name, seconds)
@@ -194,9 +207,9 @@ class BlockingRun(Run):
         finally:
             self._flush_later()
 
-    def _send_children(self, name: str, number: int, held: str, built: Sequence[NewTask]) -> Sequence[str]:
+    def _send_children(self, step: StartingStep, built: Sequence[NewTask]) -> Sequence[str]:
         self.flush()
-        self.check_room(name, number)
+        self.check_room(step.name, step.number)
         answer: list[tuple[str, Sequence[str], BaseException | None]] = []
 
         def done(verdict: str, task_ids: Sequence[str], error: BaseException | None) -> None:
@@ -204,7 +217,7 @@ class BlockingRun(Run):
                 answer.append((verdict, task_ids, error))
                 self._answered.notify_all()
 
-        self._journal.start(held, *tasks_json(built, self.now()), done)
+        self._journal.start(step, *tasks_json(built, self.now()), done)
         self._until(lambda: bool(answer))
         verdict, task_ids, error = answer[0]
         if verdict not in ("started", "already"):
@@ -214,6 +227,7 @@ class BlockingRun(Run):
     def ended(self) -> None:
         """Wait until what was sent is on disk; what was not sent goes with the report."""
         self._is_over = True
+        self.calls.close()
         self._until(lambda: self._in_flight == 0)
         if self._broken is not None:
             raise self._broken
@@ -275,13 +289,21 @@ class BlockingRun(Run):
         with self._answered:
             super()._keep(memo, lazy=lazy)
 
+    def _keep_try(self, failed: FailedStep) -> None:
+        with self._answered:
+            super()._keep_try(failed)
+
+    def _keep_failure(self, memo: StepMemo) -> None:
+        with self._answered:
+            super()._keep_failure(memo)
+
     def _memory_now(self) -> Memory:
         self.load()
         return super()._memory_now()
 
-    def _read(self) -> None:
+    def _read(self, signals: Sequence[str] = ()) -> None:
         self._has_read = False
-        self._journal.read(self._was_read)
+        self._journal.read(self._was_read, signals)
         self._until(lambda: self._has_read)
         if self._broken is not None:
             raise self._broken

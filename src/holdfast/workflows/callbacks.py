@@ -32,6 +32,7 @@ _SIGNATURE = re.compile(r"[A-Za-z0-9_-]{43}", re.ASCII)
 class CallbackRun(Protocol):
     def step(self, function: Callable[..., Any], args: Sequence[Any], **options: Any) -> Any: ...
     def now(self) -> float: ...
+    def settings(self) -> Any: ...
 
 
 def open_callback(
@@ -44,9 +45,7 @@ def open_callback(
     ttl: float | timedelta | None,
 ) -> Any:
     """The address of a link, made once. An awaitable in a run of a coroutine."""
-    from holdfast.settings import Settings  # noqa: PLC0415 - a child process starts faster without it
-
-    settings = Settings.load()
+    settings = run.settings()
     if not settings.web_secrets or settings.web_url is None:
         raise ConfigurationError(
             "a callback cannot be signed: HOLDFAST_WEB_SECRET or HOLDFAST_WEB_URL is not set for this worker",
@@ -70,7 +69,7 @@ def open_callback(
         return f"{settings.web_url}/callbacks/{task_id}/{link}?signature={signature}"
 
     made = run.step(callback, (), key=name, retries=0, retry=None, timeout=None, lazy=False, adapt=None)
-    return made.then(("callback", name), address) if isinstance(made, AwaitedCall) else address(made)
+    return made.then("ctx.callback", name, address) if isinstance(made, AwaitedCall) else address(made)
 
 
 def sign(secret: str, task_id: UUID, link: str) -> str:

@@ -1,61 +1,141 @@
-"""What a method of `ctx` returns in a coroutine: to be awaited, and missed if it never is."""
+"""Calls that have to be awaited or entered in a handler: an attempt that forgets one fails."""
 
+import asyncio
+import functools
 import sys
 from collections.abc import Callable, Coroutine, Generator
 from types import CodeType, TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol, TypeVar
 
+from holdfast.current_job import current_job
 from holdfast.errors import InvalidStep
 
-_OF_HOLDFAST = ("holdfast.context", "holdfast.workflows.")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_OF_HOLDFAST = ("holdfast.context", "holdfast.handle", "holdfast.task", "holdfast.workflows.")
 
 
-class Calls:
-    """The calls of one run that have not begun: each has to, before its handler has returned."""
+class CallSite:
+    """What was called, and the line that called it."""
 
-    __slots__ = ("_open",)
+    __slots__ = ("_code", "_line", "_said")
 
-    def __init__(self) -> None:
-        self._open: dict[int, Call] = {}
-
-    def add(self, call: "Call") -> None:
-        self._open[id(call)] = call
-
-    def discard(self, call: "Call") -> None:
-        self._open.pop(id(call), None)
-
-    def forgotten(self) -> InvalidStep | None:
-        """The error about the first call that never began."""
-        first = next(iter(self._open.values()), None)
-        return None if first is None else first.forgotten()
-
-
-class Call:
-    """One call of a method of `ctx`, and the line that made it."""
-
-    __slots__ = ("_calls", "_code", "_line", "_said")
-
-    verb = "awaited"
-    advice = "Write await before it."
-
-    def __init__(self, calls: Calls, said: tuple[str, Any]) -> None:
-        """`said` is the method, and what names the call: text, a function or a number."""
-        self._calls = calls
-        self._said = said
+    def __init__(self, method: str, about: Any = None) -> None:
+        """`about` names the call: text, a function or a number."""
+        self._said = method, about
         self._code, self._line = _caller()
-        calls.add(self)
-
-    def began(self) -> None:
-        self._calls.discard(self)
-
-    def forgotten(self) -> InvalidStep:
-        place = "" if self._code is None else f" at {self._code.co_filename}:{self._line}"
-        return InvalidStep(f"{self!r}{place} was never {self.verb}", hint=self.advice)
 
     def __repr__(self) -> str:
         method, about = self._said
         named = "" if about is None else getattr(about, "__name__", None) or repr(about)
-        return f"ctx.{method}({named})"
+        return f"{method}({named})"
+
+    def __str__(self) -> str:
+        return repr(self) if self._code is None else f"{self!r} at {self._code.co_filename}:{self._line}"
+
+    def rename(self, method: str, about: Any) -> None:
+        self._said = method, about
+
+
+class Calls:
+    """The calls of one attempt: which have not begun, and which never will."""
+
+    __slots__ = ("_dropped", "_is_over", "_left", "_open")
+
+    def __init__(self) -> None:
+        self._open: dict[CallSite, type[Call]] = {}
+        self._dropped: tuple[CallSite, type[Call]] | None = None
+        self._left: InvalidStep | None = None
+        self._is_over = False
+
+    def add(self, call: "Call") -> None:
+        self._open[call.site] = call.__class__
+
+    def begin(self, site: CallSite) -> None:
+        """What comes after a call that was dropped must not happen, nor what comes after the attempt."""
+        self.discard(site)
+        self.check()
+        if self._is_over:
+            raise asyncio.CancelledError
+
+    def discard(self, site: CallSite) -> None:
+        self._open.pop(site, None)
+
+    def drop(self, site: CallSite) -> None:
+        """Nobody can await it any more."""
+        kind = self._open.pop(site, None)
+        if kind is not None and self._dropped is None:
+            self._dropped = site, kind
+
+    def leave(self, site: CallSite, problem: str) -> None:
+        """It began, and the handler has ended without its result."""
+        hint = "Await the task, or cancel it and await that, before the handler ends."
+        self._left = self._left or InvalidStep(f"{site} {problem}", hint=hint)
+
+    def check(self) -> None:
+        """Raise the error about a call that was dropped."""
+        if self._dropped is not None:
+            site, kind = self._dropped
+            raise kind.forgotten(site)
+
+    def close(self) -> None:
+        """The attempt is over: no call begins any more."""
+        self._is_over = True
+
+    def forgotten(self) -> InvalidStep | None:
+        """The error about the first call that nobody awaited. Asked when the handler has ended."""
+        self.close()
+        kept = (one for one in self._open.items() if not one[1].may_outlive)
+        site, kind = self._dropped or next(kept, (None, Call))
+        return self._left if site is None else kind.forgotten(site)
+
+
+def check_all_awaited(calls: Calls | None) -> None:
+    """Raise the error about what a handler forgot. Most attempts have no calls."""
+    forgotten = None if calls is None else calls.forgotten()
+    if forgotten is not None:
+        raise forgotten
+
+
+class HasCalls(Protocol):
+    """An attempt."""
+
+    calls: Calls | None
+
+
+def calls_of(attempt: HasCalls) -> Calls:
+    if attempt.calls is None:
+        attempt.calls = Calls()
+    return attempt.calls
+
+
+class Call:
+    """One call that has to begin before its handler has returned."""
+
+    __slots__ = ("_calls", "site")
+
+    verb = "awaited"
+    advice = "Write await before it."
+    may_outlive = False
+    """Whether something else may await it when the handler has ended."""
+
+    def __init__(self, calls: Calls, site: CallSite) -> None:
+        self._calls = calls
+        self.site = site
+        calls.add(self)
+
+    def __del__(self) -> None:
+        self._calls.drop(self.site)
+
+    def began(self) -> None:
+        self._calls.begin(self.site)
+
+    @classmethod
+    def forgotten(cls, site: CallSite) -> InvalidStep:
+        return InvalidStep(f"{site} was never {cls.verb}", hint=cls.advice)
+
+    def __repr__(self) -> str:
+        return repr(self.site)
 
 
 class EnteredCall(Call):
@@ -78,7 +158,7 @@ class AwaitedCall(Call, Coroutine[Any, Any, Any]):
     def __init__(
         self,
         calls: Calls,
-        said: tuple[str, Any],
+        site: CallSite,
         function: Callable[..., Coroutine[Any, Any, Any]],
         *args: Any,
     ) -> None:
@@ -86,12 +166,12 @@ class AwaitedCall(Call, Coroutine[Any, Any, Any]):
         self._function = function
         self._args = args
         self._coroutine: Coroutine[Any, Any, Any] | None = None
-        super().__init__(calls, said)
+        super().__init__(calls, site)
 
-    def then(self, said: tuple[str, Any], change: Callable[[Any], Any]) -> "AwaitedCall":
+    def then(self, method: str, about: Any, change: Callable[[Any], Any]) -> "AwaitedCall":
         """The same call under another name, whose result is changed."""
         self._function, self._args = _then, (self._function, self._args, change)
-        self._said = said
+        self.site.rename(method, about)
         return self
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -120,7 +200,7 @@ class AwaitedCall(Call, Coroutine[Any, Any, Any]):
 
     def _refuse(self, *given: object) -> NoReturn:
         del given
-        raise self.forgotten()
+        raise self.forgotten(self.site)
 
     __bool__ = __iter__ = __len__ = __int__ = __float__ = __str__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
@@ -131,6 +211,34 @@ class AwaitedCall(Call, Coroutine[Any, Any, Any]):
         if name.startswith("cr_"):  # asyncio shows where a task is
             return getattr(self._coroutine, name)
         raise AttributeError(f"{self!r} was never awaited, so it has no {name!r}")
+
+
+class LooseCall(AwaitedCall):
+    """Of what is no part of a run: it may also be awaited after the end of the handler."""
+
+    __slots__ = ()
+
+    may_outlive = True
+
+    def began(self) -> None:
+        self._calls.discard(self.site)
+
+
+def missed_in_handlers(said: str) -> Callable[[F], F]:
+    """An async method: a handler that calls it and drops what it returns fails."""
+
+    def decorated(method: F) -> F:
+        @functools.wraps(method)
+        def called(*args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+            attempt: Any = current_job.get()
+            if attempt is None:
+                coroutine: Coroutine[Any, Any, Any] = method(*args, **kwargs)
+                return coroutine
+            return LooseCall(calls_of(attempt), CallSite(said), functools.partial(method, *args, **kwargs))
+
+        return called  # type: ignore[return-value] # with the signature of the method
+
+    return decorated
 
 
 async def _then(

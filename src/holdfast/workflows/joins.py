@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic_core import from_json, to_json
 
 from holdfast.engine.enqueue import NewTask, batch_json
+from holdfast.engine.steps import StartingStep
 from holdfast.errors import InvalidStep, StepShapeChanged, TaskCancelled, TaskFailed
 from holdfast.serialization.codec import ResultCodec
 from holdfast.serialization.text import load_json
@@ -64,11 +65,8 @@ class Join:
         self._on_cancel = on_cancel
         self._return_exceptions = return_exceptions
 
-    def as_held(self, name: str, number: int) -> str:
-        """The inside of the JSON object that names the step, for `start_children`."""
-        keys = "" if self.keys is None else f',"keys":{json.dumps(self.keys)}'
-        leave = ',"leave":true' if self._on_cancel == "leave" else ""
-        return f'"name":{json.dumps(name)},"number":{number},"awaited":true{leave}{keys}'
+    def step(self, name: str, number: int) -> StartingStep:
+        return StartingStep(name, number, awaited=True, leave=self._on_cancel == "leave", keys=self.keys)
 
     def is_over(self, children: Children) -> bool:
         if self.kind == "first" and len(children.others) < children.count:
@@ -114,15 +112,17 @@ class Join:
         if not errors:
             return ends
         if not self._return_exceptions:
-            raise ExceptionGroup(f"{len(errors)} of {len(ends)} tasks of {name} did not succeed", errors)
+            message = f"{len(errors)} of {len(ends)} tasks of {name} did not succeed; the first: {errors[0]}"
+            raise ExceptionGroup(message, errors)
         return [one.error if isinstance(one, _Failed) else one for one in ends]
 
     def _value_of_first(self, name: str, winner: int | None, children: Children) -> Any:
         if winner is None:
             errors = [_failure(child) for child in children.others.values()]
-            raise ExceptionGroup(f"none of the {len(errors)} tasks of {name} succeeded", errors)
+            message = f"none of the {len(errors)} tasks of {name} succeeded; the first: {errors[0]}"
+            raise ExceptionGroup(message, errors)
         place = sum(1 for n in range(1, winner) if n not in children.others)
-        result = from_json(children.results or "[]")[place]
+        result = from_json(children.results(name))[place]
         codec = self._results[winner - 1]
         return result if codec is None else codec.load(json.dumps(result))
 
@@ -134,7 +134,7 @@ class Join:
                 f"the result of task {lost.task_id} of {name} is gone: it is {lost.status}"
             )
         codec = self._results[0]
-        written = children.results or "[]"
+        written = children.results(name)
         results = iter(from_json(written) if codec is None else codec.load_many(written))
         now_succeeded = set(failed) - children.others.keys()  # retried since
         ends: list[Any] = []
@@ -222,7 +222,7 @@ def results_before(children: Children, kinds: Sequence[Any]) -> list[Any]:
     if len(kinds) > 1 and len(kinds) != children.count:
         raise InvalidStep(f"ctx.after got {len(kinds)} types for {children.count} tasks before this one")
     codecs = [_result_codec(kind) for kind in kinds or (Any,)]
-    results = iter(from_json(children.results or "[]"))
+    results = iter(from_json(children.results("")))
     found: list[Any] = []
     for number in range(1, children.count + 1):
         failed = children.others.get(number)
@@ -247,19 +247,9 @@ def name_of_child(task: ChildTask) -> str:
     return str(getattr(handler.function, "__name__", handler.type))
 
 
-def lone_held(name: str, number: int) -> str:
-    """Names the step of `ctx.start`, which does not wait for its child."""
-    return f'"name":{json.dumps(name)},"number":{number}'
-
-
 def started_id(fact: StepFact) -> str:
     """The child of `ctx.start`."""
     return str(load_json(fact.result)["task_ids"][0])
-
-
-def batch_held(name: str, number: int) -> str:
-    """Names the step of `ctx.batch.add`."""
-    return f'{lone_held(name, number)},"batch":true'
 
 
 def check_added(tasks: Sequence[Any]) -> None:

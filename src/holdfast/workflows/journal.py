@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
-from holdfast.workflows.memory import StepMemo, memo_json
+from holdfast.engine.steps import StartingStep
+from holdfast.workflows.memory import FailedStep, StepMemo
 
 Read = Callable[[Sequence[Sequence[Any]] | None, float], None]
 """Is given the facts of the run and the time of the database; None if the task was taken from this worker."""
@@ -18,16 +19,23 @@ Started = Callable[[str, Sequence[str], BaseException | None], None]
 class Journal(Protocol):
     """The memory of one run. Answers come in the event loop of a coroutine, or in any thread."""
 
-    def read(self, done: Read) -> None: ...
-    def record(self, written: str, done: Recorded, *, lazy: bool) -> None:
-        """`written` is the inside of a JSON object: steps and tries."""
+    def read(self, done: Read, signals: Sequence[str] = ()) -> None:
+        """Read what the run remembers, with the payloads of these signals, too."""
+
+    def record(
+        self, kept: Sequence[StepMemo], tries: Sequence[FailedStep], done: Recorded, *, lazy: bool
+    ) -> None: ...
 
     def record_one(self, memo: StepMemo, done: Recorded) -> None:
         """The same for one plain step that is not lazy."""
-        self.record(memo_json([memo]), done, lazy=False)
+        self.record([memo], (), done, lazy=False)
 
-    def start(self, held: str, tasks: str, payloads: list[str] | None, done: Started) -> None:
-        """Start children. `held` is the inside of a JSON object that names the step."""
+    def step_failed(self, failed: FailedStep) -> None:
+        """A try failed: for the log and the metrics of a worker."""
+        del failed
+
+    def start(self, step: StartingStep, tasks: str, payloads: list[str] | None, done: Started) -> None:
+        """Start children. `tasks` is JSON; `payloads` are JSON documents, as `enqueue_many` takes them."""
 
 
 class Host(Protocol):
@@ -44,3 +52,6 @@ class Host(Protocol):
 
     def open_transaction(self) -> Any:
         """A transaction of the application, whose commit also records a step."""
+
+    def settings(self) -> Any:
+        """The settings of the worker, or of the application."""

@@ -8,7 +8,15 @@ from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring_ascii
 from typing import Any, Literal, NamedTuple
 
-from holdfast.errors import ResultError, StepFailed, StepShapeChanged
+from holdfast.errors import (
+    HoldfastError,
+    ResultError,
+    RunTooLong,
+    StepFailed,
+    StepShapeChanged,
+    TooLarge,
+    UnexpectedDatabaseError,
+)
 from holdfast.serialization.text import RawJson, load_json, report_json
 
 StepKind = Literal["step", "transaction", "sleep", "signal", "children", "first", "since"]
@@ -55,6 +63,8 @@ class FailedTry:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
+    """One that no wait has taken."""
+
     signal_id: int
     payload: str
 
@@ -77,10 +87,27 @@ class Children:
 
     def __init__(self, count: int, results: str | None, about: Mapping[str, Any]) -> None:
         self.count = count
-        self.results = results
+        self._results = results
+        self._too_large: int | None = about.get("too_large")
+        self.is_partial = results is None and bool(about.get("paged"))
+        """Whether there are results that were not read."""
         self.open: int = about["open"]
         self.keys: Sequence[str] | None = about.get("keys")
         self.others = {number: ChildFact(number, *rest) for number, *rest in about.get("others") or ()}
+
+    @property
+    def bytes(self) -> int:
+        return len(self._results or "")
+
+    def results(self, name: str) -> str:
+        """Those of the tasks that succeeded, as a JSON array. `name` is that of the step."""
+        if self._too_large is not None:
+            whose = f"the tasks of {name}" if name else "the tasks before this one"
+            raise RunTooLong(
+                f"the results of {whose} are too large: a run reads {self._too_large} bytes of them",
+                hint="Let the tasks return references, join fewer, or raise the setting max_memo_bytes.",
+            )
+        return self._results or "[]"
 
     @classmethod
     def started(cls, task_ids: Sequence[str], keys: Sequence[str] | None) -> "Children":
@@ -99,6 +126,8 @@ class Memory:
         self.steps: dict[str, StepFact] = {}
         self.tries: dict[str, FailedTry] = {}
         self.inbox: dict[str, deque[Signal]] = {}
+        self.unread: set[str] = set()
+        """Names of signals that have come, and of which not all payloads were read."""
         self._taken: set[int] = set()
         self.waits: dict[str, float] = {}
         self.children: dict[str, Children] = {}
@@ -120,11 +149,14 @@ class Memory:
                 self.bytes += len(row.result or "")
             case "try":
                 self.tries[name] = FailedTry(row.number or 0, row.until or 0.0)
-            case "signal":
-                signal = Signal(row.signal_id or 0, row.result or "null")
+            case "signal" if row.signal_id is not None:
+                signal = Signal(row.signal_id, row.result or "null")
                 self.inbox.setdefault(name, deque()).append(signal)
+            case "signal":
+                self.unread.add(name)
             case "children":
                 self.children[name] = Children(row.number or 0, row.result, load_json(row.error))
+                self.bytes += self.children[name].bytes
             case "wait":
                 self.waits[name] = row.until or 0.0
             case "run":
@@ -132,11 +164,16 @@ class Memory:
 
     def look_again(self, later: "Memory") -> None:
         """Take over what can have come from outside. A signal that was taken may not be on disk yet."""
+        self.bytes += sum(one.bytes for one in later.children.values())
+        self.bytes -= sum(one.bytes for one in self.children.values())
         self.children = later.children
-        self.inbox = {
-            name: deque(signal for signal in signals if signal.signal_id not in self._taken)
-            for name, signals in later.inbox.items()
-        }
+        self.unread = later.unread
+        for name, signals in later.inbox.items():
+            self.inbox[name] = deque(signal for signal in signals if signal.signal_id not in self._taken)
+
+    def has_unread(self, name: str) -> bool:
+        """Whether signals with this name have come whose payloads were not read."""
+        return not self.inbox.get(name) and name in self.unread
 
     def take_signal(self, name: str) -> Signal | None:
         """The oldest one with this name, for one wait only."""
@@ -193,6 +230,8 @@ class StepMemo(NamedTuple):
     error: Any = None
     until: float | None = None
     signal_id: int | None = None
+    arguments: str | None = None
+    """JSON, of at most 2 KiB."""
 
     @property
     def took_ms(self) -> int:
@@ -225,21 +264,56 @@ class StepMemo(NamedTuple):
             written += f',"until":"{to_timestamp(self.until)}"'
         if self.signal_id is not None:
             written += f',"signal_id":{self.signal_id}'
+        if self.arguments is not None:
+            written += f',"arguments":{self.arguments}'
         return written + "}"
 
 
-def try_json(name: str, number: int, retry_at: float, error: Any) -> str:
-    """A failed try of a step for `record_steps`."""
-    return (
-        f'{{"name":{json.dumps(name)},"try":{number},"retry_at":"{to_timestamp(retry_at)}",'
-        f'"error":{json.dumps(error)}}}'
-    )
+class FailedStep(NamedTuple):
+    """A try of a step that failed just now."""
+
+    name: str
+    function: str
+    number: int
+    tries: int
+    """How many the step has in all."""
+    error: dict[str, Any]
+    retry_at: float | None
+    """None if it was the last one."""
+
+    def brief(self) -> dict[str, Any]:
+        """For the worker of a child process, without the traceback."""
+        return self._asdict() | {"error": brief_error(self.error)}
+
+    def as_json(self) -> str:
+        """For `record_steps`, of a try that is not the last one."""
+        return (
+            f'{{"name":{json.dumps(self.name)},"try":{self.number},"tries":{self.tries},'
+            f'"retry_at":"{to_timestamp(self.retry_at or 0.0)}","error":{json.dumps(self.error)}}}'
+        )
 
 
-def memo_json(steps: Iterable[StepMemo], tries: Sequence[str] = ()) -> str:
+def memo_json(steps: Iterable[StepMemo], tries: Sequence[FailedStep] = ()) -> str:
     """What a run records, as the inside of a JSON object."""
     written = f'"steps":[{",".join([step.as_json() for step in steps])}]'
-    return f'{written},"tries":[{",".join(tries)}]' if tries else written
+    return f'{written},"tries":[{",".join([one.as_json() for one in tries])}]' if tries else written
+
+
+class RunReport(NamedTuple):
+    """What the report about an attempt carries: steps, failed tries, and what a suspended run waits for."""
+
+    steps: Sequence[StepMemo] = ()
+    tries: Sequence[FailedStep] = ()
+    waits: Sequence[Wait] = ()
+
+    def as_json(self) -> str:
+        """The inside of a JSON object, for `finish`."""
+        written = memo_json(self.steps, self.tries)
+        if self.waits:
+            run_at = min(wait.until for wait in self.waits)
+            waits = ",".join(wait.as_json() for wait in self.waits)
+            written += f',"run_at":"{to_timestamp(run_at)}","waits":[{waits}]'
+        return written
 
 
 def to_timestamp(seconds: float) -> str:
@@ -249,6 +323,20 @@ def to_timestamp(seconds: float) -> str:
 
 def to_datetime(seconds: float) -> datetime:
     return _EPOCH + timedelta(microseconds=round(seconds * 1e6))
+
+
+def unreadable_row(error: HoldfastError) -> FactRow:
+    """The only row of a run that the database refuses to read."""
+    kind = "too_large" if isinstance(error, TooLarge) else "refused"
+    return FactRow("unreadable", None, None, kind, None, None, None, str(error))
+
+
+def unreadable(row: FactRow) -> HoldfastError:
+    """The error with which such a run fails."""
+    message = f"what the run remembers cannot be read: {row.error}"
+    if row.kind == "too_large":
+        return RunTooLong(message, hint="Return references from its steps and tasks, and begin it again.")
+    return UnexpectedDatabaseError(message)
 
 
 def brief_error(described: dict[str, Any]) -> dict[str, Any]:
@@ -281,4 +369,5 @@ def failed_step(name: str, error: dict[str, Any]) -> StepFailed:
         step=name,
         kind=str(error.get("kind") or "handler_error"),
         exception=error.get("exception"),
+        arguments=error.get("arguments"),
     )

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
+from types import FunctionType
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -13,16 +14,21 @@ from holdfast.errors import InvalidStep, ResultError, RunTooLong, StepFailed
 from holdfast.retry import DEFAULT_RETRY, RetryPolicy, next_delay
 from holdfast.serialization.codec import ResultCodec
 from holdfast.serialization.failure import describe, error_of
-from holdfast.serialization.text import storage_problem
+from holdfast.serialization.preview import preview
+from holdfast.serialization.text import load_json, storage_problem
 from holdfast.workflows.callbacks import open_callback
-from holdfast.workflows.calls import Calls
+from holdfast.workflows.calls import Calls, calls_of
+from holdfast.workflows.changes import MAX_CHANGE
 from holdfast.workflows.joins import Join, results_before
 from holdfast.workflows.journal import Host, Journal
 from holdfast.workflows.memory import (
     NO_CHILDREN,
     Children,
+    FactRow,
+    FailedStep,
     FailedTry,
     Memory,
+    RunReport,
     StepFact,
     StepKind,
     StepMemo,
@@ -32,8 +38,8 @@ from holdfast.workflows.memory import (
     failure_of,
     memo_json,
     shape_changed,
-    to_timestamp,
-    try_json,
+    to_datetime,
+    unreadable,
 )
 from holdfast.workflows.names import StepNames
 from holdfast.workflows.step import Step, check_not_inside, describe_function
@@ -57,6 +63,7 @@ class RunTask(Protocol):
     """The task of a run."""
 
     type: str
+    calls: Calls | None
 
     @property
     def stop(self) -> str | None: ...
@@ -69,19 +76,20 @@ class Run:
         self._task = task
         self._journal = journal
         self._host = host
-        self.calls = Calls()
+        self.calls = calls_of(task)
         self._names = StepNames()
         self._numbers = 0
         self._memory: Memory | None = None
         self._heard = 0.0
         self._steps: list[StepMemo] = []
-        self._tries: list[str] = []
+        self._tries: list[FailedStep] = []
         self._failures: list[tuple[Any, StepMemo]] = []
         self._all_lazy = True
         self._sent_lazily = True
         self._in_flight = 0
         self._broken: BaseException | None = None
         self._is_over = False
+        self._records_arguments: bool | None = None
         self.suspended: list[Wait] | None = None
 
     @property
@@ -93,18 +101,13 @@ class Run:
         """Whether it waits for a signal or a task: then the worker looks again after the commit."""
         return self.waits_for_tasks or any(wait.signal for wait in self.suspended or ())
 
-    def memo(self, status: str) -> str:
-        """What the report about this attempt carries, as the inside of a JSON object.
+    def report(self, status: str) -> RunReport:
+        """What the report about this attempt carries.
 
         A failed step of a failed attempt is not remembered: the next attempt tries it again.
         """
         steps = self._steps if status == "retry" else [*self._steps, *(memo for _, memo in self._failures)]
-        written = memo_json(steps, self._tries)
-        if self.suspended is not None and status == "suspend":
-            run_at = min(wait.until for wait in self.suspended)
-            waits = ",".join(wait.as_json() for wait in self.suspended)
-            written += f',"run_at":"{to_timestamp(run_at)}","waits":[{waits}]'
-        return written
+        return RunReport(steps, self._tries, self.suspended or () if status == "suspend" else ())
 
     def _user(self) -> tuple[Any, Any]:
         """The asyncio task that calls, and that of the handler."""
@@ -113,6 +116,7 @@ class Run:
     def _begin(self, base: str, key: object = None) -> tuple[str, int]:
         if self.suspended is not None or self._is_over:
             self._raise_suspended()
+        self.calls.check()
         check_not_inside(base)
         user, root = self._user()
         name = self._names.give(base, key, user, root)
@@ -147,14 +151,30 @@ class Run:
         self._heard = clock - time.monotonic()
         if rows is None or any(row[0] == "lost" for row in rows):
             self._broken = Stopped(self._task.stop or "lost")
-        elif self._memory is None:
-            self._memory = Memory(rows, clock)
+        elif rows and rows[0][0] == "unreadable":
+            self._broken = unreadable(FactRow(*rows[0]))
+        else:
+            try:
+                self._remember(Memory(rows, clock))
+            except Exception as error:  # noqa: BLE001 - of this run alone; the caller is its worker
+                self._broken = error
+
+    def _remember(self, read: Memory) -> None:
+        if self._memory is None:
+            self._memory = read
         else:  # a later look: only signals and ends of children can have come from outside
-            self._memory.look_again(Memory(rows, clock))
+            self._memory.look_again(read)
 
     def now(self) -> float:
         """The time of the database, estimated from its last answer."""
         return time.monotonic() + self._heard
+
+    def _until_of(self, seconds: float, moment: float | None) -> float:
+        """The end of a sleep of some seconds, or until a moment."""
+        now = self.now()
+        if moment is not None and moment > now + LONGEST_WAIT:
+            raise InvalidStep(f"ctx.sleep_until waits at most 90 years, not until {to_datetime(moment)}")
+        return now + seconds if moment is None else moment
 
     def recall(self, name: str) -> StepFact | None:
         assert self._memory is not None  # noqa: S101 - it was loaded
@@ -204,16 +224,15 @@ class Run:
         memory = self._memory
         assert memory is not None  # noqa: S101 - it was loaded
         try:
-            written = self.check_result(codec.encode_exactly(value))
+            written, read = codec.encode_both_ways(value)
+            self.check_result(written)
         except ResultError as error:
             raise self._gave_up(step, error, began) from error
         memory.bytes += len(written)
         took = time.monotonic() - began
-        self._keep(StepMemo(step.name, step.number, "step", step.tries, took, written), lazy=step.lazy)
-        try:
-            return codec.load(written)
-        except ResultError as error:
-            raise shape_changed(step.name, "step", error) from error
+        memo = StepMemo(step.name, step.number, "step", step.tries, took, written, arguments=step.arguments)
+        self._keep(memo, lazy=step.lazy)
+        return read
 
     def _failed(self, step: Step, error: Exception) -> float | None:
         """Keep the failed try, and return when to try again. None if that was the last one."""
@@ -223,32 +242,49 @@ class Run:
         if delay is None:
             return None
         retry_at = self.now() + delay
-        self._tries.append(try_json(step.name, step.tries, retry_at, describe(error)))
-        self._all_lazy = False
+        self._keep_try(self._tell(step, describe(error) | shown_arguments(step), retry_at))
         return retry_at
 
     def _gave_up(self, step: Step, error: Exception, began: float) -> StepFailed:
         """Keep the failure until the handler has caught it: after one that ends the attempt, try again."""
         described = describe(error)
+        self._tell(step, described, None)
         took = time.monotonic() - began
         shown = brief_error(described)
         memo = StepMemo(step.name, step.number, "step", tries=step.tries, took=took, error=shown)
-        self._failures.append((self._user()[0], memo))
-        return failed_step(step.name, described)
+        self._keep_failure(memo._replace(arguments=step.arguments))
+        return failed_step(step.name, described | shown_arguments(step))
+
+    def _tell(self, step: Step, error: dict[str, Any], retry_at: float | None) -> FailedStep:
+        """Tell the worker at once, for its log and metrics."""
+        name, function = step.name, step.function.name
+        failed = FailedStep(name, function, step.tries, step.retries + 1, error, retry_at)
+        self._journal.step_failed(failed)
+        return failed
 
     def _keep(self, memo: StepMemo, *, lazy: bool = False) -> None:
         self._steps.append(memo)
         self._all_lazy = self._all_lazy and lazy
+
+    def _keep_try(self, failed: FailedStep) -> None:
+        self._tries.append(failed)
+        self._all_lazy = False
+
+    def _keep_failure(self, memo: StepMemo) -> None:
+        self._failures.append((self._user()[0], memo))
 
     def _keep_simple(
         self, name: str, number: int, kind: StepKind, result: str | None = None, **more: Any
     ) -> None:
         self._keep(StepMemo(name, number, kind, result=result, **more))
 
-    def transaction_memo(self, name: str, number: int, began: float, result: str | None) -> str:
+    def transaction_memo(
+        self, name: str, number: int, began: float, result: str | None, arguments: str | None
+    ) -> str:
         """The inside of a JSON object, to be recorded in the transaction itself."""
         took = time.monotonic() - began
-        return memo_json([StepMemo(name, number, "transaction", took=took, result=result)])
+        memo = StepMemo(name, number, "transaction", took=took, result=result, arguments=arguments)
+        return memo_json([memo])
 
     def check_result(self, written: str) -> str:
         """Return it, or raise ResultError if the database would not store it."""
@@ -258,20 +294,35 @@ class Run:
             raise ResultError(f"its result {problem}")
         return written
 
+    def preview(self, function: Callable[..., Any], args: Sequence[Any], given: int = 0) -> str | None:
+        """The arguments of a step as JSON, unless the settings say that they are not recorded."""
+        if not args and function.__class__ is FunctionType:
+            return None
+        if self._records_arguments is None:
+            try:
+                self._records_arguments = bool(self._host.settings().record_step_arguments)
+            except Exception:  # noqa: BLE001 - without readable settings, nothing shows that they may be
+                self._records_arguments = False
+        return preview(function, args, given) if self._records_arguments else None
+
     def open_transaction(self) -> Any:
         return self._host.open_transaction()
+
+    def settings(self) -> Any:
+        """Those of the worker or the application."""
+        return self._host.settings()
 
     def callback(self, task_id: UUID, name: str, **options: Any) -> Any:
         return open_callback(self, task_id, name, **options)  # type: ignore[arg-type] # the subclasses have steps
 
     def since(self, change: str) -> bool:
         """Whether the run was enqueued after this change was first seen."""
+        self.calls.check()
         memory = self._memory_now()
         name = f"since {change}"
         fact = memory.steps.get(name)
         if fact is None:
-            # A change that no worker has announced is new with this run, which was enqueued before.
-            first_seen = memory.changes.get(change, memory.clock)
+            first_seen = first_seen_of(change, memory)
             answer = memory.created_at >= first_seen
             self._numbers += 1
             self.check_room(name, self._numbers)
@@ -284,8 +335,8 @@ class Run:
         """What the run remembers, without waiting for it."""
         if self._memory is None:
             raise InvalidStep(
-                "ctx.since is asked before anything is known of the run",
-                hint="Call it in the handler itself, with the name as text, or after the first step.",
+                "ctx.since is asked in another function before the first step of the run",
+                hint="Ask it in the handler itself, or after the first step.",
             )
         return self._memory
 
@@ -366,12 +417,39 @@ class Run:
         if len(steps) == 1 and not tries and not lazy and steps[0].is_plain:
             self._journal.record_one(steps[0], self._recorded)
         else:
-            self._journal.record(memo_json(steps, tries), self._recorded, lazy=lazy)
+            self._journal.record(steps, tries, self._recorded, lazy=lazy)
 
     def _recorded(self, verdict: str, error: BaseException | None) -> None:
         self._in_flight -= 1
         if verdict not in ("recorded", "already"):
             self._broken = error if error is not None else Stopped(self._task.stop or verdict)
+
+
+def shown_arguments(step: Step) -> dict[str, Any]:
+    """A member of a stored error."""
+    return {} if step.arguments is None else {"arguments": load_json(step.arguments)}
+
+
+def moment_of(what: str, given: object) -> float:
+    """A time with a time zone, as seconds since 1970."""
+    if not isinstance(given, datetime) or given.tzinfo is None:
+        raise InvalidStep(
+            f"{what} takes a datetime with a time zone, not {given!r}",
+            hint="Pass tzinfo=ZoneInfo('Europe/Berlin') or UTC to it, or add a timedelta to ctx.now().",
+        )
+    return given.timestamp()
+
+
+def first_seen_of(change: object, memory: Memory) -> float:
+    """When a worker with this change first started. It announces the names that it finds in the code."""
+    if not isinstance(change, str) or not 1 <= len(change) <= MAX_CHANGE:
+        raise InvalidStep(f"ctx.since takes text of 1 to {MAX_CHANGE} characters, not {change!r:.100}")
+    if change not in memory.changes:
+        raise InvalidStep(
+            f"ctx.since({change!r}): no worker has found this name in the code, so it has no beginning",
+            hint="Pass text, or a constant of a module or class, in the handler or a function that gets ctx.",
+        )
+    return memory.changes[change]
 
 
 def seconds_of(what: str, given: object) -> float:

@@ -103,7 +103,7 @@ class Step:
     """One call of `ctx.step`, and its tries so far in this attempt."""
 
     __slots__ = (
-        "args",
+        "arguments",
         "function",
         "lazy",
         "name",
@@ -134,3 +134,5 @@ class Step:
         self.timeout = timeout
         self.lazy = lazy
         self.tries = 0
+        self.arguments: str | None = None
+        """As JSON, of those with which it is called now."""

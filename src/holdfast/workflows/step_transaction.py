@@ -13,7 +13,7 @@ from holdfast import tracing
 from holdfast.context import Stopped
 from holdfast.errors import InvalidStep, ResultError
 from holdfast.serialization.codec import ResultCodec
-from holdfast.workflows.calls import Call
+from holdfast.workflows.calls import Call, CallSite
 from holdfast.workflows.memory import StepFact
 from holdfast.workflows.step import Inside, StepFunction, describe_function
 
@@ -30,12 +30,17 @@ class TransactionRun(Protocol):
     def check_room(self, name: str, number: int) -> None: ...
     def check_result(self, written: str) -> str: ...
     def open_transaction(self) -> Any: ...
-    def transaction_memo(self, name: str, number: int, began: float, result: str | None) -> str: ...
+    def transaction_memo(
+        self, name: str, number: int, began: float, result: str | None, arguments: str | None
+    ) -> str: ...
+    def preview(self, function: Callable[..., Any], args: Sequence[Any], given: int = 0) -> str | None: ...
     def begin_work(self) -> None: ...
     def end_work(self) -> None: ...
 
 
 class AsyncTransactionRun(TransactionRun, Protocol):
+    def begin_call(self, site: CallSite) -> None: ...
+    def end_call(self, site: CallSite, error: BaseException | None = None) -> None: ...
     async def load(self) -> None: ...
     async def flush(self) -> None: ...
 
@@ -70,6 +75,7 @@ class StepTransaction:
         self.opened: Call | None = None
         self._began = 0.0
         self._result: str | None = None
+        self._arguments: str | None = None
         self._transaction: Any = None
         self._span = tracing.step(name, 1)
         self._inside = Inside(name)
@@ -82,19 +88,23 @@ class StepTransaction:
         return isinstance(error, AlreadyCommitted) and error.args[0] is self
 
     def _memo(self) -> str:
-        memo: str = self._run.transaction_memo(self._name, self._number, self._began, self._result)
+        memo: str = self._run.transaction_memo(
+            self._name, self._number, self._began, self._result, self._arguments
+        )
         return memo
 
     def _judge(self, verdict: str) -> None:
         if verdict != "recorded":
             raise Stopped("lost" if verdict in ("busy", "already") else verdict)
 
-    def _written(self, function: StepFunction, value: Any) -> str:
+    def _kept(self, function: StepFunction, value: Any) -> Any:
+        """The value as a resumed run will see it. It is written with the commit."""
         try:
-            written: str = self._run.check_result(function.codec.encode_exactly(value))
+            written, read = function.codec.encode_both_ways(value)
+            self._result = self._run.check_result(written)
         except ResultError as error:
             raise InvalidStep(f"the transaction {self._name} was rolled back: {error.message}") from error
-        return written
+        return read
 
 
 class AsyncStepTransaction(StepTransaction):
@@ -102,8 +112,29 @@ class AsyncStepTransaction(StepTransaction):
 
     _run: AsyncTransactionRun
 
+    def __init__(self, run: AsyncTransactionRun, name: str, number: int, site: CallSite) -> None:
+        super().__init__(run, name, number)
+        self._site = site
+
+    def __enter__(self) -> NoReturn:
+        raise InvalidStep(
+            f"{self._site} is entered with `with`, and its handler is async",
+            hint="Write async with.",
+        )
+
+    def __exit__(self, *given: object) -> None:
+        """Without it, Python would refuse `with` before `__enter__` could say what to write."""
+
     async def __aenter__(self) -> Any:
         self._enter()
+        self._run.begin_call(self._site)
+        try:
+            return await self._begun()
+        except BaseException as error:
+            self._run.end_call(self._site, error)
+            raise
+
+    async def _begun(self) -> Any:
         await self._run.load()
         if self._run.recall(self._name) is not None:
             return SkippedConnection(self)
@@ -126,6 +157,7 @@ class AsyncStepTransaction(StepTransaction):
     ) -> bool:
         transaction = self._transaction
         if transaction is None:
+            self._run.end_call(self._site)
             return self._is_skipped(error)
         try:
             if kind is not None:
@@ -135,19 +167,24 @@ class AsyncStepTransaction(StepTransaction):
         finally:
             self._inside.__exit__()
             self._run.end_work()
+            self._run.end_call(self._site, error)
             self._span.__exit__(kind, error, trace)
         return False
 
     async def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         described = describe_function(function)
-        await self._run.load()
-        fact = self._run.recall(self._name)
-        if fact is not None:
-            return self._run.value_of(fact, described.codec)
-        async with self as db:
-            value = function(db, *args)
-            self._result = self._written(described, await value if described.is_async else value)
-        return described.codec.load(self._result)
+        self._run.begin_call(self._site)
+        try:
+            await self._run.load()
+            fact = self._run.recall(self._name)
+            if fact is not None:
+                return self._run.value_of(fact, described.codec)
+            self._arguments = self._run.preview(function, args, given=1)
+            async with self as db:
+                value = function(db, *args)
+                return self._kept(described, await value if described.is_async else value)
+        finally:
+            self._run.end_call(self._site)
 
 
 class BlockingStepTransaction(StepTransaction):
@@ -185,12 +222,11 @@ class BlockingStepTransaction(StepTransaction):
             self._span.__exit__(kind, error, trace)
         return False
 
-    def call(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        described = describe_function(function)
+    def call(self, described: StepFunction, function: Callable[..., Any], args: Sequence[Any]) -> Any:
         self._run.load()
         fact = self._run.recall(self._name)
         if fact is not None:
             return self._run.value_of(fact, described.codec)
+        self._arguments = self._run.preview(function, args, given=1)
         with self as db:
-            self._result = self._written(described, function(db, *args))
-        return described.codec.load(self._result)
+            return self._kept(described, function(db, *args))

@@ -1,6 +1,7 @@
 """The bugs that the tests have to notice. Each was a real danger when the code was written."""
 
 from planted.bugs import (
+    calls,
     claims,
     joins,
     leases,
@@ -15,6 +16,7 @@ from planted.bugs import (
 )
 
 BUGS = [
+    *calls.BUGS,
     *leases.BUGS,
     *claims.BUGS,
     *tasks.BUGS,

@@ -27,10 +27,13 @@ BUGS = [
     Bug(
         "a nudge reads in two statements what a worker may change between them",
         "sql/functions/process/nudge_process.sql",
-        "select (select r.run_at from queues.ready r where r.task_id = _looked),\n"
-        "      exists (select from queues.lease l where l.task_id = _looked) into _run_at, _runs;",
-        "_run_at := (select r.run_at from queues.ready r where r.task_id = _looked);\n"
-        "    _runs := exists (select from queues.lease l where l.task_id = _looked);",
+        "    select l.* into _found from queues.lock_task(_looked, array['ready']) l;\n",
+        """\
+    select r.run_at, 'ready' as place into _found from queues.ready r where r.task_id = _looked;
+    if not found then
+      select now() as run_at, 'lease' as place into _found from queues.lease l where l.task_id = _looked;
+    end if;
+""",
         "tests/sql/test_nudge.py",
     ),
     Bug(
@@ -42,15 +45,15 @@ BUGS = [
     ),
     Bug(
         "a function of a process that its owner has weakened is called",
-        "sql/functions/process/process_functions.sql",
-        "\n  where f.name is not null;",
-        "\n  where false;",
+        "sql/functions/process/find_process_function.sql",
+        "    and p.prosecdef and exists",
+        "    and exists",
         "tests/sql/test_register_process.py",
     ),
     Bug(
         "the facts of a process are shown where values are hidden",
         "http/hidden_values.py",
-        "timeline=[_hide_step(step) for step in instance.timeline],",
+        "timeline=[_hide_step(step, kept) for step in instance.timeline],",
         "",
         "tests/http/test_processes.py::test_the_facts_are_hidden_where_values_are",
     ),
@@ -102,5 +105,89 @@ BUGS = [
         'return await run("holdfast_operator", _as_work(query), actor=caller.name, repeatable=repeatable)',
         'return await run("holdfast_operator", _as_work(query), actor=caller.name)',
         "tests/http/test_schedules.py",
+    ),
+    Bug(
+        "a stream computes all digests again for each step",
+        "http/streamed_steps.py",
+        '            running.update(f"{written}\\n".encode())\n',
+        '            running = hashlib.sha256("".join(map(_step_json, events[: len(steps) + 1])).encode())\n',
+        "tests/http/test_long_histories.py",
+    ),
+    Bug(
+        "a reader that comes back has all its steps read again",
+        "http/waiting.py",
+        "            if waiter.watched.steps.steps:\n                self._remember(waiter.watched)\n",
+        "",
+        "tests/http/test_long_histories.py",
+    ),
+    Bug(
+        "all events of a task are read at once",
+        "sql/functions/listing/task_events_of.sql",
+        "order by e.occurred_at desc fetch first (max_events) rows with ties) e",
+        "order by e.occurred_at desc) e",
+        "tests/http/test_long_histories.py",
+    ),
+    Bug(
+        "a page of events loses those of the same instant as its first",
+        "sql/functions/listing/task_events_of.sql",
+        "fetch first (max_events) rows with ties) e",
+        "fetch first (max_events) rows only) e",
+        "tests/sql/test_task_event.py",
+    ),
+    Bug(
+        "a loop of the server that fails is not started again",
+        "http/background.py",
+        "        await asyncio.sleep(RESTART_SECONDS)\n",
+        "        return\n",
+        "tests/http/test_wait.py",
+    ),
+    Bug(
+        "a session makes the cookie that shows values itself",
+        "http/pages/page_request.py",
+        "    return site.options.secrets or (_process_secret,)\n",
+        '    return ("",)\n',
+        "tests/http/test_bulk_actions.py",
+    ),
+    Bug(
+        "hidden values are shown without a reason",
+        "sql/functions/access/record_reveal.sql",
+        "if coalesce(btrim(reason), '') = '' then",
+        "if false then",
+        "tests/sql/test_access.py",
+    ),
+    Bug(
+        "searches of one token run at the same time",
+        "http/turns.py",
+        "            await self._take(turns)\n",
+        "            turns = asyncio.Semaphore()\n            await turns.acquire()\n",
+        "tests/http/test_searches.py",
+    ),
+    Bug(
+        "a search may take as long as any other request",
+        "http/searches.py",
+        ", statement_seconds=SEARCH_SECONDS)",
+        ")",
+        "tests/http/test_searches.py",
+    ),
+    Bug(
+        "an action on many tasks searches on the connections for actions",
+        "http/bulk_steps.py",
+        "found = await site.search(find",
+        "found = await site.operate(caller, find",
+        "tests/http/test_searches.py",
+    ),
+    Bug(
+        "a server with a public address shows values by default",
+        "http/web_server.py",
+        "*([urlsplit(url).netloc] if url else [])",
+        "",
+        "tests/http/test_security.py",
+    ),
+    Bug(
+        "the results of steps are shown where values are hidden",
+        "http/pages/task_detail.py",
+        "steps.step_values(task_id, MAX_CHARACTERS)) if revealed else []",
+        "steps.step_values(task_id, MAX_CHARACTERS))",
+        "tests/http/test_hidden_values.py",
     ),
 ]

@@ -55,8 +55,8 @@ BUGS = [
     Bug(
         "clients that wait for a process do not learn of its end",
         "sql/functions/process/note_supervision.sql",
-        "if next_task_id is null and coalesce(",
-        "if false and coalesce(",
+        "if next_task_id is null and exists (",
+        "if false and exists (",
         "tests/sql/test_repair.py",
     ),
     Bug(

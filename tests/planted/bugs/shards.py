@@ -34,8 +34,8 @@ BUGS = [
     Bug(
         "a session that has to prepare its transaction notifies when it ends a task",
         "sql/functions/waiting/notify_waiters.sql",
-        "coalesce(current_setting('holdfast.quiet', true), '') <> 'on' and ",
-        "",
+        "if _awaited and queues.may_notify() then",
+        "if _awaited then",
         "tests/sql/test_wake.py",
     ),
     Bug(
@@ -150,5 +150,36 @@ BUGS = [
         "**_environment(), **database, **arguments",
         "**database, **_environment(), **arguments",
         "tests/contrib/django/test_app.py",
+    ),
+    Bug(
+        "a new shard gets tasks without the limits and grants of the others",
+        "shards/migration.py",
+        "                make_alike(listed(shards)[0], shard, files)",
+        "                pass",
+        "tests/shards/test_installation.py::"
+        "test_a_new_shard_has_the_settings_of_the_first_before_it_gets_tasks",
+    ),
+    Bug(
+        "a shard gets tasks although the front cannot connect to it as those who enqueue",
+        "shards/migration.py",
+        "            require_reached(front, listed(shards)[0], shard)\n",
+        "            pass\n",
+        "tests/shards/test_installation.py::"
+        "test_a_shard_that_the_front_does_not_reach_as_its_callers_gets_no_tasks",
+    ),
+    Bug(
+        "a task in the caller's transaction on a front stays when that rolls back",
+        "sql/front/base.sql",
+        "if pg_catalog.strpos(pg_catalog.current_query(), '/* holdfast tx */') > 0 then",
+        "if false then",
+        "tests/shards/test_routing.py::test_a_transaction_on_a_front_is_refused_and_one_on_a_shard_holds",
+    ),
+    Bug(
+        "shards check does not ask which shards the front reaches",
+        "shards/check.py",
+        "        status = front_status(DatabaseAddress(lambda: front))",
+        "        status = []",
+        "tests/shards/test_installation.py::"
+        "test_check_names_shards_that_the_front_does_not_reach_although_we_do",
     ),
 ]

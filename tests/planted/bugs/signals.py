@@ -4,6 +4,34 @@ from planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a run may have any number of untaken signals",
+        "sql/functions/step/signal.sql",
+        "  perform queues.check_signals(task_id);\n",
+        "",
+        "tests/sql/test_suspend.py",
+    ),
+    Bug(
+        "a worker reads the payloads of all signals of a run",
+        "sql/functions/step/read_steps.sql",
+        "u.wanted and sum(u.bytes)",
+        "true or u.wanted and sum(u.bytes)",
+        "tests/sql/test_suspend.py",
+    ),
+    Bug(
+        "a worker that dies of a run gives it back without counting the attempt",
+        "worker/releasing.py",
+        "return self.steps_failed and job.started is not None",
+        "return False",
+        "tests/worker/test_large_runs.py::test_a_worker_that_dies_of_a_run_counts_an_attempt",
+    ),
+    Bug(
+        "a step takes the signal of another task",
+        "sql/functions/step/insert_steps.sql",
+        "where g.signal_id = s.signal_id and g.task_id = s.task_id limit 1)",
+        "where g.signal_id = s.signal_id limit 1)",
+        "tests/sql/test_record_steps.py::test_a_step_takes_only_a_signal_of_its_own_task",
+    ),
+    Bug(
         "a callback link can be answered twice",
         "sql/functions/step/answer_callback.sql",
         "_payload, 'callback ' || link)",
@@ -34,22 +62,22 @@ BUGS = [
     Bug(
         "a signal that finds no waiting run leaves no mark",
         "sql/functions/step/signal.sql",
-        "insert into queues.recheck (task_id) values (task_id);",
+        "insert into queues.chore (kind, added_at, task_id) values ('w', _now, task_id);",
         "null;",
         "tests/concurrency/test_lost_wakeups.py",
     ),
     Bug(
         "a mark is removed although its run could not be woken",
-        "sql/functions/step/wake_waiting.sql",
+        "sql/functions/step/wake_chores.sql",
         "and (c.task_id = any (_woken) or not c.task_id = any (_due))",
         "",
         "tests/concurrency/test_lost_wakeups.py",
     ),
     Bug(
-        "a sweep does not look for signals",
-        "sql/functions/lease/sweep.sql",
-        "  perform queues.wake_waiting();\n",
-        "",
+        "nobody looks for signals after a worker that died",
+        "sql/functions/step/do_chores.sql",
+        "_done := _done + (select w.done from queues.wake_chores(_chores, _now) w);",
+        "null;",
         "tests/sql/test_suspend.py",
     ),
     Bug(
@@ -61,7 +89,7 @@ BUGS = [
     ),
     Bug(
         "a signal that was taken wakes the run again",
-        "sql/functions/step/wake_waiting.sql",
+        "sql/functions/step/wake_chores.sql",
         "where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is null",
         "where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is not true or true",
         "tests/sql/test_suspend.py",
@@ -76,8 +104,8 @@ BUGS = [
     Bug(
         "a suspension uses an attempt",
         "sql/functions/lease/settle_mixed.sql",
-        "when 'suspend' then 0 else t.used end as used",
-        "when 'suspend' then f.attempt else t.used end as used",
+        "when 'suspend' then 0 when 'continue' then 0 else",
+        "when 'suspend' then f.attempt when 'continue' then 0 else",
         "tests/sql/test_suspend.py",
     ),
     Bug(
@@ -139,16 +167,16 @@ BUGS = [
     Bug(
         "a signal leaves a run asleep that was begun before its time",
         "sql/functions/step/wake_runs.sql",
-        "        and (select true from queues.wait w where w.task_id = g.task_id and w.name = ''))), g",
-        "        )), g",
+        "where w.task_id = l.task_id and w.name = '')))",
+        "where w.task_id = l.task_id limit 1)))",
         "tests/sql/test_suspend.py",
     ),
     Bug(
-        "signals that a run has not taken are lost when it goes on",
-        "sql/functions/step/continue_run.sql",
-        "where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is null",
-        "where p.signal_id = s.signal_id and p.signal_id is not null limit 1)",
-        "tests/sql/test_continue_fork.py",
+        "what a generation waited for outlives it",
+        "sql/functions/step/begin_generations.sql",
+        "  delete from queues.wait w where w.task_id = any (_ids);\n",
+        "",
+        "tests/sql/test_generations.py",
     ),
     Bug(
         "a wait that is over stays with a run that suspends again",
@@ -180,9 +208,9 @@ BUGS = [
     ),
     Bug(
         "a run that continues has all of its deadline again",
-        "sql/functions/step/continue_run.sql",
-        "greatest(queues.end_of_life(t.task_id, t.created_at, t.deadline) - continue_run.now,",
-        "greatest(t.deadline,",
+        "sql/functions/task/end_of_life.sql",
+        "and a.act = 'retried'",
+        "and a.act in ('retried', 'continued')",
         "tests/sql/test_deadline.py",
     ),
     Bug(
@@ -194,9 +222,11 @@ BUGS = [
     ),
     Bug(
         "an answer is waited for although its reader is gone",
-        "connections/worker_connection.py",
-        "            self._engine.look()",
-        "            pass",
+        "connections/watched_socket.py",
+        "        self._loop.remove_reader(self._descriptor)\n"
+        "        self._loop.remove_writer(self._descriptor)\n"
+        "        self._loop.add_reader",
+        "        self._loop.add_reader",
         "tests/worker/test_worker_connection.py",
     ),
     Bug(

@@ -4,6 +4,27 @@ from planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a change that no worker has announced is taken for a new one",
+        "workflows/run.py",
+        "first_seen = first_seen_of(change, memory)",
+        "first_seen = memory.changes.get(change, memory.clock)",
+        "tests/worker/test_steps.py::test_a_change_whose_name_no_worker_finds_in_the_code_is_an_error",
+    ),
+    Bug(
+        "a result of another type than annotated is found out by who reads it",
+        "serialization/codec.py",
+        'self._warnings: Any = "error" if self.typed else False',
+        "self._warnings: Any = False",
+        "tests/app/test_codec.py",
+    ),
+    Bug(
+        "a failed try of a thread is kept without the lock of the thread that sends it",
+        "workflows/blocking_run.py",
+        "        with self._answered:\n            super()._keep_try(failed)",
+        "        super()._keep_try(failed)",
+        "tests/unit/test_run_memory.py",
+    ),
+    Bug(
         "a step is recorded with any token",
         "sql/functions/step/record_steps.sql",
         "where l.task_id = g.task_id and l.token = g.token and l.worker_id",
@@ -39,11 +60,39 @@ BUGS = [
         "tests/concurrency/test_lost_wakeups.py",
     ),
     Bug(
-        "a key that was used for a run stays with it when it continues",
-        "sql/functions/step/continue_run.sql",
-        "update queues.task_key k set task_id = continue_run.next_id",
-        "update queues.task_key k set task_id = k.task_id",
-        "tests/sql/test_continue_fork.py",
+        "a request is refused when it is repeated after its run went on",
+        "sql/functions/enqueue/reserve_keys.sql",
+        "queues.first_payload(t.task_id) as payload",
+        "t.payload",
+        "tests/sql/test_generations.py",
+    ),
+    Bug(
+        "a generation remembers the steps of the one before",
+        "sql/functions/step/read_steps.sql",
+        "where s.task_id = k.task_id and s.generation = k.generation offset 0) s",
+        "where s.task_id = k.task_id offset 0) s",
+        "tests/sql/test_generations.py",
+    ),
+    Bug(
+        "a step that comes alone is recorded for the first generation",
+        "sql/functions/step/record_step.sql",
+        "coalesce(l.generation, 1)",
+        "1",
+        "tests/sql/test_generations.py",
+    ),
+    Bug(
+        "a run without an end grows for ever",
+        "sql/functions/retention/prune_steps.sql",
+        "then queues.prune_generations(max_runs, false, prune_steps.now)",
+        "then 0",
+        "tests/sql/test_generations.py",
+    ),
+    Bug(
+        "a claim of several tasks forgets their generation",
+        "sql/functions/claim/claim.sql",
+        "queues.qualified_key(w.namespace, w.concurrency_key), w.generation",
+        "queues.qualified_key(w.namespace, w.concurrency_key), null::integer",
+        "tests/sql/test_generations.py",
     ),
     Bug(
         "a step begins before the one before it is on disk",
@@ -139,8 +188,8 @@ BUGS = [
     Bug(
         "a fork does not know the tasks that the original came after",
         "sql/functions/step/fork.sql",
-        " and (s.name is not null or c.step = '');",
-        " and s.name is not null;",
+        "s.name is not null or c.generation = 1 and c.step = '');",
+        "s.name is not null);",
         "tests/sql/test_after.py",
     ),
 ]

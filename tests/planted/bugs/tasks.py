@@ -41,9 +41,50 @@ BUGS = [
     Bug(
         "restoring a task locks its deletion before its lease",
         "sql/functions/task/restore_task.sql",
-        "  perform from queues.lease l where l.task_id = restore_task.task_id for update;\n",
-        "",
+        "array['lease', 'outcome', 'deletion']",
+        "array['outcome', 'deletion']",
         "tests/concurrency/test_interleavings.py::test_two_calls_that_queue_for_the_same_row",
+    ),
+    Bug(
+        "who has waited for a row that moved does not look again",
+        "sql/functions/task/lock_task.sql",
+        "      continue;\n",
+        "      place := null;\n      return;\n",
+        "tests/concurrency/test_moved_rows.py",
+    ),
+    Bug(
+        "an enqueue of a unique task waits for a row, and not for the task",
+        "sql/functions/enqueue/find_unique.sql",
+        "    select l.place, l.attempt into _place, _attempt from queues.lock_task(_held.task_id, array['ready']) l;\n",  # noqa: E501 - a line of SQL
+        """\
+    select 'ready', r.attempt into _place, _attempt from queues.ready r where r.task_id = _held.task_id for update;
+    if not found then
+      select nullif(l.place, 'ready'), l.attempt into _place, _attempt
+      from queues.lock_task(_held.task_id, array['']) l;
+    end if;
+""",  # noqa: E501 - a line of SQL
+        "tests/concurrency/test_moved_rows.py",
+    ),
+    Bug(
+        "a retry that waited takes the task for one that has not ended",
+        "sql/functions/task/retry.sql",
+        "  perform queues.lock_task(task_id, array['outcome']);\n",
+        "",
+        "tests/concurrency/test_moved_rows.py",
+    ),
+    Bug(
+        "a nudge that waited moves a task that is due",
+        "sql/functions/process/nudge.sql",
+        "if (_run_at > _now) is not true then",
+        "if _run_at is null then",
+        "tests/concurrency/test_moved_rows.py",
+    ),
+    Bug(
+        "a waiting task that moves begins its attempts anew",
+        "sql/functions/task/move_ready.sql",
+        "coalesce(m.lane_id, g.lane_id), g.attempt",
+        "coalesce(m.lane_id, g.lane_id), 0",
+        "tests/sql/test_reschedule.py tests/sql/test_concurrency_keys.py",
     ),
     Bug(
         "the keys of a batch are locked in the order in which they were given",
@@ -82,8 +123,8 @@ BUGS = [
     Bug(
         "an enqueue is acknowledged before it is on disk",
         "sql/functions/enqueue/enqueue_simple.sql",
-        "set_config('synchronous_commit', 'on', true)",
-        "set_config('synchronous_commit', 'off', true)",
+        "queues.commit_to_disk()",
+        "null",
         "tests/sql/test_enqueue.py",
     ),
     Bug(
@@ -155,5 +196,12 @@ BUGS = [
         "        if any(job.stop is None for job in self.jobs):\n            return\n",
         "",
         "tests/worker/test_batches.py",
+    ),
+    Bug(
+        "a list of tasks gives up where only newer ones were examined",
+        "engine/tasks.py",
+        "return bool(found.task_ids) or found.next is None or time.monotonic() - self._began >= self.seconds",
+        "return True",
+        "tests/cli/test_list_tasks.py",
     ),
 ]

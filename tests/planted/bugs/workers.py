@@ -39,10 +39,17 @@ BUGS = [
         "tests/sql/test_tail_events.py",
     ),
     Bug(
+        "a dispatcher whose settlements fail goes on sending",
+        "outbox/dispatcher.py",
+        "group.create_task(self._settlements.run())",
+        "asyncio.create_task(self._settlements.run())",
+        "tests/outbox/test_dispatcher.py::test_a_dispatcher_whose_settlements_fail_ends_and_says_so",
+    ),
+    Bug(
         "an event that commits late overtakes what is on its way",
         "sql/functions/outbox/claim_events.sql",
-        "where r.free and r.first_there and not r.busy and",
-        "where r.free and r.first_there and",
+        "where r.free and r.first_there and not r.busy\n",
+        "where r.free and r.first_there\n",
         "tests/sql/test_claim_events.py",
     ),
     Bug(
@@ -51,6 +58,43 @@ BUGS = [
         "                await self._sink.send(OutgoingEvent(claimed))",
         "                self._early = asyncio.create_task(self._sink.send(OutgoingEvent(claimed)))",
         "tests/outbox/test_dispatcher.py",
+    ),
+    Bug(
+        "a worker sends on whatever a child process calls a result",
+        "executors/child_messages.py",
+        "    from_json(text, allow_inf_nan=False)\n",
+        "",
+        "tests/worker/test_child_messages.py::test_a_forged_message_ends_the_run_that_wrote_it_and_nothing_else",
+    ),
+    Bug(
+        "a child process may write to its worker without end",
+        "executors/child_intake.py",
+        "        if self._free_at <= now or self._is_closed:\n",
+        "        if True:\n",
+        "tests/worker/test_child_messages.py::test_the_log_and_health_name_the_task_that_writes_too_much_to_its_worker",
+    ),
+    Bug(
+        "a stray that cannot be ended stops the spawner",
+        "executors/spawner.py",
+        "        self._report_ended(now)\n",
+        "        while self._strays and time.monotonic() < now + CLEAR_SECONDS:\n"
+        "            time.sleep(0.1)\n            self._clear(now)\n"
+        "        self._report_ended(time.monotonic())\n",
+        "tests/executors/test_spawner.py::test_a_stray_that_cannot_be_collected_delays_no_other_run",
+    ),
+    Bug(
+        "a program gains rights by its set-user-ID bit",
+        "executors/spawner.py",
+        "        process_tree.refuse_new_privileges()\n",
+        "",
+        "tests/executors/test_spawner.py::test_no_program_gains_rights_by_its_set_user_id_bit",
+    ),
+    Bug(
+        "runs of one account can end one another",
+        "executors/spawner.py",
+        "            process_tree.enclose()\n",
+        "            pass\n",
+        "tests/executors/test_spawner.py::test_runs_of_one_account_can_neither_signal_nor_trace_one_another",
     ),
     Bug(
         "a task chooses how much its handler is isolated",

@@ -106,7 +106,10 @@ class SendCaps:
 
 def provider_pool(settings: Settings) -> AsyncPool:
     """Connections of the provider itself, opened on first use."""
-    return AsyncPool(DatabaseAddress(lambda: resolve_database_url(settings)))
+    return AsyncPool(
+        DatabaseAddress(lambda: resolve_database_url(settings)),
+        reply_seconds=settings.call_timeout.total_seconds(),
+    )
 
 
 def _cap_reached(channel: str, cap: Reservation) -> SendFailed:

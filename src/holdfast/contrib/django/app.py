@@ -54,9 +54,9 @@ class DjangoApp(App):
 
     def _new_client(self) -> Client:
         # `at` puts another address in place: then all calls go to that database.
-        return (
-            DjangoClient(self._address) if isinstance(self._address, DjangoAddress) else Client(self._address)
-        )
+        if isinstance(self._address, DjangoAddress):
+            return DjangoClient(self._address, self.settings.call_timeout.total_seconds())
+        return super()._new_client()
 
     def _register(self, handler: Handler) -> Task[..., Any]:
         function = with_fresh_connections(handler.function, handler.is_async)

@@ -99,7 +99,8 @@ class HoldfastBackend(compat.load(".backends.base").BaseTaskBackend):  # type: i
         super().__init__(alias, params)
         self.max_attempts: int = self.options.get("MAX_ATTEMPTS", 1)
         self.timeout: float | None = self.options.get("TIMEOUT")
-        self._client = DjangoClient(DjangoAddress(self.database))
+        # Of its methods, only run_here is used, which waits as Django's connection does.
+        self._client = DjangoClient(DjangoAddress(self.database), reply_seconds=30)
 
     def database(self) -> str:
         """The alias of the database."""
@@ -182,7 +183,7 @@ class HoldfastBackend(compat.load(".backends.base").BaseTaskBackend):  # type: i
             known = task_of(declared, row, self.alias, max_attempts=self.max_attempts, timeout=self.timeout)
         failed = row.error is not None
         errors = run_in(self.database(), tasks.task_errors(row.task_id), "get_result") if failed else []
-        return result_of(self.alias, known, row, errors)
+        return result_of(self.alias, known, row, [error for error in errors if error.step is None])
 
 
 def _check_options(task: HoldfastTask) -> None:

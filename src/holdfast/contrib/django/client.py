@@ -40,8 +40,8 @@ class DjangoAddress(DatabaseAddress):
 class DjangoClient(Client):
     """Without `tx`, calls use Django's connection of this thread. Only waiting for a result opens others."""
 
-    def __init__(self, address: DjangoAddress) -> None:
-        super().__init__(address)
+    def __init__(self, address: DjangoAddress, reply_seconds: float) -> None:
+        super().__init__(address, reply_seconds)
         self._alias = address.alias
 
     def enqueue(self, task: NewTask, tx: Any) -> Enqueued:

@@ -7,7 +7,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from pydantic import AfterValidator, Field, StringConstraints, TypeAdapter, WithJsonSchema
 
-from holdfast.engine.task_actions import ActedTask, Action
+from holdfast.engine.task_actions import MAX_ACTED, ActedTask, Action
 from holdfast.engine.tasks import Status, TaskFilter
 from holdfast.http.auth import MayOperate
 from holdfast.http.bulk_steps import BulkRequest, count_matching, take_step
@@ -21,7 +21,6 @@ from holdfast.http.site import site_of
 router = APIRouter(tags=["task actions"])
 
 MAX_BODY = 64 * 1024
-MAX_TASKS = 1000
 _Word = Annotated[str, StringConstraints(min_length=1, max_length=200, strict=True, pattern=r"^[^\x00]*$")]
 _Search = Annotated[str, StringConstraints(min_length=1, max_length=500, strict=True, pattern=r"^[^\x00]*$")]
 
@@ -76,13 +75,13 @@ class BulkActionBody(Strict):
 
     action: Annotated[Action, Field(examples=["cancel"])]
     reason: Annotated[Reason | None, Field(examples=["the provider is back"])] = None
-    task_ids: Annotated[list[_Id] | None, Field(min_length=1, max_length=MAX_TASKS)] = None
+    task_ids: Annotated[list[_Id] | None, Field(min_length=1, max_length=MAX_ACTED)] = None
     filter: BulkFilter | None = None
     run_at: Annotated[_Time | None, Field(description="For reschedule.")] = None
     dry_run: Annotated[
         bool, Field(description="Only count, for some seconds and to at most 10,000 tasks.")
     ] = False
-    limit: Annotated[int, Field(ge=1, le=MAX_TASKS, description="Tasks per call."), WHOLE] = 200
+    limit: Annotated[int, Field(ge=1, le=MAX_ACTED, description="Tasks per call."), WHOLE] = MAX_ACTED
     cursor: Annotated[
         str | None,
         StringConstraints(max_length=100, strict=True, pattern=r"^[a-z_]+\.[0-9a-f-]*$"),
@@ -125,11 +124,9 @@ async def act_on_many(request: Request, caller: MayOperate) -> BulkActionResult:
     site = site_of(request)
     wanted = bulk_request(body, shows_values=site.options.shows_values)
     if body.dry_run:
-        changed, more = await site.operate(
-            caller, lambda engine: count_matching(engine, wanted), repeatable=True
-        )
+        changed, more = await count_matching(site, caller, wanted)
         return BulkActionResult(changed=changed, problems=[], next=None, more=more)
-    step = await site.operate(caller, lambda engine: take_step(engine, wanted, body.cursor, body.limit))
+    step = await take_step(site, caller, wanted, body.cursor, body.limit)
     problems = [one for one in step.acted if not one.changed]
     return BulkActionResult(
         changed=step.changed, problems=problems, next=step.next, more=step.next is not None

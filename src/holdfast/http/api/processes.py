@@ -123,8 +123,7 @@ async def show_instance(
     site = site_of(request)
 
     async def read(engine: AsyncEngine) -> ProcessInstance:
-        functions = await engine.run(processes.process_functions(process, "history"))
-        found = await read_instance(engine, functions, process, process_id)
+        found = await read_instance(engine, process, process_id)
         if found is None:
             raise Problem(404, f"there is no {process} {process_id}", code="QF404")
         shown = found if site.options.shows_values else hide_instance(found)
@@ -162,18 +161,11 @@ async def cancel(
 
 
 async def start_instance(site: Site, caller: Caller, process: str, body: str) -> int:
-    """With the rights of a client, which the kickoff of a process is granted to."""
+    """With the rights of a client. `body` is a JSON object with the member `input`."""
 
     async def begin(engine: AsyncEngine) -> int:
-        functions = await engine.run(processes.process_functions(process, "kickoff"))
-        if functions.kickoff is None:
-            raise IllegalMove(
-                f"{process} has no kickoff that takes one document",
-                hint="Pass kickoff to queues.register_process, or start it in your application.",
-                sqlstate="QF412",
-            )
         with processes.reporting_refusals():
-            return await engine.run(processes.start_process(functions.kickoff, body))
+            return await engine.run(processes.start_process(process, body))
 
     return await site.enqueue(caller, begin, repeatable=False)
 
@@ -182,11 +174,7 @@ async def cancel_instance(
     site: Site, caller: Caller, process: str, process_id: int, reason: str | None
 ) -> str:
     """Raises IllegalMove if it has ended otherwise."""
-
-    async def end(engine: AsyncEngine) -> str:
-        return await processes.acancel_checked(engine.run, process, process_id, reason)
-
-    ended = await site.operate(caller, end)
+    ended = await site.operate(caller, processes.cancel_process(process, process_id, reason))
     if ended != "cancelled":
         raise IllegalMove(
             f"{process} {process_id} cannot be cancelled: it has already ended ({ended})", sqlstate="QF412"

@@ -18,6 +18,7 @@ from holdfast.engine.events import (
 )
 from holdfast.http.access import Caller
 from holdfast.http.auth import MayOperate, MayRead
+from holdfast.http.hidden_values import hide_delivery, hide_subscription
 from holdfast.http.openapi import REASON_BODY, body_schema, json_body, problems
 from holdfast.http.problem import Problem
 from holdfast.http.request_body import parse, read_optional, read_reason, validate
@@ -74,17 +75,21 @@ _REDRIVE = TypeAdapter(RedriveBody)
 @router.get("/subscriptions", summary="List subscriptions", responses=problems())
 async def list_subscriptions(request: Request, caller: MayRead) -> Subscriptions:
     del caller
-    return Subscriptions(subscriptions=await site_of(request).read(outbox_status()))
+    found = await site_of(request).read(outbox_status())
+    shown = site_of(request).options.shows_values
+    return Subscriptions(subscriptions=found if shown else [hide_subscription(one) for one in found])
 
 
 @router.get("/subscriptions/{name}", summary="Show a subscription", responses=problems(404))
 async def show_subscription(request: Request, name: SubscriptionName, caller: MayRead) -> SubscriptionDetail:
     del caller
+    shown = site_of(request).options.shows_values
 
     async def read(engine: AsyncEngine) -> SubscriptionDetail:
         one = await _find(engine, name)
         return SubscriptionDetail(
-            subscription=one, acts=await engine.run(deliveries.subscription_events(name))
+            subscription=one if shown else hide_subscription(one),
+            acts=await engine.run(deliveries.subscription_events(name)),
         )
 
     return await site_of(request).read(read)
@@ -106,7 +111,8 @@ async def list_deliveries(
     """`dead` ones failed for good. Outstanding ones with the most attempts, and others newest, come first."""
     del caller
     found = await site_of(request).read(deliveries.list_deliveries(name, status, limit))
-    return Deliveries(deliveries=found)
+    shown = site_of(request).options.shows_values
+    return Deliveries(deliveries=found if shown else [hide_delivery(one) for one in found])
 
 
 @router.post(

@@ -1,6 +1,5 @@
 """Tasks: list, show, and the events and errors of one task."""
 
-from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, TypeVar
 from urllib.parse import urlencode
@@ -10,13 +9,23 @@ from fastapi import APIRouter, Query, Request
 
 from holdfast.engine import AsyncEngine, Statement, access, tasks
 from holdfast.engine.shards import name_of_shard
-from holdfast.engine.tasks import Status, TaskError, TaskEvent, TaskFilter, TaskStatus
+from holdfast.engine.tasks import (
+    MAX_EVENTS,
+    Explanation,
+    Status,
+    TaskError,
+    TaskEvent,
+    TaskFilter,
+    TaskSearch,
+    TaskStatus,
+)
 from holdfast.errors import TaskNotFound
 from holdfast.http.access import Caller
 from holdfast.http.auth import MayRead, require_scope
 from holdfast.http.hidden_values import hide_error, hide_event, hide_task, hide_why, values_hidden
 from holdfast.http.openapi import problems
 from holdfast.http.schemas import ResponseModel, TaskDetail, TaskPage, TaskSummary
+from holdfast.http.searches import MAX_SEARCH_SECONDS
 from holdfast.http.security import check_origin
 from holdfast.http.site import site_of
 
@@ -29,14 +38,17 @@ TEXT = r"^[^\x00]*$"
 GROUP = r"^[0-9a-f]{32}$"
 
 Reveal = Annotated[bool, Query(description="Show hidden values. Needs the scope operate, and is recorded.")]
-Reason = Annotated[str | None, Query(max_length=2000, pattern=TEXT, description="Recorded with a reveal.")]
+Reason = Annotated[str | None, Query(max_length=2000, pattern=TEXT, description="Required with `reveal`.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PER_PAGE, description="Tasks per page.")]
+MaxEvents = Annotated[int, Query(ge=1, le=MAX_EVENTS, description="Events per page.")]
+Before = Annotated[datetime | None, Query(description="Events before this time.")]
 
 
 class TaskEvents(ResponseModel):
-    """Oldest first."""
+    """Oldest first. `next` is the URL of the page with those before them."""
 
     events: list[TaskEvent]
+    next: str | None
 
 
 class TaskErrors(ResponseModel):
@@ -84,18 +96,18 @@ async def list_tasks(
     limit: Limit = 50,
 ) -> TaskPage:
     """Newest first. `next` is the URL of the next page. A page may be short although others follow."""
-    del caller
     if since is not None and since.tzinfo is None:
         since = since.astimezone()
     shown = site_of(request).options.shows_values
     if where is not None and not shown:
         raise values_hidden()
     matching = TaskFilter(status, queue, type, since, None, search, error, where, search_errors=shown)
-    page, following = await site_of(request).read(lambda engine: _page(engine, matching, before, limit))
+    del caller
+    page, following = await site_of(request).search(lambda engine: _page(engine, matching, before, limit))
     shards = await site_of(request).shard_names()
     return TaskPage(
         tasks=[_summary(task, shards) for task in page],
-        next=None if following is None else _next_page(request, following),
+        next=None if following is None else _next_page(request, str(following)),
     )
 
 
@@ -110,18 +122,27 @@ async def show_task(
     reveal = await _reveals(request, task_id, caller, reason, reveal)
     task, why = await site_of(request).read(lambda engine: _explained(engine, task_id))
     if not reveal:
-        task, why = hide_task(task), hide_why(why, task)
+        task, why = hide_task(task), hide_why(why)
     shard = name_of_shard(task_id, await site_of(request).shard_names())
     return TaskDetail.of(task, why, shard, values_hidden=not reveal)
 
 
 @router.get("/tasks/{task_id}/events", summary="List the events of a task", responses=problems(404))
-async def task_events(request: Request, task_id: UUID, caller: MayRead) -> TaskEvents:
-    """The messages of errors are hidden here: see the errors of the task."""
+async def task_events(
+    request: Request, task_id: UUID, caller: MayRead, before: Before = None, limit: MaxEvents = MAX_EVENTS
+) -> TaskEvents:
+    """The last ones, in order. The messages of errors are hidden here: see the errors of the task."""
     del caller
-    found = await site_of(request).read(lambda engine: _of_existing(engine, task_id, tasks.task_events))
+    if before is not None and before.tzinfo is None:
+        before = before.astimezone()
+    wanted = tasks.task_events(task_id, limit, before)
+    found = await site_of(request).read(lambda engine: _of_existing(engine, task_id, wanted))
+    older = tasks.older_than(found)
     shown = site_of(request).options.shows_values
-    return TaskEvents(events=found if shown else [hide_event(event) for event in found])
+    return TaskEvents(
+        events=found if shown else [hide_event(event) for event in found],
+        next=None if older is None else _next_page(request, older.isoformat()),
+    )
 
 
 @router.get("/tasks/{task_id}/errors", summary="List the errors of a task", responses=problems(404))
@@ -129,7 +150,8 @@ async def task_errors(
     request: Request, task_id: UUID, caller: MayRead, reveal: Reveal = False, reason: Reason = None
 ) -> TaskErrors:
     reveal = await _reveals(request, task_id, caller, reason, reveal)
-    found = await site_of(request).read(lambda engine: _of_existing(engine, task_id, tasks.task_errors))
+    wanted = tasks.task_errors(task_id)
+    found = await site_of(request).read(lambda engine: _of_existing(engine, task_id, wanted))
     return TaskErrors(errors=found if reveal else [hide_error(error) for error in found])
 
 
@@ -149,17 +171,15 @@ async def _reveals(request: Request, task_id: UUID, caller: Caller, reason: str 
     return True
 
 
-async def _explained(engine: AsyncEngine, task_id: UUID) -> tuple[TaskStatus, str]:
+async def _explained(engine: AsyncEngine, task_id: UUID) -> tuple[TaskStatus, Explanation]:
     task = await engine.run(tasks.task_status(task_id))
     if task is None:
         raise _not_found(task_id)
     return task, await engine.run(tasks.explain(task_id))
 
 
-async def _of_existing(
-    engine: AsyncEngine, task_id: UUID, statement: Callable[[UUID], Statement[list[T]]]
-) -> list[T]:
-    found = await engine.run(statement(task_id))
+async def _of_existing(engine: AsyncEngine, task_id: UUID, wanted: Statement[list[T]]) -> list[T]:
+    found = await engine.run(wanted)
     if not found and await engine.run(tasks.task_status(task_id)) is None:
         raise _not_found(task_id)
     return found
@@ -172,7 +192,7 @@ def _not_found(task_id: UUID) -> TaskNotFound:
 async def _page(
     engine: AsyncEngine, matching: TaskFilter, before: UUID | None, limit: int
 ) -> tuple[list[TaskStatus], UUID | None]:
-    found = await engine.run(tasks.find_tasks(matching, before, limit))
+    found = await TaskSearch(matching, before, limit, MAX_SEARCH_SECONDS).run_async(engine)
     return await engine.run(tasks.tasks_with_ids(found.task_ids)), found.next
 
 
@@ -182,7 +202,8 @@ def _summary(task: TaskStatus, shards: list[str]) -> TaskSummary:
     return summary
 
 
-def _next_page(request: Request, before: UUID) -> str:
+def _next_page(request: Request, before: str) -> str:
     given = [(name, value) for name, value in request.query_params.multi_items() if name != "before"]
-    path = request.scope.get("root_path", "") + str(request.app.url_path_for("list_tasks"))
-    return f"{path}?{urlencode([*given, ('before', str(before))])}"
+    route = request.app.url_path_for(request.scope["route"].name, **request.path_params)
+    path = request.scope.get("root_path", "") + str(route)
+    return f"{path}?{urlencode([*given, ('before', before)])}"

@@ -14,11 +14,12 @@ from holdfast.engine import limits as limit_statements
 from holdfast.engine import queues as queue_statements
 from holdfast.engine import schedules as schedule_statements
 from holdfast.engine import tasks as task_statements
-from holdfast.engine.tasks import Status, TaskFilter, TaskStatus
+from holdfast.engine.tasks import Explanation, Status, TaskFilter, TaskStatus
 from holdfast.errors import TaskNotFound, did_you_mean
 from holdfast.http.hidden_values import hide_error, hide_line, hide_schedule, hide_task, hide_why
 from holdfast.http.mcp.answers import MAX_ROWS, answer
 from holdfast.http.mcp.caller import Desk, ToolContext
+from holdfast.http.searches import MAX_SEARCH_SECONDS
 
 MAX_FAILURES = 1000
 MAX_REASON = 500
@@ -74,13 +75,14 @@ async def tasks(
     limit: Limit = 20,
 ) -> str:
     """List tasks, newest first, without payloads. For what went wrong, `failures` is shorter."""
-    matching = TaskFilter(status, queue, type, since)
+    matching, desk = TaskFilter(status, queue, type, since), desk_of(ctx)
 
     async def page(engine: AsyncEngine) -> tuple[list[Any], UUID | None]:
-        found = await engine.run(task_statements.find_tasks(matching, before, limit))
+        search = task_statements.TaskSearch(matching, before, limit, MAX_SEARCH_SECONDS)
+        found = await search.run_async(engine)
         return await engine.run(task_statements.task_lines(found.task_ids)), found.next
 
-    rows, following = await desk_of(ctx).site.read(page)
+    rows, following = await desk.site.search(page)
     more = "" if following is None else f" Next page: before={following}."
     return answer(f"{len(rows)} tasks.{more}", rows, left_out=0 if following is None else NONE)
 
@@ -113,14 +115,14 @@ async def explain(
 ) -> str:
     """Say in plain words why a task is not running now, or how it ended. Use it before any act."""
 
-    async def read(engine: AsyncEngine) -> tuple[TaskStatus, str]:
+    async def read(engine: AsyncEngine) -> tuple[TaskStatus, Explanation]:
         found = await _existing(engine, task_id)
         return found, await engine.run(task_statements.explain(task_id))
 
     await _record_reveal(ctx, task_id, reveal=reveal, reason=reason)
     found, why = await desk_of(ctx).site.read(read)
-    shown = why if reveal else hide_why(why, found)
-    return answer(f"Task {task_id} is {found.status}.", [{"explanation": shown}])
+    shown = why if reveal else hide_why(why)
+    return answer(f"Task {task_id} is {found.status}.", [{"explanation": shown.why, "error": shown.error}])
 
 
 async def failures(
@@ -146,7 +148,8 @@ async def failures(
             cut = cut or found.next is not None
         return await engine.run(task_statements.failure_groups(ids)), cut
 
-    groups, cut = await desk_of(ctx).site.read(read)
+    desk = desk_of(ctx)
+    groups, cut = await desk.site.search(read)
     total = sum(group.tasks for group in groups)
     older = " Only the newest were counted." if cut else ""
     left_out = max(0, len(groups) - limit)

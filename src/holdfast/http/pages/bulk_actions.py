@@ -25,7 +25,7 @@ from holdfast.http.problem import Problem
 
 router = APIRouter(include_in_schema=False)
 
-STEPS_PER_REQUEST = 3
+STEPS_PER_REQUEST = 12
 MAX_SHOWN = 20
 _CHOSEN = "task-"
 
@@ -38,9 +38,7 @@ async def act_on_many(request: Request) -> Response:
     filters = read_filters(lambda name: form.get(name, ""), shows_values=page.shows_values)
     wanted = _request(form, filters)
     if "confirmed" not in form:
-        count, more = await page.site.operate(
-            page.caller, lambda engine: count_matching(engine, wanted), repeatable=True
-        )
+        count, more = await count_matching(page.site, page.caller, wanted)
         return _render(page, form, filters, wanted, count=count, more=more)
     wanted = BulkRequest(
         wanted.action, wanted.matching, wanted.task_ids, required_reason(form), wanted.run_at
@@ -56,8 +54,7 @@ async def _run(
     cursor: str | None = form.get("cursor") or None
     problems: list[ActedTask] = []
     for _ in range(STEPS_PER_REQUEST):
-        start = cursor
-        step = await page.site.operate(page.caller, lambda engine, at=start: take_step(engine, wanted, at))  # type: ignore[misc] # mypy cannot infer lambdas with defaults
+        step = await take_step(page.site, page.caller, wanted, cursor)
         problems += [one for one in step.acted if not one.changed and "deleted" not in (one.problem or "")]
         changed, cursor = changed + step.changed, step.next
         if cursor is None:

@@ -3,6 +3,7 @@
 No login: the link is signed. A GET changes nothing, because mail programs and scanners open links.
 """
 
+from datetime import datetime
 from uuid import UUID
 
 from fastapi import APIRouter, Request
@@ -41,9 +42,12 @@ async def show_callback(request: Request, task_id: str, link: str) -> Response:
     site = site_of(request)
     run = _signed_run(site, request, task_id, link)
     asked = None if run is None else await _read(site, run, link)
-    if asked is None:
+    if run is None or asked is None:
         return _said(request, "unknown")
-    return _page(request, asked) if asked.state == "open" else _said(request, asked.state)
+    if asked.state != "open":
+        return _said(request, asked.state)
+    expires_at = await site.operate(None, callbacks.expiry_of(run, link))
+    return _page(request, "Please confirm", asked.question, asked=asked, expires_at=expires_at)
 
 
 @router.post("/callbacks/{task_id}/{link}")
@@ -58,7 +62,7 @@ async def answer_callback(request: Request, task_id: str, link: str) -> Response
     if choice not in {str(number) for number in range(1, len(asked.labels) + 1)}:
         raise Problem(400, "the form has none of the choices of this page")
     answering = callbacks.answer_callback(run, link, int(choice))
-    answer = await site.resources.action_pool.run(
+    answer = await site.resources.actions.run(
         "holdfast_operator", lambda engine: engine.run(answering), actor=ACTOR
     )
     return _said(request, answer, asked.labels[int(choice) - 1] if answer == "kept" else "")
@@ -78,26 +82,29 @@ async def _read(site: Site, run: UUID, link: str) -> Callback | None:
     return await site.operate(None, callbacks.read_callback(run, link))
 
 
-def _page(request: Request, asked: Callback) -> Response:
-    html = environment.get_template("callback.html").render(
-        root=request.scope.get("root_path", ""),
-        title="Please confirm",
-        text=asked.question,
-        labels=asked.labels,
-        signature=request.query_params.get("signature", ""),
-        chosen="",
-    )
-    return HTMLResponse(html, headers=HEADERS)
-
-
 def _said(request: Request, answer: str, chosen: str = "") -> Response:
     status, title, text = SAYS[answer]
+    return _page(request, title, text, status=status, chosen=chosen)
+
+
+def _page(
+    request: Request,
+    title: str,
+    text: str,
+    *,
+    status: int = 200,
+    chosen: str = "",
+    asked: Callback | None = None,
+    expires_at: datetime | None = None,
+) -> Response:
     html = environment.get_template("callback.html").render(
         root=request.scope.get("root_path", ""),
+        name=site_of(request).options.name,
         title=title,
         text=text,
-        labels=[],
-        signature="",
+        labels=[] if asked is None else asked.labels,
+        expires_at=expires_at,
+        signature="" if asked is None else request.query_params.get("signature", ""),
         chosen=chosen,
     )
     return HTMLResponse(html, status, headers=HEADERS)

@@ -15,6 +15,8 @@ WIDTH, HEIGHT = 1000, 100
 TICKS = 4
 """Lines of the grid above the floor, at most one more."""
 TIME_TICKS = 5
+BAR = 6
+"""The width of a step between gaps."""
 
 P = TypeVar("P", Activity, TypeActivity)
 Value = Callable[[P], float | None]
@@ -128,17 +130,24 @@ def _described(
 def _path(piece: list[tuple[float, float]]) -> str:
     (x, y), *rest = piece
     begin = f"M{x:.1f} {y:.1f}"
-    return begin + "".join(f"L{x:.1f} {y:.1f}" for x, y in rest) if rest else f"{begin}h0.1"
+    return begin + "".join(f"L{x:.1f} {y:.1f}" for x, y in rest) if rest else _bar(x, y)
+
+
+def _bar(x: float, y: float) -> str:
+    """A step between gaps is a bar from the floor, because a dot can hardly be seen."""
+    return f"M{x - BAR / 2:.1f} {HEIGHT}V{y:.1f}h{BAR}V{HEIGHT}"
 
 
 def _area(piece: list[tuple[float, float]]) -> str:
+    if len(piece) == 1:
+        return f"{_path(piece)}Z"
     return f"{_path(piece)}L{piece[-1][0]:.1f} {HEIGHT}L{piece[0][0]:.1f} {HEIGHT}Z"
 
 
 def _grid(values: Sequence[float], unit: str) -> tuple[float, list[float]]:
     """The top of the chart, and the values of its grid, which are round numbers of the unit."""
     wanted = max(values, default=0.0) / TICKS
-    size = _round_seconds(wanted) if unit == "seconds" else _round_number(wanted)
+    size = round_seconds(wanted) if unit == "seconds" else _round_number(wanted)
     if unit == "tasks":
         size = max(1.0, size)
     lines = max(1, math.ceil(max(values, default=0.0) / size - 1e-9))
@@ -153,7 +162,8 @@ def _round_number(value: float) -> float:
     return next(size * step for step in (1, 2, 5, 10) if size * step >= value * (1 - 1e-9))
 
 
-def _round_seconds(value: float) -> float:
+def round_seconds(value: float) -> float:
+    """The next round number of seconds, minutes, hours or days."""
     if value <= 1:
         return _round_number(value)
     return next((float(step) for step in _NICE_SECONDS if step >= value), 86400.0 * math.ceil(value / 86400))

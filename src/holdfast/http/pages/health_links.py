@@ -1,6 +1,7 @@
 """Where each finding of health leads: to the tasks, queue, worker or schedule that it is about."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from urllib.parse import quote
 
 from holdfast.engine.health import HealthLine
@@ -11,6 +12,9 @@ PAGES: dict[str, str | None] = {
     "delay_p50": "/tasks?queue={}",
     "delay_p99": "/tasks?queue={}",
     "failing_type": "/errors?type={}",
+    "failing_step": "/runs?type={}",
+    "full_mailbox": "/tasks/{}",
+    "troubled_run": "/tasks/{}",
     "paused_queue": "/queues",
     "lanes": "/queues",
     "held_limit": "/queues",
@@ -27,15 +31,43 @@ PAGES: dict[str, str | None] = {
     "workers": "/workers",
     "leader": "/workers",
     "expired_leases": "/tasks?status=running",
+    "chores": "/tasks?status=suspended",
     "silent_worker": "/workers/show?id={}",
     "late_worker": "/workers/show?id={}",
     "lost_worker": "/workers",
+    "no_handler": "/tasks?type={}",
     "misplaced_schedule": None,  # pages show the schedules of the first shard
     # About the server or its logins, which no page shows.
     **dict.fromkeys(("clock", "oldest_snapshot", "hidden_sessions", "dead_rows", "notification_queue")),
     **dict.fromkeys(("transaction_ids", "size", "growth", "missing_grant")),
 }
 """The path of the page of each check, with the subject in place of the braces."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthAct:
+    """What the page Health can do about a finding: the form of another page."""
+
+    path: str
+    label: str
+    field: str
+    explain: str
+
+
+_ACTS = {
+    "paused_queue": HealthAct(
+        "/queues/resume", "Resume", "queue", "Workers claim tasks from this queue again."
+    ),
+    "outbox": HealthAct("/outbox/resume", "Resume", "name", "Events are sent again."),
+}
+
+
+def subject_act(line: HealthLine, shards: Collection[str] = ()) -> HealthAct | None:
+    """What can be done with a button; None if that takes a choice, or is not about one thing of this name."""
+    act = _ACTS.get(line.check_name)
+    if act is None or not line.subject or shards or "To resume:" not in (line.advice or ""):
+        return None
+    return act
 
 
 def subject_link(line: HealthLine, shards: Collection[str] = ()) -> str | None:

@@ -39,7 +39,7 @@ async def log_in(request: Request) -> Response:
     access = None
     # open_session records failures, too; while there are many, look for the token first, which does not.
     if looks_like_token(token) and (not site.throttle.is_busy or await find_caller(site, token)):
-        access = await site.operate(None, open_session(hash_of(token), hash_of(session), None, address))
+        access = await site.check_access(open_session(hash_of(token), hash_of(session), None, address))
     if access is None:
         site.throttle.failed(address)
         return _form(request, wanted, "This access token is unknown, expired or revoked.", 403)

@@ -12,6 +12,7 @@ from holdfast.engine import AsyncEngine, deliveries
 from holdfast.engine.deliveries import DeliveryState
 from holdfast.engine.events import outbox_status, pause_subscription, resume_subscription, tail_events
 from holdfast.http.api.subscriptions import redrive
+from holdfast.http.hidden_values import hide_delivery, hide_subscription
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -39,7 +40,10 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
         events = await engine.run(tail_events(max_events=MAX_EVENTS))
         return {"subscriptions": await engine.run(outbox_status()), "events": list(reversed(events))}
 
-    return await request.site.read(read)
+    found = await request.site.read(read)
+    if not request.shows_values:
+        found["subscriptions"] = [hide_subscription(one) for one in found["subscriptions"]]
+    return found
 
 
 async def load_one(request: PageRequest) -> Mapping[str, Any]:
@@ -58,6 +62,9 @@ async def load_one(request: PageRequest) -> Mapping[str, Any]:
         }
 
     found = await request.site.read(read)
+    if not request.shows_values:
+        found["subscription"] = hide_subscription(found["subscription"])
+        found["deliveries"] = [hide_delivery(one) for one in found["deliveries"]]
     return found | {"state": state, "states": _STATES, "most": MAX_DELIVERIES}
 
 

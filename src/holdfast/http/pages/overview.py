@@ -30,7 +30,7 @@ WINDOWS = {
         Window("1d", "1 day", timedelta(days=1), timedelta(minutes=15), QUARTER),
     )
 }
-MAX_FINDINGS = 8
+MAX_FINDINGS = 4
 MAX_SCHEDULES = 5
 MAX_RANKED = 5
 RANKINGS = {"busiest": "Busiest types", "slowest": "Slowest types", "failing": "Types that fail"}
@@ -85,13 +85,19 @@ async def _load_all(request: PageRequest, window: Window) -> dict[str, Any]:
 
     found = await request.read_shared(f"overview {window.name}", read)
     planned = [one for one in found["schedules"] if one.next_at is not None and one.paused_at is None]
+    findings = [line for line in found["lines"] if line.level != "green"]
     return found | {
         "charts": _charts_of_all(found, window),
         "findings": [
             (line if request.shows_values else hide_line(line), subject_link(line, request.shards))
-            for line in found["lines"]
-            if line.level != "green"
-        ][:MAX_FINDINGS],
+            for line in findings[:MAX_FINDINGS]
+        ],
+        "more_findings": len(findings[MAX_FINDINGS:]),
+        "failing": [
+            (line, subject_link(line, request.shards))
+            for line in findings
+            if line.check_name == "failing_step"
+        ][:MAX_RANKED],
         "planned": [
             (one, wall_time(one.next_at, one.tz))
             for one in sorted(planned, key=lambda one: one.next_at)[:MAX_SCHEDULES]

@@ -5,16 +5,19 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from jinja2 import Template
 
 from holdfast.errors import HoldfastError
 from holdfast.http.pages.page_request import LoginNeeded, PageRequest, read_page_request
-from holdfast.http.pages.render import environment
+from holdfast.http.pages.render import environment, in_thread
 from holdfast.http.problem import Problem
 
 LIVE_SECONDS = 2.0
+SEARCH_PAUSE = 0.2  # between the parts of a search that goes on
 LIVE_ROUNDS = 150  # then the browser reconnects, and sends its cookie again
 RECHECK_ROUNDS = 15
 MAX_LIVE = 200
@@ -25,6 +28,7 @@ Load = Callable[[PageRequest], Awaitable[Mapping[str, Any]]]
 NAVIGATION = (
     ("/", "Overview"),
     ("/tasks", "Tasks"),
+    ("/runs", "Runs"),
     ("/errors", "Errors"),
     ("/queues", "Queues"),
     ("/workers", "Workers"),
@@ -53,7 +57,7 @@ class Page:
 
     async def html(self, request: PageRequest, status: int = 200, **more: Any) -> Response:
         context = await self.context(request) | more
-        return HTMLResponse(environment.get_template(self.template).render(context), status)
+        return HTMLResponse(await in_thread(environment.get_template(self.template).render, context), status)
 
     async def context(self, request: PageRequest) -> dict[str, Any]:
         return common_context(request, self.section) | dict(await self.load(request))
@@ -79,17 +83,16 @@ class Page:
                 try:
                     if number % RECHECK_ROUNDS == RECHECK_ROUNDS - 1:
                         await read_page_request(request.http)
-                    context = template.new_context(await self.context(request))
-                    html = "".join(template.blocks["live"](context))
+                    html = await in_thread(_live_part, template, await self.context(request))
                 except LoginNeeded:
                     yield "event: login\ndata: \n\n"
                     return
                 except (HoldfastError, Problem):
                     yield ": the page cannot be loaded now\n\n"
                 else:
-                    yield ": unchanged\n\n" if html == sent else _frame(html)
+                    yield ": unchanged\n\n" if html == sent else _frame(html, request.position.before)
                     sent = html
-                await asyncio.sleep(LIVE_SECONDS)
+                await asyncio.sleep(SEARCH_PAUSE if request.position.is_going_on else LIVE_SECONDS)
         finally:
             request.site.live_pages[_key(request)] -= 1
             request.site.live_pages += Counter()  # removes callers without open pages
@@ -125,6 +128,12 @@ def add_page(router: APIRouter, path: str, page: Page) -> Page:
     return page
 
 
-def _frame(html: str) -> str:
+def _live_part(template: Template, context: dict[str, Any]) -> str:
+    return "".join(template.blocks["live"](template.new_context(context)))
+
+
+def _frame(html: str, position: UUID | None) -> str:
+    """The id tells a browser that connects again how far the search of the page has come."""
     lines = "\n".join(f"data: {line}" for line in html.split("\n"))
-    return f"event: live\n{lines}\n\n"
+    name = "event: live" if position is None else f"event: live\nid: {position}"
+    return f"{name}\n{lines}\n\n"

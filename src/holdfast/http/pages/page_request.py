@@ -4,18 +4,21 @@ import hmac
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from uuid import UUID
 
 from fastapi import Request
 from fastapi.responses import RedirectResponse, Response
 
-from holdfast.engine.access import Scope, check_session
+from holdfast.engine.access import Scope, check_session, record_reveal
 from holdfast.http.access import ANONYMOUS, Caller, caller_of, csrf_of, hash_of, same_secret
+from holdfast.http.pages.page_search import SearchPosition, position_of
 from holdfast.http.problem import Problem
 from holdfast.http.security import foreign_origin
 from holdfast.http.site import Query, Site, site_of
+from holdfast.http.turns import act_for
 
 MAX_FORM_BYTES = 64 * 1024
 MAX_DIGITS = 18  # of a bigint
@@ -26,6 +29,7 @@ VALUES_COOKIE = "holdfast_values"
 VALUES_SECONDS = 15 * 60
 
 _process_secret = secrets.token_urlsafe(32)
+_anonymous_session = secrets.token_urlsafe(32)
 
 
 class LoginNeeded(Exception):
@@ -39,13 +43,18 @@ class PageRequest:
     http: Request
     site: Site
     caller: Caller
-    csrf: str
+    session: str = field(repr=False)
     values_until: int | None = None
     """Until when this session shows values on request, in seconds since 1970."""
     max_age: float = 0.0
     """How many seconds ago another page may have read what this one shows: 0 unless it is updated live."""
     shards: Sequence[str] = ()
     """The names of the shards, in their order."""
+    position: SearchPosition = field(default_factory=SearchPosition)
+
+    @property
+    def csrf(self) -> str:
+        return csrf_of(self.session)
 
     async def read_shared(self, name: str, query: Query[T]) -> T:
         """For what is the same for every reader."""
@@ -83,14 +92,15 @@ async def read_page_request(request: Request) -> PageRequest:
     """Raises LoginNeeded if there is no valid session."""
     site = site_of(request)
     if not site.options.asks_for_login:
-        return await _page_request(request, site, ANONYMOUS, _process_secret)
+        return await _page_request(request, site, ANONYMOUS, _anonymous_session)
     session = request.cookies.get(cookie_name(request), "")
     access = None
     if session:
-        access = await site.operate(None, check_session(hash_of(session)))
+        access = await site.check_access(check_session(hash_of(session)))
     if access is None:
         raise LoginNeeded
     caller = caller_of(access)
+    act_for(caller)
     if not caller.may("read"):
         raise Problem(403, "the dashboard needs an access token with the scope read", code="scope_missing")
     return await _page_request(request, site, caller, session)
@@ -98,30 +108,40 @@ async def read_page_request(request: Request) -> PageRequest:
 
 async def _page_request(request: Request, site: Site, caller: Caller, session: str) -> PageRequest:
     until, _, proof = request.cookies.get(VALUES_COOKIE, "").partition(".")
-    csrf = csrf_of(session)
     shown = (
         caller.may("operate")
         and until.isascii()
         and until.isdigit()
         and len(until) < MAX_DIGITS
-        and same_secret(proof, _proof(csrf, until))
+        and any(same_secret(proof, _proof(key, session, until)) for key in _keys(site))
         and time.time() < int(until) <= time.time() + VALUES_SECONDS
     )
     shards = await site.shard_names()
-    return PageRequest(request, site, caller, csrf, int(until) if shown else None, shards=shards)
+    values_until = int(until) if shown else None
+    position = position_of(request.headers.get("last-event-id"))
+    return PageRequest(request, site, caller, session, values_until, shards=shards, position=position)
 
 
-def _proof(csrf: str, until: str) -> str:
+def _keys(site: Site) -> tuple[str, ...]:
+    """Secrets of the server: with one of the session, its holder could show values without a record.
+
+    Without HOLDFAST_WEB_SECRET, another process of the server hides the values again.
+    """
+    return site.options.secrets or (_process_secret,)
+
+
+def _proof(key: str, session: str, until: str) -> str:
     """Ties the cookie to the session: neither another session nor a longer time is accepted."""
-    return hmac.new(csrf.encode(), f"values until {until}".encode(), "sha256").hexdigest()
+    return hmac.new(key.encode(), f"holdfast values\n{session}\n{until}".encode(), "sha256").hexdigest()
 
 
-def show_values(request: PageRequest, response: Response) -> None:
-    """From now on, for VALUES_SECONDS, in this session."""
+async def show_values(request: PageRequest, response: Response, reason: str) -> None:
+    """For VALUES_SECONDS, in this session. Recorded with the reason, before anything is shown."""
+    await request.site.operate(request.caller, record_reveal(None, reason, request.address))
     until = str(int(time.time()) + VALUES_SECONDS)
     response.set_cookie(
         VALUES_COOKIE,
-        f"{until}.{_proof(request.csrf, until)}",
+        f"{until}.{_proof(_keys(request.site)[0], request.session, until)}",
         max_age=VALUES_SECONDS,
         path=request.root or "/",
         secure=request.http.url.scheme == "https",
@@ -179,6 +199,14 @@ def parse_id(given: str, problem: Problem) -> int:
 def number_in(given: str) -> int:
     """A count that a page has put into a form or an address; 0 if it is none."""
     return int(given) if given.isascii() and given.isdigit() and len(given) < 10 else 0  # noqa: PLR2004 - digits
+
+
+def id_in(given: str) -> UUID | None:
+    """A task id that a page has put into an address; None if it is none."""
+    try:
+        return UUID(given)
+    except ValueError:
+        return None
 
 
 def no_such_page(request: Request) -> Problem:

@@ -83,13 +83,13 @@ async def load_instance(request: PageRequest) -> Mapping[str, Any]:
     process_id = parse_id(given, missing)
 
     async def read(engine: AsyncEngine) -> dict[str, Any]:
-        functions = await engine.run(processes.process_functions(process, "history"))
-        found = await read_instance(engine, functions, process, process_id)
-        if found is None:
+        registered = await engine.run(processes.registered_process(process))
+        found = registered and await read_instance(engine, process, process_id)
+        if registered is None or found is None:
             raise missing
         channel = _CHANNELS.get(process)
         send = await engine.run(send_status(channel, process_id)) if channel else None
-        return {"instance": found, "kind": functions.kind, "send": send}
+        return {"instance": found, "kind": registered.kind, "send": send}
 
     found = await request.site.read(read)
     return found if request.shows_values else found | {"instance": hide_instance(found["instance"])}

@@ -1,14 +1,18 @@
 """Templates: all output is escaped; control and bidirectional characters are shown as escapes."""
 
+import asyncio
 import json
+import re
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from holdfast.engine.shards import name_of_shard
 from holdfast.serialization.text import visible
@@ -17,6 +21,18 @@ _UNITS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
 
 MAX_CHARACTERS = 100_000
 NONE = "\u2013"
+
+P = ParamSpec("P")
+T = TypeVar("T")
+_thread = ThreadPoolExecutor(1, "holdfast-pages")
+
+
+async def in_thread(function: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Runs it beside the event loop: a large page must not hold up the requests of others.
+
+    All pages share one thread, which the interpreter interrupts every few milliseconds.
+    """
+    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: function(*given, **named))
 
 
 def finalize(value: Any) -> Any:
@@ -64,6 +80,21 @@ def clock(value: datetime | None) -> str:
     return NONE if value is None else value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+_TOLD_TIME = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d(?::\d\d)?")
+
+
+def with_times(text: str) -> Markup:
+    """Times in a sentence of the engine, marked for the browser, which shows them in its zone."""
+    text = visible(text)
+    marked, end = Markup(), 0
+    for found in _TOLD_TIME.finditer(text):
+        at = datetime.fromisoformat(found[0])
+        shown = Markup('<time data-local="day" datetime="{}">{}</time>').format(at.isoformat(), clock(at))
+        marked += escape(text[end : found.start()]) + shown
+        end = found.end()
+    return marked + escape(text[end:])
+
+
 def wall_time(value: datetime, tz: str | None) -> str:
     """As a clock in that time zone shows it; empty if the zone is UTC or unknown here."""
     try:
@@ -78,6 +109,11 @@ def count(value: float) -> str:
 
 
 def rate(value: float) -> str:
+    """How many in a second."""
+    return f"{_number(value)}/s"
+
+
+def _number(value: float) -> str:
     return f"{value:.2f}" if 0 < value < 10 else count(value)  # noqa: PLR2004 - two decimals below ten
 
 
@@ -108,6 +144,7 @@ environment.filters |= {
     "ago": ago,
     "age": age,
     "clock": clock,
+    "with_times": with_times,
     "count": count,
     "segment": segment,
     "size": size,

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from holdfast.engine import schedules
 from holdfast.errors import Refused
 from holdfast.http.api.schedules import read_schedule
+from holdfast.http.hidden_values import hide_schedule
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
@@ -26,7 +27,8 @@ router = APIRouter(include_in_schema=False)
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
     found = await request.site.read(schedules.schedule_status())
-    return {"schedules": found, "namespace": request.query("namespace")}
+    shown = found if request.shows_values else [hide_schedule(one) for one in found]
+    return {"schedules": shown, "namespace": request.query("namespace")}
 
 
 async def load_one(request: PageRequest) -> Mapping[str, Any]:
@@ -41,7 +43,7 @@ async def load_one(request: PageRequest) -> Mapping[str, Any]:
     if found is None:
         raise Problem(404, f"there is no schedule {name!r}", hint="It may have been removed.")
     return {
-        "schedule": found.schedule,
+        "schedule": found.schedule if request.shows_values else hide_schedule(found.schedule),
         "times": found.next_runs,
         "events": found.history,
         "tasks": {line.task_id: line for line in found.tasks},

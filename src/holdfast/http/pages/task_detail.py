@@ -1,7 +1,7 @@
 """The page of one task: status, timeline, details, payload, errors, and actions."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -10,18 +10,20 @@ from fastapi.responses import Response
 
 from holdfast.engine import AsyncEngine, access, health, steps, tasks
 from holdfast.engine.steps import TimelineEntry
-from holdfast.engine.tasks import TaskError, TaskEvent, TaskStatus
+from holdfast.engine.tasks import Explanation, TaskError, TaskEvent, TaskStatus
 from holdfast.http.api.task_actions import ACTIONS
 from holdfast.http.hidden_values import hide_entry, hide_error, hide_event, hide_task, hide_why
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import (
     PageRequest,
+    id_in,
     no_such_page,
     read_action_form,
     read_page_request,
     redirect_to,
     required_reason,
 )
+from holdfast.http.pages.render import in_thread
 from holdfast.http.pages.task_links import outside_links, related_link
 from holdfast.http.pages.waterfall import waterfall
 from holdfast.http.problem import Problem
@@ -32,6 +34,9 @@ router = APIRouter(include_in_schema=False)
 _RETRYABLE = ("failed", "dead_letter", "cancelled")
 _LATER = ("scheduled", "retrying", "suspended")
 _DOCUMENTS = ("payload", "metadata", "result")
+MAX_EVENTS = 100
+MAX_ERRORS = 50
+MAX_CHARACTERS = 1000  # of the value of a step
 
 
 async def load(request: PageRequest) -> Mapping[str, Any]:
@@ -48,17 +53,19 @@ async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any
         return {
             "task": task,
             "why": await engine.run(tasks.explain(task_id)),
-            "events": await engine.run(tasks.task_events(task_id)),
-            "errors": await engine.run(tasks.task_errors(task_id)),
+            "events": await engine.run(tasks.task_events(task_id, MAX_EVENTS, _before(request))),
+            "errors": await engine.run(tasks.task_errors(task_id, MAX_ERRORS)),
             "timeline": await engine.run(steps.run_timeline(task_id)),
             "related": await engine.run(steps.related_to(task_id)),
             "now": await engine.run(health.clock()),
+            "values": await engine.run(steps.step_values(task_id, MAX_CHARACTERS)) if revealed else [],
         }
 
     found = await request.site.read(read)
     timeline, related = found.pop("timeline"), found.pop("related")
     outside = outside_links(found["task"], request.site.options)
-    run = waterfall(timeline if revealed else [hide_entry(entry) for entry in timeline], found.pop("now"))
+    shown = timeline if revealed else [hide_entry(entry) for entry in timeline]
+    run = await in_thread(waterfall, shown, found.pop("now"), found.pop("values"))
     if not revealed:
         found |= _hidden(**found)
     task = found["task"]
@@ -66,6 +73,9 @@ async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any
         "run": run,
         "related": [(one, related_link(one, task.namespace)) for one in related],
         "outside": outside,
+        "older": tasks.older_than(found["events"]),
+        "max_errors": MAX_ERRORS,
+        "is_newest": _before(request) is None,
         "waits_for": sorted({_awaited(entry) for entry in timeline if _awaited(entry)}),
         "documents": {name: getattr(task, name) for name in _DOCUMENTS},
         "revealed": revealed,
@@ -74,16 +84,44 @@ async def load_task(request: PageRequest, *, revealed: bool) -> Mapping[str, Any
     }
 
 
-def _hidden(task: TaskStatus, why: str, events: list[TaskEvent], errors: list[TaskError]) -> dict[str, Any]:
+def _hidden(
+    task: TaskStatus, why: Explanation, events: list[TaskEvent], errors: list[TaskError]
+) -> dict[str, Any]:
     return {
         "task": hide_task(task),
-        "why": hide_why(why, task),
+        "why": hide_why(why),
         "events": [hide_event(event) for event in events],
         "errors": [hide_error(error) for error in errors],
     }
 
 
-task_page = add_page(router, "/tasks/{task_id}", Page("task.html", "/tasks", load))
+class TaskPage(Page):
+    """Also found by the end of the id, as lists show it, or by the key of the task."""
+
+    async def respond(self, request: Request) -> Response:
+        given = request.path_params["task_id"]
+        if id_in(given) is not None:
+            return await super().respond(request)
+        page = await read_page_request(request)
+
+        async def read(engine: AsyncEngine) -> list[UUID]:
+            found = await engine.run(tasks.find_named(given))
+            lines = await engine.run(tasks.task_lines(found.task_ids))
+            return [task.task_id for task in lines if tasks.is_named(task, given)]
+
+        named = await page.site.search(read)
+        if not named:
+            raise Problem(
+                404,
+                f"no task has the id or the key {given!r}",
+                hint="Of an id, eight digits or more are needed.",
+            )
+        if len(named) > 1:
+            return redirect_to(page, "/tasks", search=given)
+        return redirect_to(page, f"/tasks/{named[0]}")
+
+
+task_page = add_page(router, "/tasks/{task_id}", TaskPage("task.html", "/tasks", load))
 
 
 @router.post("/tasks/{task_id}/reveal")
@@ -139,11 +177,17 @@ async def act_on_task(request: Request, task_id: UUID, action: str) -> Response:
 
 
 def _task_id(request: PageRequest) -> UUID:
-    given = request.http.path_params["task_id"]
+    return UUID(request.http.path_params["task_id"])
+
+
+def _before(request: PageRequest) -> datetime | None:
+    """Where the shown events end, if not with the newest."""
+    given = request.query("before")
     try:
-        return UUID(given)
+        before = datetime.fromisoformat(given) if given else None
     except ValueError:
-        raise Problem(404, f"{given!r} is not a task id") from None
+        raise Problem(400, f"before is not a time: {given!r}") from None
+    return before.astimezone() if before is not None and before.tzinfo is None else before
 
 
 def _possible_actions(task: TaskStatus) -> list[str]:

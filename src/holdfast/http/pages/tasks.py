@@ -1,8 +1,9 @@
 """The page Tasks: a dense list with counts by status, filters in the URL, a search, and actions on many."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -11,11 +12,11 @@ from fastapi import APIRouter
 
 from holdfast.engine import AsyncEngine
 from holdfast.engine.task_actions import StatusCount, count_tasks
-from holdfast.engine.tasks import STATUSES, TaskStatus, find_tasks, tasks_with_ids
+from holdfast.engine.tasks import STATUSES, TaskStatus, tasks_with_ids
 from holdfast.errors import InvalidArgument
 from holdfast.http.hidden_values import kind_of
 from holdfast.http.pages.page import Page, add_page
-from holdfast.http.pages.page_request import PageRequest, number_in
+from holdfast.http.pages.page_request import PageRequest, id_in, number_in
 from holdfast.http.pages.task_filters import TaskFilters, read_filters
 from holdfast.serialization.text import visible
 
@@ -24,7 +25,6 @@ router = APIRouter()
 PER_PAGE = 50
 SORTED = 300
 """A list that is sorted by anything but age is that of the newest tasks that match."""
-MAX_EXAMINED = 10_000
 MAX_PREVIEW = 90
 MAX_NAMES = 12
 
@@ -40,7 +40,7 @@ class TaskRow:
 
     @property
     def short_id(self) -> str:
-        """The random end of the id, by which it can also be searched."""
+        """The end of the id, which begins at random for each batch. Searches and commands accept it."""
         return str(self.task.task_id)[-8:]
 
 
@@ -57,17 +57,17 @@ _SORTS: dict[str, Callable[[TaskRow], Any]] = {
 async def load(request: PageRequest) -> Mapping[str, Any]:
     filters = read_filters(request.query, shows_values=request.shows_values)
     sort = request.query("sort") if request.query("sort").lstrip("-") in _SORTS else "age"
-    before = _uuid(request.query("before"))
+    before = id_in(request.query("before"))
     size = PER_PAGE if sort == "age" else SORTED
 
     async def read(engine: AsyncEngine) -> tuple[list[TaskStatus], UUID | None, list[StatusCount]]:
         counts = await engine.run(count_tasks(filters.matching))
-        found = await engine.run(find_tasks(filters.matching, before, size, MAX_EXAMINED))
+        found = await request.position.search(engine, filters.matching, before, size)
         return await engine.run(tasks_with_ids(found.task_ids)), found.next, counts
 
     problem = ""
     try:
-        tasks, following, counts = await request.site.read(read)
+        tasks, following, counts = await request.site.search(read)
     except InvalidArgument as error:  # a JSON path that is none
         tasks, following, counts, problem = [], None, [], str(error)
     rows = [task_row(task, shows_values=request.shows_values) for task in tasks]
@@ -79,10 +79,11 @@ async def load(request: PageRequest) -> Mapping[str, Any]:
         "sort": sort,
         "sorted_among": len(rows) if sort != "age" else 0,
         "sort_links": {name: _sort_link(filters, sort, name) for name in _SORTS},
+        "searched_since": request.position.searched_since,
         "next_page": filters.link(before=str(following)) if following and sort == "age" else "",
         "filters": filters.given,
         "is_filtered": bool(filters.query),
-        "tabs": _tabs(filters, counts),
+        "tabs": _tabs(filters, counts, tasks),
         "problem": problem,
         "here": page_filters,
         "refused": number_in(request.query("refused")),
@@ -118,8 +119,14 @@ def _written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)[: MAX_PREVIEW * 2]
 
 
-def _tabs(filters: TaskFilters, counts: list[StatusCount]) -> list[dict[str, Any]]:
+def _tabs(filters: TaskFilters, counts: list[StatusCount], listed: list[TaskStatus]) -> list[dict[str, Any]]:
+    """Counts are of the newest tasks of each status: where the list has found more, it is right."""
+    shown = Counter(task.status for task in listed)
     found = {count.status: count for count in counts}
+    for status, number in shown.items():
+        counted = found.get(status, StatusCount(status, 0, True))
+        found[status] = replace(counted, tasks=max(counted.tasks, number))
+    counts = list(found.values())
     total, more = sum(count.tasks for count in counts), any(count.more for count in counts)
     tabs = [{"name": "all", "status": "", "tasks": total, "more": more}]
     for status in STATUSES:
@@ -142,13 +149,6 @@ def _sort_link(filters: TaskFilters, sort: str, name: str) -> str:
     other = name if first.startswith("-") else f"-{name}"
     wanted = other if sort == first else first
     return filters.link(sort="" if wanted == "age" else wanted)
-
-
-def _uuid(given: str) -> UUID | None:
-    try:
-        return UUID(given)
-    except ValueError:
-        return None
 
 
 add_page(router, "/tasks", Page("tasks.html", "/tasks", load))

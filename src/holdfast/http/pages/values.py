@@ -3,7 +3,6 @@
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
 
-from holdfast.engine import access
 from holdfast.http.pages.page_request import (
     hide_values,
     read_action_form,
@@ -21,9 +20,8 @@ async def show(request: Request) -> Response:
     page = await read_page_request(request)
     form = await read_action_form(page, "operate")
     reason = required_reason(form)
-    await page.site.operate(page.caller, access.record_reveal(None, reason, page.address))
     response = RedirectResponse(page.root + safe_path(form.get("back", "/")), 303)
-    show_values(page, response)
+    await show_values(page, response, reason)
     return response
 
 

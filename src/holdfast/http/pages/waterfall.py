@@ -1,17 +1,18 @@
 """The waterfall of a run: its attempts, steps, failed tries, signals and children on one scale of time.
 
-Time in which nothing ran is drawn with the same width however long it was: a run may work for a second and
-then wait for a week.
+Long times in which nothing ran are cut out and drawn as breaks of the same width, which say how long they
+were: a run may work for a second and then wait for a week. All other times are in proportion.
 """
 
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
 from uuid import UUID
 
-from holdfast.engine.steps import TimelineEntry
+from holdfast.engine.steps import StepValue, TimelineEntry
+from holdfast.http.pages.charts import round_seconds
 from holdfast.http.pages.render import clock, span
 
 STEPS = ("step", "transaction", "sleep", "signal", "children", "first", "since")
@@ -23,7 +24,11 @@ MAX_CHILDREN = 100
 GAPS_SHARE = 0.4
 """Of the width, for all times in which nothing ran together."""
 LARGEST_GAP = 0.12
+CUT_FROM = 1.0
+"""Of the time that all attempts took together: longer pauses are cut."""
 LEAST = 0.004
+TICK_SHARE = 0.13
+"""Of the width: the least distance of two labels of the scale."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,15 @@ class Bar:
     width: float
     kind: str
     title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Break:
+    """A pause that is drawn shorter than it was: from the left, and its width, in percent."""
+
+    left: float
+    width: float
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +74,15 @@ class Row:
     note: str = ""
     bars: list[Bar] = field(default_factory=list)
     ticks: list[tuple[float, str]] = field(default_factory=list)
-    """Failed tries, from the left in percent, and signals."""
+    """Failed tries and signals, from the left in percent."""
+    tries: list[str] = field(default_factory=list)
+    """What is to be said of each failed try."""
     children: list[Child] = field(default_factory=list)
     left_out: int = 0
     """Children that are not drawn."""
     can_fork: bool = False
+    value: StepValue | None = None
+    """What the step has stored, where values are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +91,15 @@ class Waterfall:
     left_out: int
     begin: datetime
     end: datetime
+    marks: list[tuple[float, str]]
+    """Labels of the scale: from the left in percent, and the time since the beginning."""
+    breaks: list[Break]
+    worked: timedelta
+    """The time of all attempts together."""
 
 
 class Scale:
-    """Places times: work in proportion to its length, and each pause with the same width."""
+    """Places times: in proportion, but for long pauses, each of which has the same width."""
 
     def __init__(self, work: Sequence[tuple[datetime, datetime]], begin: datetime, end: datetime) -> None:
         merged: list[list[datetime]] = []
@@ -88,12 +111,13 @@ class Scale:
         edges = [begin, *(edge for one in merged for edge in one), end]
         lengths = [(b - a).total_seconds() for a, b in pairwise(edges)]
         worked = sum(lengths[1::2]) or 1.0
-        pauses = sum(length > worked * LARGEST_GAP for length in lengths[::2])
+        pauses = sum(length > worked * CUT_FROM for length in lengths[::2])
         pause = min(LARGEST_GAP, GAPS_SHARE / pauses) if pauses else 0.0
         self._edges = edges
+        self._cut = [n % 2 == 0 and length > worked * CUT_FROM for n, length in enumerate(lengths)]
         self._places = [0.0]
         for n, length in enumerate(lengths):
-            wide = pause * worked if n % 2 == 0 and length > worked * LARGEST_GAP else length
+            wide = pause * worked if self._cut[n] else length
             self._places.append(self._places[-1] + max(wide, worked * LEAST if n % 2 else 0.0))
         self._total = self._places[-1] or 1.0
 
@@ -106,8 +130,41 @@ class Scale:
         placed = self._places[n] + share * (self._places[n + 1] - self._places[n])
         return 100.0 * placed / self._total
 
+    def breaks(self) -> list[Break]:
+        return [
+            Break(self.place(a), self.place(b) - self.place(a), span(b - a))
+            for cut, (a, b) in zip(self._cut, pairwise(self._edges), strict=True)
+            if cut
+        ]
 
-def waterfall(entries: Sequence[TimelineEntry], now: datetime) -> Waterfall | None:
+    def marks(self) -> list[tuple[float, str]]:
+        """At round times since the beginning, as far apart as their labels need, and none within a break."""
+        begin, found = self._edges[0], list[tuple[float, str]]()
+        for cut, (a, b) in zip(self._cut, pairwise(self._edges), strict=True):
+            width = (self.place(b) - self.place(a)) / 100
+            seconds = (b - a).total_seconds()
+            if cut or not seconds or not width:
+                continue
+            step = round_seconds(seconds * TICK_SHARE / width)
+            for n in range(
+                int((a - begin).total_seconds() / step), int((b - begin).total_seconds() / step) + 1
+            ):
+                at = begin + timedelta(seconds=n * step)
+                left = self.place(at)
+                if a <= at <= b and (not found or left - found[-1][0] >= 100 * TICK_SHARE):
+                    found.append((left, _elapsed(at - begin)))
+        return found
+
+
+def _elapsed(time: timedelta) -> str:
+    """Exact, because no two labels of a scale may be the same: 0, 0.5 s, 42 s, 2:30:05, 6 days, 23:59:00."""
+    seconds = time.total_seconds()
+    return f"{seconds:.6g} s" if 0 < seconds < 60 else str(time).lstrip("0:") or "0"  # noqa: PLR2004 - a minute
+
+
+def waterfall(
+    entries: Sequence[TimelineEntry], now: datetime, values: Sequence[StepValue] = ()
+) -> Waterfall | None:
     """None for a task with one attempt and without steps, children and waits: its events describe it."""
     entries = [entry for entry in entries if entry.happened != "deadline"]
     attempts = _attempts(entries, now)
@@ -130,10 +187,21 @@ def waterfall(entries: Sequence[TimelineEntry], now: datetime) -> Waterfall | No
     waits = [entry for entry in entries if entry.happened == "waits" and entry.name not in over]
     rows = [_attempt_row(attempts, scale)]
     rows += [_step_row(entry, named.get(entry.name, ()), scale) for entry in steps[:MAX_ROWS]]
+    stored = {one.name: one for one in values}
+    for row in rows[1:]:
+        row.value = stored.get(row.name)
     rows += [
         _waiting_row(entry, named.get(entry.name, ()), attempts, scale, now) for entry in waits[:MAX_ROWS]
     ]
-    return Waterfall(rows, len(steps[MAX_ROWS:]) + len(waits[MAX_ROWS:]), begin, end)
+    return Waterfall(
+        rows=rows,
+        left_out=len(steps[MAX_ROWS:]) + len(waits[MAX_ROWS:]),
+        begin=begin,
+        end=end,
+        marks=scale.marks(),
+        breaks=scale.breaks(),
+        worked=sum((one.stop - one.start for one in attempts), timedelta()),
+    )
 
 
 def _attempts(entries: Sequence[TimelineEntry], now: datetime) -> list[Attempt]:
@@ -196,6 +264,9 @@ def _add_marks(row: Row, named: Sequence[TimelineEntry], scale: Scale) -> None:
     for one in named:
         if one.happened == "try" and one.started_at is not None:
             row.ticks.append((scale.place(one.started_at), f"try {one.tries} failed: {one.reason}"))
+            row.tries.append(
+                f"Try {one.tries} failed at {clock(one.ended_at or one.started_at)}: {one.reason}"
+            )
         elif one.happened == "signalled" and one.started_at is not None:
             row.ticks.append((scale.place(one.started_at), f"signal from {one.actor}"))
     children = [one for one in named if one.happened == "child"]

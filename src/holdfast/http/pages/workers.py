@@ -11,7 +11,7 @@ from holdfast.engine import AsyncEngine, workers
 from holdfast.engine.health import HealthLine, clock
 from holdfast.http.api.status import read_worker
 from holdfast.http.hidden_values import hide_line
-from holdfast.http.pages.health_links import subject_link
+from holdfast.http.pages.health_links import subject_act, subject_link
 from holdfast.http.pages.page import Page, add_page
 from holdfast.http.pages.page_request import PageRequest
 from holdfast.http.problem import Problem
@@ -52,7 +52,10 @@ async def load_health(request: PageRequest) -> Mapping[str, Any]:
 
     lines, checked_at = await request.read_shared("health", read)
     shown = lines if request.shows_values else [hide_line(line) for line in lines]
-    return {"lines": [(line, subject_link(line, request.shards)) for line in shown], "checked_at": checked_at}
+    lines_with_acts = [
+        (line, subject_link(line, request.shards), subject_act(line, request.shards)) for line in shown
+    ]
+    return {"lines": lines_with_acts, "checked_at": checked_at}
 
 
 add_page(router, "/workers", Page("workers.html", "/workers", load_workers))

@@ -15,7 +15,7 @@ from holdfast.errors import ConfigurationError
 from holdfast.outbox.cloud_event import OutgoingEvent
 from holdfast.outbox.destinations import DestinationResolver, Resolve
 from holdfast.outbox.sink import SinkConfig, SinkOptions, Undelivered, resolve_reference
-from holdfast.outbox.webhook_signatures import decode_secret, signature_headers
+from holdfast.outbox.webhook_signatures import attribute_headers, decode_secret, signature_headers
 from holdfast.retry import retry_after
 
 CONNECT_SECONDS = 5.0
@@ -82,7 +82,9 @@ class HttpSink:
                 "user-agent": f"holdfast/{__version__}",
                 **self._headers,
                 **encoded.headers,
-                **signature_headers(event.id, encoded.body, self._secrets),
+                **signature_headers(
+                    event.id, encoded.body, self._secrets, attributes=attribute_headers(encoded.headers)
+                ),
                 "host": url.netloc.decode("ascii"),
             },
             content=encoded.body,

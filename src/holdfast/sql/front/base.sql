@@ -1,5 +1,5 @@
 -- What every generated function and view of a front uses. :count is the number of shards, :keys of those that keys are
--- spread over: all but those that were added later.
+-- spread over: all but those that were added later. :grants is the query of grants.sql.
 create function holdfast_front.shard_of(task_id uuid)
 returns integer
 language sql immutable parallel safe
@@ -81,13 +81,20 @@ as $$ select s.shard_name from holdfast_front.shard s where s.shard_number = $1 
 comment on function holdfast_front.shard_name(integer) is 'Returns the name of a shard.';
 
 -- A call of a front is a transaction of its own on the shard: it stays when the caller rolls back. PostgreSQL does not
--- tell a function whether the caller has begun a transaction, only whether that transaction has written something.
+-- tell a function whether the caller has begun a transaction, only whether that transaction has written something. So
+-- an application that was given a transaction (tx=) says so in a comment of its statement.
 create function holdfast_front.refuse_transaction()
 returns void
 language plpgsql stable
 as $$
 begin
-  if pg_catalog.pg_current_xact_id_if_assigned() is not null then
+  if pg_catalog.strpos(pg_catalog.current_query(), '/* holdfast tx */') > 0 then
+    raise exception using errcode = 'QF400',
+      message = 'tx is a transaction on a front, and tasks are on its shards: '
+        'the task would stay if the transaction rolled back',
+      hint = 'Pass a connection to the shard that has your rows (holdfast shards status lists them), '
+        'or leave tx out.';
+  elsif pg_catalog.pg_current_xact_id_if_assigned() is not null then
     raise exception using errcode = 'QF400',
       message = 'a front cannot take part in a transaction that writes: the task would stay if it rolled back',
       hint = 'Connect to the shard that has your rows (holdfast shards status lists them), '
@@ -96,7 +103,7 @@ begin
 end
 $$;
 comment on function holdfast_front.refuse_transaction() is
-  'Refuses a call inside a transaction that has written something.';
+  'Refuses a call inside a transaction that has written something, or that an application was given.';
 
 -- Whether an error says that the shard could not be reached, and not that it refused the call.
 create function holdfast_front.is_lost(state text)
@@ -227,13 +234,51 @@ as $$ select s.shard_number, s.shard_name, s.address from holdfast_front.shard s
 comment on function holdfast_front.list_shards() is
   'Returns the shards of this front, in their order, without asking them.';
 
+create function holdfast_front.grants_on(shard_number integer)
+returns setof text
+language plproxy
+as $$
+  cluster 'holdfast'; run on shard_number;
+  select pg_catalog.format('%s in %s', g.login, g.role) from (:grants) g;
+$$;
+comment on function holdfast_front.grants_on(integer) is 'Returns who has which role of Holdfast on this shard.';
+
+-- A login that has a role on the front uses every shard. Where it lacks the role, some of its calls fail.
+create function holdfast_front.missing_grants(shard_number integer)
+returns text
+language plpgsql volatile
+as $$
+begin
+  return (
+    select pg_catalog.string_agg(f.fact, ', ' order by f.fact)
+    from (
+      select pg_catalog.format('%s in %s', g.login, g.role) as fact from (:grants) g
+      except
+      select g.fact from holdfast_front.grants_on($1) g(fact)) f);
+exception when others then
+  return null;  -- it is lost, and another line says so
+end
+$$;
+comment on function holdfast_front.missing_grants(integer) is
+  'Returns the grants of the front that this shard lacks, or null.';
+
 create function holdfast_front.lost_shards()
 returns setof queues.health_line
 language sql volatile
 as $$
+  select 'shard_grants', 'red', g.shard_name, null::double precision,
+    pg_catalog.format('Shard %s lacks grants that the front has: %s. Calls of these logins fail on it',
+      g.shard_name, g.missing),
+    'Run holdfast grant for each login, or holdfast shards check for the whole list.', null
+  from (
+    select s.shard_name, holdfast_front.missing_grants(s.shard_number) as missing from holdfast_front.shard s
+    order by s.shard_number) g
+  where g.missing is not null
+  union all
   select 'shard', 'red', s.shard_name, null::double precision,
-    pg_catalog.format('Shard %s cannot be reached: %s', s.shard_name, s.problem),
-    'Its tasks wait until it is back; the other shards go on. Start it, or promote its standby and change its address.'
+    pg_catalog.format('Shard %s cannot be reached', s.shard_name),
+    'Its tasks wait until it is back; the other shards go on. Start it, or promote its standby and change its address.',
+    s.problem
   from holdfast_front.shard_status() s where not s.reached
 $$;
 comment on function holdfast_front.lost_shards() is

@@ -7,6 +7,8 @@ union all
 select 'release', pg_catalog.format('version %s of the schema, %s', i.version, pg_catalog.left(i.digest, 12))
 from queues.installation i
 union all
+select 'setting', pg_catalog.format('%s = %s', s.name, s.value) from queues.setting s
+union all
 select 'limit', pg_catalog.format('the limit of %s %s: %s', l.subject, l.name, pg_catalog.concat_ws(', ',
   'running ' || l.max_running,
   'per key ' || l.per_key, 'rate ' || l.rate || ' per ' || l.per)) from queues.limit_status l

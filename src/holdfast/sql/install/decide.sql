@@ -4,6 +4,8 @@ do $$
 declare
   _owner constant oid := pg_catalog.to_regrole(
     pg_catalog.quote_ident(pg_catalog.current_setting('holdfast.owner')));
+  _caller constant oid := case when pg_catalog.current_setting('holdfast.owner') = 'holdfast_owner'
+    then pg_catalog.to_regrole('holdfast_caller') end;
   _version constant integer := pg_catalog.current_setting('holdfast.version');
   _release constant text := pg_catalog.current_setting('holdfast.release');
   _force constant boolean := pg_catalog.current_setting('holdfast.force');
@@ -23,7 +25,7 @@ begin
       and not exists (
         select from pg_catalog.pg_shdepend o
         where o.dbid = (select db.oid from pg_catalog.pg_database db where db.datname = pg_catalog.current_database())
-          and o.classid = d.classid and o.objid = d.objid and o.deptype = 'o' and o.refobjid = _owner)
+          and o.classid = d.classid and o.objid = d.objid and o.deptype = 'o' and o.refobjid in (_owner, _caller))
     limit 10
   ) found;
   if _foreign is not null then

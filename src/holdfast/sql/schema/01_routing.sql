@@ -37,8 +37,9 @@ comment on column queues.lane.namespace is
   'The owner of the concurrency key, if there is one; else the namespace of the first task.';
 
 -- Namespaces that have reached the limit on lanes. While a namespace is here, every new lane triggers a count, instead
--- of one in 64.
+-- of one in 64. The namespace is no key: two transactions that notice it must not wait for each other.
 create table queues.lane_hoarder (
+  hoarder_id bigint generated always as identity constraint lane_hoarder_pkey primary key,
   namespace text collate "C" not null,
   noticed_at timestamptz not null
 );

@@ -9,8 +9,8 @@ create table queues.namespace_login (
 create index logins_of_namespace on queues.namespace_login (namespace, login);
 comment on table queues.namespace_login is 'Logins that are assigned to a namespace. Every other login has its own.';
 
--- The request. Inserted once and never updated: the state of a task is determined by which other table has a row for
--- it.
+-- The request. Never updated, but for one thing: a run that goes on by ctx.continue_as gets the payload and the number
+-- of its next generation. The state of a task is determined by which other table has a row for it.
 create table queues.task (
   task_id uuid constraint task_pkey primary key,
   created_at timestamptz not null,
@@ -28,13 +28,19 @@ create table queues.task (
   payload jsonb not null,
   metadata jsonb,
   concurrency_key text collate "C",
-  deadline interval
-);
-comment on table queues.task is 'The request of a task: written once, removed only by retention.';
+  deadline interval,
+  generation integer
+  -- By default, vacuum would first come when a fifth of the table is dead, which takes days if it is large.
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.02);
+comment on table queues.task is
+  'The request of a task: written once, but that ctx.continue_as changes its payload; removed only by retention.';
 comment on column queues.task.enqueued_by is 'The login (session_user) that enqueued the task.';
 comment on column queues.task.deadline is
   'How long after its enqueue, or its last retry by hand, it has to have ended.';
 comment on column queues.task.namespace is 'The namespace that owns the task.';
+comment on column queues.task.payload is 'Of the current generation: see queues.generation.';
+comment on column queues.task.generation is
+  'How often it has begun by ctx.continue_as, and once more. Null, which takes no space, for the first generation.';
 
 -- Separate from the task, so that deleting a task frees its key, and no retry can conflict with it.
 create table queues.task_key (

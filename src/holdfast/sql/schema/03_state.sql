@@ -11,7 +11,8 @@ comment on table queues.ready is
   'May be claimed from run_at on. Rows are inserted and deleted, never updated.';
 comment on column queues.ready.attempt is 'Attempts used so far.';
 
--- Of deleted, limited and awaited, only true is stored: null takes no space.
+-- Of deleted, limited and awaited, only true is stored, and of generation, only a later one than the first: null takes
+-- no space.
 create table queues.lease (
   task_id uuid constraint lease_pkey primary key,
   token bigint not null,
@@ -27,7 +28,8 @@ create table queues.lease (
   awaited boolean,
   worker_id text collate "C" not null,
   concurrency_key text collate "C",
-  progress jsonb
+  progress jsonb,
+  generation integer
 ) with (
   fillfactor = 50,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
@@ -45,6 +47,8 @@ comment on column queues.lease.deleted is
 comment on column queues.lease.limited is 'Counts under a limit of its queue or type.';
 comment on column queues.lease.awaited is 'Other tasks of its concurrency key wait until it ends.';
 comment on column queues.lease.concurrency_key is 'The key with its namespace: see qualified_key.';
+comment on column queues.lease.generation is
+  'The same as that of the task, which does not change while the lease is held.';
 
 create table queues.outcome (
   task_id uuid constraint one_outcome_per_task primary key,
@@ -57,10 +61,16 @@ create table queues.outcome (
     constraint known_outcome check (status in ('succeeded', 'failed', 'dead_letter', 'cancelled')),
   worker_id text collate "C",
   reason text,
-  result jsonb
-);
+  result jsonb,
+  cause "char" constraint known_cause check (cause in ('d', 'p', 's')),
+  cause_id uuid
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_insert_scale_factor = 0.02);
 create index outcome_to_look_into on queues.outcome (status, task_id) where status <> 'succeeded';
 comment on table queues.outcome is 'How the task ended, with the result. At most one per task.';
+comment on column queues.outcome.cause is
+  'Why the engine cancelled it: d a task before it did not succeed, p its parent did not succeed, s the step of its '
+  'parent that waited for it is over. Null if the engine did not.';
+comment on column queues.outcome.cause_id is 'The task before it, or its parent.';
 
 create table queues.deletion (
   task_id uuid constraint deletion_pkey primary key,

@@ -11,10 +11,23 @@ create table queues.error (
   kind text not null,
   message text not null,
   worker_id text,
-  detail jsonb
+  detail jsonb,
+  step text collate "C",
+  step_try integer,
+  step_tries integer,
+  generation integer not null default 1
 );
 create index errors_of_task on queues.error (task_id, error_id);
-comment on table queues.error is 'Every failed attempt. Append-only.';
+create unique index one_error_per_try on queues.error (task_id, generation, step, step_try) where step is not null;
+-- So that health finds a step that fails for long, however many other errors there are.
+create index tries_to_look_into on queues.error (error_id)
+  where step is not null and (step_try >= 2 or retry_at - occurred_at > interval '10 minutes');
+comment on table queues.error is
+  'Every failed attempt, and the newest 50 failed tries of each step that is repeated. Append-only.';
+comment on column queues.error.step is
+  'The step of which a try failed: it is repeated at retry_at, and the attempt goes on. Null if the attempt failed.';
+comment on column queues.error.generation is 'The generation of the run that failed.';
+comment on column queues.error.step_tries is 'How many tries the step has in all.';
 comment on column queues.error.recovered is
   'Whether a sweep or recovery wrote it because the worker was silent, and not the worker itself.';
 comment on column queues.error.retry_at is 'When the task is retried; null if this was the end.';
@@ -25,7 +38,7 @@ create table queues.act (
   queue text,
   act text not null constraint known_act check (act in (
     'cancelled', 'retried', 'deleted', 'restored', 'rescheduled', 'paused', 'resumed', 'released', 'snoozed',
-      'suspended', 'replaced')),
+      'suspended', 'replaced', 'continued')),
   occurred_at timestamptz not null,
   token bigint,
   attempt integer,

@@ -34,8 +34,9 @@ create table queues.schedule (
   constraint cron_has_a_zone check ((cron is null) = (tz is null)),
   constraint every_has_an_anchor check ((every is null) = (anchor is null))
 ) with (fillfactor = 80);
-create index schedule_to_fire on queues.schedule (next_at nulls first) where paused_at is null and orphaned_at is null;
-create index schedule_from_the_future on queues.schedule (decided_at) where paused_at is null and orphaned_at is null;
+-- By namespace, so that a look costs no more where one namespace has many.
+create index schedule_to_fire on queues.schedule (namespace, next_at) where paused_at is null and orphaned_at is null;
+create index schedule_decided on queues.schedule (namespace, decided_at);
 comment on table queues.schedule is 'Recurring schedules: what is enqueued, and when next.';
 comment on column queues.schedule.namespace is 'The owner of the schedule and of its tasks.';
 comment on column queues.schedule.version is 'Grows with every change: a decision on an older version changes nothing.';
@@ -75,3 +76,6 @@ create table queues.schedule_act (
 );
 create index acts_on_schedule on queues.schedule_act (schedule, namespace, act_id);
 comment on table queues.schedule_act is 'Acts on schedules, by whom and why. Append-only.';
+
+insert into queues.setting (name, value, description) values
+  ('max_schedules', 1000, 'maximum number of schedules of one namespace, including paused and orphaned ones');

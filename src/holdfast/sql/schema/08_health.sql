@@ -51,5 +51,6 @@ create type queues.health_line as (
   subject text,
   value double precision,
   message text,
-  advice text
+  advice text,
+  error text
 );

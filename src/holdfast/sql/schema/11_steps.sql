@@ -7,6 +7,7 @@ create table queues.step (
   token bigint not null,
   ended_at timestamptz not null,
   task_id uuid not null,
+  generation integer not null default 1,
   number integer not null,
   took_ms integer not null,
   tries smallint not null,
@@ -16,34 +17,28 @@ create table queues.step (
   error jsonb,
   until timestamptz,
   signal_id bigint,
-  constraint one_end_per_step primary key (task_id, name)
+  arguments jsonb,
+  constraint one_end_per_step primary key (task_id, generation, name)
 );
 create unique index one_step_takes_a_signal on queues.step (signal_id) where signal_id is not null;
 comment on table queues.step is 'A fact: this step of this run came to this end. Append-only; the first write wins.';
 comment on column queues.step.token is 'The claim under which it was recorded.';
+comment on column queues.step.generation is 'The generation of the run that recorded it, and that alone remembers it.';
 comment on column queues.step.number is 'The order within the run, given by the worker.';
 comment on column queues.step.kind is
   's step, t transaction, z sleep, m signal (that a wait took, or its timeout), c children, f first, n since, '
   'r removed by retention.';
-comment on column queues.step.until is 'Of a sleep: when it is over. A sleep is recorded when it begins.';
+comment on column queues.step.until is
+  'Of a sleep: when it is over. A sleep is recorded when it begins. Of since: when the change was first seen.';
 comment on column queues.step.signal_id is 'The signal that a wait took.';
-
-create table queues.step_try (
-  task_id uuid not null,
-  name text collate "C" not null,
-  try integer not null,
-  token bigint not null,
-  occurred_at timestamptz not null,
-  retry_at timestamptz not null,
-  error jsonb,
-  constraint one_row_per_try primary key (task_id, name, try)
-);
-comment on table queues.step_try is 'A fact: this try of a step failed and is repeated at retry_at. Append-only.';
+comment on column queues.step.arguments is
+  'What its function was called with, by the names of its parameters: at most 2 KiB, else how it begins.';
 
 create table queues.signal (
   signal_id bigint generated always as identity constraint signal_pkey primary key,
   task_id uuid not null,
   sent_at timestamptz not null,
+  bytes integer not null,
   name text collate "C" not null,
   key text collate "C",
   sent_by text collate "C" not null,
@@ -51,26 +46,34 @@ create table queues.signal (
 );
 create index signals_of_run on queues.signal (task_id, name, signal_id);
 create unique index one_signal_per_key on queues.signal (task_id, name, key) where key is not null;
-comment on table queues.signal is 'The mailbox of each run: messages that its waits take, oldest first. Append-only.';
+comment on table queues.signal is
+  'The mailbox of each run, for all of its generations: messages that its waits take, oldest first. Append-only.';
+comment on column queues.signal.bytes is 'The length of the payload as text, by which untaken signals are limited.';
 comment on column queues.signal.key is 'A repeated signal with the same key is not kept twice.';
 
 create table queues.child (
   parent_id uuid not null,
+  generation integer not null default 1,
   step text collate "C" not null,
   number integer not null,
   child_id uuid not null,
   awaited boolean not null,
   ends_with_parent boolean not null,
+  needs_success boolean,
   key text collate "C",
-  constraint child_in_order primary key (parent_id, step, number)
+  constraint child_in_order primary key (parent_id, generation, step, number)
 );
 create index parent_of_child on queues.child (child_id);
 comment on table queues.child is 'A fact: this step of this run has started this task. Append-only.';
 comment on column queues.child.step is
   'The name of the step. Empty if the task waits for that one before it begins (after).';
+comment on column queues.child.generation is
+  'The generation of the run that started it. 1 if the task waits for that one before it begins.';
 comment on column queues.child.awaited is 'Whether the step waits for it.';
 comment on column queues.child.ends_with_parent is
   'Whether it is cancelled if the run ends without success while the step waits for it.';
+comment on column queues.child.needs_success is
+  'Of a task that comes after others: whether they have to succeed, or only to end. Null if a step started it.';
 comment on column queues.child.key is 'By which a resumed run finds it, where it was given one.';
 
 -- State, not a fact. A row stays until its run suspends without it or ends, so that a wait keeps its timeout through
@@ -88,21 +91,14 @@ create table queues.wait (
 create index waits_on_task on queues.wait (on_task) where on_task is not null;
 comment on table queues.wait is
   'What a suspended run waits for, each until a time: a signal, another task, or only the time.';
+comment on column queues.wait.until is
+  'When the wait is over in any case. Of a task that comes after others: when it is due at the earliest.';
 comment on column queues.wait.signal is 'The name of the signal.';
 comment on column queues.wait.on_task is
   'The first of the awaited tasks that has not ended. When it has, the pointer moves on: see queues.advance_joins.';
 comment on column queues.wait.number is 'The place of that task among the children of the step.';
 comment on column queues.wait.policy is
   'Of a join: all (every child has ended), first (this one has), ended or succeeded (all that the task comes after).';
-
--- State: tasks that are to be cancelled, each by the first look that finds it unlocked. A transaction that ends a run
--- must not wait for locks of its children, and there may be many.
-create table queues.unwanted (
-  task_id uuid constraint unwanted_pkey primary key,
-  reason text not null
-) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-comment on table queues.unwanted is
-  'Tasks to be cancelled: children and dependants of runs that ended. See queues.cancel_unwanted.';
 
 -- The task that holds a key of unique or debounced tasks, until another one takes its place. An enqueue locks the row
 -- until its transaction ends, so that two enqueues of one key follow each other.
@@ -119,25 +115,42 @@ comment on table queues.unique_task is 'State: the last task that was enqueued a
 comment on column queues.unique_task.first_at is
   'Of debounced tasks: when the first of those that replaced each other was enqueued.';
 
-create table queues.join_cursor (
-  on_task uuid not null
-);
-insert into queues.join_cursor values ('00000000-0000-0000-0000-000000000000');
-comment on table queues.join_cursor is 'Up to where the last sweep has looked at joins.';
-
--- Written by a suspension and by a signal that found no waiting run, so that whichever commits last is seen by a look
--- that comes after both. Not unique: two signals to one run must not wait for each other.
-create table queues.recheck (
-  task_id uuid not null
+-- State: what is left to do after a commit, each row by the first look that finds its task unlocked. A transaction
+-- that ends a run must not wait for locks of its children, and there may be many; a suspension and a signal that found
+-- no waiting run each leave a row, so that whichever commits last is seen by a look that comes after both.
+-- A task may have several rows: two sessions that leave one for the same task must not wait for each other.
+create table queues.chore (
+  chore_id bigint generated always as identity,
+  added_at timestamptz not null,
+  task_id uuid not null,
+  cause_id uuid,
+  kind "char" not null constraint known_chore check (kind in ('w', 'c', 'j')),
+  cause "char" constraint known_cause_of_chore check (cause in ('d', 'p', 's')),
+  reason text,
+  error text,
+  constraint chore_pkey primary key (kind, chore_id),
+  constraint cancellation_has_a_cause check ((kind = 'c') = (cause is not null and cause_id is not null))
 ) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-create index recheck_of_run on queues.recheck (task_id);
-comment on table queues.recheck is
-  'Runs whose wait may be over already. queues.wake_waiting looks at them and removes them.';
+create index chores_of_task on queues.chore (task_id);
+comment on table queues.chore is
+  'What the engine has to do soon, in transactions and a name of its own: see queues.do_chores.';
+comment on column queues.chore.kind is
+  'w the wait of this run may be over; c this task is to be cancelled; j joins that wait for tasks after this one are '
+  'still to be looked at.';
+comment on column queues.chore.cause is
+  'Of a cancellation: d a task before it did not succeed, p its parent did not succeed, s the step of its parent that '
+  'waited for it is over.';
+comment on column queues.chore.cause_id is 'The task before it, or its parent.';
+comment on column queues.chore.reason is 'The same for people.';
+comment on column queues.chore.error is 'Why it failed, if it did. It is tried again after the others.';
 
 insert into queues.setting (name, value, description) values
   ('max_children', 100000, 'maximum number of tasks that one run may start'),
   ('max_steps', 10000, 'maximum number of steps of one run'),
-  ('max_memo_bytes', 16777216, 'largest total of the results that the steps of one run may store');
+  ('max_memo_bytes', 16777216,
+    'largest total of the results that the steps of one run may store, and that its joins may read'),
+  ('max_signals', 1000, 'maximum number of signals that one run may have not taken yet'),
+  ('max_signal_bytes', 16777216, 'largest total of the signals that one run may have not taken yet');
 
 -- When code with ctx.since(name) was first seen, so that runs enqueued before keep their way.
 create table queues.change (
@@ -148,13 +161,21 @@ create table queues.change (
 );
 comment on table queues.change is 'When the code of a type first asked ctx.since for a name. Append-only.';
 
-create table queues.continuation (
-  task_id uuid constraint one_next_run primary key,
-  next_id uuid not null,
-  first_id uuid not null
+-- A run that goes on by ctx.continue_as stays the same task: it only begins again with another payload and no memory.
+create table queues.generation (
+  task_id uuid not null,
+  ended_at timestamptz not null,
+  number integer not null,
+  pruned boolean,
+  payload jsonb not null,
+  constraint generation_in_order primary key (task_id, number)
 );
-create unique index run_before on queues.continuation (next_id);
-comment on table queues.continuation is
-  'A fact: this run has ended by ctx.continue_as, and that one goes on. Append-only.';
-comment on column queues.continuation.first_id is
-  'The run with which it began: the one that a batch, a join or a handle knows.';
+create index generations_to_prune on queues.generation (ended_at) where pruned is null;
+comment on table queues.generation is
+  'A fact: this generation of a run ended by ctx.continue_as, and the next one began at once. Append-only. Retention '
+  'removes all but the first and the last.';
+comment on column queues.generation.number is 'From 1 on. That of the current one is in queues.task.';
+comment on column queues.generation.pruned is
+  'Whether retention has removed what it remembered. The first stays because an idempotency key belongs to its '
+  'payload, and the last because it tells when the current one began.';
+comment on column queues.generation.payload is 'The arguments with which it was called.';

@@ -10,13 +10,15 @@ create table queues.error_group (
   last_seen timestamptz not null,
   errors bigint not null,
   example_id uuid not null,
-  example_error_id bigint not null
+  example_error_id bigint not null,
+  step text
 ) with (fillfactor = 70);
 create index error_groups_of_type on queues.error_group (type);
 create index error_group_to_forget on queues.error_group (last_seen);
 comment on table queues.error_group is 'Errors of one type that differ only in numbers, ids and quoted values.';
 comment on column queues.error_group.title is 'The message without numbers, ids and quoted values.';
 comment on column queues.error_group.errors is 'How many errors of this group were counted in all.';
+comment on column queues.error_group.step is 'The step that failed last with it, if tries of steps failed.';
 
 create table queues.error_count (
   bucket_at timestamptz not null,

@@ -22,6 +22,15 @@ comment on column queues.process.kickoff is
   'The function that starts an instance with one document as its input; null if there is none of that form.';
 comment on column queues.process.files is 'The digest of each file that holdfast process apply last applied.';
 
+-- Unlogged: no row outlives its transaction.
+create unlogged table internal.call (
+  transaction_id xid8 constraint call_pkey primary key,
+  namespace text collate "C" not null,
+  actor text collate "C" not null
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+comment on table internal.call is
+  'The transaction that calls a function of a process: for which namespace, and who has it called.';
+
 create table queues.process_instance (
   process text collate "C" not null,
   process_id bigint not null,

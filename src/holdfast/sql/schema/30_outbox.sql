@@ -6,6 +6,7 @@ create table queues.subscription (
   name text collate "C" not null,
   event_types text[] not null constraint asks_for_something check (cardinality(event_types) > 0),
   type_prefixes text[] not null,
+  namespaces text[] not null,
   event_patterns text[] not null,
   prefix_patterns text[] not null,
   engine_events boolean not null,
@@ -25,6 +26,7 @@ create table queues.subscription (
 create unique index one_subscription_per_name on queues.subscription (name) where removed_at is null;
 create index subscription_to_the_engine on queues.subscription (subscription_id) where engine_events;
 comment on table queues.subscription is 'Which events are sent, and where to.';
+comment on column queues.subscription.namespaces is 'Only events of these namespaces; empty for all.';
 comment on column queues.subscription.event_patterns is
   'event_types in the form that LIKE ANY compares, without a sub-select.';
 comment on column queues.subscription.engine_events is
@@ -35,16 +37,18 @@ comment on column queues.subscription.removed_at is
   'Set when it ended; queues.prune_events removes what is left of it.';
 
 create table queues.breaker (
-  subscription_id integer constraint breaker_pkey primary key,
+  subscription_id integer not null,
+  namespace text collate "C" not null,
   failures integer not null,
   openings integer not null,
   open_until timestamptz,
   probe_token bigint,
   last_failure_at timestamptz,
-  last_error text
+  last_error text,
+  constraint breaker_pkey primary key (subscription_id, namespace)
 ) with (fillfactor = 50);
 comment on table queues.breaker is
-  'The state of each receiver: after consecutive failures, nothing is sent for a while, then a probe.';
+  'How events of a namespace fare with a receiver: after consecutive failures, none is sent for a while, then a probe.';
 
 create sequence queues.event_number as bigint;
 
@@ -68,13 +72,29 @@ create index events_in_order on queues.outbox_event (transaction_id, event_numbe
 create index events_of_task on queues.outbox_event (task_id) where task_id is not null;
 create index events_nobody_asked_for on queues.outbox_event (occurred_at) where deliveries = 0;
 comment on table queues.outbox_event is 'Outgoing events: written once, in the transaction that they describe.';
-comment on column queues.outbox_event.namespace is 'The namespace of the login that emitted it.';
+comment on column queues.outbox_event.namespace is 
+  'That of the task for an event about a task; otherwise that of the login that emitted it.';
 comment on column queues.outbox_event.event_number is 'The order within an aggregate.';
 comment on column queues.outbox_event.transaction_id is
-  'Lets a reader tell which events may still be preceded by an earlier number of an open transaction.';
+  'Lets a reader tell which events may still be preceded by an earlier number of an open transaction. The id of the '
+  'transaction that wrote it, plus the shift of queues.event_order at that time.';
+
+-- A cluster counts its transactions from the beginning, also if it has the rows of another one.
+create table queues.event_order (
+  only_one boolean constraint event_order_pkey primary key default true
+    constraint event_order_is_one_row check (only_one),
+  shift bigint not null,
+  newest bigint not null
+) with (fillfactor = 50);
+insert into queues.event_order (shift, newest) values (0, 0);
+comment on table queues.event_order is
+  'What is added to the ids of transactions, so that events stay in order in a new cluster: see queues.event_shift.';
+comment on column queues.event_order.newest is
+  'The shifted id of a recent transaction, in case that no event is left that tells it.';
 
 create table queues.delivery (
   subscription_id integer not null,
+  namespace text collate "C" not null,
   aggregate_id text collate "C" not null,
   event_number bigint not null,
   event_id uuid not null,
@@ -86,11 +106,12 @@ create table queues.delivery (
   lease_until timestamptz,
   dispatcher_id text collate "C",
   last_error text,
-  constraint delivery_in_order primary key (subscription_id, aggregate_id, event_number)
+  constraint delivery_in_order primary key (subscription_id, namespace, aggregate_id, event_number)
 ) with (
   fillfactor = 80,
   autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 10000, autovacuum_vacuum_cost_delay = 0);
-comment on table queues.delivery is 'Outstanding deliveries. Of each aggregate, only the first is claimed.';
+comment on table queues.delivery is 
+  'Outstanding deliveries. Of each aggregate of a namespace, only the first is claimed.';
 comment on column queues.delivery.aggregate_id is 'That of the event; an event without one forms its own aggregate.';
 comment on column queues.delivery.counted is
   'Whether the claim counted the attempt. It does so for the first event of an aggregate, which is certainly sent.';
@@ -171,12 +192,14 @@ create type queues.new_event as (
   task_id uuid,
   task_type text,
   traceparent text,
-  data jsonb
+  data jsonb,
+  namespace text
 );
 
 -- The result of one delivery, for its breaker.
 create type queues.delivery_report as (
   subscription_id integer,
+  namespace text,
   token bigint,
   status text,
   error text

@@ -1,5 +1,4 @@
--- Events of the outbox, each with the state of its deliveries. Clients see events that their namespace emitted or that
--- concern its tasks.
+-- Events of the outbox, each with the state of its deliveries. Clients see those of their namespace.
 create or replace view queues.event_status with (security_barrier) as
 select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id) as subject,
   e.source, e.task_id, e.traceparent, e.emitted_by, e.namespace, e.data,
@@ -7,7 +6,6 @@ select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subje
   (select pg_catalog.count(*) from queues.dead_delivery d where d.event_id = e.event_id) as dead,
   e.deliveries, e.transaction_id, e.event_number
 from queues.outbox_event e
-where (select queues.may_read_all()) or e.namespace = (select queues.namespace())
-   or exists (select from queues.task t where t.task_id = e.task_id and t.namespace = (select queues.namespace()));
+where (select queues.may_read_all()) or e.namespace = (select queues.namespace());
 
 comment on view queues.event_status is 'Events of the outbox, each with the state of its deliveries.';

@@ -1,8 +1,9 @@
--- The state of each subscription: what it matches, what is outstanding, and whether its receiver responds. If a
--- dispatcher cannot serve it, also why. Counts up to 10,000 outstanding and as many dead events of each. Addresses are
--- shown without password, token and query; of headers, only the names.
+-- The state of each subscription: what it matches, what is outstanding, and whether its receiver responds: the breaker
+-- is that of the namespace that is probed last. If a dispatcher cannot serve it, also why. Counts up to 10,000
+-- outstanding and as many dead events of each. Addresses are shown without password, token and query; of headers, only
+-- the names.
 create or replace view queues.outbox_status with (security_barrier) as
-select s.subscription_id, s.name, s.event_types, s.type_prefixes, s.sink,
+select s.subscription_id, s.name, s.event_types, s.type_prefixes, s.namespaces, s.sink,
   pg_catalog.regexp_replace(pg_catalog.regexp_replace(pg_catalog.regexp_replace(s.target,
     '^([a-z][a-z0-9+.-]*://[^:/@?#]*):[^/?#]*@', '\1:***@', 'i'), '^([a-z][a-z0-9+.-]*://)[^:/@?#]+@', '\1***@', 'i'),
     '[?#].*$', '?***') as target,
@@ -20,21 +21,23 @@ select s.subscription_id, s.name, s.event_types, s.type_prefixes, s.sink,
     order by d.died_at limit 10000) d) as dead,
   case when b.open_until is null then 'closed' when b.open_until > queues.clock() then 'open'
     else 'half-open' end as breaker,
-  b.failures, b.open_until, b.last_failure_at, b.last_error, (
+  coalesce(b.failures, 0) as failures, b.open_until, b.last_failure_at, b.last_error, (
     select pg_catalog.format('dispatcher on %s: %s', d.hostname, d.unusable ->> s.subscription_id::text)
     from queues.dispatcher d
     where d.unusable ? s.subscription_id::text and d.last_seen > queues.clock() - (
       select w.value * interval '1 second' from queues.setting w where w.name = 'worker_timeout_seconds')
     order by d.last_seen desc limit 1) as problem
 from queues.subscription s
-join queues.breaker b on b.subscription_id = s.subscription_id
+left join lateral (
+  select b.* from queues.breaker b where b.subscription_id = s.subscription_id
+  order by b.open_until desc nulls last, b.last_failure_at desc nulls last limit 1) b on true
 left join lateral (
   select pg_catalog.count(*) as pending, pg_catalog.count(*) filter (where d.lease_until >= now.now) as in_flight,
     pg_catalog.min(d.emitted_at) as oldest
   from (select queues.clock() as now offset 0) now
   cross join (
     select d.lease_until, d.emitted_at from queues.delivery d where d.subscription_id = s.subscription_id
-    order by d.aggregate_id, d.event_number limit 10000) d) waiting on true
+    order by d.namespace, d.aggregate_id, d.event_number limit 10000) d) waiting on true
 where s.removed_at is null;
 
 comment on view queues.outbox_status is

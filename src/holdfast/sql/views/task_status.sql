@@ -15,7 +15,11 @@ select
     a.occurred_at) as updated_at,
   d.deleted_at, d.reason as delete_reason,
   o.reason, l.progress, t.timeout, t.lease, t.metadata, t.enqueued_by, t.namespace, t.concurrency_key,
-  t.deadline
+  t.deadline,
+  case when o.status = 'cancelled' then (
+    select c.actor from queues.act c
+    where c.task_id = t.task_id and c.act = 'cancelled' and c.occurred_at = o.finished_at limit 1) end as cancelled_by,
+  coalesce(t.generation, 1) as generation
 from queues.task t
 left join queues.ready r on r.task_id = t.task_id
 left join queues.lease l on l.task_id = t.task_id

@@ -1,5 +1,5 @@
 -- Records who is about to see the hidden values of a task or of a message of the mailbox; without either, those of all
--- tasks, for a while.
+-- tasks, for a while. The reason is required.
 -- For holdfast_operator. Locks: none.
 create or replace function queues.record_reveal(
   task_id uuid default null, reason text default null, address text default null,
@@ -10,7 +10,10 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if num_nonnulls(task_id, mailbox_message_id) > 1 then
+  if coalesce(btrim(reason), '') = '' then
+    raise exception using errcode = 'QF400', message = 'a reason is required to see hidden values',
+      hint = 'It is recorded with the name of the caller.';
+  elsif num_nonnulls(task_id, mailbox_message_id) > 1 then
     raise exception using errcode = 'QF400', message = 'give either task_id or mailbox_message_id, not both';
   elsif task_id is not null then
     perform queues.check_task_owner(task_id);

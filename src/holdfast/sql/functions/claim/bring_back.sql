@@ -1,6 +1,7 @@
 -- Lets tasks that wait for the end of another one of their concurrency key be claimed: as many of each lane of the key
 -- as have ended. Runs after the statement that removed a lease or a waiting task, so that it sees what claims have set
--- aside until then. What still may not run is set aside again by the next claim.
+-- aside until then. What still may not run is set aside again by the next claim. Rows that another transaction holds
+-- are skipped: if it moves or ends the task, it calls this function itself; if not, tidy_lanes does.
 -- Internal: called when a lease that is awaited ends, and when a waiting task with a key is removed or moved.
 -- Locks: ready rows, without waiting.
 create or replace function queues.bring_back(task_ids uuid[])
@@ -10,6 +11,9 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
 #variable_conflict use_column
+declare
+  _places tid[];
+  _lanes bigint[];
 begin
   with ended as materialized (
     select t.concurrency_key, t.namespace, count(*) as count from queues.task t
@@ -22,14 +26,13 @@ begin
     cross join lateral (
       select r.ctid as place from queues.ready r where r.lane_id = l.lane_id
       order by r.run_at, r.task_id limit e.count for update skip locked) r),
-  gone as (
-    delete from queues.ready r where r.ctid = any (array(select h.place from head h))
-    returning r.task_id, r.run_at, r.lane_id, r.attempt),
   lane as materialized (
     select d.lane_id, queues.lane_for(d.queue, d.type, d.priority, d.concurrency_key, d.namespace) as back_to
     from (select distinct h.lane_id, h.queue, h.type, h.priority, h.concurrency_key, h.namespace from head h) d)
-  insert into queues.ready (task_id, run_at, lane_id, attempt)
-  select g.task_id, g.run_at, l.back_to, g.attempt from gone g join lane l on l.lane_id = g.lane_id;
+  select array_agg(h.place), array_agg(l.back_to) into _places, _lanes from head h join lane l on l.lane_id = h.lane_id;
+  if _places is not null then
+    perform queues.move_ready(_places, null, _lanes);
+  end if;
 end
 $$;
 

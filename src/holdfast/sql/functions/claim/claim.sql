@@ -1,6 +1,8 @@
 -- Leases the first due tasks of the subscribed queues and types, in the order priority desc, run_at, task_id. A worker
 -- subscribes to queues, type prefixes, or both; with neither, to the queue "default". Counts the attempt. Limited
 -- tasks are claimed as far as their limits allow; among concurrency keys, those with fewer running tasks come first.
+-- A session that has turned synchronous_commit off may lose a claim in a crash: the tasks are ready again, and may run
+-- a second time. The commit waits for the disk if a task allows one attempt only, or if a limit or key counts it.
 -- For holdfast_worker. Locks: ready rows, without waiting; limits, keys and leases of their tasks, without waiting for
 -- more than some milliseconds; after a crash of the server first the row of queues.crash_detector.
 --
@@ -29,8 +31,6 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
-  -- Losing a claim in a crash loses nothing: the tasks are still ready.
-  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
   _queues constant text[] := coalesce(queues, case when type_prefixes is null then array['default'] end);
   _types constant text[] := case when type_prefixes is not null then queues.types_in_use(type_prefixes) end;
@@ -46,6 +46,7 @@ declare
   _key text;
   _run_at timestamptz;
   _awaited boolean;
+  _generation integer;
 begin
   select exists (select from queues.crash_detector), exists (select from queues.task_limit),
     exists (select from queues.paused_queue)
@@ -124,12 +125,15 @@ begin
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 into task_id, run_at, lane_id, attempt;
     select t.type, t.queue, t.executor, t.payload, t.max_attempts, t.timeout, t.metadata, t.namespace,
       t.concurrency_key, coalesce(t.lease, claim.lease, interval '30 seconds'), nullif(claim.run_at, t.run_at),
-      case when t.deadline is not null then queues.end_of_life(t.task_id, t.created_at, t.deadline) end
+      case when t.deadline is not null then queues.end_of_life(t.task_id, t.created_at, t.deadline) end, t.generation
     into type, queue, executor, payload, max_attempts, timeout, metadata, _namespace, _key, lease, _run_at,
-      ends_at
+      ends_at, _generation
     from queues.task t where t.task_id = claim.task_id;
     if not found then
       return;
+    end if;
+    if max_attempts = 1 or _key is not null or lane_id = any (_lanes.limited) or lane_id = any (_lanes.rated) then
+      perform queues.commit_to_disk();
     end if;
     lease_until := _now + lease;
     if _key is not null then
@@ -137,10 +141,10 @@ begin
         where l.concurrency_key = _key and l.namespace = _namespace and l.concurrency_key > '');
     end if;
     insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, limited,
-      awaited, worker_id, concurrency_key)
+      awaited, worker_id, concurrency_key, generation)
     values (task_id, token, _now, lease_until, _run_at, lane_id, attempt, (extract(epoch from lease) * 1000)::integer,
       lane_id = any (_lanes.limited), _awaited, worker_id,
-      queues.qualified_key(_namespace, _key));
+      queues.qualified_key(_namespace, _key), _generation);
     return next;
     return;
   end if;
@@ -155,14 +159,16 @@ begin
   work as materialized (
     select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, nullif(g.run_at, t.run_at) as other_run_at,
       t.max_attempts, t.timeout, coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.queue,
-      t.executor, t.metadata, t.payload, t.namespace, t.concurrency_key,
+      t.executor, t.metadata, t.payload, t.namespace, t.concurrency_key, t.generation,
+      case when t.max_attempts = 1 or t.concurrency_key is not null or g.lane_id = any (_lanes.limited)
+        or g.lane_id = any (_lanes.rated) then queues.commit_to_disk() end as durable,
       case when t.deadline is not null then queues.end_of_life(t.task_id, t.created_at, t.deadline) end as ends_at
     from gone g join queues.task t on t.task_id = g.task_id
     where t.task_id = any (array(select task_id from gone))
     order by t.priority desc, g.run_at, g.task_id),
   held as (
     insert into queues.lease (task_id, token, claimed_at, lease_until, run_at, lane_id, attempt, lease_ms, limited,
-      awaited, worker_id, concurrency_key)
+      awaited, worker_id, concurrency_key, generation)
     select w.task_id, claim.token, _now, _now + w.lease, w.other_run_at, w.lane_id, w.attempt,
       (extract(epoch from w.lease) * 1000)::integer, w.lane_id = any (_lanes.limited),
       -- Not exists, which the planner may implement by reading the whole table once.
@@ -170,7 +176,7 @@ begin
         select true from queues.lane l
         where l.concurrency_key = w.concurrency_key and l.namespace = w.namespace and l.concurrency_key > ''
         limit 1) end,
-      claim.worker_id, queues.qualified_key(w.namespace, w.concurrency_key)
+      claim.worker_id, queues.qualified_key(w.namespace, w.concurrency_key), w.generation
     from work w)
   select w.task_id, claim.token, w.type, w.executor, w.payload, w.attempt, w.max_attempts::integer, _now + w.lease,
     w.timeout, w.metadata, w.run_at, w.lane_id, w.queue, w.ends_at

@@ -11,10 +11,8 @@ begin
   -- A claim that waited here finds the row, and the skipped tokens are on disk.
   insert into queues.crash_detector default values on conflict do nothing;
   if found then
-    perform set_config('synchronous_commit', 'on', true);
+    perform queues.commit_to_disk();
     perform setval('queues.token', nextval('queues.token') + 1000000000);
-    -- Also emptied by the crash. A sweep does not insert the row: it would wait for another one that does.
-    insert into queues.last_sweep (swept_at, next_page) values ('-infinity', 0) on conflict do nothing;
   end if;
 end
 $$;

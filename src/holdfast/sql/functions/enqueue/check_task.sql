@@ -52,7 +52,11 @@ begin
     (select s.value from queues.setting s where s.name = 'max_payload_bytes'));
   if _problem is not null then
     raise exception using message = format('%spayload %s', place, _problem),
-      errcode = case when _problem like '% bytes%' then 'QF413' else 'QF422' end;
+      errcode = case when _problem like '% bytes%' then 'QF413' else 'QF422' end,
+      hint = case when _problem like '% bytes%'
+        then 'Store the data elsewhere and pass a reference to it, such as an id or a path. The limit is the setting '
+          'max_payload_bytes.'
+        else 'Pass the value in another form, such as text.' end;
   end if;
   if metadata is not null then
     if jsonb_typeof(metadata) <> 'object' then

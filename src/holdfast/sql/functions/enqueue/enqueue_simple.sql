@@ -14,6 +14,8 @@ as $$
 #variable_conflict use_variable
 declare
   _now constant timestamptz := queues.clock();
+  -- Without an id, the transaction is not in the call of a function of a process.
+  _in_call constant xid8 := pg_current_xact_id_if_assigned();
   -- The transaction id must exist before a lane is read: see tidy_lanes.
   _transaction_id constant xid8 := pg_current_xact_id();
   _read_committed constant boolean := current_setting('transaction_isolation') = 'read committed';
@@ -39,14 +41,15 @@ begin
     end if;
   end if;
   -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
-  _durable := set_config('synchronous_commit', 'on', true);
+  _durable := queues.commit_to_disk();
   _task_id := queues.new_task_id();
 
-  -- One statement for both lookups, because each statement has a cost to start.
-  select coalesce(n.namespace, queues.namespace_of_login(session_user::text)), d.queue, d.priority, d.max_attempts,
-    d.lease, d.deadline
+  -- One statement for all lookups, because each statement has a cost to start.
+  select coalesce(c.namespace, n.namespace, queues.namespace_of_login(session_user::text)), d.queue, d.priority,
+    d.max_attempts, d.lease, d.deadline
   into _namespace, queue, priority, max_attempts, lease, _deadline
   from (select) one
+  left join internal.call c on c.transaction_id = _in_call
   left join queues.namespace_login n on n.login = session_user::text
   cross join lateral queues.with_defaults(type, queue, priority, max_attempts, lease, null) d;
   run_at := coalesce(run_at, _now);

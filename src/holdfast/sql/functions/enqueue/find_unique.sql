@@ -1,7 +1,7 @@
 -- Returns the task that an enqueue with this key has to use, or else null. Locks the key, so that another enqueue of it
 -- waits until this transaction ends. For a debounced task, cancels the one that waits, or records that the one that a
 -- worker holds is replaced, and returns when the new one is to run.
--- Internal: called by insert_arranged. Locks: the row of the key, then the ready row.
+-- Internal: called by insert_arranged. Locks: the row of the key, then the ready row, by lock_task.
 create or replace function queues.find_unique(
   type text, key text, "unique" text, debounce interval, debounce_max interval, namespace text default null,
   out task_id uuid, out run_at timestamptz)
@@ -16,6 +16,8 @@ declare
   _now constant timestamptz := queues.clock();
   _namespace constant text := coalesce(find_unique.namespace, queues.namespace());
   _held queues.unique_task;
+  _place text;
+  _attempt integer;
   _waits boolean;
 begin
   if key is null or octet_length(key) not between 1 and 500 then
@@ -44,14 +46,12 @@ begin
   end if;
   if _held.task_id is not null then
     -- Locked until the caller's transaction ends: a claim in between would run without seeing its changes.
-    perform from queues.ready r where r.task_id = _held.task_id for update;
-    _waits := found
-      and (debounce is null or (select r.attempt = 0 from queues.ready r where r.task_id = _held.task_id))
+    select l.place, l.attempt into _place, _attempt from queues.lock_task(_held.task_id, array['ready']) l;
+    _waits := _place = 'ready' and (debounce is null or _attempt = 0 and queues.current_generation(_held.task_id) = 1)
       and (select true from queues.wait w where w.task_id = _held.task_id and w.name <> '' limit 1) is null;
     if _waits and debounce is null
-      or "unique" = 'unfinished' and not exists (select from queues.outcome o where o.task_id = _held.task_id)
+      or "unique" = 'unfinished' and _place in ('ready', 'lease')
         and not exists (select from queues.deletion d where d.task_id = _held.task_id)
-        and exists (select from queues.task t where t.task_id = _held.task_id)
     then
       task_id := _held.task_id;
       return;
@@ -62,12 +62,12 @@ begin
     run_at := greatest(_now, least(_now + debounce, _held.first_at + debounce_max));
     if _waits then
       perform queues.cancel_now(_held.task_id, 'debounced: replaced by a later one');
-    else
+    elsif _place = 'lease' and _attempt = 1 and queues.current_generation(_held.task_id) = 1 then
       -- Without a lock on the lease, for which the worker's reports would wait. See cancel_replaced.
       insert into queues.act (task_id, act, occurred_at, attempt, worker_id, actor, reason)
-      select l.task_id, 'replaced', _now, l.attempt, l.worker_id, queues.actor(),
-        'debounced: a later one was enqueued while this one was held'
-      from queues.lease l where l.task_id = _held.task_id and l.attempt = 1;
+      values (_held.task_id, 'replaced', _now, 1, (
+        select l.worker_id from queues.lease l where l.task_id = _held.task_id), queues.actor(),
+        'debounced: a later one was enqueued while this one was held');
     end if;
     update queues.unique_task u set first_at = _held.first_at
     where u.type = find_unique.type and u.key = find_unique.key and u.namespace = _namespace;

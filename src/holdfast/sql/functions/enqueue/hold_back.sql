@@ -1,7 +1,7 @@
 -- Makes tasks that have not begun wait until all the given tasks have ended, as enqueue_after does. A task for which
 -- others wait already is refused, so that no task can wait for itself.
 -- Those tasks are in the given namespace, or in that of the session; an operator may name all.
--- Internal: called by insert_arranged. Locks: ready rows.
+-- Internal: called by insert_arranged, which has inserted the tasks: no other transaction can hold their ready rows.
 create or replace function queues.hold_back(
   task_ids uuid[], after uuid[], condition text default 'succeeded', namespace text default null)
 returns void
@@ -19,6 +19,8 @@ declare
   _any constant boolean := hold_back.namespace is null and queues.has_role('operator');
   _most constant bigint := (select s.value from queues.setting s where s.name = 'max_children');
   _missing uuid;
+  _places tid[];
+  _run_ats timestamptz[];
 begin
   if condition is null or condition not in ('succeeded', 'ended') then
     raise exception using errcode = 'QF400',
@@ -37,7 +39,6 @@ begin
   elsif coalesce(cardinality(after), 0) = 0 then
     return;
   end if;
-  perform from queues.ready r where r.task_id = any (task_ids) and r.attempt = 0 order by r.task_id for update;
   select g.task_id into _missing from unnest(task_ids) g(task_id)
   where (select true from queues.ready r where r.task_id = g.task_id and r.attempt = 0 limit 1) is null
     or (select true from queues.child c where c.child_id = g.task_id and c.step = '' limit 1)
@@ -48,19 +49,20 @@ begin
       hint = 'Name the tasks to wait for when it is enqueued.';
   end if;
 
-  insert into queues.child (parent_id, step, number, child_id, awaited, ends_with_parent)
-  select t.task_id, '', a.n, a.task_id, true, false
+  insert into queues.child (parent_id, step, number, child_id, awaited, ends_with_parent, needs_success)
+  select t.task_id, '', a.n, a.task_id, true, false, condition = 'succeeded'
   from (select distinct g.task_id from unnest(task_ids) g(task_id)) t
   cross join unnest(after) with ordinality a(task_id, n);
-  with gone as (
-    delete from queues.ready r where r.task_id = any (task_ids) returning r.task_id, r.lane_id)
-  insert into queues.ready (task_id, run_at, lane_id, attempt) select g.task_id, _far, g.lane_id, 0 from gone g;
   insert into queues.wait (task_id, name, until, on_task, number, policy)
-  select distinct g.task_id, '', _far, after[1], 1, condition from unnest(task_ids) g(task_id);
-  -- Those that have ended before are seen now; those that end until the commit are seen by the next sweep.
-  insert into queues.recheck (task_id) select distinct g.task_id from unnest(task_ids) g(task_id);
-  perform queues.settle_joins('{}', task_ids, _now);
-  perform queues.cancel_unwanted(_now);
+  select r.task_id, '', r.run_at, after[1], 1, condition from queues.ready r where r.task_id = any (task_ids);
+  select array_agg(r.ctid), array_agg(_far) into _places, _run_ats from queues.ready r where r.task_id = any (task_ids);
+  perform queues.move_ready(_places, _run_ats, null);
+  -- Those that have ended before are seen now, by the first 1,000; those that end until the commit are seen after it.
+  -- One of them that did not succeed leads to a cancellation by the engine: this transaction may stay open, and must
+  -- not hold that one.
+  insert into queues.chore (kind, added_at, task_id)
+  select distinct 'w'::"char", _now, g.task_id from unnest(task_ids) g(task_id);
+  perform queues.settle_joins('{}', task_ids[:1000], _now);
 end
 $$;
 

@@ -14,15 +14,17 @@ as $$
 declare
   _checked constant boolean := queues.check_batch('tasks', tasks);
   -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _namespace constant text := coalesce(insert_payloads.namespace, queues.namespace());
   _max_bytes constant bigint := (select s.value from queues.setting s where s.name = 'max_payload_bytes');
   _size constant integer := cardinality(payloads);
   _element constant jsonb := tasks -> 0;
   _executor constant text := _element ->> 'executor';
-  -- One id is drawn per batch, because random bytes are expensive; the last 24 bits count up from it.
+  -- One id is drawn per batch, because random bytes are expensive. The last 24 bits count up from a random number, so
+  -- that the last digits, by which people name tasks, differ between batches.
   _prefix constant text := left(queues.new_task_id()::text, 30);
+  _first constant integer := 16777216 + (random() * 8388607)::integer;
   _task queues.new_task;
   _lane_id bigint;
 begin
@@ -46,7 +48,7 @@ begin
   with told as (
     insert into queues.task (task_id, created_at, run_at, priority, max_attempts, type, queue, executor, enqueued_by,
       namespace, timeout, lease, payload, metadata, concurrency_key, deadline)
-    select (_prefix || right(to_hex(16777216 + p.n), 6))::uuid, _now, _task.run_at, _task.priority, _task.max_attempts,
+    select (_prefix || right(to_hex(_first + p.n), 6))::uuid, _now, _task.run_at, _task.priority, _task.max_attempts,
       _task.type, _task.queue,
       case when _executor is null and p.payload ? 'task_type' then queues.executor_for(null, p.payload)
         else coalesce(_executor, 'python') end,

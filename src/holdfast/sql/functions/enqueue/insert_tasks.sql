@@ -15,11 +15,14 @@ as $$
 declare
   _checked constant boolean := queues.check_batch('tasks', tasks);
   -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _namespace constant text := coalesce(insert_tasks.namespace, queues.namespace());
   _max_bytes constant bigint := (select s.value from queues.setting s where s.name = 'max_payload_bytes');
   _size constant integer := jsonb_array_length(tasks);
+  -- The last 24 bits of the ids count up from it: see insert_payloads.
+  _first constant integer := 16777216 + (random() * 8388607)::integer;
+  _prefix text;
   _payloads jsonb[];
   _requests queues.new_task[];
   _kinds queues.new_task[];
@@ -44,8 +47,8 @@ begin
   -- Most batches have one type and equal options, so the first task represents all.
   _kinds := case when _alike then _requests[1:1] else _requests end;
   -- One id is drawn per batch, because random bytes are expensive; the elements count up from it.
-  _ids := array(select queues.nth_task_id(f.first_id, n)
-    from (select queues.new_task_id() as first_id offset 0) f, generate_series(1, _size) n);
+  _prefix := left(queues.new_task_id()::text, 30);
+  _ids := array(select (_prefix || right(to_hex(_first + n), 6))::uuid from generate_series(1, _size) n);
   if _keyed then
     _holders := queues.reserve_keys(_requests, _payloads, _ids, _namespace);
   end if;

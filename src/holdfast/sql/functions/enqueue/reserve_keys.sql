@@ -56,7 +56,8 @@ begin
     from asked a
     left join asked sibling on sibling.task_id = a.holder
     left join lateral (
-      select t.executor, t.payload from queues.task t where t.task_id = a.holder offset 0) t on true
+      select t.executor, queues.first_payload(t.task_id) as payload from queues.task t
+      where t.task_id = a.holder offset 0) t on true
     where a.holder <> a.task_id and (a.executor, a.payload::text)
       is distinct from (coalesce(sibling.executor, t.executor), coalesce(sibling.payload, t.payload)::text)
     order by a.n limit 1;

@@ -6,8 +6,8 @@ language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
   with seen as materialized (
-    select e.error_id, e.task_id, e.occurred_at, e.retry_at, e.kind, e.detail ->> 'exception' as exception, t.type,
-      queues.title_of_error(e.message) as title, queues.group_of_error(t.type, e) as error_group
+    select e.error_id, e.task_id, e.occurred_at, e.retry_at, e.kind, e.detail ->> 'exception' as exception, e.step,
+      t.type, queues.title_of_error(e.message) as title, queues.group_of_error(t.type, e) as error_group
     from unnest(error_ids) i(error_id)
     join queues.error e on e.error_id = i.error_id
     cross join lateral (select t.type from queues.task t where t.task_id = e.task_id offset 0) t
@@ -22,7 +22,7 @@ as $$
       where not exists (select from queues.error_group g where g.error_group = s.error_group)
       group by s.error_group, s.type) n),
   placed as materialized (
-    select s.error_id, s.task_id, s.occurred_at, s.retry_at, s.type,
+    select s.error_id, s.task_id, s.occurred_at, s.retry_at, s.type, s.step,
       case when a.surplus then md5(s.type) else s.error_group end as error_group,
       case when a.surplus then 'other' else s.kind end as kind,
       case when not coalesce(a.surplus, false) then left(s.exception, 200) end as exception,
@@ -30,14 +30,15 @@ as $$
     from seen s left join added a on a.error_group = s.error_group),
   grouped as (
     insert into queues.error_group as g (error_group, type, kind, exception, title, first_seen, last_seen, errors,
-      example_id, example_error_id)
+      example_id, example_error_id, step)
     select p.error_group, min(p.type), min(p.kind), min(p.exception), min(p.title), min(p.occurred_at),
-      max(p.occurred_at), count(*), (array_agg(p.task_id order by p.error_id desc))[1], max(p.error_id)
+      max(p.occurred_at), count(*), (array_agg(p.task_id order by p.error_id desc))[1], max(p.error_id),
+      (array_agg(p.step order by p.error_id desc))[1]
     from placed p group by p.error_group order by p.error_group
     on conflict (error_group) do update
     set first_seen = least(g.first_seen, excluded.first_seen), last_seen = greatest(g.last_seen, excluded.last_seen),
       errors = g.errors + excluded.errors, example_id = excluded.example_id,
-      example_error_id = excluded.example_error_id)
+      example_error_id = excluded.example_error_id, step = excluded.step)
   insert into queues.error_count as c (bucket_at, error_group, errors, ended)
   select date_trunc('minute', p.occurred_at), p.error_group, count(*), count(*) filter (where p.retry_at is null)
   from placed p group by 1, 2 order by 1, 2

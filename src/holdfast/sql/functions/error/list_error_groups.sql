@@ -7,7 +7,7 @@ create or replace function queues.list_error_groups(
   max_groups integer default 50)
 returns table (
   error_group text, type text, kind text, exception text, title text, errors bigint, ended bigint, type_errors bigint,
-  first_seen timestamptz, last_seen timestamptz, example_id uuid, trend integer[])
+  first_seen timestamptz, last_seen timestamptz, example_id uuid, trend integer[], step text)
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
 set plan_cache_mode = force_generic_plan
@@ -46,7 +46,7 @@ begin
       left join (
         select least(23, floor(extract(epoch from c.bucket_at - _from) / _step))::integer as n, c.errors
         from queues.error_count c where c.error_group = t.error_group and c.bucket_at >= _from) c on c.n = n.n
-      group by n.n order by n.n)
+      group by n.n order by n.n), t.step
   from top t order by t.recent desc, t.last_seen desc;
 end
 $$;

@@ -21,15 +21,14 @@ begin
       when waiting.pending >= 10000 then 'red'
       when b.open_until is not null and waiting.pending > 0 then queues.level_of(waiting.seconds, 0, 600)
       else queues.level_of(waiting.seconds, 60, 600) end, s.name, coalesce(waiting.seconds, 0),
-    case when s.problem is not null then format('subscription %s cannot be served: %s', s.name, s.problem)
+    case when s.problem is not null then format('subscription %s cannot be served', s.name)
       when waiting.pending = 0 then format('subscription %s has all its events', s.name)
       else format('%s event%s wait%s for subscription %s, the oldest for %s%s',
         case waiting.pending when 10000 then '10000 or more' else waiting.pending::text end,
         case waiting.pending when 1 then '' else 's' end, case waiting.pending when 1 then 's' else '' end,
         s.name, queues.format_duration(waiting.seconds),
         case when s.paused_at is not null then '; it is paused'
-          when b.open_until is not null then '; its receiver fails: '
-            || left(coalesce(b.last_error, 'no error was reported'), 200)
+          when b.open_until is not null then '; its receiver fails those of namespace ' || b.namespace
           when _sent_by = 0 then '; no dispatcher is live' else '' end) end,
     case when s.problem is not null
       then 'Fix the problem and restart the dispatcher, or remove the subscription and add it again.'
@@ -37,14 +36,18 @@ begin
       when s.paused_at is not null then format('To resume: holdfast events resume %s', s.name)
       when _sent_by = 0 then 'Start a dispatcher: holdfast dispatch'
       when b.open_until is not null then 'Fix its receiver; delivery is retried automatically.'
-      when waiting.seconds >= 60 then 'Run more dispatchers, or make the receiver faster.' end
+      when waiting.seconds >= 60 then 'Run more dispatchers, or make the receiver faster.' end,
+    left(case when s.problem is not null then s.problem
+      when waiting.pending > 0 and s.paused_at is null and b.open_until is not null then b.last_error end, 200)
   from (
     select s.*, (
       select format('dispatcher on %s: %s', d.hostname, d.unusable ->> s.subscription_id::text) from queues.dispatcher d
       where d.unusable ? s.subscription_id::text and d.last_seen > health_of_outbox.now - _timeout
       order by d.last_seen desc limit 1) as problem
     from queues.subscription s where s.removed_at is null) s
-  left join queues.breaker b on b.subscription_id = s.subscription_id
+  left join lateral (
+    select b.* from queues.breaker b where b.subscription_id = s.subscription_id
+    order by b.open_until desc nulls last, b.last_failure_at desc nulls last limit 1) b on true
   cross join lateral (
     select count(*) as pending, extract(epoch from now - min(d.emitted_at))::double precision as seconds
     from (select d.emitted_at from queues.delivery d where d.subscription_id = s.subscription_id limit 10000) d) waiting
@@ -55,7 +58,7 @@ begin
     format('%s event%s for subscription %s %s given up',
       case dead.events when 1000 then '1000 or more' else dead.events::text end,
       case dead.events when 1 then '' else 's' end, s.name, case dead.events when 1 then 'was' else 'were' end),
-    format('Once its receiver works again: holdfast events redrive %s', s.name)
+    format('Once its receiver works again: holdfast events redrive %s', s.name), null
   from queues.subscription s
   cross join lateral (
     select count(*) as events from (

@@ -10,11 +10,11 @@ as $$
 begin
   return query
   select t.check_name, queues.level_of(t.seconds, 0, t.red), t.process, t.seconds,
-    format('%s of process %s %s, the first for %s: %s%s',
+    format('%s of process %s %s, the first for %s: %s',
       case when t.instances = 1000 then '1000 or more' else t.instances::text end, t.process,
-      t.problem, queues.format_duration(t.seconds), t.process_id, coalesce(' (' || left(t.message, 200) || ')', '')),
+      t.problem, queues.format_duration(t.seconds), t.process_id),
     format('%s holdfast process show %s %s shows more. To end it: holdfast process cancel %s %s', t.advice, t.process,
-      t.process_id, t.process, t.process_id)
+      t.process_id, t.process, t.process_id), left(t.message, 200)
   from (
     select w.check_name, w.red, w.problem, w.advice, p.process, found.instances, found.process_id,
       extract(epoch from now - found.since)::double precision as seconds, (

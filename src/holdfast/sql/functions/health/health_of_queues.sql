@@ -39,7 +39,7 @@ begin
     case when h.first is not null then format('Limits hold back %s: %s. To change them: holdfast limits',
         case when h.whole then 'all due tasks' else 'the oldest due task' end, left(h.words, 1000))
       when w.seconds >= 60
-        then 'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.' end
+        then 'Run more workers, or more tasks at once: holdfast workers shows which ones serve it.' end, null
   from waiting w
   left join lateral (
     select (array_agg(h.words order by h.oldest_due))[1] as first, string_agg(h.words, '; ' order by h.oldest_due)
@@ -50,7 +50,7 @@ begin
   select 'unserved', queues.level_of(w.seconds, 10, 60), w.queue, w.seconds,
     format('no live worker subscribes to queue %s, or to a prefix of type %s; its oldest due task has waited for %s',
       w.queue, w.unserved, queues.format_duration(w.seconds)),
-    format('Start one: holdfast worker … --queues %s', w.queue)
+    format('Start one: holdfast worker … --queues %s', w.queue), null
   from waiting w where not w.served
   order by 4 desc limit 200;
 
@@ -62,7 +62,7 @@ begin
     case when count(*) >= 10000 and 2 * count(l.leaving) > count(*)
       then 'Claims slow down. A transaction that has enqueued tasks and stays open keeps idle ones from being removed: '
         'look for the oldest snapshot.'
-      when count(*) >= 10000 then 'Claims slow down. Use fewer queues, types and priorities at once.' end
+      when count(*) >= 10000 then 'Claims slow down. Use fewer queues, types and priorities at once.' end, null
   from queues.lane l where coalesce(l.concurrency_key, '') = '';
 
   return query
@@ -70,7 +70,7 @@ begin
     format('session %s of login %s has claimed under a limit, or changed one, in a transaction that has been open for '
       '%s', h.pid, h.login, queues.format_duration(h.seconds)),
     format('Nothing else is claimed under that limit meanwhile. End it in its application, or: select '
-      'pg_terminate_backend(%s)', h.pid)
+      'pg_terminate_backend(%s)', h.pid), null
   from (
     select h.pid, h.login, max(h.seconds) as seconds from queues.held_limit_locks(now) h
     where h.seconds >= 10 group by h.pid, h.login) h
@@ -81,7 +81,7 @@ begin
     format('queue %s was paused %s ago by %s%s', p.queue,
       queues.format_duration(extract(epoch from now - p.paused_at)::double precision),
       p.paused_by, coalesce(' because: ' || p.reason, '')),
-    format('To resume: holdfast resume %s', p.queue)
+    format('To resume: holdfast resume %s', p.queue), null
   from queues.paused_queue p order by p.paused_at limit 100;
 end
 $$;

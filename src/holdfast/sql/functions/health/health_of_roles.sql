@@ -7,7 +7,7 @@ set search_path = pg_catalog, pg_temp
 as $$
   select 'missing_grant', 'red', m.member, null::double precision,
     format('members of %s lack the rights of %s', m.member, m.role), format('Have a DBA run: grant %I to %I;', m.role,
-      m.member)
+      m.member), null
   from unnest(
     array['holdfast_client', 'holdfast_reader', 'holdfast_process', 'holdfast_worker', 'holdfast_dispatcher',
       'holdfast_operator'],

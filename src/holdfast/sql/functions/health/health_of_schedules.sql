@@ -14,7 +14,7 @@ begin
       format('schedule %s of namespace %s is on shard %s and does not fire: schedules are on the first shard', s.name,
         s.namespace, h.shard_name),
       format('Remove it with the address of %s: holdfast schedules remove %s --namespace %L --database-url …',
-        h.shard_name, s.name, s.namespace)
+        h.shard_name, s.name, s.namespace), null::text
     from queues.schedule s cross join queues.shard h
     order by s.name, s.namespace limit 100;
     return;
@@ -23,7 +23,8 @@ begin
   select 'late_schedule', queues.level_of(late.seconds, 30, 300), s.name, late.seconds,
     format('schedule %s of namespace %s should have fired %s ago', s.name, s.namespace,
       queues.format_duration(late.seconds)),
-    'The leader fires it: check whether there is a leader (holdfast workers), and look for duty_failed in its log.'
+    'The leader fires it: check whether there is a leader (holdfast workers), and look for duty_failed in its log.',
+    null
   from queues.schedule s
   cross join lateral (
     select extract(epoch from now - coalesce(s.next_at, s.plan_after))::double precision as seconds
@@ -42,12 +43,13 @@ begin
         s.namespace, s.declared_by)
       when s.paused_at is not null then format('schedule %s of namespace %s was paused by %s%s', s.name, s.namespace,
         s.paused_by, coalesce(' because: ' || s.pause_reason, ''))
-      else format('schedule %s of namespace %s does not fire: %s', s.name, s.namespace, left(s.problem, 200)) end,
+      else format('schedule %s of namespace %s does not fire', s.name, s.namespace) end,
     case when s.orphaned_at is not null
       then format('If it is not needed: holdfast schedules remove %s --namespace %L', s.name, s.namespace)
       when s.paused_at is not null then format('To resume: holdfast schedules resume %s --namespace %L', s.name,
         s.namespace)
-      else 'Fix it in the code, or remove it and add it again.' end
+      else 'Fix it in the code, or remove it and add it again.' end,
+    case when s.orphaned_at is null and s.paused_at is null then left(s.problem, 200) end
   from queues.schedule s
   where s.orphaned_at is not null or s.paused_at is not null or s.problem is not null
   order by s.name, s.namespace limit 100;
@@ -56,7 +58,8 @@ begin
   select 'repeated_schedule', 'amber', s.name, count(*)::double precision,
     format('%s declares schedule %s in %s namespaces, and each of them fires: %s', s.declared_by, s.name, count(*),
       left(string_agg(s.namespace, ', ' order by s.namespace), 200)),
-    'If this is one application, let its logins share a namespace (holdfast namespaces add) and remove the others.'
+    'If this is one application, let its logins share a namespace (holdfast namespaces add) and remove the others.',
+    null
   from queues.schedule s
   where s.declared_by is not null and s.orphaned_at is null and s.paused_at is null
   group by s.declared_by, s.name having count(*) > 1

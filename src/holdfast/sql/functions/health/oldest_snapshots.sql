@@ -13,10 +13,8 @@ as $$
   from (
     select 'session' as kind, a.pid::text as subject, a.usename::text as login, a.xact_start as since,
       greatest(age(a.backend_xmin), age(a.backend_xid))::bigint as transactions,
-      format('%s%s', coalesce(a.state, 'doing what is hidden'),
-        case when a.query is not null and a.state is not null then ': '
-          || left(regexp_replace(a.query, '\s+', ' ', 'g'), 120) else '' end)
-        as description
+      -- Not its query, which contains values.
+      coalesce(a.state, 'doing what is hidden') as description
     from pg_stat_activity a
     where (a.datname = current_database() or a.datname is null) and a.pid <> pg_backend_pid()
       and a.usename is not null and coalesce(a.backend_xmin, a.backend_xid) is not null

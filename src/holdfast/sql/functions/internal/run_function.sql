@@ -1,46 +1,32 @@
--- Calls a business function by name, with the caller's rights, and returns its envelope. Security invoker: the caller
--- can only call functions that were granted to it. Missing and forbidden functions give the same error, so that names
--- cannot be probed.
--- For holdfast_worker.
-create or replace function internal.run_function(function_name text, payload jsonb)
+-- Calls a business function by name and returns its envelope. The function runs with the rights of its owner, and never
+-- with those of the worker. Missing and forbidden functions give the same error, so that names cannot be probed. What
+-- it does in the engine, it does for the namespace of the task for which it is called, or of the instance of a process
+-- with this wait key; without one, for that of the caller.
+-- For holdfast_worker. Locks: what the function locks.
+create or replace function internal.run_function(function_name text, payload jsonb, task_id uuid default null)
 returns jsonb
-language plpgsql volatile
+language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
+#variable_conflict use_column
 declare
-  _schema text;
-  _name text;
-  _count integer;
-  _result jsonb;
+  _namespace constant text := coalesce(
+    (select t.namespace from queues.task t where t.task_id = run_function.task_id),
+    (select i.namespace from queues.process_instance i where i.wait_key = run_function.task_id));
 begin
-  if function_name ~ '^[a-z_][a-z0-9_]{0,62}\.[a-z_][a-z0-9_]{0,62}$' then
-    _schema := split_part(function_name, '.', 1);
-    _name := split_part(function_name, '.', 2);
-    select count(*) into _count
-    from pg_proc p
-    join pg_namespace n on n.oid = p.pronamespace
-    where n.nspname = _schema and p.proname = _name
-      and p.prokind = 'f' and not p.proretset and p.pronargs = 1 and p.provariadic = 0
-      and p.proargtypes[0] = 'jsonb'::regtype and p.prorettype = 'jsonb'::regtype
-      and p.prosecdef
-      and exists (select from unnest(p.proconfig) c where c ~ '^search_path=pg_catalog, ?pg_temp$')
-      and not has_function_privilege('public', p.oid, 'execute')
-      and has_schema_privilege(n.oid, 'usage') and has_function_privilege(p.oid, 'execute')
-      -- A second function of the name would make it unclear which one was granted.
-      and not exists (select from pg_proc o where o.pronamespace = p.pronamespace and o.proname = p.proname
-        and o.oid <> p.oid);
-  end if;
-  if _count is distinct from 1 then
+  if task_id is not null and _namespace is null then
+    raise exception using errcode = 'QF404', message = format('there is no task %s', task_id),
+      hint = 'It may have been removed by retention.';
+  elsif (queues.find_process_function(function_name, 'task')).owner is null then
     raise exception using errcode = 'QF404',
       message = format('there is no function %s that may be run',
         coalesce(to_json(left(function_name, 130))::text, 'null')),
       hint = 'It must be schema.name(jsonb) returns jsonb, security definer, with search_path = pg_catalog, pg_temp, '
-        'not executable by PUBLIC, and granted to the worker''s role.';
+        'not executable by PUBLIC, and granted to holdfast_caller, also the use of its schema.';
   end if;
-  execute format('select %I.%I($1)', _schema, _name) into _result using payload;
-  return _result;
+  return internal.call_checked(function_name, 'task', payload, _namespace);
 end
 $$;
 
-comment on function internal.run_function(text, jsonb) is
-  'Calls a business function by name, with the caller''s rights, and returns its envelope.';
+comment on function internal.run_function(text, jsonb, uuid) is
+  'Calls a business function by name, with the rights of its owner, and returns its envelope.';

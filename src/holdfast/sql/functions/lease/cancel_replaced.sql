@@ -1,7 +1,8 @@
 -- Cancels those of these tasks that wait although a later debounced one was enqueued while a worker held them: they
--- have not begun any more, and older arguments must not overtake newer ones. Runs after the statement that made them
--- ready, so that it sees an enqueue that is committed; one that is committed later is due after them.
--- Internal: called by release and settle_mixed. Locks: ready rows that the caller has inserted.
+-- have not begun any more, and older arguments must not overtake newer ones. One that has gone on by ctx.continue_as
+-- has begun. Runs after the statement that made them ready, so that it sees an enqueue that is committed; one that is
+-- committed later is due after them.
+-- Internal: called by release, recover_leases and settle_mixed. Locks: ready rows that the caller has inserted.
 create or replace function queues.cancel_replaced(task_ids uuid[])
 returns void
 language plpgsql volatile
@@ -15,6 +16,7 @@ begin
     where r.task_id = any (task_ids) and r.attempt = 0
       and (select a.act from queues.act a where a.task_id = r.task_id and a.act in ('replaced', 'retried')
         order by a.act_id desc limit 1) = 'replaced'
+      and queues.current_generation(r.task_id) = 1
     order by r.task_id
   loop
     perform queues.cancel_now(_replaced, 'debounced: replaced by a later one');

@@ -1,9 +1,10 @@
 -- Settles a batch of results and returns a verdict for each: accepted, already_done, cancelled, lost or busy. Each
 -- result is checked against its token, so a worker that lost its lease changes nothing. Repeating an accepted call also
 -- changes nothing and returns already_done. If another transaction has locked the lease, the verdict is busy: nothing
--- is recorded, and the caller repeats the call. The content of a result or error is never a reason to refuse it.
+-- is recorded, and the caller repeats the call. The content of a result or error is never a reason to refuse it. A
+-- worker with looks_again claims after this call by itself: it is not notified that a limit has room for a due task.
 -- For holdfast_worker. Locks: lease rows, without waiting.
-create or replace function queues.finish(worker_id text, results jsonb)
+create or replace function queues.finish(worker_id text, results jsonb, looks_again boolean default false)
 returns table (task_id uuid, verdict text)
 language plpgsql volatile security definer rows 100
 set search_path = pg_catalog, pg_temp
@@ -17,7 +18,7 @@ as $$
 declare
   _checked constant boolean := queues.check_batch('results', results);
   -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _accepted uuid[];
   _places integer[];
@@ -30,7 +31,7 @@ begin
     select s.accepted, s.places into _accepted, _places from queues.settle_succeeded(worker_id, results, _now) s;
   end if;
 
-  perform queues.notify_waiters(_accepted, worker_id);
+  perform queues.notify_waiters(_accepted, case when looks_again then worker_id end);
   if cardinality(_accepted) = jsonb_array_length(results) then
     return query select accepted.task_id, 'accepted' from unnest(_accepted) accepted(task_id);
   else
@@ -39,5 +40,5 @@ begin
 end
 $$;
 
-comment on function queues.finish(text, jsonb) is
+comment on function queues.finish(text, jsonb, boolean) is
   'Settles a batch of results and returns a verdict for each: accepted, already_done, cancelled, lost or busy.';

@@ -1,5 +1,7 @@
 -- Removes tasks that were deleted while they ran from the ready rows, until they are restored. Runs after the statement
 -- that made them ready, so that it sees a deletion committed at any time before.
+-- Internal: called by settle_mixed, release and recover_leases. Locks: deletions. It waits for nobody who restores or
+-- cancels such a task: they lock its lease first, and the caller has that.
 create or replace function queues.park(task_ids uuid[])
 returns void
 language sql volatile

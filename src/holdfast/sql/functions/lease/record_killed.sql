@@ -17,26 +17,22 @@ declare
 begin
   return query
   with given as materialized (
-    select k.n, k.task_id, k.token, queues.storable(k.error, 65536) as error, coalesce(
-      (select l.attempt from queues.lease l
-        where l.task_id = k.task_id and l.token = k.token and l.worker_id = record_killed.worker_id limit 1),
-      (select o.attempt from queues.outcome o
-        where o.task_id = k.task_id and o.token = k.token and o.worker_id = record_killed.worker_id limit 1),
-      (select a.attempt from queues.act a
-        where a.task_id = k.task_id and a.token = k.token and a.worker_id = record_killed.worker_id limit 1),
-      (select e.attempt from queues.error e
-        where e.task_id = k.task_id and e.token = k.token
-          and e.worker_id = record_killed.worker_id limit 1)) as attempt,
+    select k.n, k.task_id, k.token, queues.storable(k.error, 65536) as error,
+      (select a.attempt from queues.attempt_by_token(k.task_id, k.token) a
+        where a.worker_id = record_killed.worker_id) as attempt,
       (select true from queues.error e
-        where e.task_id = k.task_id and e.token = k.token and e.kind = k.error ->> 'kind' limit 1) as known
+        where e.task_id = k.task_id and e.token = k.token and e.kind = k.error ->> 'kind' and e.step is null
+        limit 1) as known
     from rows from (jsonb_to_recordset(killed) as (task_id uuid, token bigint, error jsonb))
       with ordinality k(task_id, token, error, n)),
   kept as (
     -- No claimed_at: the rows that settled the task contain it.
-    insert into queues.error (task_id, token, occurred_at, attempt, recovered, kind, message, worker_id, detail)
+    insert into queues.error (task_id, token, occurred_at, attempt, recovered, kind, message, worker_id, detail,
+      generation)
     select g.task_id, g.token, _now, g.attempt, false,
-      left(coalesce(case when jsonb_typeof(g.error) = 'object' then g.error ->> 'kind' end, 'killed'), 200),
-      queues.error_message(g.error, 'no message'), record_killed.worker_id, g.error
+      queues.error_kind(g.error, 'killed'),
+      queues.error_message(g.error, 'no message'), record_killed.worker_id, g.error,
+      queues.current_generation(g.task_id)
     from given g where g.attempt is not null and g.known is null)
   select g.task_id, case when g.attempt is null then 'lost' when g.known then 'already_done' else 'recorded' end
   from given g order by g.n;

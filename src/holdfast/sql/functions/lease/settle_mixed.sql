@@ -16,6 +16,7 @@ declare
   _suspended integer[];
   _snoozed uuid[];
   _continued jsonb;
+  _left uuid[];
 begin
   with given as materialized (
     select r.n::integer as n, r.task_id, r.token, queues.storable(r.result) as result, r.run_at, r.started_at, r.steps,
@@ -40,9 +41,8 @@ begin
     delete from queues.lease l using free g
     where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
       and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze', 'suspend', 'continue')
-    returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, l.awaited, g.n, g.status, g.result,
-      g.error,
-      g.steps, g.payload,
+    returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, l.awaited, l.generation, g.n, g.status,
+      g.result, g.error, g.steps, g.payload,
       coalesce(l.started_at, greatest(l.claimed_at,
         least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,
       -- A task with a deadline is due at the latest then, so that it ends. The function ignores a null.
@@ -51,21 +51,20 @@ begin
         else settle_mixed.now end, g.ends_at) as run_at),
   settled as materialized (
     select f.*, case f.status when 'retry' then case when t.used >= t.max_attempts then 'dead_letter' end
-      when 'snooze' then null when 'suspend' then null when 'continue' then 'succeeded' else f.status end as ending,
-      -- A snooze gives the attempt back. A suspended run has come as far as it could.
-      case f.status when 'snooze' then f.attempt - 1 when 'suspend' then 0 else t.used end as used,
-      case f.status when 'continue' then queues.new_task_id() end as next_id
+      when 'snooze' then null when 'suspend' then null when 'continue' then null else f.status end as ending,
+      -- A snooze gives the attempt back. A run that is suspended or goes on has come as far as it could.
+      case f.status when 'snooze' then f.attempt - 1 when 'suspend' then 0 when 'continue' then 0 else t.used
+        end as used
     from freed f
     left join lateral (
-      select t.max_attempts, queues.attempts_used(f.task_id, f.token, f.attempt, f.steps) as used
+      select t.max_attempts, queues.attempts_used(f.task_id, f.token, f.attempt, f.generation, f.steps) as used
       from queues.task t where t.task_id = f.task_id and f.status = 'retry' offset 0) t on true),
   ended as (
     insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id,
       reason, result)
     select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now, s.attempt, s.ending,
       settle_mixed.worker_id,
-      case when s.status = 'continue' then 'continued as ' || s.next_id
-        when s.ending <> 'succeeded' then queues.error_message(s.error, null) end, s.result
+      case when s.ending <> 'succeeded' then queues.error_message(s.error, null) end, s.result
     from settled s where s.ending is not null),
   returned as (
     insert into queues.ready (task_id, run_at, lane_id, attempt)
@@ -73,19 +72,22 @@ begin
     from settled s where s.ending is null),
   erred as (
     insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
-      message, worker_id, detail)
+      message, worker_id, detail, generation)
     select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now,
       case when s.ending is null then s.run_at end, s.attempt, false,
-      left(coalesce(case when jsonb_typeof(s.error) = 'object' then s.error ->> 'kind' end, 'handler_error'), 200),
-      queues.error_message(s.error, 'no message'), settle_mixed.worker_id, s.error
+      queues.error_kind(s.error, 'handler_error'),
+      queues.error_message(s.error, 'no message'), settle_mixed.worker_id, s.error, coalesce(s.generation, 1)
     from settled s where s.status in ('retry', 'failed') or s.status = 'cancelled' and s.error is not null),
   snoozed as (
     insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
-    select s.task_id, case s.status when 'snooze' then 'snoozed' else 'suspended' end, settle_mixed.now, s.token,
-      s.attempt,
+    select s.task_id, case s.status when 'snooze' then 'snoozed' when 'suspend' then 'suspended' else 'continued' end,
+      settle_mixed.now, s.token, s.attempt,
       settle_mixed.worker_id, session_user, queues.error_message(s.error, null),
-      jsonb_build_object('run_at', s.run_at, 'claimed_at', s.claimed_at, 'started_at', s.started_at)
-    from settled s where s.status in ('snooze', 'suspend'))
+      jsonb_build_object('claimed_at', s.claimed_at, 'started_at', s.started_at)
+        || case s.status when 'continue' then jsonb_build_object('generation', coalesce(s.generation, 1) + 1)
+          else jsonb_build_object('run_at', s.run_at) end
+        || case when s.error is null then '{}' else jsonb_build_object('kind', queues.error_kind(s.error, null)) end
+    from settled s where s.status in ('snooze', 'suspend', 'continue'))
   select array_agg(s.task_id order by s.n), array_agg(s.n order by s.n),
     array_agg(s.task_id) filter (where s.ending is null and s.deleted),
     array_agg(s.task_id) filter (where s.awaited),
@@ -94,9 +96,13 @@ begin
     array_agg(s.task_id) filter (where s.ending <> 'succeeded'),
     array_agg(s.n) filter (where s.status = 'suspend'),
     array_agg(s.task_id) filter (where s.status = 'snooze' and s.used = 0),
-    jsonb_agg(jsonb_build_object('task_id', s.task_id, 'next_id', s.next_id, 'payload', s.payload))
-      filter (where s.status = 'continue')
-  into accepted, places, _parked, _awaited, _dead, _unsent, _lost, _suspended, _snoozed, _continued
+    jsonb_agg(jsonb_build_object('task_id', s.task_id, 'payload', s.payload))
+      filter (where s.status = 'continue'),
+    array(select distinct on (s.lane_id) s.task_id from settled s
+      where s.status = 'snooze'
+        and s.error ->> 'kind' in ('no_handler_registered', 'executor_not_available', 'executor_failed')
+        and s.run_at <= settle_mixed.now + interval '6 seconds')
+  into accepted, places, _parked, _awaited, _dead, _unsent, _lost, _suspended, _snoozed, _continued, _left
   from settled s;
 
   if jsonb_path_exists(results, '$[*].steps') then
@@ -107,8 +113,9 @@ begin
   if _lost is not null then
     perform queues.end_waits(_lost);
   end if;
-  perform queues.continue_run(c.task_id, c.next_id, c.payload, settle_mixed.now)
-  from jsonb_to_recordset(_continued) as c(task_id uuid, next_id uuid, payload jsonb);
+  if _continued is not null then
+    perform queues.begin_generations(_continued, now);
+  end if;
   if _suspended is not null then
     perform queues.write_waits(results, _suspended, now);
   end if;
@@ -122,6 +129,8 @@ begin
   if _snoozed is not null then
     perform queues.cancel_replaced(_snoozed);
   end if;
+  -- The worker has left these to others, which learn now when they are due.
+  perform queues.wake_for(l.task_id) from unnest(_left) l(task_id);
   if _dead is not null then
     perform queues.call_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end',
       false, true, now);

@@ -34,9 +34,10 @@ begin
         where a.task_id = r.task_id and a.token = r.token and a.act = 'cancelled' limit 1) then 'cancelled'
       when (select true from queues.outcome o where o.task_id = r.task_id and o.token = r.token limit 1)
         or (select true from queues.error e
-          where e.task_id = r.task_id and e.token = r.token and not e.recovered limit 1)
+          where e.task_id = r.task_id and e.token = r.token and not e.recovered and e.step is null limit 1)
         or (select true from queues.act a
-          where a.task_id = r.task_id and a.token = r.token and a.act in ('snoozed', 'suspended', 'retried')
+          where a.task_id = r.task_id and a.token = r.token
+            and a.act in ('snoozed', 'suspended', 'continued', 'retried')
           limit 1) then 'already_done'
       when (select true from queues.lease l
         where l.task_id = r.task_id and l.token = r.token and l.worker_id = verdicts.worker_id limit 1) then 'busy'

@@ -3,7 +3,7 @@
 -- may be short, or even empty, although others follow. The filters words, error_group and payload_path have to read
 -- documents or errors: with them, it examines at most 10,000. Starts from the table or index that the filters select,
 -- so that a rare status is found without reading common ones. A task whose id or key is exactly words is found however
--- old it is.
+-- old it is, and one whose id ends with these eight or more digits among the newest 200,000.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.find_tasks(
   status text default null,
@@ -38,6 +38,8 @@ declare
   _hash bytea;
   _wanted queues.wanted_text;
   _exact uuid[];
+  _size integer;
+  _end uuid;
 begin
   if max_tasks is null or max_tasks not between 1 and 10000 then
     raise exception using errcode = 'QF400', message = 'max_tasks must be between 1 and 10000';
@@ -56,7 +58,22 @@ begin
   _wanted := queues.check_search(words, error_group, payload_path, search_errors);
 
   -- One more than requested, to find out whether there is another page.
-  if status in ('scheduled', 'suspended', 'pending', 'retrying') then
+  if status = 'suspended' then
+    task_ids := array(
+      select w.task_id
+      from (
+        select distinct on (w.task_id) w.task_id from queues.wait w
+        where w.task_id < _before order by w.task_id desc limit _most) w
+      cross join lateral (select r.attempt, r.run_at from queues.ready r where r.task_id = w.task_id offset 0) r
+      cross join lateral (select * from queues.task t where t.task_id = w.task_id offset 0) t
+      where queues.status_of(null, null, null, r.attempt, r.run_at, _now, true) = 'suspended'
+        and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
+      order by w.task_id desc limit max_tasks + 1);
+    next := (
+      select distinct on (w.task_id) w.task_id from queues.wait w
+      where w.task_id < _before and cardinality(task_ids) <= max_tasks
+      order by w.task_id desc offset _most - 1 limit 1);
+  elsif status in ('scheduled', 'pending', 'retrying') then
     task_ids := array(
       select r.task_id
       from (select r.* from queues.ready r where r.task_id < _before order by r.task_id desc limit _most) r
@@ -108,22 +125,29 @@ begin
       select o.task_id from queues.outcome o where o.task_id < _before and cardinality(task_ids) <= max_tasks
       order by o.task_id desc offset _most - 1 limit 1);
   else
-    task_ids := array(
-      select t.task_id
-      from (
-        select t as task, t.task_id from queues.task t
-        where t.task_id < _before order by t.task_id desc limit _most) t
-      where queues.matches(t.task, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
-      order by t.task_id desc limit max_tasks + 1);
-    next := (
-      select t.task_id from queues.task t where t.task_id < _before and cardinality(task_ids) <= max_tasks
-      order by t.task_id desc offset _most - 1 limit 1);
+    -- First a few, which is enough for most pages, then all others: a range of ids is read without building whole rows.
+    task_ids := '{}';
+    foreach _size in array array[least(_most, 1000), _most - least(_most, 1000)] loop
+      exit when cardinality(task_ids) > max_tasks or _size = 0;
+      _end := (
+        select t.task_id from queues.task t where t.task_id < coalesce(next, _before)
+        order by t.task_id desc offset _size - 1 limit 1);
+      task_ids := task_ids || array(
+        select t.task_id from queues.task t
+        where t.task_id < coalesce(next, _before)
+          and t.task_id >= coalesce(_end, '00000000-0000-0000-0000-000000000000')
+          and queues.matches(t, find_tasks.queue, type_prefix, since, _namespace, _hash, _wanted)
+        order by t.task_id desc limit max_tasks + 1 - cardinality(task_ids));
+      next := _end;
+      exit when next is null;
+    end loop;
   end if;
   if cardinality(task_ids) > max_tasks then
     task_ids := task_ids[:max_tasks];
     next := task_ids[max_tasks];
   end if;
   if words is not null and before is null then
+    _wanted.words := null;
     _exact := array(
       select s.task_id from queues.task_status s
       where s.task_id = any (queues.tasks_named(words))

@@ -1,8 +1,7 @@
 -- Returns what a task belongs to and what it came from: the processes (process), the tasks that come after its batch
--- (batch), the tasks before it (members), the run that has started it (parent), the run that it continues (continues)
--- or that goes on after it (continued), what it was forked or replayed from (fork_of, replay_of), and its schedule
--- (schedule). Of a batch, it says how many tasks there are and how many have ended; it counts the first 2,000.
--- A task names its process in its payload, as the functions of the process write it.
+-- (batch), the tasks before it (members), the run that has started it (parent), what it was forked or replayed from
+-- (fork_of, replay_of), and its schedule (schedule). Of a batch, it says how many tasks there are and how many have
+-- ended; it counts the first 2,000. A task names its process in its payload, as the functions of the process write it.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.related_to(task_id uuid)
 returns table (
@@ -29,9 +28,7 @@ begin
     -- Anybody who enqueues may write anything there.
     select m.relation, null::text as name, case when _task.metadata ->> m.relation
       ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then (_task.metadata ->> m.relation)::uuid end as related_id
-    from unnest(array['continues', 'fork_of', 'replay_of']) m(relation)
-    union all
-    select 'continued', null, c.next_id from queues.continuation c where c.task_id = _task.task_id
+    from unnest(array['fork_of', 'replay_of']) m(relation)
     union all
     (select 'parent', c.step, c.parent_id from queues.child c
     where c.child_id = _task.task_id and c.step <> '' order by c.parent_id limit 5)

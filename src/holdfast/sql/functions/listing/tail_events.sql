@@ -15,7 +15,8 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _open constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  _open constant xid8 := (select (pg_snapshot_xmin(pg_current_snapshot())::text::bigint + o.shift)::text::xid8
+    from queues.event_order o);
   _all constant boolean := queues.may_read_all();
   _namespace constant text := queues.namespace();
 begin
@@ -27,14 +28,12 @@ begin
   with chosen as materialized (
     (select e.* from queues.outbox_event e
     where after_transaction is null
-      and (_all or e.namespace = _namespace or (
-        select true from queues.task t where t.task_id = e.task_id and t.namespace = _namespace))
+      and (_all or e.namespace = _namespace)
     order by e.transaction_id desc, e.event_number desc limit case when after_transaction is null then max_events end)
     union all
     (select e.* from queues.outbox_event e
     where (e.transaction_id, e.event_number) > (after_transaction::text::xid8, coalesce(after_number, 0))
-      and (_all or e.namespace = _namespace or (
-        select true from queues.task t where t.task_id = e.task_id and t.namespace = _namespace))
+      and (_all or e.namespace = _namespace)
     order by e.transaction_id, e.event_number limit max_events))
   select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id), e.task_id,
     e.data, (select count(*) from queues.delivered d where d.event_id = e.event_id),

@@ -1,7 +1,7 @@
 -- Refuses an invalid subscription: its patterns, sink, options, address or secrets.
 create or replace function queues.check_subscription(
-  name text, sink text, target text, event_types text[], type_prefixes text[], options jsonb, secrets text[],
-  max_attempts integer)
+  name text, sink text, target text, event_types text[], type_prefixes text[], namespaces text[],
+  options jsonb, secrets text[], max_attempts integer)
 returns void
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
@@ -28,11 +28,12 @@ begin
         hint = format('The engine emits %s.', array_to_string(queues.engine_event_types(), ', '));
     end if;
   end loop;
+  perform queues.check_namespace(n) from unnest(namespaces) n;
   _problem := case
     when cardinality(event_types) = 0
       then 'event_types must hold at least one pattern, such as order.* or task.dead_letter'
-    when cardinality(event_types) > 100 or cardinality(type_prefixes) > 100
-      then 'event_types and type_prefixes hold at most 100 elements each'
+    when cardinality(event_types) > 100 or cardinality(type_prefixes) > 100 or cardinality(namespaces) > 100
+      then 'event_types, type_prefixes and namespaces hold at most 100 elements each'
     when array_position(type_prefixes, null) is not null or '' = any (type_prefixes)
       then 'type_prefixes must hold no nulls or empty texts'
     when target is null or target = '' or octet_length(target) > 2000
@@ -50,5 +51,5 @@ begin
 end
 $$;
 
-comment on function queues.check_subscription(text, text, text, text[], text[], jsonb, text[], integer) is
+comment on function queues.check_subscription(text, text, text, text[], text[], text[], jsonb, text[], integer) is
   'Refuses an invalid subscription: its patterns, sink, options, address or secrets.';

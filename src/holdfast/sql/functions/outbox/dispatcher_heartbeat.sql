@@ -19,7 +19,6 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
 begin
   perform queues.check_dispatch(dispatcher_id, 1, interval '1 minute');
@@ -34,9 +33,9 @@ begin
   set waiting = excluded.waiting, sinks = excluded.sinks, unusable = excluded.unusable, last_seen = excluded.last_seen;
   return query
   select s.subscription_id, s.name, s.sink, s.target, s.options, s.secrets,
-    s.paused_at is null and coalesce(b.open_until <= _now, true)
+    s.paused_at is null
       and (select true from queues.delivery d where d.subscription_id = s.subscription_id limit 1) is not null
-  from queues.subscription s join queues.breaker b on b.subscription_id = s.subscription_id
+  from queues.subscription s
   where s.removed_at is null order by s.subscription_id;
 end
 $$;

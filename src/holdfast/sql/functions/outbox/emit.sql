@@ -15,7 +15,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 declare
   -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _event_id constant uuid := queues.new_task_id();
   _problem text;
 begin
@@ -44,7 +44,7 @@ begin
   end if;
   perform queues.record_events(
     array[row(_event_id, event_type, aggregate_id, subject, source, null, null, traceparent,
-      payload)::queues.new_event],
+      payload, null)::queues.new_event],
     queues.clock(), keep => true);
   return _event_id;
 end

@@ -33,7 +33,7 @@ begin
         'created_at', t.created_at, 'started_at', fact.started_at, 'finished_at', fact.finished_at,
         'retry_at', fact.retry_at, 'reason', left(fact.reason, 2000),
         'error', case when fact.kind is not null then jsonb_build_object('kind', fact.kind,
-          'message', left(fact.message, 2000)) end))
+          'message', left(fact.message, 2000)) end)), t.namespace
     )::queues.new_event order by given.n, fact.rank) into _batch
   from unnest(task_ids) with ordinality given(task_id, n)
   cross join lateral (select t.* from queues.task t where t.task_id = given.task_id offset 0) t
@@ -44,6 +44,7 @@ begin
     left join lateral (
       select e.kind, e.message from queues.error e
       where o.status <> 'succeeded' and e.task_id = o.task_id and e.occurred_at = o.finished_at
+        and e.step is null
       order by e.error_id desc limit 1) e on true
     cross join lateral (values (1, case when e.kind = 'no_handler_registered' then 'task.no_handler' end),
       (2, 'task.' || o.status))
@@ -55,7 +56,7 @@ begin
       e.kind, e.message
     from queues.ready r
     cross join lateral (
-      select e.* from queues.error e where e.task_id = r.task_id order by e.error_id desc limit 1) e
+      select e.* from queues.error e where e.task_id = r.task_id and e.step is null order by e.error_id desc limit 1) e
     where r.task_id = given.task_id and r.run_at = e.retry_at and 'task.retrying' = any (_wanted)) fact
   where fact.event_type = any (_wanted);
 

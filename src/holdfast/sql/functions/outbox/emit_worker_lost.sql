@@ -13,7 +13,7 @@ begin
     perform queues.record_events(
       array[row(queues.new_task_id(), 'worker.lost', l.worker_id, l.worker_id, null, null, null, null,
         jsonb_build_object('worker_id', l.worker_id, 'hostname', l.hostname, 'last_heartbeat', l.last_heartbeat,
-          'recovered', l.recovered, 'dead', l.dead))::queues.new_event],
+          'recovered', l.recovered, 'dead', l.dead), null)::queues.new_event],
       queues.clock(), keep => false)
     from queues.loss l where l.worker_id = emit_worker_lost.worker_id
       and l.last_heartbeat = emit_worker_lost.last_heartbeat;

@@ -46,7 +46,7 @@ begin
     from (
       select o.* from (
         select d.* from queues.delivery d where d.subscription_id = _subscription_id
-        order by d.subscription_id, d.aggregate_id, d.event_number limit 1000) o
+        order by d.subscription_id, d.namespace, d.aggregate_id, d.event_number limit 1000) o
       order by o.attempt desc, o.emitted_at limit max_deliveries) d
     join queues.outbox_event e on e.event_id = d.event_id
     order by d.attempt desc, d.emitted_at, d.event_id;

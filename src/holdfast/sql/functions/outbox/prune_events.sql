@@ -12,6 +12,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
+  _retention constant text := coalesce(current_setting('holdfast.retention', true), '');
   _now constant timestamptz := queues.clock();
   _left uuid[];
   _removed integer;
@@ -38,8 +39,8 @@ begin
     returning d.event_id),
   orphaned as (
     delete from queues.delivery d
-    where (d.subscription_id, d.aggregate_id, d.event_number) in (
-      select o.subscription_id, o.aggregate_id, o.event_number
+    where (d.subscription_id, d.namespace, d.aggregate_id, d.event_number) in (
+      select o.subscription_id, o.namespace, o.aggregate_id, o.event_number
       from queues.delivery o where o.subscription_id in (select r.subscription_id from removed r)
       limit max_events for update skip locked)
     returning d.event_id),
@@ -64,12 +65,13 @@ begin
   delete from queues.outbox_event e
   where e.event_id = any (_left)
     and (select true from queues.delivery d where d.event_id = e.event_id and e.deliveries > 0
-      and d.aggregate_id = coalesce(e.aggregate_id, e.event_id::text) and d.event_number = e.event_number
+      and d.namespace = e.namespace and d.aggregate_id = coalesce(e.aggregate_id, e.event_id::text)
+      and d.event_number = e.event_number
       and d.subscription_id in (select s.subscription_id from queues.subscription s) limit 1) is null
     and (select true from queues.delivered d where d.event_id = e.event_id limit 1) is null
     and (select true from queues.dead_delivery d where d.event_id = e.event_id limit 1) is null;
   get diagnostics _events = row_count;
-  perform set_config('holdfast.retention', 'off', true);
+  perform set_config('holdfast.retention', _retention, true);
   delete from queues.subscription s
   where s.removed_at is not null
     and (select true from queues.delivery d where d.subscription_id = s.subscription_id limit 1) is null

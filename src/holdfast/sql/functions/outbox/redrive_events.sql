@@ -30,10 +30,10 @@ begin
   repeated as (
     delete from queues.delivered d
     where d.event_id = redrive_events.event_id and d.subscription_id = _subscription_id returning d.event_id)
-  insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at, attempt,
-    counted, last_error)
-  select _subscription_id, coalesce(e.aggregate_id, e.event_id::text), e.event_number, e.event_id, e.occurred_at,
-    _now, 0, false, r.last_error
+  insert into queues.delivery (subscription_id, namespace, aggregate_id, event_number, event_id, emitted_at, due_at,
+    attempt, counted, last_error)
+  select _subscription_id, e.namespace, coalesce(e.aggregate_id, e.event_id::text), e.event_number, e.event_id,
+    e.occurred_at, _now, 0, false, r.last_error
   from (select r.event_id, r.last_error from revived r union all select r.event_id, null from repeated r) r
   join queues.outbox_event e on e.event_id = r.event_id;
   get diagnostics _redriven = row_count;

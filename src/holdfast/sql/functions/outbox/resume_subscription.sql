@@ -1,5 +1,6 @@
--- Resumes the delivery of a subscription's events at once, and returns whether it was paused. Also resets its breaker.
--- For holdfast_operator. Locks: the subscription, then its breaker.
+-- Resumes the delivery of a subscription's events at once, and returns whether it was paused. Also resets its
+-- breakers.
+-- For holdfast_operator. Locks: the subscription, then its breakers.
 create or replace function queues.resume_subscription(name text, reason text default null)
 returns boolean
 language plpgsql volatile security definer

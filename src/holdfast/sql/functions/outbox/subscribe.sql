@@ -1,4 +1,5 @@
--- Adds a subscription that sends events of these types to a sink, and returns its id. Repeating the call with the same
+-- Adds a subscription that sends events of these types to a sink, and returns its id. With namespaces, only events of
+-- these. Repeating the call with the same
 -- arguments changes nothing; the secrets are not compared, because they may have been rotated.
 -- For holdfast_operator. Locks: the name.
 create or replace function queues.subscribe(
@@ -9,7 +10,8 @@ create or replace function queues.subscribe(
   type_prefixes text[] default '{}',
   options jsonb default '{}',
   secrets text[] default '{}',
-  max_attempts integer default 20)
+  max_attempts integer default 20,
+  namespaces text[] default '{}')
 returns integer
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
@@ -21,10 +23,12 @@ declare
 begin
   event_types := coalesce(event_types, '{}');
   type_prefixes := coalesce(type_prefixes, '{}');
-  perform queues.check_subscription(name, sink, target, event_types, type_prefixes, options, secrets, max_attempts);
-  insert into queues.subscription (name, event_types, type_prefixes, event_patterns, prefix_patterns,
+  namespaces := coalesce(namespaces, '{}');
+  perform queues.check_subscription(name, sink, target, event_types, type_prefixes, namespaces, options, secrets,
+    max_attempts);
+  insert into queues.subscription (name, event_types, type_prefixes, namespaces, event_patterns, prefix_patterns,
     engine_events, sink, target, options, secrets, max_attempts, created_at, created_by)
-  values (name, event_types, type_prefixes, _patterns,
+  values (name, event_types, type_prefixes, namespaces, _patterns,
     queues.like_patterns(array(select prefix || '*' from unnest(subscribe.type_prefixes) prefix)),
     exists (select from unnest(queues.engine_event_types()) known(event_type)
       where queues.is_subscribed(_patterns, '{}', known.event_type, null)),
@@ -32,7 +36,6 @@ begin
   on conflict (name) where removed_at is null do nothing
   returning subscription_id into _subscription_id;
   if found then
-    insert into queues.breaker (subscription_id, failures, openings) values (_subscription_id, 0, 0);
     perform queues.wake_dispatchers();
     return _subscription_id;
   end if;
@@ -40,9 +43,9 @@ begin
   -- A separate statement, so that it sees a subscription that was added meanwhile.
   select s.subscription_id into _subscription_id from queues.subscription s
   where s.name = subscribe.name and s.removed_at is null
-    and (s.event_types, s.type_prefixes, s.sink, s.target, s.options, s.max_attempts)
-      = (subscribe.event_types, subscribe.type_prefixes, subscribe.sink, subscribe.target, subscribe.options,
-        subscribe.max_attempts);
+    and (s.event_types, s.type_prefixes, s.namespaces, s.sink, s.target, s.options, s.max_attempts)
+      = (subscribe.event_types, subscribe.type_prefixes, subscribe.namespaces, subscribe.sink, subscribe.target,
+        subscribe.options, subscribe.max_attempts);
   if not found then
     raise exception using errcode = 'QF409',
       message = format('subscription %s already exists with other settings', to_json(name)),
@@ -52,5 +55,5 @@ begin
 end
 $$;
 
-comment on function queues.subscribe(text, text, text, text[], text[], jsonb, text[], integer) is
+comment on function queues.subscribe(text, text, text, text[], text[], jsonb, text[], integer, text[]) is
   'Adds a subscription that sends events of these types to a sink, and returns its id.';

@@ -15,11 +15,11 @@ declare
 begin
   insert into queues.outbox_event (event_id, event_number, transaction_id, occurred_at, event_type, subject,
     emitted_by, namespace, deliveries, data)
-  values (_event_id, _number, pg_current_xact_id(), _now, 'subscription.test', name, session_user, queues.namespace(),
-    1, jsonb_build_object('subscription', name));
-  insert into queues.delivery (subscription_id, aggregate_id, event_number, event_id, emitted_at, due_at,
+  values (_event_id, _number, (pg_current_xact_id()::text::bigint + queues.event_shift())::text::xid8, _now,
+    'subscription.test', name, session_user, queues.namespace(), 1, jsonb_build_object('subscription', name));
+  insert into queues.delivery (subscription_id, namespace, aggregate_id, event_number, event_id, emitted_at, due_at,
     attempt, counted)
-  values (_subscription_id, _event_id::text, _number, _event_id, _now, _now, 0, false);
+  values (_subscription_id, queues.namespace(), _event_id::text, _number, _event_id, _now, _now, 0, false);
   perform queues.wake_dispatchers(array[_subscription_id]);
   return _event_id;
 end

@@ -1,6 +1,5 @@
 -- Notifies dispatchers that wait for one of these subscriptions; without subscriptions, all that wait. Sends nothing if
--- none waits, or if the session has set holdfast.quiet (see wake). A notification is only a hint: a dispatcher that
--- misses it polls.
+-- none waits. A notification is only a hint: a dispatcher that misses it polls.
 create or replace function queues.wake_dispatchers(subscription_ids integer[] default null)
 returns void
 language plpgsql volatile
@@ -8,8 +7,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 begin
-  if coalesce(current_setting('holdfast.quiet', true), '') <> 'on'
-    and exists (select from queues.dispatcher d where coalesce(d.waiting && subscription_ids, true)) then
+  if exists (select from queues.dispatcher d where coalesce(d.waiting && subscription_ids, true))
+    and queues.may_notify()
+  then
     perform pg_notify('holdfast_outbox', '');
   end if;
 end

@@ -19,7 +19,7 @@ begin
     raise exception using errcode = 'QF400', message = 'max_counted must be between 1 and 100000';
   end if;
   return query
-  select p.process, p.kind, p.supervisor, queues.find_process_function(p.kickoff, 'kickoff') is not null,
+  select p.process, p.kind, p.supervisor, (queues.find_process_function(p.kickoff, 'kickoff')).owner is not null,
     (select count(*) from (
       select from queues.process_instance i where i.process = p.process and i.ended_at is null limit max_counted) i),
     (select count(*) from (

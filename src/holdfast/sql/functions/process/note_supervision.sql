@@ -51,8 +51,8 @@ begin
   if not found then
     raise exception using errcode = 'QF412', message = format('%s %s has ended', process, process_id);
   end if;
-  if next_task_id is null and coalesce(current_setting('holdfast.quiet', true), '') <> 'on'
-    and exists (select from queues.waiter w where w.task_id = _wait_key)
+  if next_task_id is null and exists (select from queues.waiter w where w.task_id = _wait_key)
+    and queues.may_notify()
   then
     perform pg_notify('holdfast_done', _wait_key::text);
     -- A row that an open call of watch_processes holds is left for the sweep.

@@ -1,6 +1,7 @@
 -- Lets the supervisor of a process run now, and returns whether it waited for a later time. The act is recorded with
 -- the task of the supervisor.
--- For holdfast_client (processes of its namespace) and holdfast_operator. Locks: the ready row of the supervisor.
+-- For holdfast_client (processes of its namespace) and holdfast_operator. Locks: the ready row of the supervisor, by
+-- lock_task.
 create or replace function queues.nudge_process(process text, process_id bigint, reason text default null)
 returns boolean
 language plpgsql volatile security definer
@@ -11,12 +12,11 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _instance queues.process_instance;
   _looked uuid;
-  _run_at timestamptz;
-  _runs boolean;
+  _found record;
 begin
   -- Looks again if the supervisor has run meanwhile, and another task runs it next.
   for _try in 1..10 loop
@@ -32,13 +32,12 @@ begin
     end if;
     exit when _instance.task_id = _looked;
     _looked := _instance.task_id;
-    -- In one statement: between two, a worker could claim or release the task, and neither would find it.
-    select (select r.run_at from queues.ready r where r.task_id = _looked),
-      exists (select from queues.lease l where l.task_id = _looked) into _run_at, _runs;
-    if _runs then
+    select l.* into _found from queues.lock_task(_looked, array['ready']) l;
+    if _found.place = 'lease' or _found.place = 'ready' and _found.run_at <= _now then
       return false;
-    elsif _run_at is not null then
-      return _run_at > _now and queues.move_waiting(_looked, _now, concat_ws(': ', 'nudged', reason), _now);
+    elsif _found.place = 'ready' then
+      perform queues.move_waiting(_looked, _now, concat_ws(': ', 'nudged', reason), _now);
+      return true;
     end if;
   end loop;
   raise exception using errcode = 'QF412', message = format('%s %s has no supervisor', process, process_id),

@@ -1,5 +1,6 @@
--- Makes waiting tasks due now, skipping those that another transaction holds.
--- Internal.
+-- Makes waiting tasks due now, skipping those that another transaction holds. The supervisor of a process that is
+-- skipped is found by find_orphans, which looks at all processes in turn.
+-- Internal: called by call_error_handlers and find_orphans. Locks: ready rows, without waiting.
 create or replace function queues.nudge_waiting(task_ids uuid[], now timestamptz)
 returns void
 language plpgsql volatile

@@ -36,7 +36,9 @@ begin
 end
 $install$;
 
--- The facts of the engine. Retention may delete them: its functions set holdfast.retention for that statement.
+-- The facts of the engine. Retention may delete them: its functions set holdfast.retention for that statement. Of a
+-- task that goes on by ctx.continue_as, begin_generations changes the payload, and sets holdfast.continues for that
+-- statement.
 do $install$
 declare
   _table text;
@@ -44,14 +46,15 @@ begin
   foreach _table in array array[
     'task', 'error', 'act', 'schedule_act', 'subscription_act', 'schedule_firing',
     'worker_environment', 'access_act', 'outbox_event',
-    'step', 'step_try', 'signal', 'child', 'change', 'continuation']
+    'step', 'signal', 'child', 'change', 'generation']
   loop
     continue when exists (
       select from pg_catalog.pg_trigger t
       where t.tgrelid = pg_catalog.format('queues.%I', _table)::pg_catalog.regclass and t.tgname = 'append_only');
     execute pg_catalog.format(
-      'create trigger append_only before update or truncate on queues.%I '
-      'for each statement execute function queues.refuse_change()', _table);
+      'create trigger append_only before update or truncate on queues.%I for each statement %s'
+      'execute function queues.refuse_change()', _table, case when _table = 'task'
+        then 'when (pg_catalog.current_setting(''holdfast.continues'', true) is distinct from ''on'') ' end);
     execute pg_catalog.format(
       'create trigger removed_by_retention_only before delete on queues.%I for each statement '
       'when (pg_catalog.current_setting(''holdfast.retention'', true) is distinct from ''on'') '

@@ -15,7 +15,7 @@ begin
   end if;
   insert into queues.act (queue, act, occurred_at, actor, reason)
   values (queue, 'resumed', queues.clock(), queues.actor(), reason);
-  if coalesce(current_setting('holdfast.quiet', true), '') <> 'on' then
+  if queues.may_notify() then
     perform pg_notify('holdfast', resume.queue);
   end if;
   return true;

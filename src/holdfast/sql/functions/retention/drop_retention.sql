@@ -1,6 +1,6 @@
 -- Removes a retention policy and returns whether it existed. The policy of the next shorter prefix then applies;
 -- without one, everything is kept.
--- For holdfast_operator. Locks: the policy's row.
+-- For holdfast_operator. Locks: the policy's row, then the mark of the status.
 create or replace function queues.drop_retention(status text, type_prefix text default '')
 returns boolean
 language plpgsql volatile security definer
@@ -11,7 +11,12 @@ begin
   perform queues.check_retention(status);
   delete from queues.retention r
   where r.status = drop_retention.status and r.type_prefix = drop_retention.type_prefix;
-  return found;
+  if not found then
+    return false;
+  end if;
+  update queues.retention_mark m set past = '00000000-0000-0000-0000-000000000000'
+  where m.status = drop_retention.status;
+  return true;
 end
 $$;
 

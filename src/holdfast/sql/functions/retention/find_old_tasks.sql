@@ -1,9 +1,10 @@
 -- Finds tasks that the policy no longer keeps, among the oldest of a status or of the soft-deleted ones. Examines
 -- max_tasks tasks at a time, until it has found some or has examined five times as many. Also returns how many it
--- examined, and where to continue: null when the rest is too young.
+-- examined, where to continue (null when the rest is too young), and where the last batch began.
 -- Internal: called by prune and health_of_retention.
 create or replace function queues.find_old_tasks(
-  status text, max_tasks integer, past uuid, now timestamptz, out task_ids uuid[], out examined integer, out next uuid)
+  status text, max_tasks integer, past uuid, now timestamptz, out task_ids uuid[], out examined integer, out next uuid,
+  out last uuid)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
@@ -17,8 +18,10 @@ declare
 begin
   task_ids := '{}';
   examined := 0;
+  last := past;
   next := case when _cutoff is not null then past end;
   while next is not null and task_ids = '{}' and examined < 5 * max_tasks loop
+    last := next;
     -- Ids grow with time, so a walk along them finds the oldest tasks first and needs no additional index.
     if status = 'deleted' then
       select array_agg(d.task_id), array_agg(d.task_id) filter (where d.deleted_at < _cutoff

@@ -9,6 +9,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _retention constant text := coalesce(current_setting('holdfast.retention', true), '');
   _first constant uuid := task_ids[1];
   _last constant uuid := task_ids[cardinality(task_ids)];
 begin
@@ -22,14 +23,11 @@ begin
   if exists (select from queues.wait w where w.task_id between _first and _last) then
     delete from queues.wait w where w.task_id = any (task_ids);
   end if;
-  if exists (select from queues.recheck c where c.task_id between _first and _last) then
-    delete from queues.recheck c where c.task_id = any (task_ids);
+  if exists (select from queues.chore c where c.task_id between _first and _last) then
+    delete from queues.chore c where c.task_id = any (task_ids);
   end if;
   if exists (select from queues.wait w where w.on_task between _first and _last) then
     perform queues.mark_joins(task_ids);
-  end if;
-  if exists (select from queues.unwanted u where u.task_id between _first and _last) then
-    delete from queues.unwanted u where u.task_id = any (task_ids);
   end if;
   if exists (select from queues.unique_task u where u.task_id between _first and _last) then
     delete from queues.unique_task u where u.task_id = any (task_ids);
@@ -38,14 +36,11 @@ begin
   if exists (select from queues.step s where s.task_id between _first and _last) then
     delete from queues.step s where s.task_id = any (task_ids);
   end if;
-  if exists (select from queues.step_try s where s.task_id between _first and _last) then
-    delete from queues.step_try s where s.task_id = any (task_ids);
-  end if;
   if exists (select from queues.signal s where s.task_id between _first and _last) then
     delete from queues.signal s where s.task_id = any (task_ids);
   end if;
-  if exists (select from queues.continuation c where c.task_id between _first and _last) then
-    delete from queues.continuation c where c.task_id = any (task_ids);
+  if exists (select from queues.generation g where g.task_id between _first and _last) then
+    delete from queues.generation g where g.task_id = any (task_ids);
   end if;
   if exists (select from queues.child c where c.parent_id between _first and _last) then
     delete from queues.child c where c.parent_id = any (task_ids);
@@ -62,7 +57,7 @@ begin
   delete from queues.task_key k using (select f.* from forgotten f where f.idempotency_key is not null offset 0) f
   where k.type = f.type and k.idempotency_key = f.idempotency_key and k.namespace = f.namespace
     and k.task_id = f.task_id;
-  perform set_config('holdfast.retention', 'off', true);
+  perform set_config('holdfast.retention', _retention, true);
 end
 $$;
 

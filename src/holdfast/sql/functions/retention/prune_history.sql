@@ -8,6 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _retention constant text := coalesce(current_setting('holdfast.retention', true), '');
   _cutoff constant timestamptz := prune_history.now - (
     select r.keep from queues.retention r where r.status = 'history');
   _acts constant bigint[] := array(
@@ -32,7 +33,7 @@ begin
     delete from queues.loss l where l.worker_id = any (_losses) and l.lost_at < _cutoff;
     delete from queues.worker_environment e where e.worker_id = any (_environments);
     delete from queues.reusable r using unnest(_unused) u where r.spec_hash = u.spec_hash and r.namespace = u.namespace;
-    perform set_config('holdfast.retention', 'off', true);
+    perform set_config('holdfast.retention', _retention, true);
   end if;
   return cardinality(_acts) + cardinality(_losses) + cardinality(_environments) + cardinality(_unused);
 end

@@ -2,7 +2,7 @@
 -- soft-deleted tasks. If several prefixes match, the longest one applies. The status history means records of queues
 -- and lost workers, messages means the content of e-mail and text messages; these have no types. The status steps
 -- means what runs remember, counted from their end.
--- For holdfast_operator. Locks: the policy's row.
+-- For holdfast_operator. Locks: the policy's row, then the mark of the status.
 create or replace function queues.set_retention(status text, keep interval, type_prefix text default '')
 returns void
 language plpgsql volatile security definer
@@ -23,6 +23,9 @@ begin
   values (status, type_prefix, keep, queues.clock(), session_user)
   on conflict (status, type_prefix) do update
   set keep = excluded.keep, changed_at = excluded.changed_at, changed_by = excluded.changed_by;
+  -- What was kept under the former policies is looked at again.
+  update queues.retention_mark m set past = '00000000-0000-0000-0000-000000000000'
+  where m.status = set_retention.status;
 end
 $$;
 

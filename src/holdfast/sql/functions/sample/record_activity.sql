@@ -13,8 +13,6 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('activity', activity);
-  -- A report that a crash loses is missing in a chart, nothing else.
-  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
   _buckets constant integer := cardinality(queues.activity_limits()) + 1;
 begin

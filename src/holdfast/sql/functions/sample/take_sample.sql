@@ -1,8 +1,9 @@
 -- Takes a sample, unless there is one of the same ten seconds, and returns whether it did. Counts the waiting and the
 -- running tasks, in all and per queue and type, only if asked, because that reads all of them. Deletes samples and
--- activity older than two days, and activity per minute older than two hours.
--- For holdfast_worker and holdfast_operator. Locks: activity of this minute, in the order of its key; old samples and
--- activity, skipping those that other transactions hold.
+-- activity older than two days, and activity per minute older than two hours. Corrects ids of transactions that another
+-- cluster has given, from which the database was restored.
+-- For holdfast_worker and holdfast_operator. Locks: activity of this minute, in the order of its key; the row of
+-- queues.event_order; old samples and activity, skipping those that other transactions hold.
 create or replace function queues.take_sample(count_tasks boolean default true)
 returns boolean
 language plpgsql volatile security definer
@@ -18,6 +19,7 @@ declare
   _scheduled bigint;
   _running bigint;
   _delays double precision[];
+  _next constant bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
   if exists (
     select from queues.sample s where s.taken_at = _taken_at and (s.due is not null or not coalesce(count_tasks, true)))
@@ -72,6 +74,12 @@ begin
   if not found then
     return false;
   end if;
+  update queues.event_order o set newest = n.newest
+  from (select pg_current_xact_id()::text::bigint + queues.event_shift() as newest offset 0) n;
+  -- Clearly in the future: a lane or a gap may name a transaction that is about to begin.
+  update queues.sample s set transaction_id = '3' where s.transaction_id > (_next + 1000)::text::xid8;
+  update queues.error_gap g set noticed_before = _next::text::xid8 where g.noticed_before > (_next + 1000)::text::xid8;
+  update queues.lane l set leaving = null where abs(l.leaving) > _next + 1000;
   delete from queues.sample s
   where s.taken_at in (
     select o.taken_at from queues.sample o where o.taken_at < _now - interval '2 days'

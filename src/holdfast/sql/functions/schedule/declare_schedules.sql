@@ -14,7 +14,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_batch('schedules', schedules);
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _namespace constant text := queues.namespace();
 begin
@@ -43,6 +43,7 @@ begin
   return query
   select e ->> 'name', queues.upsert_schedule(e, application, false, _now)
   from (select e from jsonb_array_elements(schedules) e order by e ->> 'name' collate "C" offset 0) e;
+  perform queues.check_schedules(_namespace);
 
   return query
   with gone as (

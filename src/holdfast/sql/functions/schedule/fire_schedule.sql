@@ -1,18 +1,18 @@
 -- Decides on the due times of a schedule, enqueues their tasks and sets the next time, in one step. The owner of the
 -- schedule defines the task, never the caller. Returns the decisions; none if the version is outdated or the engine's
 -- clock has not reached the times. Only the newest due times are passed: earlier ones count as missed.
--- For holdfast_worker. Locks: the schedule.
+-- Internal: called by decide_schedules. Locks: the schedule, without waiting.
 create or replace function queues.fire_schedule(
   name text, namespace text, version bigint, nominal_times timestamptz[], next_at timestamptz)
 returns table (nominal_at timestamptz, decision text, task_id uuid)
-language plpgsql volatile security definer
+language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _grace constant interval := '1 minute';
-  _now timestamptz;
+  _now constant timestamptz := queues.clock();
   _schedule queues.schedule;
   _times timestamptz[];
   _wanted timestamptz[];
@@ -22,9 +22,7 @@ begin
   select s.* into _schedule from queues.schedule s
   where s.name = fire_schedule.name and s.namespace = fire_schedule.namespace and s.version = fire_schedule.version
     and s.paused_at is null and s.orphaned_at is null
-  for update;
-  -- Read after the row was locked: another session may have held it for a while.
-  _now := queues.clock();
+  for update skip locked;
   if not found or _schedule.next_at is null or _schedule.next_at > _now or _schedule.decided_at > _now then
     return;
   end if;

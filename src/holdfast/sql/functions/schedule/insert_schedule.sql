@@ -6,7 +6,7 @@ language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _verdict text;
 begin
@@ -24,6 +24,8 @@ begin
     raise exception using errcode = 'QF409',
       message = format('schedule %s already exists with another definition', to_json(schedule ->> 'name')),
       hint = 'Use another name, or remove that one first.';
+  elsif _verdict = 'added' then
+    perform queues.check_schedules(queues.namespace());
   end if;
   return _verdict;
 end

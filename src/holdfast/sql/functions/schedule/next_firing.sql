@@ -4,6 +4,7 @@ create or replace function queues.next_firing()
 returns interval
 language plpgsql stable security definer
 set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
 as $$
 declare
   _now constant timestamptz := queues.clock();
@@ -12,9 +13,14 @@ begin
   if exists (select from queues.due_schedules(1)) then
     return interval '0';
   end if;
-  select s.next_at into _next from queues.schedule s
-  where queues.is_first_shard() and s.paused_at is null and s.orphaned_at is null and s.next_at > _now
-  order by s.next_at limit 1;
+  if not queues.is_first_shard() then
+    return null;
+  end if;
+  select min(f.next_at) into _next from queues.namespaces_with_schedules() o(namespace)
+  cross join lateral (
+    select s.next_at from queues.schedule s
+    where s.paused_at is null and s.orphaned_at is null and s.namespace = o.namespace and s.next_at > _now
+    order by s.next_at limit 1) f;
   return case when isfinite(_next) then _next - _now end;
 end
 $$;

@@ -8,6 +8,7 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
+  _retention constant text := coalesce(current_setting('holdfast.retention', true), '');
   _before constant timestamptz := queues.clock() - interval '7 days';
   _removed integer;
 begin
@@ -21,7 +22,7 @@ begin
   delete from queues.schedule_firing f using old where f.schedule = old.schedule and f.namespace = old.namespace
     and f.nominal_at = old.nominal_at;
   get diagnostics _removed = row_count;
-  perform set_config('holdfast.retention', 'off', true);
+  perform set_config('holdfast.retention', _retention, true);
   return _removed;
 end
 $$;

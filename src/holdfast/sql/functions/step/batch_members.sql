@@ -8,7 +8,7 @@ set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 as $$
   select c.child_id from queues.child c
-  where c.parent_id = batch_members.task_id and c.step = '' and (
+  where c.parent_id = batch_members.task_id and c.generation = 1 and c.step = '' and (
     select true from queues.task t
     where t.task_id = batch_members.task_id
       and (t.namespace = queues.namespace() or queues.has_role('operator')))

@@ -15,7 +15,7 @@ begin
     if _step is not null then
       raise exception using errcode = 'QF413',
         message = format('step %s is number %s of its run, and a run has at most %s steps',
-        _step ->> 'name', _step ->> 'number', _most), hint = 'End the run and begin the next one with ctx.continue_as.';
+        _step ->> 'name', _step ->> 'number', _most), hint = 'Begin again with ctx.continue_as.';
     end if;
   end if;
 end

@@ -1,4 +1,5 @@
--- Returns the awaited children of each step of a run, one row per step, as read_steps gives them to a worker. None if
+-- Returns the awaited children of each step of the current generation of a run, one row per step, as read_steps gives
+-- them to a worker. None if
 -- the session may not read the run.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.children_of(task_id uuid)

@@ -13,12 +13,13 @@ declare
   _new uuid[];
 begin
   foreach _task_id in array after loop
-    select coalesce(max(c.number), 0) into _last from queues.child c where c.parent_id = _task_id and c.step = '';
+    select coalesce(max(c.number), 0) into _last from queues.child c
+    where c.parent_id = _task_id and c.generation = 1 and c.step = '';
     _new := array(
       select a.task_id from unnest(task_ids, created) with ordinality a(task_id, created, n)
       where a.created or (
         select true from queues.child c
-        where c.child_id = a.task_id and c.parent_id = _task_id and c.step = '' limit 1) is null
+        where c.child_id = a.task_id and c.parent_id = _task_id and c.generation = 1 and c.step = '' limit 1) is null
       order by a.n);
     if (select bool_or(not a.created) from unnest(task_ids, created) a(task_id, created)
         where a.task_id = any (_new)) then
@@ -32,8 +33,11 @@ begin
         message = format('the batch has %s tasks; with %s more it would have more than the %s allowed', _last,
           cardinality(_new), max_tasks);
     end if;
-    insert into queues.child (parent_id, step, number, child_id, awaited, ends_with_parent)
-    select _task_id, '', _last + n.n, n.task_id, true, false from unnest(_new) with ordinality n(task_id, n);
+    insert into queues.child (parent_id, step, number, child_id, awaited, ends_with_parent, needs_success)
+    select _task_id, '', _last + n.n, n.task_id, true, false, (
+      select c.needs_success from queues.child c
+      where c.parent_id = _task_id and c.generation = 1 and c.step = '' order by c.number limit 1)
+    from unnest(_new) with ordinality n(task_id, n);
   end loop;
 end
 $$;

@@ -1,4 +1,5 @@
--- Enqueues the spec of a run again as a new task that remembers the steps before the given one, and returns its id.
+-- Enqueues the current generation of a run again as a new task that remembers the steps before the given one, and
+-- returns its id.
 -- The metadata of the new task names the original as fork_of. Without a step, it remembers all of them. Signals that
 -- the original has not taken are not copied. It does not wait for the tasks that the original came after.
 -- For holdfast_client (tasks of its namespace) and holdfast_operator. Locks: no existing rows.
@@ -11,13 +12,16 @@ as $$
 declare
   _task queues.task;
   _number integer;
+  _generation integer;
   _fork uuid;
 begin
   perform queues.check_task_owner(task_id);
   perform queues.check_memory(task_id);
   select * into _task from queues.task t where t.task_id = fork.task_id;
+  _generation := coalesce(_task.generation, 1);
   if before_step is not null then
-    select s.number into _number from queues.step s where s.task_id = fork.task_id and s.name = before_step;
+    select s.number into _number from queues.step s
+    where s.task_id = fork.task_id and s.generation = _generation and s.name = before_step;
     if not found then
       raise exception using errcode = 'QF404', message = format('run %s has not recorded a step %s', task_id,
         to_json(before_step)),
@@ -33,15 +37,18 @@ begin
       'metadata', coalesce(_task.metadata, '{}') || jsonb_build_object('fork_of', _task.task_id)
         || case when reason is null then '{}' else jsonb_build_object('fork_reason', left(reason, 2000)) end)),
     for_process => queues.has_role('operator'), namespace => _task.namespace) i;
-  insert into queues.step (token, ended_at, task_id, number, took_ms, tries, kind, name, result, error, until)
-  select 0, s.ended_at, _fork, s.number, s.took_ms, s.tries, s.kind, s.name, s.result, s.error, s.until
+  insert into queues.step (token, ended_at, task_id, number, took_ms, tries, kind, name, result, error, until,
+    arguments)
+  select 0, s.ended_at, _fork, s.number, s.took_ms, s.tries, s.kind, s.name, s.result, s.error, s.until,
+      s.arguments
     from queues.step s
-  where s.task_id = fork.task_id and (_number is null or s.number < _number);
+  where s.task_id = fork.task_id and s.generation = _generation and (_number is null or s.number < _number);
   insert into queues.child (parent_id, step, number, child_id, awaited, ends_with_parent, key)
   select _fork, c.step, c.number, c.child_id, c.awaited, false, c.key
   from queues.child c left join queues.step s on s.task_id = _fork and s.name = c.step
   -- Without a step: the tasks that it came after, whose results ctx.after returns.
-  where c.parent_id = fork.task_id and (s.name is not null or c.step = '');
+  where c.parent_id = fork.task_id
+    and (c.generation = _generation and s.name is not null or c.generation = 1 and c.step = '');
   return _fork;
 end
 $$;

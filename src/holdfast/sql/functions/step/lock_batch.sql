@@ -9,12 +9,9 @@ set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  -- A run that went on by ctx.continue_as is in the batch of its first run.
-  _first constant uuid := coalesce((
-    select c.first_id from queues.continuation c where c.next_id = member), member);
   _after uuid[];
 begin
-  _after := array(select distinct c.parent_id from queues.child c where c.child_id = _first and c.step = '');
+  _after := array(select distinct c.parent_id from queues.child c where c.child_id = member and c.step = '');
   if _after = '{}' then
     raise exception using errcode = 'QF412',
       message = format('task %s is in no batch: no task comes after it', member),
@@ -26,7 +23,7 @@ begin
     select a.task_id from unnest(_after) a(task_id)
     where (select true from queues.wait w where w.task_id = a.task_id and w.name = '')
       or (select true from queues.outcome o
-        where o.task_id = a.task_id and o.status = 'cancelled' and starts_with(o.reason, 'after: '))
+        where o.task_id = a.task_id and o.status = 'cancelled' and o.cause = 'd')
     order by a.task_id);
   if _after = '{}' then
     raise exception using errcode = 'QF412',

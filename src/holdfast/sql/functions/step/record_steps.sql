@@ -1,8 +1,8 @@
 -- Records steps and failed tries of running tasks, and returns a verdict for each run: recorded, already, cancelled,
 -- lost or busy. A run is {"task_id", "token", "steps": [{"name", "number", "kind", "tries", "took_ms", "until",
--- "signal_id", "result", "error"}], "tries": [{"name", "try", "retry_at", "error"}]}. A step that is recorded never
--- changes: already means that some of the steps were there, and returns what is stored of them. Only the worker that
--- holds the lease with this token records; the lease stays locked until the commit, so no other claim can begin
+-- "signal_id", "result", "error"}], "tries": [{"name", "try", "tries", "retry_at", "error"}]}. A step that is recorded
+-- never changes: already means that some of the steps were there, and returns what is stored of them. Only the worker
+-- that holds the lease with this token records; the lease stays locked until the commit, so no other claim can begin
 -- before. The commit waits for the disk unless every run has "lazy": true.
 -- For holdfast_worker. Locks: lease rows, without waiting.
 create or replace function queues.record_steps(worker_id text, runs jsonb)
@@ -26,9 +26,7 @@ declare
 begin
   _checked := queues.check_batch('runs', runs);
   if jsonb_path_exists(runs, 'strict $[*] ? (!(@.lazy == true) || (@.lazy == true) is unknown)') then
-    perform set_config('synchronous_commit', 'on', true);
-  else
-    perform queues.allow_async_commit();
+    perform queues.commit_to_disk();
   end if;
   perform queues.check_steps(runs);
   select coalesce(array_agg(g.n), '{}') into _places
@@ -64,7 +62,9 @@ begin
       as stored
     from jsonb_to_recordset(r.steps) as g(name text)
     cross join lateral (
-      select p.* from queues.step p where p.task_id = r.task_id and p.name = g.name offset 0) p
+      select p.* from queues.step p
+      where p.task_id = r.task_id and p.generation = queues.current_generation(r.task_id) and p.name = g.name
+      offset 0) p
     where _written < _given and r.n = any (_places) and r.task_id || ' ' || p.name <> all (coalesce(_names,
       '{}'))) s on true
   order by r.n;

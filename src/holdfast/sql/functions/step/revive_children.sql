@@ -1,6 +1,7 @@
 -- Brings back children that were cancelled because this run, which is retried, had ended, and theirs. Those that the
--- run no longer waits for, or whose steps retention has removed, stay cancelled.
--- Internal: called by retry. Locks: rows of queues.unwanted, then outcomes, level by level, in the order of task_id.
+-- run no longer waits for, or whose steps retention has removed, stay cancelled. Those that were only to be cancelled
+-- stay as they are: see cancel_chores.
+-- Internal: called by retry. Locks: outcomes, level by level, in the order of task_id.
 create or replace function queues.revive_children(task_id uuid, now timestamptz)
 returns void
 language plpgsql volatile
@@ -13,16 +14,15 @@ declare
 begin
   loop
     _children := array(
-      select queues.last_run(c.child_id) from queues.child c
-      where c.parent_id = any (_level) and c.ends_with_parent
-        and (select true from queues.step s where s.task_id = c.parent_id and s.name = c.step limit 1) is null);
-    delete from queues.unwanted u
-    where u.task_id = any (_children) and split_part(u.reason, ' ', 3) = any (_level::text[]);
-    -- A separate statement, so that it sees what was cancelled before those rows were free.
+      select c.child_id from queues.child c
+      where c.parent_id = any (_level) and c.generation = queues.current_generation(c.parent_id) and c.ends_with_parent
+        and (
+          select true from queues.step s
+          where s.task_id = c.parent_id and s.generation = c.generation and s.name = c.step limit 1) is null);
     _level := array(
       select o.task_id from queues.outcome o
-      where o.task_id = any (_children) and o.status = 'cancelled' and starts_with(o.reason, 'its parent ')
-        and split_part(o.reason, ' ', 3) = any (_level::text[])
+      where o.task_id = any (_children) and o.status = 'cancelled' and o.cause = 'p'
+        and o.cause_id = any (_level)
         and (select true from queues.deletion d where d.task_id = o.task_id limit 1) is null
         and (select true from queues.step s where s.task_id = o.task_id and s.kind = 'r' limit 1) is null
       order by o.task_id for update);
@@ -31,7 +31,7 @@ begin
       delete from queues.outcome o where o.task_id = any (_level) returning o.*)
     insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
     select g.task_id, 'retried', revive_children.now, g.token, g.attempt, g.worker_id, queues.actor(),
-      format('its parent %s is retried', split_part(g.reason, ' ', 3)), jsonb_build_object(
+      format('its parent %s is retried', g.cause_id), jsonb_build_object(
         'status', g.status, 'reason', g.reason,
         'claimed_at', g.claimed_at, 'started_at', g.started_at, 'finished_at', g.finished_at)
     from gone g;

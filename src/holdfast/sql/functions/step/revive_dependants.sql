@@ -1,4 +1,5 @@
--- Brings back tasks that were cancelled because they come after this one, which is retried, and those after them.
+-- Brings back tasks that were cancelled because they come after this one, which is retried, and those after them. Those
+-- that were only to be cancelled stay: see cancel_chores.
 -- Internal: called by retry. Locks: outcomes, level by level, in the order of task_id.
 create or replace function queues.revive_dependants(task_id uuid, now timestamptz)
 returns void
@@ -14,7 +15,7 @@ begin
       select o.task_id from queues.outcome o
       where o.task_id = any (array(
           select c.parent_id from queues.child c where c.child_id = any (_level) and c.step = ''))
-        and o.status = 'cancelled' and starts_with(o.reason, 'after: ')
+        and o.status = 'cancelled' and o.cause = 'd'
         and (select true from queues.deletion d where d.task_id = o.task_id limit 1) is null
       order by o.task_id for update);
     exit when _level = '{}';
@@ -26,17 +27,7 @@ begin
         'status', g.status, 'reason', g.reason,
         'claimed_at', g.claimed_at, 'started_at', g.started_at, 'finished_at', g.finished_at)
     from gone g;
-    insert into queues.ready (task_id, run_at, lane_id, attempt)
-    select t.task_id, revive_dependants.now + interval '90 years',
-      queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
-    from queues.task t where t.task_id = any (_level);
-    insert into queues.wait (task_id, name, until, on_task, number, policy)
-    select l.task_id, '', revive_dependants.now + interval '90 years', (
-        select c.child_id from queues.child c
-        where c.parent_id = l.task_id and c.step = '' order by c.number limit 1), 1, 'succeeded'
-    from unnest(_level) l(task_id)
-    on conflict do nothing;
-    insert into queues.recheck (task_id) select l.task_id from unnest(_level) l(task_id);
+    perform queues.wait_for_others(_level, false, now);
   end loop;
 end
 $$;

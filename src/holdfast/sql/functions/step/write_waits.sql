@@ -38,8 +38,9 @@ begin
       select o.task_id, coalesce(o.number, w.number) from queues.first_open_child(w.task_id, w.name, 1) o)
     where w.task_id = any (array(select g.task_id from given g where g.policy = 'all')) and w.on_task is null
       and exists (select from given g where g.task_id = w.task_id and g.name = w.name and g.policy = 'all'))
-  insert into queues.recheck (task_id)
-  select distinct g.task_id from given g where num_nonnulls(g.signal, g.on_task, g.policy) > 0;
+  insert into queues.chore (kind, added_at, task_id)
+  select distinct 'w'::"char", write_waits.now, g.task_id from given g
+  where num_nonnulls(g.signal, g.on_task, g.policy) > 0;
 end
 $$;
 

@@ -1,7 +1,8 @@
--- Cancels, retries, deletes, restores or reschedules up to 1,000 tasks, each by the function for one task and with its
+-- Cancels, retries, deletes, restores or reschedules up to 50 tasks, each by the function for one task and with its
 -- rights, and returns what became of each: a task that is not in a status for it, or that is refused, is not changed,
 -- and problem says why. Tasks that the session may not change are left out. A dry run takes up to 10,000 and changes
--- nothing.
+-- nothing. Each task is a subtransaction: PostgreSQL keeps 64 of a transaction in memory, and with more of them, every
+-- other session that looks at such a row has to read pg_subtrans.
 -- For holdfast_client (cancel and reschedule tasks of its namespace) and holdfast_operator; it has the rights of the
 -- caller. Locks: those of the functions for one task, by task_id; a task that another transaction holds for half a
 -- second is not changed.
@@ -16,7 +17,7 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _most constant integer := case when coalesce(dry_run, false) then 10000 else 1000 end;
+  _most constant integer := case when coalesce(dry_run, false) then 10000 else 50 end;
   _operates constant boolean := queues.has_role('operator');
   _allowed constant text[] := case act_on_tasks.act
     when 'cancel' then array['scheduled', 'suspended', 'pending', 'retrying', 'claimed', 'running']

@@ -1,6 +1,6 @@
 -- Refuses a task that does not exist or that the session may not change. Both give the same error, so that ids cannot
--- be probed. An operator may change every task, and so may a worker's session inside a business function; a client may
--- change those of its namespace.
+-- be probed. An operator may change every task, and so may a worker's handlers; a client, and a function of a process,
+-- may change those of its namespace.
 -- Internal.
 create or replace function queues.check_task_owner(task_id uuid)
 returns void

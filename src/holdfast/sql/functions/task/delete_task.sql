@@ -1,6 +1,7 @@
 -- Soft-deletes a task: it is never claimed again, its key is free, and it can be restored. Works in every status. A
 -- running task may still end; its worker is told at its next heartbeat. Returns deleted.
--- For holdfast_operator. Locks: the ready row, else the lease, else the outcome; then the deletion, then the key.
+-- For holdfast_operator. Locks: the ready row, else the lease, else the outcome, by lock_task; then the deletion, then
+-- the key.
 create or replace function queues.delete_task(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile security definer
@@ -11,25 +12,27 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
+  _place text;
   _waiting queues.ready;
 begin
   perform queues.check_task_owner(task_id);
   reason := left(reason, 2000);
-  for _try in 1..100 loop
-    if exists (select from queues.deletion d where d.task_id = delete_task.task_id) then
-      return 'deleted';
-    end if;
+  if exists (select from queues.deletion d where d.task_id = delete_task.task_id) then
+    return 'deleted';
+  end if;
+  select l.place into _place from queues.lock_task(task_id, array['ready', 'lease', 'outcome']) l;
+  if _place = 'ready' then
     delete from queues.ready r where r.task_id = delete_task.task_id returning r.* into _waiting;
-    exit when found;
+  elsif _place = 'lease' then
     update queues.lease l set deleted = true where l.task_id = delete_task.task_id;
-    exit when found;
+  elsif _place = 'outcome' then
     -- An update and not only a lock, so that a retry with an older snapshot, which does not see the deletion, fails.
     update queues.outcome o set status = o.status where o.task_id = delete_task.task_id;
-    exit when found;
-    perform queues.check_retries(_try, task_id);
-  end loop;
+  elsif _place is null then
+    perform queues.status_now(task_id);
+  end if;
 
   insert into queues.deletion (task_id, deleted_at, deleted_by, reason, parked_run_at, parked_attempt)
   values (task_id, _now, queues.actor(), reason, _waiting.run_at, _waiting.attempt)

@@ -1,6 +1,6 @@
 -- Returns when a task with a deadline has to have ended. The deadline counts from the enqueue, or from the last retry
 -- by hand, which would be of no use otherwise.
--- Internal: called by claim, explain and continue_run.
+-- Internal: called by claim, explain and run_timeline.
 create or replace function queues.end_of_life(task_id uuid, created_at timestamptz, deadline interval)
 returns timestamptz
 language sql stable

@@ -3,38 +3,42 @@
 create or replace function queues.explain_wait(
   task_id uuid, queue text, type text, run_at timestamptz, attempt integer, max_attempts integer, last_error text,
   now timestamptz)
-returns text
+returns table (why text, error text)
 language plpgsql stable
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
 declare
-  _waits text;
   _pause queues.paused_queue;
   _last queues.act;
   _live integer;
-  _limit text;
-  _lock text;
+  _held text;
   _ahead integer;
 begin
   if explain_wait.run_at > now then
-    _waits := queues.explain_waits(task_id);
-    if _waits is not null then
-      return _waits;
+    if exists (select from queues.wait w where w.task_id = explain_wait.task_id) then
+      return query select queues.explain_waits(task_id), null::text;
+      return;
     end if;
     select a.* into _last from queues.act a where a.task_id = explain_wait.task_id order by a.act_id desc limit 1;
-    return case when _last.act = 'snoozed' and _last.reason is not null
-      then format('Worker %s has postponed it until %s: %s', _last.worker_id, explain_wait.run_at, _last.reason)
+    return query
+    select case when _last.act = 'snoozed' and _last.reason is not null
+      then format('Worker %s has postponed it until %s.', _last.worker_id, date_trunc('second', explain_wait.run_at))
       when attempt > 0
-      then format('Attempt %s of %s failed (%s); it is retried at %s.', attempt, max_attempts,
-        coalesce(last_error, 'no error was reported'), explain_wait.run_at)
-      else format('It is scheduled for %s.', explain_wait.run_at) end;
+      then format('Attempt %s of %s failed; it is retried at %s.', attempt, max_attempts,
+        date_trunc('second', explain_wait.run_at))
+      else format('It is scheduled for %s.', date_trunc('second', explain_wait.run_at)) end,
+      case when _last.act = 'snoozed' and _last.reason is not null then _last.reason
+        when attempt > 0 then last_error end;
+    return;
   end if;
 
   select p.* into _pause from queues.paused_queue p where p.queue = explain_wait.queue;
   if found then
-    return format('Queue %s was paused at %s by %s%s. Resume it to let its tasks run.',
-      _pause.queue, _pause.paused_at, _pause.paused_by, coalesce(' because: ' || _pause.reason, ''));
+    return query select format('Queue %s was paused at %s by %s%s. Resume it to let its tasks run.',
+      _pause.queue, date_trunc('second', _pause.paused_at), _pause.paused_by,
+      coalesce(' because: ' || _pause.reason, '')), null::text;
+    return;
   end if;
 
   select count(*) into _live from queues.worker w
@@ -42,17 +46,15 @@ begin
     and (explain_wait.queue = any (w.queues)
       or exists (select from unnest(w.type_prefixes) p where starts_with(explain_wait.type, p)));
   if _live = 0 then
-    return format('It is due, but no live worker subscribes to queue %s or to a prefix of type %s. Start one.',
-      explain_wait.queue, explain_wait.type);
+    return query select format('It is due, but no live worker subscribes to queue %s or to a prefix of type %s. Start '
+      'one.', explain_wait.queue, explain_wait.type), null::text;
+    return;
   end if;
 
-  _limit := queues.explain_limit(task_id, now);
-  if _limit is not null then
-    return _limit;
-  end if;
-  _lock := queues.explain_lock(task_id, now);
-  if _lock is not null then
-    return _lock;
+  _held := coalesce(queues.explain_limit(task_id, now), queues.explain_lock(task_id, now));
+  if _held is not null then
+    return query select _held, null::text;
+    return;
   end if;
 
   select count(*) into _ahead from (
@@ -63,12 +65,12 @@ begin
     where mine.task_id = explain_wait.task_id
       and (other.priority > my_lane.priority or (ahead.run_at, ahead.task_id) < (mine.run_at, mine.task_id))
     limit 10000) those;
-  return format('It is due and waits for one of %s live worker%s; %s.%s', _live,
+  return query select format('It is due and waits for one of %s live worker%s; %s.%s', _live,
     case when _live > 1 then 's' else '' end,
     case _ahead when 0 then 'it is the next of its queue'
       when 10000 then '10000 or more of its queue come before it'
       else format('%s of its queue come%s before it', _ahead, case _ahead when 1 then 's' else '' end) end,
-    coalesce(' ' || queues.explain_slowness(explain_wait.run_at, now), ''));
+    coalesce(' ' || queues.explain_slowness(explain_wait.run_at, now), '')), null::text;
 end
 $$;
 

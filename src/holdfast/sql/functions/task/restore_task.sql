@@ -1,5 +1,5 @@
 -- Undoes a soft delete and returns the status of the task. Refused if another task has taken its key.
--- For holdfast_operator. Locks: the lease, then the deletion, then the key.
+-- For holdfast_operator. Locks: the lease, else the outcome, by lock_task; then the deletion, then the key.
 create or replace function queues.restore_task(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile security definer
@@ -10,17 +10,21 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _deletion queues.deletion;
   _task queues.task;
+  _place text;
   _holder uuid;
 begin
   perform queues.check_task_owner(task_id);
   reason := left(reason, 2000);
   select t.* into _task from queues.task t where t.task_id = restore_task.task_id;
   -- Locked before the deletion is read, deleted or not: a concurrent delete holds it until it commits.
-  perform from queues.lease l where l.task_id = restore_task.task_id for update;
+  select l.place into _place from queues.lock_task(task_id, array['lease', 'outcome', 'deletion']) l;
+  if _place is null or _place = 'ready' then
+    return queues.status_now(task_id);
+  end if;
   delete from queues.deletion d where d.task_id = restore_task.task_id returning d.* into _deletion;
   if not found then
     return queues.status_now(task_id);
@@ -45,7 +49,7 @@ begin
       queues.lane_for(_task.queue, _task.type, _task.priority, _task.concurrency_key, _task.namespace),
       _deletion.parked_attempt);
     -- What it waits for may have come while nothing could wake it.
-    insert into queues.recheck (task_id) select distinct w.task_id from queues.wait w
+    insert into queues.chore (kind, added_at, task_id) select distinct 'w'::"char", _now, w.task_id from queues.wait w
     where w.task_id = restore_task.task_id;
   end if;
   insert into queues.act (task_id, act, occurred_at, actor, reason)

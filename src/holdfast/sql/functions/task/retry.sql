@@ -1,6 +1,7 @@
--- Gives a failed, dead or cancelled task a new set of attempts from now on, and returns pending. Tasks that were
+-- Gives a failed, dead or cancelled task a new set of attempts from now on, and returns its status: pending, or
+-- suspended if a task that it comes after has not ended: then it waits again, under its condition. Tasks that were
 -- cancelled because they come after it wait for it again, and so do children that ended with it.
--- For holdfast_operator. Locks: the outcome, then those of the tasks after it and of its children.
+-- For holdfast_operator. Locks: the outcome, by lock_task; then those of the tasks after it and of its children.
 create or replace function queues.retry(task_id uuid, reason text default null)
 returns text
 language plpgsql volatile security definer
@@ -11,12 +12,14 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
   _former queues.outcome;
+  _waits boolean;
 begin
   perform queues.check_task_owner(task_id);
   reason := left(reason, 2000);
+  perform queues.lock_task(task_id, array['outcome']);
   delete from queues.outcome o
   where o.task_id = retry.task_id and o.status in ('failed', 'dead_letter', 'cancelled')
   returning o.* into _former;
@@ -32,9 +35,14 @@ begin
   end if;
 
   perform queues.check_memory(task_id);
-  insert into queues.ready (task_id, run_at, lane_id, attempt)
-  select t.task_id, _now, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
-  from queues.task t where t.task_id = retry.task_id;
+  _waits := (select o.task_id is not null from queues.first_open_child(retry.task_id, '', 1) o);
+  if _waits then
+    perform queues.wait_for_others(array[task_id], true, _now);
+  else
+    insert into queues.ready (task_id, run_at, lane_id, attempt)
+    select t.task_id, _now, queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
+    from queues.task t where t.task_id = retry.task_id;
+  end if;
   -- With the token, so that a worker that repeats its accepted report does not get lost.
   insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
   values (task_id, 'retried', _now, _former.token, _former.attempt, _former.worker_id, queues.actor(), reason,
@@ -44,9 +52,9 @@ begin
   perform queues.revive_dependants(task_id, _now);
   perform queues.revive_children(task_id, _now);
   perform queues.wake_for(task_id);
-  return 'pending';
+  return case when _waits then 'suspended' else 'pending' end;
 end
 $$;
 
 comment on function queues.retry(uuid, text) is
-  'Gives a failed, dead or cancelled task a new set of attempts from now on, and returns pending.';
+  'Gives a failed, dead or cancelled task a new set of attempts from now on, and returns its status.';

@@ -1,7 +1,7 @@
 -- Notifies clients that wait for these tasks, subscriptions to task events, and idle workers behind the same limit.
--- Sends nothing to absent receivers. The worker is the one that reported the end, if any. Every finish calls it, so all
--- checks are one statement, and each is one lookup in an index that is mostly empty. A session that has set
--- holdfast.quiet (see wake) notifies none; those who wait look again by themselves.
+-- Sends nothing to absent receivers. The worker is one that looks for due tasks by itself, if any. Every finish calls
+-- it, so all checks are one statement, and each is one lookup in an index that is mostly empty. Those who are not
+-- notified look again by themselves.
 -- Internal.
 create or replace function queues.notify_waiters(task_ids uuid[], worker_id text default null)
 returns void
@@ -15,12 +15,12 @@ declare
   _limited boolean;
   _joined boolean;
 begin
-  select coalesce(current_setting('holdfast.quiet', true), '') <> 'on' and exists (select from queues.waiter),
+  select exists (select from queues.waiter),
     exists (select from queues.subscription s where s.engine_events),
     exists (select from queues.task_limit) or exists (select from queues.lane l where l.concurrency_key > ''),
     exists (select from queues.wait w where w.on_task is not null)
   into _awaited, _subscribed, _limited, _joined;
-  if _awaited then
+  if _awaited and queues.may_notify() then
     perform pg_notify('holdfast_done', w.task_id::text)
     from queues.waiter w join queues.outcome o on o.task_id = w.task_id
     where w.task_id = any (task_ids);

@@ -1,6 +1,6 @@
--- Wakes idle workers if a due task waits under a limit for the end of one of these tasks. Skips queues that the
--- reporting worker serves and is idle for: it looks again by itself. A notification is only a hint: a worker that
--- misses it polls.
+-- Wakes idle workers if a due task waits under a limit for the end of one of these tasks. Skips queues that the given
+-- worker serves and is idle for: it looks again by itself. A notification is only a hint: a worker that misses it
+-- polls.
 -- Internal: called by notify_waiters.
 create or replace function queues.wake_for_freed_limits(task_ids uuid[], worker_id text)
 returns void
@@ -12,9 +12,7 @@ as $$
 declare
   _now constant timestamptz := queues.clock();
 begin
-  if coalesce(current_setting('holdfast.quiet', true), '') = 'on'
-    or not exists (select from queues.worker w where w.idle)
-  then
+  if not exists (select from queues.worker w where w.idle) or not queues.may_notify() then
     return;
   end if;
   perform pg_notify('holdfast', behind.queue)

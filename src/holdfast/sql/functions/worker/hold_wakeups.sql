@@ -10,7 +10,6 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_claim(worker_id, 1, null, null, null, null);
-  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
   _kept text[];
 begin

@@ -9,7 +9,7 @@ as $$
 #variable_conflict use_column
 declare
   -- If a crash of the server lost this row, the leader would act beside the next one.
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now timestamptz := queues.clock();
 begin
   if worker_id is null or worker_id = '' or term is null

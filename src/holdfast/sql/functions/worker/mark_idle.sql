@@ -6,8 +6,6 @@ language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 #variable_conflict use_column
-declare
-  _hasty constant boolean := queues.allow_async_commit();
 begin
   update queues.worker w set idle = coalesce(mark_idle.idle, false) where w.worker_id = mark_idle.worker_id;
   return found;

@@ -22,10 +22,12 @@ declare
     where l.queue = any (notify_idle.queues)
       and not exists (select from queues.paused_queue p where p.queue = l.queue));
 begin
-  perform pg_notify('holdfast', q.queue)
-  from unnest(_waiting) q(queue)
-  where exists (
-    select from queues.worker w where w.idle and (q.queue = any (w.queues) or cardinality(w.type_prefixes) > 0));
+  if cardinality(_waiting) > 0 and queues.may_notify() then
+    perform pg_notify('holdfast', q.queue)
+    from unnest(_waiting) q(queue)
+    where exists (
+      select from queues.worker w where w.idle and (q.queue = any (w.queues) or cardinality(w.type_prefixes) > 0));
+  end if;
   return cardinality(_waiting) > 0;
 end
 $$;

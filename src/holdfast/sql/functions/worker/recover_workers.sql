@@ -1,7 +1,8 @@
 -- Removes workers that were silent for longer than their timeout, and recovers their tasks at once. The tasks become
 -- ready, or dead_letter if their attempts are used up. Returns each worker with the number of tasks; queues.loss also
 -- counts those that sweeps have recovered since its last heartbeat. A worker with more tasks, or with a lease that is
--- locked, stays for the next call. Any number of sessions may call it at once.
+-- locked, stays for the next call. After an outage, workers have two heartbeats to come back. Any number of sessions
+-- may call it at once.
 -- For holdfast_worker and holdfast_operator. Locks: the rows of silent workers, then their leases, without waiting.
 create or replace function queues.recover_workers(max_tasks integer default 1000)
 returns table (worker_id text, last_heartbeat timestamptz, recovered integer, dead integer, removed boolean)
@@ -12,8 +13,9 @@ set jit = off
 as $$
 #variable_conflict use_column
 declare
-  _durable constant text := set_config('synchronous_commit', 'on', true);
+  _durable constant text := queues.commit_to_disk();
   _now constant timestamptz := queues.clock();
+  _since constant timestamptz := queues.reachable_since(_now);
   _room integer := max_tasks;
   _worker queues.worker;
   _held uuid[];
@@ -24,7 +26,7 @@ begin
   end if;
   for _worker in
     select w.* from queues.worker w
-    where w.last_heartbeat < _now - w.timeout order by w.last_heartbeat limit 20
+    where w.last_heartbeat < _now - w.timeout and _since < _now - 2 * w.heartbeat order by w.last_heartbeat limit 20
     for update skip locked
   loop
     -- Reads the leases of all workers: every claim and every heartbeat would have to maintain an index.

@@ -10,7 +10,6 @@ set enable_seqscan = off
 as $$
 #variable_conflict use_column
 declare
-  _hasty constant boolean := queues.allow_async_commit();
   _now constant timestamptz := queues.clock();
 begin
   delete from queues.wakeup_throttle d
@@ -18,6 +17,9 @@ begin
     select kept.queue from queues.wakeup_throttle kept
     where kept.queue = any (release_wakeups.queues) and kept.worker_id = release_wakeups.worker_id
     for update skip locked);
+  if not queues.may_notify() then
+    return;
+  end if;
   -- Tasks that are due soon sent no wake-up, and notify_idle only looks for those that are due.
   perform pg_notify('holdfast', soon.queue)
   from (

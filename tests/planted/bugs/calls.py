@@ -1,0 +1,48 @@
+"""Calls of an application: batches of concurrent callers, pools, deadlines, transactions of the caller."""
+
+from planted.bug import Bug
+
+BUGS = [
+    Bug(
+        "callers without a schema send two statements each",
+        "client/enqueue.py",
+        "        if len(batch) > 1 and _is_about_one_task(error):",
+        "        if len(batch) > 1:",
+        "tests/app/test_batcher.py",
+    ),
+    Bug(
+        "concurrent callers get the same exception object",
+        "client/enqueue.py",
+        "answer.set_exception(_copied(error))",
+        "answer.set_exception(error)",
+        "tests/app/test_batcher.py",
+    ),
+    Bug(
+        "a call waits for ever for a proxy that never answers",
+        "connections/limited.py",
+        "        elif time.monotonic() >= until:",
+        "        elif False:",
+        "tests/app/test_call_timeout.py",
+    ),
+    Bug(
+        "a call that the client gave up keeps running on the server",
+        "connections/session.py",
+        "  then set_config('statement_timeout', '{milliseconds}ms', false) end",
+        "  then set_config('statement_timeout', '0', false) end",
+        "tests/app/test_call_timeout.py",
+    ),
+    Bug(
+        "calls of an event loop wait behind a large batch",
+        "client/__init__.py",
+        "AsyncPool(address, POOL_SIZE, ",
+        "AsyncPool(address, 1, ",
+        "tests/app/test_pool.py::test_calls_of_an_event_loop_do_not_wait_behind_a_large_batch",
+    ),
+    Bug(
+        "callers wait for the key of another caller",
+        "client/__init__.py",
+        "with_lock_limit(one_or_many(tasks), LOCK_MILLISECONDS)",
+        "one_or_many(tasks)",
+        "tests/app/test_pool.py::test_a_key_that_a_transaction_holds_delays_no_other_call_of_the_event_loop",
+    ),
+]
