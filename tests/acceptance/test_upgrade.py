@@ -135,7 +135,7 @@ def _next_release(root: Path) -> Release:
     release.write(
         f"migrations/{SCHEMA_VERSION + 1:04}_next.sql", "alter table queues.task add column extra text;"
     )
-    release.append("functions/claim/claim.sql", "-- changed\n")
+    release.append("functions/claim.sql", "-- changed\n")
     return release
 
 

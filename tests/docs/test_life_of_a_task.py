@@ -78,5 +78,7 @@ def test_the_page_lists_every_sql_function(tracked: psycopg.Connection[Any]) -> 
     crossed |= _traced(tracked, leases.finish("worker-1", [report]))
 
     functions = {name.removeprefix("queues/") for name in crossed} - INLINED
-    assert functions == {Path(name).stem for name in _listed("The SQL functions")}
-    assert all((SOURCE / "sql" / name).exists() for name in _listed("The SQL functions"))
+    listed = dict(re.findall(r"^\d+\. `queues\.(\w+)` in `([^`]+)`", PAGE, re.MULTILINE))
+    assert functions == set(listed)
+    for name, file in listed.items():
+        assert f"function queues.{name}(" in (SOURCE / "sql" / file).read_text()

@@ -103,11 +103,10 @@ def test_the_figures_of_the_readme_are_those_of_the_pages(monkeypatch: pytest.Mo
 
 def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
     page = (DOCS / "explanation" / "locks.md").read_text()
-    for path in (ROOT / "src/holdfast/sql/functions").rglob("*.sql"):
-        head = path.read_text().partition("create or replace")[0]
-        first, *entry_points = re.findall(r"create or replace function (\w+\.\w+)", path.read_text())
-        if "Locks:" in head and (entry_points or re.search(r"\bFor holdfast_", head)):
-            for name in entry_points or [first]:
+    stated = r"((?:^--[^\n]*\n)+)create or replace function (\w+\.\w+)"
+    for path in (ROOT / "src/holdfast/sql/functions").glob("*.sql"):
+        for head, name in re.findall(stated, path.read_text(), re.MULTILINE):
+            if "Locks:" in head and re.search(r"\bFor holdfast_", head):
                 assert f"`{name}`" in page, name
 
 

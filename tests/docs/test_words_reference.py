@@ -39,7 +39,9 @@ def _words_of_rule(tx: psycopg.Connection[Any], name: str) -> set[str]:
 
 
 def test_every_status_is_described(tx: psycopg.Connection[Any]) -> None:
-    source = (SOURCE / "sql/functions/task/status_of.sql").read_text()
+    text = (SOURCE / "sql/functions/tasks.sql").read_text()
+    source = text.partition("create or replace function queues.status_of(")[2]
+    source = source.partition("$$;")[0]
     derived = set(re.findall(r"(?:then|else) '(\w+)'", source))
     table = (REFERENCE / "statuses.md").read_text().split("## Legal moves")[0]
     assert {cells[0] for cells in rows(table)} == derived | _words_of_rule(tx, "known_outcome")
@@ -57,7 +59,9 @@ def test_every_word_of_a_status_or_verdict_is_in_the_glossary(tx: psycopg.Connec
 
 
 def test_every_verdict_is_described() -> None:
-    text = _code_in("src/holdfast/sql/functions/lease/*.sql")
+    text = _code_in("src/holdfast/sql/functions/leases.sql") + _code_in(
+        "src/holdfast/sql/functions/finish.sql"
+    )
     verdicts = set(re.findall(r"then '(\w+)'|else '(\w+)' end\s+from rows", text))
     spoken = {word for pair in verdicts for word in pair if word} - {
         "dead_letter",

@@ -62,7 +62,7 @@ def test_a_plan_says_what_is_to_do_and_changes_nothing(blank: Database, release:
 
     migrate(blank.dsn)
     assert plan(blank.dsn).action == "nothing"
-    release.append("functions/time/clock.sql", "-- changed")
+    release.append("functions/clock.sql", "-- changed")
     assert plan(blank.dsn, sources=release.sources).action == "replay"
     release.write("migrations/0099_nothing.sql", "")
     assert plan(blank.dsn, sources=release.sources) == Migration("upgrade", SCHEMA_VERSION, 99)
@@ -110,12 +110,19 @@ def test_a_failing_install_leaves_nothing_behind(blank: Database, release: Relea
     assert found.fetchall() == []
 
 
-@pytest.mark.parametrize("name", ["functions/time/clock.sql", "views/task_status.sql"])
-def test_a_file_that_does_not_declare_what_its_name_says_is_refused(release: Release, name: str) -> None:
-    release.replace(name, "create or replace", "create")
-    sources = release.sources
-    with pytest.raises(ValueError, match=name):
-        _ = sources.function_headers + sources.view_queries
+def test_a_function_that_is_stated_twice_is_refused(release: Release) -> None:
+    release.append("functions/tasks.sql", release.function("clock"))
+    with pytest.raises(ValueError, match=r"functions/tasks\.sql states queues\.clock a second time"):
+        _ = release.sources.function_headers
+
+
+def test_a_function_that_nothing_describes_is_refused(release: Release) -> None:
+    release.append(
+        "functions/tasks.sql",
+        "-- ???\ncreate or replace function queues.x() returns void language sql as $$ select $$;\n",
+    )
+    with pytest.raises(ValueError, match=r"functions/tasks\.sql: what stands above queues\.x"):
+        _ = release.sources.functions
 
 
 def test_documents_are_compressed_with_lz4_where_the_server_has_it(blank: Database) -> None:

@@ -58,10 +58,8 @@ def next_release(release: Release) -> Release:
         comment on table queues.leadership is 'The worker that is the leader, and until when.';
         """,
     )
-    release.replace("functions/task/may_read_all.sql", "returns boolean", "returns text")
-    release.replace(
-        "functions/task/may_read_all.sql", "select queues.has_role", "select 'x' where queues.has_role"
-    )
+    release.change_function("may_read_all", "returns boolean", "returns text")
+    release.change_function("may_read_all", "select queues.has_role", "select 'x' where queues.has_role")
     readers = sorted(
         path.name for path in release.root.glob("views/*.sql") if "may_read_all" in path.read_text()
     )
@@ -69,13 +67,14 @@ def next_release(release: Release) -> Release:
     for view in readers:
         name = f"views/{view}"
         release.replace(name, "(select queues.may_read_all())", "(select queues.may_read_all() is not null)")
-    release.replace("views/queue_act.sql", "select a.act_id, a.queue,", "select a.queue, a.act_id,")
-    release.remove("functions/worker/mark_idle.sql")
+    release.change_function("queue_act", "select a.act_id, a.queue,", "select a.queue, a.act_id,")
+    release.remove_function("mark_idle")
     release.replace("grants.sql", "queues.mark_idle, ", "")
     release.replace("grants.sql", "grant execute on function internal.run_function to", "-- ")
     release.write(
-        "functions/worker/mark_busy.sql",
-        """create or replace function queues.mark_busy(worker_id text, busy boolean default true)
+        "functions/busy.sql",
+        """-- Marks a worker as busy.
+        create or replace function queues.mark_busy(worker_id text, busy boolean default true)
         returns void
         language sql volatile
         as $$ select $$;
@@ -172,7 +171,7 @@ def test_a_database_of_a_release_without_the_role_that_calls_functions_gets_it(b
 def test_functions_are_replayed_when_the_release_has_others(blank: Database, release: Release) -> None:
     migrate(blank.dsn)
     before = snapshot(blank)
-    release.replace("functions/time/clock.sql", "the only clock", "a clock")
+    release.replace("functions/clock.sql", "the only clock", "a clock")
     assert migrate(blank.dsn, sources=release.sources).action == "replay"
     assert snapshot(blank) != before
     assert migrate(blank.dsn).action == "replay"
@@ -195,9 +194,7 @@ def test_functions_are_replayed_when_the_release_has_others(blank: Database, rel
 def test_a_new_signature_takes_the_place_of_the_old_one(
     blank: Database, release: Release, old: str, new: str
 ) -> None:
-    name = "functions/worker/mark_idle.sql"
-    text = (release.root / name).read_text()
-    release.write(name, text[: text.index("comment on")].replace(old, new))
+    release.change_function("mark_idle", old, new)
     migrate(blank.dsn)
     before = snapshot(blank)
     for sources, expected in [(release.sources, 1), (None, 1)]:  # there and back again
@@ -223,7 +220,7 @@ def test_an_unchanged_function_stays_the_same_object(blank: Database) -> None:
 def test_a_view_that_gains_a_column_keeps_what_is_built_on_it(blank: Database, release: Release) -> None:
     migrate(blank.dsn)
     blank.connect().execute("create view public.mine as select queue from queues.queue_act")
-    release.replace("views/queue_act.sql", "a.reason\n", "a.reason, a.data\n")
+    release.change_function("queue_act", "a.reason\n", "a.reason, a.data\n")
     migrate(blank.dsn, sources=release.sources)
     assert blank.connect().execute("select data from queues.queue_act").fetchall() == []
 
@@ -234,7 +231,7 @@ def test_a_view_that_must_go_is_not_taken_from_under_what_is_built_on_it(
     migrate(blank.dsn)
     blank.connect().execute("create view public.mine as select queue from queues.queue_act")
     before = snapshot(blank)
-    release.replace("views/queue_act.sql", "a.act_id, ", "")
+    release.change_function("queue_act", "a.act_id, ", "")
     with pytest.raises(MigrationRefused, match=r"view (public\.)?mine depends on view queues.queue_act"):
         migrate(blank.dsn, sources=release.sources)
     assert differences(snapshot(blank), before) == {}

@@ -1,5 +1,6 @@
 """Other releases: copies of this one's SQL with something changed, and the SQL of version 1 of the schema."""
 
+import re
 import shutil
 import tarfile
 from pathlib import Path
@@ -14,6 +15,10 @@ def version_1(root: Path) -> Sources:
     """The last release before the first migration, unpacked there."""
     with tarfile.open(_VERSION_1) as archive:
         archive.extractall(root, filter="data")
+    listing = root / "functions/listing"  # a folder of its own then
+    text = "\n".join(path.read_text() for path in sorted(listing.glob("*.sql")))
+    shutil.rmtree(listing)
+    (root / "functions/listing.sql").write_text(text)
     return Sources(root)
 
 
@@ -39,8 +44,33 @@ class Release:
         assert old in text, f"{name} has no {old!r}"
         self.write(name, text.replace(old, new))
 
+    def function(self, name: str) -> str:
+        """This function or view, and what describes it, as its file has them."""
+        (found,) = (
+            match[0] for path in self._files() for match in _statements(name).finditer(path.read_text())
+        )
+        return found
+
+    def change_function(self, name: str, old: str, new: str) -> None:
+        found = self.function(name)
+        assert old in found, f"{name} has no {old!r}"
+        for path in self._files():
+            path.write_text(path.read_text().replace(found, found.replace(old, new)))
+
+    def remove_function(self, name: str) -> None:
+        self.change_function(name, self.function(name), "")
+
+    def _files(self) -> list[Path]:
+        return [*self.root.glob("functions/*.sql"), *self.root.glob("views/*.sql")]
+
     def append(self, name: str, text: str) -> None:
         self.write(name, (self.root / name).read_text() + text)
 
     def remove(self, name: str) -> None:
         (self.root / name).unlink()
+
+
+def _statements(name: str) -> re.Pattern[str]:
+    """The declaration of a function or view of this name, with the lines above it that describe it."""
+    function, view = rf"function \w+\.{name}\(.*?\$\$;\n", rf"view \w+\.{name}\b.*?;\n"
+    return re.compile(rf"(?ms)(?:^--[^\n]*\n)*^create or replace (?:{function}|{view})")

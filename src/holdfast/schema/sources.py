@@ -1,7 +1,8 @@
 """The SQL files of a release: their order, their version and their digest.
 
-Tables come first (`schema/`, or new files in `migrations/`), then `functions/`, then `views/`, then the
-functions in `functions/listing/`, which return rows of a view. Within a folder, files are sorted by name.
+Tables come first (`schema/`, or new files in `migrations/`), then `functions/`, one file per protocol, then
+`views/`, then `functions/listing.sql`, whose functions return rows of a view. Within a folder, files are
+sorted by name. The comment of a function in the catalog is the first sentence of what stands above it.
 """
 
 import hashlib
@@ -13,13 +14,17 @@ from functools import cached_property
 from pathlib import Path
 
 _PACKAGED = Path(__file__).parent.parent / "sql"
-_ON_VIEWS = "functions/listing"
+_ON_VIEWS = "functions/listing.sql"
 _FIRST_VERSION = 1
 
 # The declaration up to "language" is the part that callers see and that "create or replace" cannot change.
 _FUNCTION = re.compile(
     r"create or replace function (?P<name>[a-z_.]+)(?P<header>\(.*?)\s+language\b", re.DOTALL
 )
+_DESCRIBED = re.compile(
+    r"^(?P<text>(?:--[^\n]*\n)+)create or replace function (?P<name>[a-z_.]+)\(", re.MULTILINE
+)
+_FIRST_SENTENCE = re.compile(r"(.*?)[.:](?=\s|$)", re.DOTALL)
 _VIEW = re.compile(
     r"create or replace view (?P<name>[a-z_.]+)[^;]*? as\s(?P<query>.*?);\s*\ncomment on", re.DOTALL
 )
@@ -68,7 +73,7 @@ class Sources:
 
     @property
     def functions(self) -> list[SqlPiece]:
-        return [piece for piece in self._functions() if not piece.name.startswith(f"{_ON_VIEWS}/")]
+        return [_with_comments(piece) for piece in self._functions() if piece.name != _ON_VIEWS]
 
     @property
     def views(self) -> list[SqlPiece]:
@@ -76,7 +81,7 @@ class Sources:
 
     @property
     def functions_on_views(self) -> list[SqlPiece]:
-        return list(self._folder(_ON_VIEWS))
+        return [_with_comments(piece) for piece in self._functions() if piece.name == _ON_VIEWS]
 
     @property
     def function_headers(self) -> str:
@@ -99,8 +104,21 @@ class Sources:
 def _describe(pattern: re.Pattern[str], pieces: list[SqlPiece]) -> str:
     found: dict[str, str] = {}
     for piece in pieces:
-        matches = list(pattern.finditer(piece.sql))
-        if not matches or matches[0]["name"].partition(".")[2] != Path(piece.name).stem:
-            raise ValueError(f"{piece.name} does not begin with the object that its name says")
-        found |= {match["name"]: json.dumps(match.groupdict(), ensure_ascii=False) for match in matches}
+        declared = {match["name"]: match.groupdict() for match in pattern.finditer(piece.sql)}
+        if twice := sorted(found.keys() & declared):
+            raise ValueError(f"{piece.name} states {', '.join(twice)} a second time")
+        found |= {name: json.dumps(parts, ensure_ascii=False) for name, parts in declared.items()}
     return "[\n" + ",\n".join(found.values()) + "\n]"
+
+
+def _with_comments(piece: SqlPiece) -> SqlPiece:
+    """Names of functions are unique, so a comment needs no parameters."""
+    lines = [piece.sql]
+    for match in _DESCRIBED.finditer(piece.sql):
+        text = " ".join(line.removeprefix("--").strip() for line in match["text"].splitlines())
+        first = _FIRST_SENTENCE.match(text)
+        if first is None:
+            raise ValueError(f"{piece.name}: what stands above {match['name']} is no sentence")
+        quoted = first[1].replace("'", "''")
+        lines.append(f"comment on function {match['name']} is '{quoted}.';\n")
+    return SqlPiece(piece.name, "".join(lines))

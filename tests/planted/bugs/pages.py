@@ -5,28 +5,28 @@ from planted.bug import Bug
 BUGS = [
     Bug(
         "an event of another subscription is sent again",
-        "sql/functions/outbox/redrive_events.sql",
+        "sql/functions/deliveries.sql",
         "where d.event_id = redrive_events.event_id and d.subscription_id = _subscription_id returning",
         "where d.event_id = redrive_events.event_id returning",
         "tests/sql/test_subscriptions.py",
     ),
     Bug(
         "events that fail after the preview are sent again too",
-        "sql/functions/outbox/redrive_events.sql",
+        "sql/functions/deliveries.sql",
         "      and (died_until is null or d.died_at <= died_until)\n",
         "",
         "tests/sql/test_subscriptions.py",
     ),
     Bug(
         "a client nudges a process of another namespace",
-        "sql/functions/process/nudge_process.sql",
+        "sql/functions/processes.sql",
         "\n      and (queues.has_role('operator') or i.namespace = queues.namespace())",
         "",
         "tests/sql/test_nudge.py",
     ),
     Bug(
         "a nudge reads in two statements what a worker may change between them",
-        "sql/functions/process/nudge_process.sql",
+        "sql/functions/processes.sql",
         "    select l.* into _found from queues.lock_task(_looked, array['ready']) l;\n",
         """\
     select r.run_at, 'ready' as place into _found from queues.ready r where r.task_id = _looked;
@@ -38,14 +38,14 @@ BUGS = [
     ),
     Bug(
         "pages of instances lose those that were recorded late",
-        "sql/functions/process/list_process_instances.sql",
+        "sql/functions/processes.sql",
         "order by case when of_process is null then i.created_at end desc,",
         "order by i.created_at desc,",
         "tests/sql/test_register_process.py",
     ),
     Bug(
         "a function of a process that its owner has weakened is called",
-        "sql/functions/process/find_process_function.sql",
+        "sql/functions/processes.sql",
         "    and p.prosecdef and exists",
         "    and exists",
         "tests/sql/test_register_process.py",
@@ -59,7 +59,7 @@ BUGS = [
     ),
     Bug(
         "a limit that somebody has set makes health red",
-        "sql/functions/health/health_of_queues.sql",
+        "sql/functions/health.sql",
         "case when w.served and h.limited then queues.level_of(w.seconds, 60, 'infinity')",
         "case when false then queues.level_of(w.seconds, 60, 'infinity')",
         "tests/sql/test_health_queues.py",
@@ -87,14 +87,14 @@ BUGS = [
     ),
     Bug(
         "a task of another schema counts as part of a process",
-        "sql/functions/listing/related_to.sql",
+        "sql/functions/listing.sql",
         "\n  where starts_with(_task.type, p.schema_name || '.');",
         ";",
         "tests/http/test_task_page.py::test_a_task_of_another_schema_is_in_no_process",
     ),
     Bug(
         "retrying all other errors retries every error of the type",
-        "sql/functions/task/contains.sql",
+        "sql/functions/tasks.sql",
         "\n      or exists (select from queues.error_group g where g.error_group = _group))",
         ")",
         "tests/sql/test_error_groups.py::test_the_tasks_of_the_group_of_all_other_errors_are_found",
@@ -122,14 +122,14 @@ BUGS = [
     ),
     Bug(
         "all events of a task are read at once",
-        "sql/functions/listing/task_events_of.sql",
+        "sql/functions/listing.sql",
         "order by e.occurred_at desc fetch first (max_events) rows with ties) e",
         "order by e.occurred_at desc) e",
         "tests/http/test_long_histories.py",
     ),
     Bug(
         "a page of events loses those of the same instant as its first",
-        "sql/functions/listing/task_events_of.sql",
+        "sql/functions/listing.sql",
         "fetch first (max_events) rows with ties) e",
         "fetch first (max_events) rows only) e",
         "tests/sql/test_task_event.py",
@@ -150,7 +150,7 @@ BUGS = [
     ),
     Bug(
         "hidden values are shown without a reason",
-        "sql/functions/access/record_reveal.sql",
+        "sql/functions/access.sql",
         "if coalesce(btrim(reason), '') = '' then",
         "if false then",
         "tests/sql/test_access.py",

@@ -5,35 +5,35 @@ from planted.bug import Bug
 BUGS = [
     Bug(
         "a schedule is declared on every shard, and fires on each",
-        "sql/functions/shard/is_first_shard.sql",
+        "sql/functions/shards.sql",
         "where s.shard_number > 0",
         "where s.shard_number > 255",
         "tests/sql/test_schedules_on_shards.py",
     ),
     Bug(
         "a shard may be given another number",
-        "sql/functions/shard/number_shard.sql",
+        "sql/functions/shards.sql",
         "      is distinct from (name, number::smallint, key_shards::smallint)\n",
         "      is distinct from (name, _known.shard_number, key_shards::smallint)\n",
         "tests/sql/test_number_shard.py",
     ),
     Bug(
         "a database with tasks becomes a shard that is not the first",
-        "sql/functions/shard/number_shard.sql",
+        "sql/functions/shards.sql",
         "if number > 0 and exists (select from queues.task) then",
         "if false then",
         "tests/sql/test_number_shard.py",
     ),
     Bug(
         "an upgrade makes ids forget the number of their shard",
-        "sql/functions/time/new_task_id.sql",
+        "sql/functions/new_task_id.sql",
         "coalesce((select s.shard_number from queues.shard s), 0)",
         "'0'",
         "tests/sql/test_number_shard.py",
     ),
     Bug(
         "a session that has to prepare its transaction notifies when it ends a task",
-        "sql/functions/waiting/notify_waiters.sql",
+        "sql/functions/wakeups.sql",
         "if _awaited and queues.may_notify() then",
         "if _awaited then",
         "tests/sql/test_wake.py",
@@ -75,9 +75,9 @@ BUGS = [
     ),
     Bug(
         "the ids of children lead to another shard than that of their run",
-        "sql/functions/enqueue/insert_payloads.sql",
-        "left(queues.new_task_id()::text, 30)",
-        "left(overlay(queues.new_task_id()::text placing '00' from 27 for 2), 30)",
+        "sql/functions/enqueue.sql",
+        "  _prefix constant text := left(queues.new_task_id()::text, 30)",
+        "  _prefix constant text := left(overlay(queues.new_task_id()::text placing '00' from 27 for 2), 30)",
         "tests/shards/test_waiting_tasks.py::test_children_have_ids_of_the_shard_of_their_run",
     ),
     Bug(

@@ -5,7 +5,7 @@ from planted.bug import Bug
 BUGS = [
     Bug(
         "a worker takes over the term of another",
-        "sql/functions/worker/lead.sql",
+        "sql/functions/fleet.sql",
         "  where l.worker_id = excluded.worker_id or l.leader_until < _now;",
         "  where true;",
         "tests/sql/test_workers.py",
@@ -19,21 +19,21 @@ BUGS = [
     ),
     Bug(
         "who decided on an old version of a schedule fires it",
-        "sql/functions/schedule/fire_schedule.sql",
+        "sql/functions/schedules.sql",
         " and s.version = fire_schedule.version\n",
         "\n",
         "tests/sql/test_fire_schedule.py",
     ),
     Bug(
         "a schedule fires twice for a time when the clock is set back",
-        "sql/functions/schedule/fire_schedule.sql",
+        "sql/functions/schedules.sql",
         "f.schedule = _schedule.name and f.namespace = _schedule.namespace and f.nominal_at = t)",
         "false)",
         "tests/sql/test_fire_schedule.py",
     ),
     Bug(
         "an event that commits late is passed over by who reads along",
-        "sql/functions/listing/tail_events.sql",
+        "sql/functions/listing.sql",
         "e.event_number, e.transaction_id < _open\n  from chosen",
         "e.event_number, true\n  from chosen",
         "tests/sql/test_tail_events.py",
@@ -47,7 +47,7 @@ BUGS = [
     ),
     Bug(
         "an event that commits late overtakes what is on its way",
-        "sql/functions/outbox/claim_events.sql",
+        "sql/functions/deliveries.sql",
         "where r.free and r.first_there and not r.busy\n",
         "where r.free and r.first_there\n",
         "tests/sql/test_claim_events.py",
@@ -64,14 +64,16 @@ BUGS = [
         "executors/child_messages.py",
         "    from_json(text, allow_inf_nan=False)\n",
         "",
-        "tests/worker/test_child_messages.py::test_a_forged_message_ends_the_run_that_wrote_it_and_nothing_else",
+        "tests/worker/test_child_messages.py::test_a_forged_message_ends_the_run_that_wro"
+        "te_it_and_nothing_else",
     ),
     Bug(
         "a child process may write to its worker without end",
         "executors/child_intake.py",
         "        if self._free_at <= now or self._is_closed:\n",
         "        if True:\n",
-        "tests/worker/test_child_messages.py::test_the_log_and_health_name_the_task_that_writes_too_much_to_its_worker",
+        "tests/worker/test_child_messages.py::test_the_log_and_health_name_the_task_that_"
+        "writes_too_much_to_its_worker",
     ),
     Bug(
         "a stray that cannot be ended stops the spawner",
@@ -101,14 +103,16 @@ BUGS = [
         "executors/executor.py",
         '    if declared in ("process", "command", "ray"):\n        return declared\n',
         '    if declared in ("process", "command", "ray"):\n        return asked\n',
-        "tests/worker/test_child_isolation.py::test_the_declaration_of_a_handler_binds_its_isolation_whatever_the_row_says",
+        "tests/worker/test_child_isolation.py::test_the_declaration_of_a_handler_binds_it"
+        "s_isolation_whatever_the_row_says",
     ),
     Bug(
         "a handler that needs an authority runs for those who have none",
         "executors/executor.py",
         'return asked if (asked, declared) == ("process", "python") else None',
         "return asked",
-        "tests/worker/test_child_isolation.py::test_a_handler_that_needs_an_authority_is_not_run_for_those_who_have_none",
+        "tests/worker/test_child_isolation.py::test_a_handler_that_needs_an_authority_is_"
+        "not_run_for_those_who_have_none",
     ),
     Bug(
         "a child inherits the environment of its worker",
@@ -126,7 +130,7 @@ BUGS = [
     ),
     Bug(
         "what workers declare does not hold for a task from elsewhere",
-        "sql/functions/enqueue/with_defaults.sql",
+        "sql/functions/enqueue.sql",
         "coalesce(given_max_attempts, d.max_attempts, 3)",
         "coalesce(given_max_attempts, 3)",
         "tests/sql/test_register_types.py",

@@ -1,0 +1,380 @@
+-- Returns the samples in steps: waiting and running tasks, rates per second, and how long tasks waited. The rates are
+-- those of enqueued and ended tasks and of errors. A step without samples has no row.
+-- For holdfast_reader. Locks: none.
+create or replace function queues.list_activity(since interval default '1 hour', step interval default '1 minute')
+returns table (
+  at timestamptz, due double precision, scheduled double precision, running double precision,
+  enqueued_per_second double precision, finished_per_second double precision, errors_per_second double precision,
+  delay_p50 double precision, delay_p99 double precision)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  -- A variable, because the clock is volatile and no index is used for it.
+  _now constant timestamptz := queues.clock();
+begin
+  if since is null or since not between interval '1 minute' and interval '2 days' then
+    raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 2 days';
+  elsif step is null or step not between interval '10 seconds' and interval '1 day' then
+    raise exception using errcode = 'QF400', message = 'step must be between 10 seconds and 1 day';
+  end if;
+  return query
+  with pace as (
+    select s.*, lag(s.taken_at) over w as before,
+      -- Statistics restart at zero after a crash; the first sample after that gives no rate.
+      case when s.enqueued_total >= lag(s.enqueued_total) over w
+        then s.enqueued_total - lag(s.enqueued_total) over w end as enqueued,
+      case when s.finished_total >= lag(s.finished_total) over w
+        then s.finished_total - lag(s.finished_total) over w end as finished,
+      case when s.errors_total >= lag(s.errors_total) over w
+        then s.errors_total - lag(s.errors_total) over w end as errors
+    from queues.sample s where s.taken_at > _now - since - interval '1 minute'
+    window w as (order by s.taken_at)),
+  timed as (
+    select p.*, nullif(extract(epoch from p.taken_at - p.before), 0)::double precision as seconds
+    from pace p where p.taken_at > _now - since)
+  select date_bin(step, t.taken_at, '2000-01-01 00:00:00+00') as at,
+    avg(t.due)::double precision, avg(t.scheduled)::double precision, avg(t.running)::double precision,
+    sum(t.enqueued) / sum(t.seconds) filter (where t.enqueued is not null),
+    sum(t.finished) / sum(t.seconds) filter (where t.finished is not null),
+    sum(t.errors) / sum(t.seconds) filter (where t.errors is not null),
+    avg(t.delay_p50), max(t.delay_p99)
+  from timed t group by 1 order by 1;
+end
+$$;
+
+-- Returns the activity of a queue, of a type, or of all, in steps: attempts by how they ended, percentiles of the delay
+-- until start and of the run time, and the waiting and running tasks. A step without activity has no row. A step is at
+-- least a minute, and a quarter of an hour if since is more than two hours.
+-- For holdfast_reader. Locks: none.
+create or replace function queues.list_activity_of(
+  queue text default null, type text default null, since interval default '1 hour', step interval default '1 minute')
+returns table (
+  at timestamptz, seconds double precision, succeeded bigint, failed bigint, retrying bigint, cancelled bigint,
+  delay_p50 double precision, delay_p99 double precision, run_p50 double precision, run_p99 double precision,
+  due bigint, running bigint)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _period constant integer := case when since > interval '2 hours' then 15 else 1 end;
+  _step interval;
+  _from timestamptz;
+  _queues text[] := array[coalesce(list_activity_of.queue, '')];
+begin
+  if since is null or since not between interval '1 minute' and interval '2 days' then
+    raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 2 days';
+  elsif step is null or step not between interval '1 minute' and interval '1 day' then
+    raise exception using errcode = 'QF400', message = 'step must be between 1 minute and 1 day';
+  end if;
+  -- In seconds: date_bin refuses months, also those that negative days outweigh.
+  _step := greatest(make_interval(secs => extract(epoch from step)), make_interval(mins => _period));
+  _from := date_bin(_step, queues.clock() - since, '2000-01-01 00:00:00+00');
+  if list_activity_of.queue is null and list_activity_of.type is not null then
+    -- All queues in which tasks of the type ran, found with one look into the index for each queue.
+    _queues := array(
+      with recursive known(queue) as (
+        select min(a.queue) from queues.activity a where a.period = _period and a.queue > ''
+        union all
+        select (select min(a.queue) from queues.activity a where a.period = _period and a.queue > k.queue)
+        from known k where k.queue is not null)
+      select k.queue from known k where k.queue is not null);
+  end if;
+  return query
+  with chosen as (
+    select a.* from unnest(_queues) q(queue)
+    cross join lateral (
+      select a.* from queues.activity a
+      where a.period = _period and a.queue = q.queue and a.type = coalesce(list_activity_of.type, '')
+        and a.at >= _from offset 0) a),
+  counts as (
+    select b.at, array_agg(b.run order by b.n) as run, array_agg(b.delay order by b.n) as delay
+    from (
+      select date_bin(_step, c.at, '2000-01-01 00:00:00+00') as at, u.n, sum(u.run)::bigint as run,
+        sum(u.delay)::bigint as delay
+      from chosen c cross join unnest(c.run_counts, c.delay_counts) with ordinality u(run, delay, n)
+      group by 1, 2) b
+    group by 1),
+  ends as (
+    select date_bin(_step, c.at, '2000-01-01 00:00:00+00') as at, sum(c.succeeded)::bigint as succeeded,
+      sum(c.failed + c.dead_letter)::bigint as failed, sum(c.retrying)::bigint as retrying,
+      sum(c.cancelled)::bigint as cancelled,
+      (array_agg(c.due order by c.at desc) filter (where c.due is not null))[1] as due,
+      (array_agg(c.running order by c.at desc) filter (where c.running is not null))[1] as running
+    from chosen c group by 1)
+  select e.at, greatest(1, extract(epoch from least(e.at + _step, queues.clock()) - e.at))::double precision,
+    e.succeeded, e.failed, e.retrying, e.cancelled, queues.percentile_of(c.delay, 0.5),
+    queues.percentile_of(c.delay, 0.99), queues.percentile_of(c.run, 0.5), queues.percentile_of(c.run, 0.99),
+    e.due, e.running
+  from ends e left join counts c using (at) order by e.at;
+end
+$$;
+
+-- Returns the value below which this share of the counted values lies, estimated within the limits of its count. Null
+-- if nothing was counted.
+-- Internal: called by list_activity_of.
+create or replace function queues.percentile_of(counts bigint[], share double precision)
+returns double precision
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  with counted as (
+    select u.n, u.amount, sum(u.amount) over (order by u.n) as up_to, sum(u.amount) over () * share as wanted,
+      coalesce((queues.activity_limits())[u.n - 1], 0) as low, (queues.activity_limits())[u.n] as high
+    from unnest(counts) with ordinality u(amount, n))
+  select c.low + coalesce((c.high - c.low) * ((c.wanted - c.up_to + c.amount) / c.amount)::double precision, 0)
+  from counted c where c.amount > 0 and c.up_to >= c.wanted order by c.n limit 1
+$$;
+
+-- Returns the upper limits, in seconds, of the counts in queues.activity. The last count has none.
+-- Internal: called by record_activity and percentile_of.
+create or replace function queues.activity_limits()
+returns double precision[]
+language sql immutable
+set search_path = pg_catalog, pg_temp
+as $$
+  select array[0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800, 7200, 43200]
+$$;
+
+-- Returns the types with the most activity ("busiest"), with the longest run time ("slowest") and with the most failed
+-- attempts ("failing"), up to max_types of each, the first first: how many attempts ended how, and how long they ran on
+-- average. Reads whole periods of the longer kind, and of the shorter one only the time before the first of them.
+-- For holdfast_reader. Locks: none.
+create or replace function queues.rank_types(
+  since interval default '1 hour', of_queue text default null, max_types integer default 10)
+returns table (
+  ranking text, queue text, type text, succeeded bigint, failed bigint, retrying bigint, cancelled bigint,
+  mean_seconds double precision)
+language plpgsql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _short constant integer := case when since > interval '2 hours' then 15 else 1 end;
+  _long constant integer := case when since > interval '2 hours' then 180 else 15 end;
+  _from timestamptz;
+  _whole timestamptz;
+begin
+  if since is null or since not between interval '1 minute' and interval '2 days' then
+    raise exception using errcode = 'QF400', message = 'since must be between 1 minute and 2 days';
+  elsif max_types is null or max_types not between 1 and 1000 then
+    raise exception using errcode = 'QF400', message = 'max_types must be between 1 and 1000';
+  end if;
+  _from := date_bin(make_interval(mins => _short), queues.clock() - since, '2000-01-01 00:00:00+00');
+  _whole := date_bin(make_interval(mins => _long), _from - interval '1 microsecond', '2000-01-01 00:00:00+00')
+    + make_interval(mins => _long);
+  return query
+  with counted as (
+    select a.queue, a.type, a.succeeded, a.failed + a.dead_letter as failed, a.retrying, a.cancelled, a.run_seconds
+    from queues.activity a
+    where a.period = _short and a.at >= _from and a.at < _whole and a.type > ''
+      and (of_queue is null or a.queue = of_queue)
+    union all
+    select a.queue, a.type, a.succeeded, a.failed + a.dead_letter, a.retrying, a.cancelled, a.run_seconds
+    from queues.activity a
+    where a.period = _long and a.at >= _whole and a.type > '' and (of_queue is null or a.queue = of_queue)),
+  types as materialized (
+    select c.queue, c.type, sum(c.succeeded)::bigint as succeeded, sum(c.failed)::bigint as failed,
+      sum(c.retrying)::bigint as retrying, sum(c.cancelled)::bigint as cancelled, sum(c.run_seconds) as run_seconds,
+      sum(c.succeeded + c.failed + c.retrying + c.cancelled)::bigint as ended
+    from counted c group by 1, 2)
+  select r.ranking, r.queue, r.type, r.succeeded, r.failed, r.retrying, r.cancelled, r.run_seconds / r.ended
+  from (values (1, 'busiest'), (2, 'slowest'), (3, 'failing')) k(place, ranking)
+  cross join lateral (
+    select k.ranking, t.*, row_number() over (order by o.rank desc, t.queue, t.type) as n
+    from types t
+    cross join lateral (
+      select case k.place when 1 then t.ended::double precision when 2 then t.run_seconds / nullif(t.ended, 0)
+        else (t.failed + t.retrying)::double precision end as rank) o
+    where t.ended > 0 and (k.place <> 3 or t.failed + t.retrying > 0)) r
+  where r.n <= max_types
+  order by k.place, r.n;
+end
+$$;
+
+-- Adds what a worker has counted since its last report: [{"queue", "type", "succeeded", "failed", "dead_letter",
+-- "cancelled", "retrying", "run_seconds", "run_counts", "delay_counts"}]. The time is that of the report. A type that
+-- no worker has declared counts for its queue only, and a queue without lanes and declared types for the total only, so
+-- that a worker cannot make the table grow without bound.
+-- For holdfast_worker. Locks: the rows of this minute, quarter of an hour and three hours, in the order of their key;
+-- other reports hold them for a moment.
+create or replace function queues.record_activity(activity jsonb)
+returns void
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_batch('activity', activity);
+  _now constant timestamptz := queues.clock();
+  _buckets constant integer := cardinality(queues.activity_limits()) + 1;
+begin
+  if exists (
+    select from jsonb_to_recordset(activity) as g(succeeded bigint, failed bigint, dead_letter bigint, cancelled bigint,
+      retrying bigint, run_seconds double precision, run_counts bigint[], delay_counts bigint[])
+    where least(g.succeeded, g.failed, g.dead_letter, g.cancelled, g.retrying) < 0
+      or greatest(g.succeeded, g.failed, g.dead_letter, g.cancelled, g.retrying) > 1000000000
+      or not coalesce(g.run_seconds, 0) between 0 and 1e12
+      or cardinality(g.run_counts) is distinct from _buckets or cardinality(g.delay_counts) is distinct from _buckets
+      or 0 > any (g.run_counts || g.delay_counts) or 1000000000 < any (g.run_counts || g.delay_counts))
+  then
+    raise exception using errcode = 'QF400',
+      message = format('an element of activity has counts that are not %s numbers between 0 and a billion', _buckets);
+  end if;
+
+  insert into queues.activity as a (at, period, queue, type, succeeded, failed, dead_letter, cancelled, retrying,
+    run_seconds, run_counts, delay_counts)
+  with given as (
+    select g.*, exists (select from queues.lane l where l.queue = g.queue)
+        or exists (select from queues.task_type d where d.queue = g.queue) as known_queue,
+      exists (select from queues.task_type d where d.type = g.type) as known_type
+    from jsonb_to_recordset(activity) as g(queue text, type text, succeeded bigint, failed bigint,
+      dead_letter bigint, cancelled bigint, retrying bigint, run_seconds double precision, run_counts bigint[],
+      delay_counts bigint[])),
+  spread as materialized (
+    select k.queue as of_queue, k.type as of_type, g.* from given g
+    cross join lateral (
+      select g.queue, g.type where g.known_queue and g.known_type
+      union all select g.queue, '' where g.known_queue
+      union all select '', '') k(queue, type)),
+  added as (
+    select s.of_queue, s.of_type, sum(s.succeeded) as succeeded, sum(s.failed) as failed,
+      sum(s.dead_letter) as dead_letter, sum(s.cancelled) as cancelled, sum(s.retrying) as retrying,
+      sum(s.run_seconds) as run_seconds
+    from spread s group by 1, 2),
+  runs as (
+    select b.of_queue, b.of_type, array_agg(b.run order by b.n) as run, array_agg(b.delay order by b.n) as delay
+    from (
+      select s.of_queue, s.of_type, u.n, sum(u.run)::bigint as run, sum(u.delay)::bigint as delay
+      from spread s cross join unnest(s.run_counts, s.delay_counts) with ordinality u(run, delay, n)
+      group by 1, 2, 3) b
+    group by 1, 2)
+  select date_bin(make_interval(mins => p.period), _now, '2000-01-01 00:00:00+00'), p.period, t.of_queue, t.of_type,
+    coalesce(t.succeeded, 0), coalesce(t.failed, 0), coalesce(t.dead_letter, 0), coalesce(t.cancelled, 0),
+    coalesce(t.retrying, 0), coalesce(t.run_seconds, 0), r.run, r.delay
+  from added t join runs r using (of_queue, of_type) cross join (values (1), (15), (180)) p(period)
+  order by p.period, t.of_queue, t.of_type
+  on conflict (period, queue, type, at) do update
+  set succeeded = a.succeeded + excluded.succeeded, failed = a.failed + excluded.failed,
+    dead_letter = a.dead_letter + excluded.dead_letter, cancelled = a.cancelled + excluded.cancelled,
+    retrying = a.retrying + excluded.retrying, run_seconds = a.run_seconds + excluded.run_seconds,
+    run_counts = array(select coalesce(u.x, 0) + u.y from unnest(a.run_counts, excluded.run_counts) u(x, y)),
+    delay_counts = array(select coalesce(u.x, 0) + u.y from unnest(a.delay_counts, excluded.delay_counts) u(x, y));
+end
+$$;
+
+-- Takes a sample, unless there is one of the same ten seconds, and returns whether it did. Counts the waiting and the
+-- running tasks, in all and per queue and type, only if asked, because that reads all of them. Deletes samples and
+-- activity older than two days, and activity per minute older than two hours. Corrects ids of transactions that another
+-- cluster has given, from which the database was restored.
+-- For holdfast_worker and holdfast_operator. Locks: activity of this minute, in the order of its key; the row of
+-- queues.event_order; old samples and activity, skipping those that other transactions hold.
+create or replace function queues.take_sample(count_tasks boolean default true)
+returns boolean
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _taken_at constant timestamptz := date_bin('10 seconds', _now, '2000-01-01 00:00:00+00');
+  _due bigint;
+  _scheduled bigint;
+  _running bigint;
+  _delays double precision[];
+  _next constant bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
+begin
+  if exists (
+    select from queues.sample s where s.taken_at = _taken_at and (s.due is not null or not coalesce(count_tasks, true)))
+  then
+    return false;
+  end if;
+  if coalesce(count_tasks, true) then
+    -- One pass over the waiting and one over the running tasks.
+    with counted as (
+      select r.lane_id, count(*) filter (where r.run_at <= _now) as due, count(*) as waiting, 0::bigint as running
+      from queues.ready r group by r.lane_id
+      union all
+      select l.lane_id, 0, 0, count(*) from queues.lease l group by l.lane_id),
+    per_lane as (
+      select l.queue, l.type, c.due, c.waiting, c.running from counted c left join queues.lane l using (lane_id)),
+    kept as (
+      insert into queues.activity as a (at, period, queue, type, due, running)
+      select date_bin(make_interval(mins => p.period), _now, '2000-01-01 00:00:00+00'), p.period, k.queue, k.type,
+        k.due, k.running
+      from (
+        select c.queue, case grouping(c.type) when 0 then c.type else '' end as type, sum(c.due) as due,
+          sum(c.running) as running
+        from per_lane c where c.queue is not null
+        group by grouping sets ((c.queue, c.type), (c.queue)) having grouping(c.type) = 1 or c.type <> '') k
+      cross join (values (1), (15)) p(period)
+      where k.due > 0 or k.running > 0
+      order by p.period, k.queue, k.type
+      on conflict (period, queue, type, at) do update set due = excluded.due, running = excluded.running)
+    select coalesce(sum(c.due), 0), coalesce(sum(c.waiting - c.due), 0), coalesce(sum(c.running), 0)
+    into _due, _scheduled, _running from counted c;
+    -- Only the newest tasks: there is no index by the time of a claim, because every claim would have to maintain it.
+    select percentile_disc(array[0.5, 0.99])
+      within group (order by extract(epoch from held.claimed_at - newest.run_at))
+    into _delays
+    from (select t.task_id, t.run_at from queues.task t order by t.task_id desc limit 1000) newest
+    cross join lateral (
+      select l.claimed_at from queues.lease l where l.task_id = newest.task_id and l.attempt = 1
+      union all
+      select o.claimed_at from queues.outcome o where o.task_id = newest.task_id and o.attempt = 1) held
+    where held.claimed_at > _now - interval '5 minutes' and held.claimed_at >= newest.run_at;
+  end if;
+
+  insert into queues.sample as s (taken_at, transaction_id, bytes, enqueued_total, finished_total, errors_total,
+    due, scheduled, running, delay_p50, delay_p99)
+  values (_taken_at, pg_current_xact_id(), queues.total_bytes(), queues.count_inserted('queues.task'),
+    queues.count_inserted('queues.outcome'), queues.count_inserted('queues.error'),
+    _due, _scheduled, _running, _delays[1], _delays[2])
+  on conflict (taken_at) do update
+  set due = excluded.due, scheduled = excluded.scheduled, running = excluded.running,
+    delay_p50 = excluded.delay_p50, delay_p99 = excluded.delay_p99
+  where s.due is null and excluded.due is not null;
+  if not found then
+    return false;
+  end if;
+  update queues.event_order o set newest = n.newest
+  from (select pg_current_xact_id()::text::bigint + queues.event_shift() as newest offset 0) n;
+  -- Clearly in the future: a lane or a gap may name a transaction that is about to begin.
+  update queues.sample s set transaction_id = '3' where s.transaction_id > (_next + 1000)::text::xid8;
+  update queues.error_gap g set noticed_before = _next::text::xid8 where g.noticed_before > (_next + 1000)::text::xid8;
+  update queues.lane l set leaving = null where abs(l.leaving) > _next + 1000;
+  delete from queues.sample s
+  where s.taken_at in (
+    select o.taken_at from queues.sample o where o.taken_at < _now - interval '2 days'
+    order by o.taken_at limit 100 for update skip locked);
+  delete from queues.activity a
+  where (a.period, a.queue, a.type, a.at) in (
+    select o.period, o.queue, o.type, o.at from queues.activity o
+    where o.period = 1 and o.at < _now - interval '2 hours'
+      or o.period in (15, 180) and o.at < _now - interval '2 days'
+    limit 10000 for update skip locked);
+  return true;
+end
+$$;
+
+-- Returns how many rows were inserted into a table, including partitions, since the statistics began. Costs almost
+-- nothing.
+create or replace function queues.count_inserted(name regclass)
+returns bigint
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(sum(pg_stat_get_tuples_inserted(part.relid)), 0)::bigint
+  from (select name::oid as relid union select tree.relid from pg_partition_tree(name) tree) part
+$$;

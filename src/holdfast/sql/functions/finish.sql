@@ -1,0 +1,383 @@
+-- Settles a batch of results and returns a verdict for each: accepted, already_done, cancelled, lost or busy. Each
+-- result is checked against its token, so a worker that lost its lease changes nothing. Repeating an accepted call also
+-- changes nothing and returns already_done. If another transaction has locked the lease, the verdict is busy: nothing
+-- is recorded, and the caller repeats the call. The content of a result or error is never a reason to refuse it. A
+-- worker with looks_again claims after this call by itself: it is not notified that a limit has room for a due task.
+-- For holdfast_worker. Locks: lease rows, without waiting.
+create or replace function queues.finish(worker_id text, results jsonb, looks_again boolean default false)
+returns table (task_id uuid, verdict text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+set lock_timeout = '1s'
+as $$
+#variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_batch('results', results);
+  -- The commit waits for the disk, whatever the session says. A setting of the function would end before the commit.
+  _durable constant text := queues.commit_to_disk();
+  _now constant timestamptz := queues.clock();
+  _accepted uuid[];
+  _places integer[];
+begin
+  -- Strict comparison: a missing status, or one that is not text, is not a success.
+  if jsonb_path_exists(results,
+    'strict $[*] ? (!(@.status == "succeeded") || (@.status == "succeeded") is unknown || exists (@.steps))') then
+    select s.accepted, s.places into _accepted, _places from queues.settle_mixed(worker_id, results, _now) s;
+  else
+    select s.accepted, s.places into _accepted, _places from queues.settle_succeeded(worker_id, results, _now) s;
+  end if;
+
+  perform queues.notify_waiters(_accepted, case when looks_again then worker_id end);
+  if cardinality(_accepted) = jsonb_array_length(results) then
+    return query select accepted.task_id, 'accepted' from unnest(_accepted) accepted(task_id);
+  else
+    return query select v.task_id, v.verdict from queues.verdicts(worker_id, results, coalesce(_places, '{}')) v;
+  end if;
+end
+$$;
+
+-- Settles results of every kind: to an outcome, to ready, or parked if the task was deleted while it ran. Returns the
+-- accepted results and their positions.
+-- Internal: called by finish. Locks: lease rows, without waiting.
+create or replace function queues.settle_mixed(
+  worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _parked uuid[];
+  _awaited uuid[];
+  _dead uuid[];
+  _unsent uuid[];
+  _lost uuid[];
+  _suspended integer[];
+  _snoozed uuid[];
+  _continued jsonb;
+  _left uuid[];
+begin
+  with given as materialized (
+    select r.n::integer as n, r.task_id, r.token, queues.storable(r.result) as result, r.run_at, r.started_at, r.steps,
+      r.payload, r.ends_at,
+      case when refused.why is null then r.status else 'failed' end as status,
+      case when refused.why is null then queues.storable(r.error, 65536)
+        else jsonb_build_object('kind', 'invalid_arguments', 'message', refused.why) end as error
+    from rows from (jsonb_to_recordset(results) as (
+        task_id uuid, token bigint, status text, result jsonb, error jsonb, run_at timestamptz, started_at timestamptz,
+        steps jsonb, payload jsonb, ends_at timestamptz))
+      with ordinality r(task_id, token, status, result, error, run_at, started_at, steps, payload, ends_at, n)
+    cross join lateral (
+      select case when r.status = 'continue' then queues.why_not_continue(r.payload) end as why) refused
+    order by r.task_id),
+  free as materialized (
+    select g.* from given g
+    cross join lateral (
+      select from queues.lease l
+      where l.task_id = g.task_id and l.token = g.token and l.worker_id = settle_mixed.worker_id
+      for update skip locked) l),
+  freed as (
+    delete from queues.lease l using free g
+    where l.task_id = any (array(select task_id from free)) and l.task_id = g.task_id
+      and g.status in ('succeeded', 'failed', 'cancelled', 'retry', 'snooze', 'suspend', 'continue')
+    returning l.task_id, l.token, l.claimed_at, l.lane_id, l.attempt, l.deleted, l.awaited, l.generation, g.n, g.status,
+      g.result, g.error, g.steps, g.payload,
+      coalesce(l.started_at, greatest(l.claimed_at,
+        least(coalesce(g.started_at, l.claimed_at), settle_mixed.now))) as started_at,
+      -- A task with a deadline is due at the latest then, so that it ends. The function ignores a null.
+      least(case when g.run_at > settle_mixed.now and g.run_at < settle_mixed.now + interval '100 years' then g.run_at
+        when g.run_at is null and g.status = 'retry' then settle_mixed.now + queues.backoff(l.attempt)
+        else settle_mixed.now end, g.ends_at) as run_at),
+  settled as materialized (
+    select f.*, case f.status when 'retry' then case when t.used >= t.max_attempts then 'dead_letter' end
+      when 'snooze' then null when 'suspend' then null when 'continue' then null else f.status end as ending,
+      -- A snooze gives the attempt back. A run that is suspended or goes on has come as far as it could.
+      case f.status when 'snooze' then f.attempt - 1 when 'suspend' then 0 when 'continue' then 0 else t.used
+        end as used
+    from freed f
+    left join lateral (
+      select t.max_attempts, queues.attempts_used(f.task_id, f.token, f.attempt, f.generation, f.steps) as used
+      from queues.task t where t.task_id = f.task_id and f.status = 'retry' offset 0) t on true),
+  ended as (
+    insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id,
+      reason, result)
+    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now, s.attempt, s.ending,
+      settle_mixed.worker_id,
+      case when s.ending <> 'succeeded' then queues.error_message(s.error, null) end, s.result
+    from settled s where s.ending is not null),
+  returned as (
+    insert into queues.ready (task_id, run_at, lane_id, attempt)
+    select s.task_id, s.run_at, s.lane_id, s.used
+    from settled s where s.ending is null),
+  erred as (
+    insert into queues.error (task_id, token, claimed_at, started_at, occurred_at, retry_at, attempt, recovered, kind,
+      message, worker_id, detail, generation)
+    select s.task_id, s.token, s.claimed_at, s.started_at, settle_mixed.now,
+      case when s.ending is null then s.run_at end, s.attempt, false,
+      queues.error_kind(s.error, 'handler_error'),
+      queues.error_message(s.error, 'no message'), settle_mixed.worker_id, s.error, coalesce(s.generation, 1)
+    from settled s where s.status in ('retry', 'failed') or s.status = 'cancelled' and s.error is not null),
+  snoozed as (
+    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
+    select s.task_id, case s.status when 'snooze' then 'snoozed' when 'suspend' then 'suspended' else 'continued' end,
+      settle_mixed.now, s.token, s.attempt,
+      settle_mixed.worker_id, session_user, queues.error_message(s.error, null),
+      jsonb_build_object('claimed_at', s.claimed_at, 'started_at', s.started_at)
+        || case s.status when 'continue' then jsonb_build_object('generation', coalesce(s.generation, 1) + 1)
+          else jsonb_build_object('run_at', s.run_at) end
+        || case when s.error is null then '{}' else jsonb_build_object('kind', queues.error_kind(s.error, null)) end
+    from settled s where s.status in ('snooze', 'suspend', 'continue'))
+  select array_agg(s.task_id order by s.n), array_agg(s.n order by s.n),
+    array_agg(s.task_id) filter (where s.ending is null and s.deleted),
+    array_agg(s.task_id) filter (where s.awaited),
+    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' is distinct from 'false'),
+    array_agg(s.task_id) filter (where s.ending = 'dead_letter' and s.error -> 'sent' = 'false'),
+    array_agg(s.task_id) filter (where s.ending <> 'succeeded'),
+    array_agg(s.n) filter (where s.status = 'suspend'),
+    array_agg(s.task_id) filter (where s.status = 'snooze' and s.used = 0),
+    jsonb_agg(jsonb_build_object('task_id', s.task_id, 'payload', s.payload))
+      filter (where s.status = 'continue'),
+    array(select distinct on (s.lane_id) s.task_id from settled s
+      where s.status = 'snooze'
+        and s.error ->> 'kind' in ('no_handler_registered', 'executor_not_available', 'executor_failed')
+        and s.run_at <= settle_mixed.now + interval '6 seconds')
+  into accepted, places, _parked, _awaited, _dead, _unsent, _lost, _suspended, _snoozed, _continued, _left
+  from settled s;
+
+  if jsonb_path_exists(results, '$[*].steps') then
+    perform queues.insert_steps(results, places, now);
+  end if;
+  delete from queues.wait w
+  where w.task_id = any (array(select o.task_id from queues.outcome o where o.task_id = any (accepted)));
+  if _lost is not null then
+    perform queues.end_waits(_lost);
+  end if;
+  if _continued is not null then
+    perform queues.begin_generations(_continued, now);
+  end if;
+  if _suspended is not null then
+    perform queues.write_waits(results, _suspended, now);
+  end if;
+
+  if _parked is not null then
+    perform queues.park(_parked);
+  end if;
+  if _awaited is not null then
+    perform queues.bring_back(_awaited);
+  end if;
+  if _snoozed is not null then
+    perform queues.cancel_replaced(_snoozed);
+  end if;
+  -- The worker has left these to others, which learn now when they are due.
+  perform queues.wake_for(l.task_id) from unnest(_left) l(task_id);
+  if _dead is not null then
+    perform queues.call_error_handlers(_dead, 'outcome_unknown', 'its attempts are used up, and none came to an end',
+      false, true, now);
+  end if;
+  if _unsent is not null then  -- the worker knows that the provider was not called
+    perform queues.call_error_handlers(_unsent, null, null, false, false, now);
+  end if;
+end
+$$;
+
+-- Returns the document, or a note in its place if it could not be read back. The result of a handler thus never keeps
+-- its task from ending. The default maximum size is that of a result in the settings.
+create or replace function queues.storable(document jsonb, max_bytes bigint default null)
+returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+declare
+  _problem text;
+begin
+  -- The minimum of the setting: smaller documents need no lookup of the setting.
+  if document is null or octet_length(queues.safe_text(document)) <= 4096 then
+    return document;
+  end if;
+  _problem := queues.document_problem(document,
+    coalesce(max_bytes, (select s.value from queues.setting s where s.name = 'max_result_bytes')));
+  if _problem is null then
+    return document;
+  end if;
+  return jsonb_build_object('holdfast', 'not stored', 'reason', 'the value ' || _problem,
+    'stored_bytes', pg_column_size(document));
+end
+$$;
+
+-- Returns a one-line message for an error, whatever form the worker reported it in. No pinned path, so that PostgreSQL
+-- can inline it.
+create or replace function queues.error_message(error jsonb, otherwise text)
+returns text
+language sql immutable parallel safe
+as $$
+  select pg_catalog.left(case pg_catalog.jsonb_typeof(error)
+    when 'object' then coalesce(error ->> 'message', error ->> 'kind', error::text)
+    when 'string' then error #>> '{}'
+    when 'null' then otherwise
+    else coalesce(error::text, otherwise) end, 8192)
+$$;
+
+-- Returns the kind of an error, whatever form the worker reported it in.
+-- No pinned path, so that PostgreSQL can inline it.
+create or replace function queues.error_kind(error jsonb, otherwise text)
+returns text
+language sql immutable parallel safe
+as $$
+  select pg_catalog.left(coalesce(
+    case when pg_catalog.jsonb_typeof(error) = 'object' then error ->> 'kind' end, otherwise), 200)
+$$;
+
+-- Ends tasks that all succeeded: the fast path of finish, for most batches. Returns the accepted results and their
+-- positions.
+-- Internal: called by finish. Locks: lease rows, without waiting, unless another transaction locks one in the very
+-- moment between the check and the deletion.
+create or replace function queues.settle_succeeded(
+  worker_id text, results jsonb, now timestamptz, out accepted uuid[], out places integer[])
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _locked uuid[] := '{}';
+  _awaited uuid[];
+  _more record;
+begin
+  loop
+    -- Locking a row before it is deleted would write as much log as deleting it. A row that no transaction has locked
+    -- or changed since it was written has no xmax and is deleted at once; the others are locked first.
+    with given as materialized (
+      select r.n::integer as n, r.task_id, r.token, r.result, r.started_at
+      from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint, result jsonb, started_at timestamptz))
+        with ordinality r(task_id, token, result, started_at, n)
+      order by r.task_id),
+    freed as (
+      delete from queues.lease l using given g
+      where l.task_id = any (array(select task_id from given)) and l.task_id = g.task_id
+        and l.token = g.token and l.worker_id = settle_succeeded.worker_id
+        and (l.xmax = '0' or l.task_id = any (_locked))
+      returning l.task_id, l.token, l.claimed_at, l.attempt, l.awaited, g.n, g.result,
+        coalesce(l.started_at, greatest(l.claimed_at,
+          least(coalesce(g.started_at, l.claimed_at), settle_succeeded.now))) as started_at),
+    ended as (
+      insert into queues.outcome (task_id, token, claimed_at, started_at, finished_at, attempt, status, worker_id,
+        result)
+      select f.task_id, f.token, f.claimed_at, f.started_at, settle_succeeded.now, f.attempt, 'succeeded',
+        settle_succeeded.worker_id,
+        case when octet_length(queues.safe_text(f.result)) <= 4096 then f.result else queues.storable(f.result) end
+      from freed f)
+    select array_agg(f.task_id order by f.n) as accepted, array_agg(f.n order by f.n) as places,
+      array_agg(f.task_id) filter (where f.awaited) as awaited
+    into _more from freed f;
+    accepted := accepted || _more.accepted;
+    places := places || _more.places;
+    _awaited := _awaited || _more.awaited;
+    exit when _locked <> '{}' or cardinality(places) = jsonb_array_length(results);
+    _locked := array(
+      select l.task_id from jsonb_to_recordset(results) as g(task_id uuid, token bigint)
+      join queues.lease l on l.task_id = g.task_id and l.token = g.token
+        and l.worker_id = settle_succeeded.worker_id
+      order by l.task_id for update of l skip locked);
+    exit when _locked = '{}';
+  end loop;
+  if _locked <> '{}' then
+    select array_agg(a.task_id order by a.n), array_agg(a.n order by a.n) into accepted, places
+    from unnest(accepted, places) a(task_id, n);
+  end if;
+  if _awaited is not null then
+    perform queues.bring_back(_awaited);
+  end if;
+end
+$$;
+
+-- Returns the verdict for each element of a finish of which not all were accepted. The verdicts are accepted,
+-- already_done, cancelled, lost and busy. Looks for the rows that an accepted call with the same token leaves.
+-- Internal.
+create or replace function queues.verdicts(worker_id text, results jsonb, accepted integer[])
+returns table (task_id uuid, verdict text)
+language plpgsql stable rows 100
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _odd text;
+begin
+  select case
+      when jsonb_typeof(r.element) <> 'object' then format('results[%s] must be an object', r.n - 1)
+      when r.element ->> 'task_id' is null then format('results[%s].task_id must not be null', r.n - 1)
+      when r.element ->> 'token' is null then format('results[%s].token must not be null', r.n - 1)
+      else format('results[%s].status %s is not one of succeeded, failed, retry, snooze, suspend, continue, cancelled',
+        r.n - 1, r.element -> 'status')
+    end into _odd
+  from jsonb_array_elements(results) with ordinality r(element, n)
+  where jsonb_typeof(r.element) <> 'object' or r.element ->> 'task_id' is null or r.element ->> 'token' is null
+     or coalesce(r.element ->> 'status', 'none') not in (
+       'succeeded', 'failed', 'retry', 'snooze', 'suspend', 'continue', 'cancelled')
+  order by r.n limit 1;
+  if _odd is not null then
+    raise exception using errcode = 'QF400', message = _odd;
+  end if;
+
+  return query
+  -- "select true … limit 1" instead of exists, which the planner may implement by reading a whole table once.
+  select r.task_id, case
+      when r.n = any (accepted) then 'accepted'
+      when (select true from queues.act a
+        where a.task_id = r.task_id and a.token = r.token and a.act = 'cancelled' limit 1) then 'cancelled'
+      when (select true from queues.outcome o where o.task_id = r.task_id and o.token = r.token limit 1)
+        or (select true from queues.error e
+          where e.task_id = r.task_id and e.token = r.token and not e.recovered and e.step is null limit 1)
+        or (select true from queues.act a
+          where a.task_id = r.task_id and a.token = r.token
+            and a.act in ('snoozed', 'suspended', 'continued', 'retried')
+          limit 1) then 'already_done'
+      when (select true from queues.lease l
+        where l.task_id = r.task_id and l.token = r.token and l.worker_id = verdicts.worker_id limit 1) then 'busy'
+      else 'lost' end
+  from rows from (jsonb_to_recordset(results) as (task_id uuid, token bigint)) with ordinality r(task_id, token, n)
+  order by r.n;
+end
+$$;
+
+-- Records how runs ended that their worker killed because the task was cancelled, deleted, released or lost. Writes one
+-- error for each, without settling the task. Returns recorded, already_done, or lost if the worker never held the task
+-- with this token.
+-- For holdfast_worker. Locks: none.
+create or replace function queues.record_killed(worker_id text, killed jsonb)
+returns table (task_id uuid, verdict text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_batch('killed', killed);
+  _now constant timestamptz := queues.clock();
+begin
+  return query
+  with given as materialized (
+    select k.n, k.task_id, k.token, queues.storable(k.error, 65536) as error,
+      (select a.attempt from queues.attempt_by_token(k.task_id, k.token) a
+        where a.worker_id = record_killed.worker_id) as attempt,
+      (select true from queues.error e
+        where e.task_id = k.task_id and e.token = k.token and e.kind = k.error ->> 'kind' and e.step is null
+        limit 1) as known
+    from rows from (jsonb_to_recordset(killed) as (task_id uuid, token bigint, error jsonb))
+      with ordinality k(task_id, token, error, n)),
+  kept as (
+    -- No claimed_at: the rows that settled the task contain it.
+    insert into queues.error (task_id, token, occurred_at, attempt, recovered, kind, message, worker_id, detail,
+      generation)
+    select g.task_id, g.token, _now, g.attempt, false,
+      queues.error_kind(g.error, 'killed'),
+      queues.error_message(g.error, 'no message'), record_killed.worker_id, g.error,
+      queues.current_generation(g.task_id)
+    from given g where g.attempt is not null and g.known is null)
+  select g.task_id, case when g.attempt is null then 'lost' when g.known then 'already_done' else 'recorded' end
+  from given g order by g.n;
+end
+$$;

@@ -1,0 +1,473 @@
+-- Enqueues tasks as the children of a running task and returns them in their order, with the verdict started, or
+-- already if the step has started its children before: then those are returned. If the worker does not hold the task
+-- with this token, nothing is started, and the only row has the verdict lost, cancelled or busy. Held is {"task_id",
+-- "token", "name", "number", "awaited", "leave", "keys", "batch"}: the step, whether it waits for them, whether they go
+-- on when the run ends without success, optionally a key for each, and whether they are added to the batch of the run:
+-- then tasks that come after the run wait for them, too. Tasks and payloads are as in enqueue_many. They belong to the
+-- namespace of the run, with executors that its clients may use. A step that does not wait is recorded here.
+-- For holdfast_worker. Locks: the lease, without waiting; then waits of tasks after it; then keys.
+create or replace function queues.start_children(worker_id text, held jsonb, tasks jsonb, payloads text[] default null)
+returns table (number integer, task_id uuid, verdict text)
+language plpgsql volatile security definer rows 100
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+set lock_timeout = '100ms'
+as $$
+#variable_conflict use_column
+declare
+  _checked constant boolean := queues.check_batch('tasks', tasks);
+  _durable constant text := queues.commit_to_disk();
+  _parent_id constant uuid := (held ->> 'task_id')::uuid;
+  _token constant bigint := (held ->> 'token')::bigint;
+  _step constant text := held ->> 'name';
+  _awaited constant boolean := (held ->> 'awaited')::boolean is true;
+  _keys constant jsonb := held -> 'keys';
+  _most constant bigint := (select s.value from queues.setting s where s.name = 'max_children');
+  _ends constant boolean := _awaited and (held ->> 'leave')::boolean is not true;
+  _generation integer;
+  _parent record;
+  _after uuid[];
+  _ids uuid[];
+  _created boolean[];
+  _count bigint;
+  _own uuid;
+begin
+  select coalesce(l.generation, 1) into _generation from queues.lease l
+  where l.task_id = _parent_id and l.token = _token and l.worker_id = start_children.worker_id
+  for no key update skip locked;
+  if not found then
+    -- A separate statement, so that it sees what was committed meanwhile.
+    return query select null::integer, null::uuid, case
+      when exists (select from queues.act a
+        where a.task_id = _parent_id and a.token = _token and a.act = 'cancelled') then 'cancelled'
+      when exists (select from queues.lease l
+        where l.task_id = _parent_id and l.token = _token and l.worker_id = start_children.worker_id) then 'busy'
+      else 'lost' end;
+    return;
+  end if;
+  if _step is null or octet_length(_step) not between 1 and 400 then
+    raise exception using errcode = 'QF400', message = 'a step that starts tasks needs a name of 1 to 400 bytes';
+  end if;
+  return query
+  select c.number, c.child_id, 'already' from queues.child c
+  where c.parent_id = _parent_id and c.generation = _generation and c.step = _step order by c.number;
+  if found then
+    return;
+  end if;
+
+  if (held ->> 'batch')::boolean then
+    _after := queues.lock_batch(_parent_id);
+  end if;
+  select t.enqueued_by, t.namespace into _parent from queues.task t where t.task_id = _parent_id;
+  if payloads is null then
+    select array_agg(i.task_id), array_agg(i.created) into _ids, _created from queues.insert_tasks(
+      tasks, for_process => false, enqueued_by => _parent.enqueued_by, namespace => _parent.namespace) i;
+  else
+    select array_agg(i.task_id), array_agg(i.created) into _ids, _created from queues.insert_payloads(
+      tasks, payloads, for_process => false, enqueued_by => _parent.enqueued_by, namespace => _parent.namespace) i;
+  end if;
+  if cardinality(_ids) is null or _keys is not null and jsonb_array_length(_keys) <> cardinality(_ids) then
+    raise exception using errcode = 'QF400',
+      message = 'a step starts at least one task, and has a key for each or none';
+  end if;
+  if _awaited and false = any (_created) then
+    with recursive above(task_id) as (
+      select _parent_id
+      union
+      select c.parent_id from above a
+      cross join lateral (
+        select c.parent_id from queues.child c
+        where c.awaited and c.child_id = a.task_id
+          and (c.step = '' or c.generation = queues.current_generation(c.parent_id)) offset 0) c)
+    select a.task_id into _own from above a where a.task_id = any (_ids) limit 1;
+    if found then
+      raise exception using errcode = 'QF412',
+        message = format('task %s has the key of one of these tasks, and waits for this run or is this run', _own),
+        hint = 'A run cannot wait for itself: give the task another key, or none.';
+    end if;
+  end if;
+  select count(*) into _count from (
+    select from queues.child c where c.parent_id = _parent_id and c.generation = _generation limit _most) c;
+  if _count + cardinality(_ids) > _most then
+    raise exception using errcode = 'QF413',
+      message = format('the run has started %s tasks; with %s more it would have more than the %s allowed',
+        _count, cardinality(_ids), _most),
+      hint = 'Begin again with ctx.continue_as, or let the children start further ones.';
+  end if;
+  insert into queues.child (parent_id, generation, step, number, child_id, awaited, ends_with_parent, key)
+  select _parent_id, _generation, _step, s.n, s.task_id, _awaited, _ends and s.created,
+    case when _keys is not null then _keys ->> (s.n - 1)::integer end
+  from unnest(_ids, _created) with ordinality s(task_id, created, n);
+  if _after is not null then
+    perform queues.extend_batch(_after, _ids, _created, _most);
+  end if;
+  if not _awaited then
+    insert into queues.step (token, ended_at, task_id, generation, number, took_ms, tries, kind, name, result)
+    values (_token, queues.clock(), _parent_id, _generation, (held ->> 'number')::integer, 0, 1,
+      queues.step_code('children'), _step, jsonb_build_object('task_ids', to_jsonb(_ids)));
+  end if;
+  return query select s.n::integer, s.task_id, 'started' from unnest(_ids) with ordinality s(task_id, n);
+end
+$$;
+
+-- Returns the awaited children of each step of the current generation of a run, one row per step, as read_steps gives
+-- them to a worker. None if
+-- the session may not read the run.
+-- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
+create or replace function queues.children_of(task_id uuid)
+returns table (step text, count integer, results jsonb, others jsonb)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+  select c.step, c.count, c.results, c.others
+  from (select t.task_id from queues.task_status t where t.task_id = children_of.task_id offset 0) t
+  cross join lateral queues.read_children(t.task_id) c
+$$;
+
+-- Returns the children of each step of the current generation of a run, and of the tasks before it, one row per step:
+-- how many there are, the results of those that succeeded, in order, and {"open": how many have not ended, "others":
+-- [[place, task_id, status, reason]] of all that have not succeeded, "keys": of all}. Of more than a hundred, nothing
+-- else is read while one is open. Results that may have more than 4 MiB, for all steps of the run together, are not
+-- returned: {"paged": true} says so, and queues.read_results reads them. Their sizes are taken from the rows, because
+-- to read a result is what costs: one that is compressed counts as 255 times its size, the most that lz4 and pglz can
+-- reach, or as 1 MiB.
+-- Internal: called by read_steps and children_of.
+create or replace function queues.read_children(parent_id uuid)
+returns table (step text, count integer, results jsonb, others jsonb)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select s.step, s.count, e.results, case when s.is_open and s.count > 100 then '{"open": 1}' else e.others end
+  from (
+    select c.step, max(c.number) as count, count(*) over () as steps,
+      (select o.number is not null from queues.first_open_child(read_children.parent_id, c.step, coalesce((
+        select w.number from queues.wait w
+        where w.task_id = read_children.parent_id and w.name = c.step), 1)) o) as is_open
+    from queues.child c
+    where c.parent_id = read_children.parent_id and c.awaited
+      and c.generation in (1, queues.current_generation(read_children.parent_id))
+      and (c.step = '' or c.generation = queues.current_generation(read_children.parent_id))
+    group by c.step) s
+  left join lateral (
+    with child as materialized (
+      select c.number, c.child_id, c.key, o.result, o.reason, case
+        when o.status = 'succeeded' then o.status
+        when (select true from queues.deletion d where d.task_id = c.child_id limit 1) then 'deleted'
+        when (select true from queues.task t where t.task_id = c.child_id limit 1) is null then 'removed'
+        else coalesce(o.status, 'open') end as status
+      from queues.child c
+      left join lateral (
+        select o.status, o.result, o.reason from queues.outcome o where o.task_id = c.child_id offset 0) o on true
+      where c.parent_id = read_children.parent_id and c.step = s.step
+        and c.generation = case when s.step = '' then 1
+          else queues.current_generation(read_children.parent_id) end)
+    select case when a.bytes * s.steps <= 4194304 then (
+        select jsonb_agg(coalesce(c.result, 'null') order by c.number) from child c where c.status = 'succeeded')
+        end as results,
+      case when a.bytes * s.steps <= 4194304 then a.others else a.others || '{"paged": true}' end as others
+    from (
+      select coalesce(sum(case when pg_column_compression(c.result) is null then pg_column_size(c.result)
+          else least(255 * pg_column_size(c.result)::bigint, 1048576) end) filter (where c.status = 'succeeded'), 0)
+          as bytes,
+        jsonb_build_object('open', count(*) filter (where c.status = 'open'), 'others',
+          jsonb_agg(jsonb_build_array(c.number, c.child_id, c.status, left(c.reason, 500)) order by c.number)
+          filter (where c.status <> 'succeeded'),
+        'keys', case when bool_or(c.key is not null) then jsonb_agg(c.key order by c.number) end) as others
+      from child c) a) e on not (s.is_open and s.count > 100)
+$$;
+
+-- Returns the first child of a step, from a place on, that has not ended, and its place. A child has also ended if it
+-- was deleted, or if retention has removed it. Without a step: the first task before it.
+-- Internal.
+create or replace function queues.first_open_child(
+  parent_id uuid, step text, from_number integer, out number integer, out task_id uuid)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select c.number, c.child_id
+  from queues.child c
+  where c.parent_id = first_open_child.parent_id
+    and c.generation = case when first_open_child.step = '' then 1
+      else queues.current_generation(first_open_child.parent_id) end
+    and c.step = first_open_child.step and c.number >= from_number
+    -- Most have an outcome: a look there costs less than the call.
+    and case when (select true from queues.outcome o where o.task_id = c.child_id limit 1) then false
+      else queues.is_open(c.child_id) end
+  order by c.number limit 1
+$$;
+
+-- Returns whether a task exists, has not ended and is not deleted.
+-- Internal.
+create or replace function queues.is_open(task_id uuid)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (select true from queues.outcome o where o.task_id = is_open.task_id limit 1) is null
+    and (select true from queues.deletion d where d.task_id = is_open.task_id limit 1) is null
+    and (select true from queues.task t where t.task_id = is_open.task_id limit 1) is true
+$$;
+
+-- Returns the next results of the children of a step, in order, after this place: those that succeeded, about 4 MiB as
+-- text, and at least one. None if there are no more, or if the worker does not hold the run with this token.
+-- A loop, so that no more results are read than are returned: a hundred thousand of them may have a megabyte each.
+-- For holdfast_worker. Locks: none.
+create or replace function queues.read_results(
+  worker_id text, task_id uuid, token bigint, step text, after_number integer)
+returns table (number integer, result jsonb)
+language plpgsql stable security definer rows 1000
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _generation constant integer := (
+    select coalesce(l.generation, 1) from queues.lease l
+    where l.task_id = read_results.task_id and l.token = read_results.token and l.worker_id = read_results.worker_id);
+  _bytes bigint := 0;
+begin
+  if _generation is null then
+    return;
+  end if;
+  for number, result in
+    select c.number, coalesce(o.result, 'null')
+    from queues.child c
+    cross join lateral (
+      select o.status, o.result from queues.outcome o where o.task_id = c.child_id offset 0) o
+    where c.parent_id = read_results.task_id
+      and c.generation = case when read_results.step = '' then 1 else _generation end
+      and c.step = read_results.step and c.number > after_number and o.status = 'succeeded'
+    order by c.number
+  loop
+    return next;
+    _bytes := _bytes + octet_length(result::text);
+    exit when _bytes >= 4194304;
+  end loop;
+end
+$$;
+
+-- Looks at the joins that wait for one of these tasks, which have just ended: moves their pointers, and makes runs due
+-- whose join is over. Returns the runs to look at again with wake_waiting after the commit; null if no run waits for a
+-- task at all. Call it after the commit of what ended the tasks; the chore join looks at all joins in turn, for a
+-- worker that died between the two calls.
+-- For holdfast_worker. Locks: rows of queues.wait, then ready rows, without waiting.
+create or replace function queues.wake_joined(task_ids uuid[])
+returns uuid[]
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+begin
+  if not exists (select from queues.wait w where w.on_task is not null) then
+    return null;
+  end if;
+  return queues.settle_joins(coalesce(task_ids, '{}'), '{}', queues.clock());
+end
+$$;
+
+-- Moves the pointers of joins (advance_joins) and makes runs due whose join is over. Returns the runs to look at again
+-- after the commit: their pointer moved, or their ready row was locked.
+-- Internal: called by wake_chores, look_at_joins, wake_joined, cancel_chores, cancel and hold_back. Locks: rows of
+-- queues.wait, then ready rows, without waiting.
+create or replace function queues.settle_joins(ended uuid[], runs uuid[], now timestamptz)
+returns uuid[]
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _moved uuid[];
+  _over uuid[];
+  _woken uuid[];
+  _again uuid[];
+begin
+  select a.moved, a.over into _moved, _over from queues.advance_joins(ended, runs, now) a;
+  _again := _moved;
+  if _over <> '{}' then
+    _woken := queues.wake_runs(_over, now);
+    delete from queues.wait w where w.task_id = any (_woken) and w.name = '' and w.policy in ('ended', 'succeeded');
+    _again := _again || array(
+      select r.task_id from queues.ready r
+      where r.task_id = any (_over) and not r.task_id = any (_woken) and r.run_at > settle_joins.now and r.attempt = 0);
+  end if;
+  if _again <> '{}' then
+    insert into queues.chore (kind, added_at, task_id)
+    select distinct 'w'::"char", settle_joins.now, a.task_id from unnest(_again) a(task_id);
+  end if;
+  return _again;
+end
+$$;
+
+-- Moves the pointers of joins that name one of these tasks, and those of the given runs, to the next task that has not
+-- ended. Returns the runs whose pointer moved, and those whose join is over. Each awaited task is looked at once in
+-- all.
+-- A pointer that moved has to be looked at again after the commit: its task may end before others can see the pointer.
+-- Looks at 1,000 of the runs that wait for the ended tasks; the others count as moved.
+-- A task that comes after others is to be cancelled if it needs their success and one has ended otherwise.
+-- Internal. Locks: rows of queues.wait, without waiting. A run whose row is locked counts as moved: who holds the
+-- row may not have seen the end that the caller has seen.
+create or replace function queues.advance_joins(
+  ended uuid[], runs uuid[], now timestamptz, out moved uuid[], out over uuid[])
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _most constant integer := 1000;
+  _waiting constant uuid[] := array(select w.task_id from queues.wait w where w.on_task = any (ended));
+  _runs constant uuid[] := runs || _waiting[:_most];
+  _locked uuid[] := '{}';
+  _wait queues.wait;
+  _open record;
+  _culprit record;
+begin
+  moved := _waiting[_most + 1:];
+  over := '{}';
+  for _wait in
+    select w.* from queues.wait w
+    where w.task_id = any (_runs) and w.policy is not null order by w.task_id, w.name for update skip locked
+  loop
+    _locked := _locked || _wait.task_id;
+    if _wait.policy = 'first' then
+      select _wait.number as number, _wait.on_task as task_id into _open where queues.is_open(_wait.on_task);
+    else
+      select o.number, o.task_id into _open
+      from queues.first_open_child(_wait.task_id, case when _wait.policy = 'all' then _wait.name else '' end,
+        coalesce(_wait.number, 1)) o where o.task_id is not null;
+    end if;
+    if _wait.policy = 'succeeded' then
+      select p.task_id, p.reason into _culprit
+      from queues.failed_predecessor(_wait.task_id, coalesce(_wait.number, 1), _open.number) p;
+      if _culprit.task_id is not null then
+        insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
+        select 'c', advance_joins.now, _wait.task_id, 'd', _culprit.task_id, _culprit.reason
+        where not exists (
+          select from queues.chore c
+          where c.task_id = _wait.task_id and c.kind = 'c' and c.cause_id = _culprit.task_id);
+        update queues.wait w set on_task = null where w.task_id = _wait.task_id and w.name = _wait.name;
+        continue;
+      end if;
+    end if;
+    if _open.task_id is null then
+      over := over || _wait.task_id;
+      if _wait.policy <> 'first' then
+        update queues.wait w set on_task = null
+        where w.task_id = _wait.task_id and w.name = _wait.name and w.on_task is not null;
+      end if;
+    elsif _open.task_id is distinct from _wait.on_task then
+      update queues.wait w set on_task = _open.task_id, number = _open.number
+      where w.task_id = _wait.task_id and w.name = _wait.name;
+      moved := moved || _wait.task_id;
+    end if;
+  end loop;
+  moved := moved || array(
+    select distinct w.task_id from queues.wait w
+    where w.task_id = any (_runs) and w.policy is not null and not w.task_id = any (_locked));
+end
+$$;
+
+-- Leaves a chore for each run whose join points to one of these tasks, which end with this transaction: it is looked at
+-- after the commit, if the worker that ended the tasks does not (wake_joined).
+-- Internal.
+create or replace function queues.mark_joins(task_ids uuid[])
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into queues.chore (kind, added_at, task_id)
+  select distinct 'w'::"char", queues.clock(), w.task_id from queues.wait w where w.on_task = any (task_ids);
+$$;
+
+-- Looks at joins, as far as it comes, and returns how many of the tasks that they wait for have ended. Where it stopped
+-- is a chore of its own, with which the next call goes on. Removes what ended runs still seem to wait for.
+-- Internal: called by do_chores. Locks: that chore, then rows of queues.wait, then ready rows, without waiting.
+create or replace function queues.look_at_joins(max_chores integer, now timestamptz)
+returns integer
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _last uuid;
+  _tasks uuid[];
+  _ended uuid[];
+begin
+  with begun as (
+    delete from queues.chore c
+    where c.kind = 'j' and c.chore_id in (
+      select j.chore_id from queues.chore j where j.kind = 'j' for update skip locked)
+    returning c.task_id)
+  select max(b.task_id::text)::uuid into _last from begun b;
+  if _last is null and exists (select from queues.chore c where c.kind = 'j') then
+    return 0;  -- another session is at it
+  end if;
+  _tasks := array(
+    select distinct w.on_task from queues.wait w
+    where w.on_task > coalesce(_last, '00000000-0000-0000-0000-000000000000') order by w.on_task limit max_chores);
+  if cardinality(_tasks) = max_chores then
+    insert into queues.chore (kind, added_at, task_id) values ('j', now, _tasks[max_chores]);
+  end if;
+  delete from queues.wait w
+  where w.on_task = any (_tasks) and (select true from queues.outcome o where o.task_id = w.task_id limit 1);
+  _ended := array(select t.task_id from unnest(_tasks) t(task_id) where not queues.is_open(t.task_id));
+  perform queues.settle_joins(_ended, '{}', now);
+  return cardinality(_ended);
+end
+$$;
+
+-- Brings back children that were cancelled because this run, which is retried, had ended, and theirs. Those that the
+-- run no longer waits for, or whose steps retention has removed, stay cancelled. Those that were only to be cancelled
+-- stay as they are: see cancel_chores.
+-- Internal: called by retry. Locks: outcomes, level by level, in the order of task_id.
+create or replace function queues.revive_children(task_id uuid, now timestamptz)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _level uuid[] := array[task_id];
+  _children uuid[];
+begin
+  loop
+    _children := array(
+      select c.child_id from queues.child c
+      where c.parent_id = any (_level) and c.generation = queues.current_generation(c.parent_id) and c.ends_with_parent
+        and (
+          select true from queues.step s
+          where s.task_id = c.parent_id and s.generation = c.generation and s.name = c.step limit 1) is null);
+    _level := array(
+      select o.task_id from queues.outcome o
+      where o.task_id = any (_children) and o.status = 'cancelled' and o.cause = 'p'
+        and o.cause_id = any (_level)
+        and (select true from queues.deletion d where d.task_id = o.task_id limit 1) is null
+        and (select true from queues.step s where s.task_id = o.task_id and s.kind = 'r' limit 1) is null
+      order by o.task_id for update);
+    exit when _level = '{}';
+    with gone as (
+      delete from queues.outcome o where o.task_id = any (_level) returning o.*)
+    insert into queues.act (task_id, act, occurred_at, token, attempt, worker_id, actor, reason, data)
+    select g.task_id, 'retried', revive_children.now, g.token, g.attempt, g.worker_id, queues.actor(),
+      format('its parent %s is retried', g.cause_id), jsonb_build_object(
+        'status', g.status, 'reason', g.reason,
+        'claimed_at', g.claimed_at, 'started_at', g.started_at, 'finished_at', g.finished_at)
+    from gone g;
+    insert into queues.ready (task_id, run_at, lane_id, attempt)
+    select t.task_id, greatest(revive_children.now, t.run_at),
+      queues.lane_for(t.queue, t.type, t.priority, t.concurrency_key, t.namespace), 0
+    from queues.task t where t.task_id = any (_level);
+    perform queues.revive_dependants(l.task_id, revive_children.now), queues.wake_for(l.task_id)
+    from unnest(_level) l(task_id);
+  end loop;
+end
+$$;

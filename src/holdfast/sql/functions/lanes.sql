@@ -1,0 +1,299 @@
+-- Marks idle lanes, removes those marked by earlier transactions, and returns how many it changed. Claims then need
+-- not read them. Call it until it returns 0 to remove everything that can be removed. The lane of a concurrency key is
+-- idle if it has no waiting task five seconds after it was created, other lanes if they have no waiting or running
+-- task after a minute.
+-- For holdfast_worker. Locks: lanes, without waiting.
+--
+-- An enqueue reads a lane without locking it, and its task becomes visible only when it commits. But before it reads
+-- the lane, it has a transaction id and a lock on the table, and keeps both until it ends. So a transaction that
+-- starts reading after the mark was committed does not find the lane, and those that read before are known by their
+-- ids once the mark is visible; the highest of these ids is stored with the lane. When none of them is left, no task
+-- can be added to the lane. Under stricter isolation, a transaction may use an old snapshot; then find_lane locks the
+-- lane's row.
+create or replace function queues.tidy_lanes(max_lanes integer default 10000)
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _transaction_id constant bigint := pg_current_xact_id()::text::bigint;
+  _next bigint;
+  _oldest bigint;
+  _lanes bigint[];
+  _removed integer;
+  _marked integer;
+begin
+  if max_lanes is null or max_lanes not between 1 and 10000 then
+    raise exception using errcode = 'QF400', message = 'max_lanes must be between 1 and 10000';
+  elsif current_setting('transaction_isolation') <> 'read committed' then
+    raise exception using errcode = 'QF412', message = 'lanes can be tidied only under read committed';
+  end if;
+
+  -- Excludes lanes that this transaction has marked: other transactions cannot see the mark yet. Those that did not see
+  -- a mark are among the users that are read next.
+  _lanes := array(
+    select l.lane_id from queues.lane l where l.leaving < 0 and l.leaving <> -_transaction_id limit max_lanes
+    for update skip locked);
+  select max(id) + 1, min(id) into _next, _oldest from unnest(queues.users_of_lanes()) id;
+  update queues.lane l set leaving = coalesce(_next, 1) where l.lane_id = any (_lanes);
+
+  _lanes := array(
+    select l.lane_id from queues.lane l
+    where l.leaving > 0 and (_oldest is null or l.leaving <= _oldest)
+      and not exists (select from queues.ready r where r.lane_id = l.lane_id)
+      and not exists (select from queues.lease e where e.lane_id = l.lane_id)
+    limit max_lanes for update skip locked);
+  -- A separate statement, so that it sees what was committed by transactions that had locked a lane or have ended.
+  delete from queues.lane l
+  where l.lane_id = any (_lanes)
+    and not exists (select from queues.ready r where r.lane_id = l.lane_id)
+    and not exists (select from queues.lease e where e.lane_id = l.lane_id);
+  get diagnostics _removed = row_count;
+
+  update queues.lane l set leaving = -_transaction_id
+  where l.lane_id = any (array(
+    select idle.lane_id from queues.lane idle
+    where idle.leaving is null
+      and idle.made_at not between
+        _now - case when idle.concurrency_key > '' then interval '5 seconds' else interval '1 minute' end and _now
+      and not exists (select from queues.ready r where r.lane_id = idle.lane_id)
+      and not exists (select from queues.lease e where e.lane_id = idle.lane_id)
+    limit max_lanes for update skip locked));
+  get diagnostics _marked = row_count;
+
+  -- The end of a task does not wait for one that another transaction holds and then does not take after all.
+  perform queues.bring_back(array(
+    select first.task_id from queues.lane l
+    cross join lateral (
+      select r.task_id from queues.ready r where r.lane_id = l.lane_id order by r.run_at, r.task_id limit 1) first
+    where l.concurrency_key > '' and not exists (
+      select from queues.lease e where e.concurrency_key = queues.qualified_key(l.namespace, l.concurrency_key))
+    limit max_lanes));
+  -- Claims count tasks whose claim did not know a limit only within ten seconds after it was set.
+  perform queues.count_running(t.subject, t.name) from queues.task_limit t
+  where t.max_running is not null and t.set_at > _now - interval '1 hour';
+  delete from queues.lane_hoarder h where not queues.hoards_lanes(h.namespace);
+  return _removed + _marked;
+end
+$$;
+
+-- Returns the ids of open transactions that may have read queues.lane to add a task.
+-- Internal: called by tidy_lanes.
+create or replace function queues.users_of_lanes()
+returns bigint[]
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  -- pg_locks has only the lower 32 bits of an id: use the id nearest to the server's current one.
+  select coalesce(array_agg(n.next + (held.id - n.next + 2147483648 & 4294967295) - 2147483648), '{}')
+  from (select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next) n
+  cross join (
+    select x.transactionid::text::bigint as id
+    from pg_locks l
+    join pg_locks x on x.virtualtransaction = l.virtualtransaction and x.locktype = 'transactionid' and x.granted
+    -- Prepared transactions have no pid.
+    where l.locktype = 'relation' and l.relation = 'queues.lane'::regclass and l.pid is distinct from pg_backend_pid()
+      and l.database = (select d.oid from pg_database d where d.datname = current_database())) held
+$$;
+
+-- Returns whether a namespace uses more lanes than allowed. The lanes of single concurrency keys do not count: claims
+-- do not read them, and there are at most as many as keys with running tasks.
+-- Internal.
+create or replace function queues.hoards_lanes(namespace text)
+returns boolean
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _most constant bigint := (select s.value from queues.setting s where s.name = 'max_lanes');
+begin
+  if (select count(*) from (
+    select from queues.lane l where l.namespace = hoards_lanes.namespace and coalesce(l.concurrency_key, '') = ''
+    limit _most + 1) made) <= _most
+  then
+    return false;
+  end if;
+  -- Idle lanes are removed automatically.
+  return (select count(*) from (
+    select from queues.lane l where l.namespace = hoards_lanes.namespace and coalesce(l.concurrency_key, '') = ''
+      and exists (select from queues.ready r where r.lane_id = l.lane_id)
+    limit _most + 1) waiting) > _most;
+end
+$$;
+
+-- Returns the lanes of these queues and types that claims read, each once, including those of paused queues. Among the
+-- types, the empty one stands for lanes that types share. No pinned path, so that PostgreSQL can inline it: each half
+-- is an index range.
+-- Internal.
+create or replace function queues.lanes_of(queues text[], types text[])
+returns setof queues.lane
+language sql stable
+as $$
+  select l.* from queues.lane l where l.queue = any (queues) and coalesce(l.concurrency_key, '') = ''
+  union all
+  select l.* from queues.lane l
+  where l.type = any (types) and coalesce(l.concurrency_key, '') = '' and (l.queue = any (queues)) is not true
+$$;
+
+-- Returns the lane of one concurrency key, in which tasks wait until another one of the key ends, creating it if
+-- needed. With an empty key, or none, that of the type, for tasks with keys or without.
+-- Internal.
+create or replace function queues.own_lane(
+  queue text, type text, priority integer, concurrency_key text, namespace text)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  -- The transaction id must exist before a lane is read: see tidy_lanes.
+  _transaction_id constant xid8 := pg_current_xact_id();
+  _lane_id bigint;
+begin
+  if concurrency_key is null then
+    select l.lane_id into _lane_id from queues.lane l
+    where l.queue = own_lane.queue and l.type = own_lane.type and l.priority = own_lane.priority
+      and l.concurrency_key is null and l.leaving is null
+    order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
+  else
+    select l.lane_id into _lane_id from queues.lane l
+    where l.queue = own_lane.queue and l.type = own_lane.type and l.priority = own_lane.priority
+      and l.concurrency_key = own_lane.concurrency_key
+      and (own_lane.concurrency_key = '' or l.namespace = own_lane.namespace) and l.leaving is null
+    order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
+  end if;
+  if _lane_id is null then
+    insert into queues.lane (made_at, priority, queue, type, concurrency_key, namespace)
+    values (queues.clock(), priority, queue, type, concurrency_key, namespace) returning lane_id into _lane_id;
+  end if;
+  return _lane_id;
+end
+$$;
+
+-- Returns the types with one of these prefixes that have a lane, with one index lookup for each, and the empty type,
+-- which stands for lanes that types share.
+-- Internal.
+create or replace function queues.types_in_use(type_prefixes text[])
+returns text[]
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _found text[] := array[''];
+  _prefix text;
+  _type text;
+begin
+  foreach _prefix in array type_prefixes loop
+    select l.type into _type from queues.lane l
+    where l.type >= _prefix and l.type > '' and coalesce(l.concurrency_key, '') = '' order by l.type limit 1;
+    while starts_with(_type, _prefix) loop
+      _found := _found || _type;
+      select l.type into _type from queues.lane l
+      where l.type > _type and coalesce(l.concurrency_key, '') = '' order by l.type limit 1;
+    end loop;
+  end loop;
+  return _found;
+end
+$$;
+
+-- Returns the lane that a task with this queue, type, priority and concurrency key is enqueued to, creating it if
+-- needed. Beyond 32 types of a queue and priority, the others share a lane. If bounded, respects the limit on lanes of
+-- a namespace.
+-- Internal.
+create or replace function queues.lane_for(
+  queue text, type text, priority integer, concurrency_key text, namespace text, bounded boolean default false)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _lane_id bigint := queues.find_lane(queue, type, priority, concurrency_key);
+  _types integer;
+begin
+  if _lane_id is null then
+    select count(*) into _types from queues.lane l
+    where l.queue = lane_for.queue and l.priority = lane_for.priority and l.leaving is null
+      and coalesce(l.concurrency_key, '') = '' and (l.concurrency_key is null) = (lane_for.concurrency_key is null);
+    insert into queues.lane (made_at, priority, queue, type, concurrency_key, namespace)
+    values (queues.clock(), priority, queue, case when _types < 32 then type else '' end,
+      case when concurrency_key is not null then '' end, namespace)
+    returning lane_id into _lane_id;
+    if bounded then
+      perform queues.check_lanes(namespace, 1);
+    end if;
+  end if;
+  return _lane_id;
+end
+$$;
+
+-- Returns the lane that a task with this queue, type and priority is enqueued to, or null: its own, else the one that
+-- types share. The lane depends on whether there is a concurrency key, not on which. Under read committed nothing is
+-- locked, because shared locks are expensive: tidy_lanes knows from transaction ids which transactions may have read a
+-- lane, so the id must be assigned first. An old snapshot may show a lane that was removed: there the row is locked,
+-- which then fails.
+-- Internal.
+create or replace function queues.find_lane(
+  queue text, type text, priority integer, concurrency_key text, namespace text default null)
+returns bigint
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _transaction_id constant xid8 := pg_current_xact_id();
+  _lane_id bigint;
+begin
+  if find_lane.concurrency_key is null then
+    foreach type in array array[type, ''] loop
+      select l.lane_id into _lane_id from queues.lane l
+      where l.queue = find_lane.queue and l.type = find_lane.type and l.priority = find_lane.priority
+        and l.concurrency_key is null and l.leaving is null
+      order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
+      exit when found;
+    end loop;
+  else
+    foreach type in array array[type, ''] loop
+      select l.lane_id into _lane_id from queues.lane l
+      where l.queue = find_lane.queue and l.type = find_lane.type and l.priority = find_lane.priority
+        and l.concurrency_key = '' and l.leaving is null
+      order by l.queue, l.type, l.priority, l.concurrency_key, l.lane_id limit 1;
+      exit when found;
+    end loop;
+  end if;
+  if _lane_id is not null and current_setting('transaction_isolation') <> 'read committed' then
+    perform from queues.lane l where l.lane_id = _lane_id for key share;
+  end if;
+  return _lane_id;
+end
+$$;
+
+-- Refuses more lanes than one namespace may use at once. A claim of a queue reads each of its lanes. Counting takes
+-- time, so it is done for one in 64 new lanes, and for each once a namespace has too many.
+-- Internal: called by enqueue after it has inserted lanes.
+create or replace function queues.check_lanes(namespace text, made integer)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _known constant boolean := exists (select from queues.lane_hoarder h where h.namespace = check_lanes.namespace);
+begin
+  if not _known and random() * 64 >= made or not queues.hoards_lanes(namespace) then
+    return;
+  elsif made < 64 and not _known then
+    insert into queues.lane_hoarder (namespace, noticed_at) values (namespace, queues.clock());
+    return;
+  end if;
+  raise exception using errcode = 'QF429',
+    message = format('tasks of namespace %s wait in too many combinations of queue, type and priority', namespace),
+    hint = 'Use fewer queues, types and priorities at once, enqueue later, or raise max_lanes in queues.setting.';
+end
+$$;

@@ -1,0 +1,326 @@
+-- Sends a signal to a run, which takes it when it waits for this name, now or later, in whichever generation. Returns
+-- kept; replayed if a signal with the same name, key and payload is there already; conflict if it has another payload;
+-- ended if the run has ended. Takes effect when the caller's transaction commits. If the run waits for the signal, it
+-- becomes due. Refuses more signals than a run may have untaken, in number or in bytes.
+-- For holdfast_client (tasks of its namespace), holdfast_process and holdfast_operator. Locks: the ready row, without
+-- waiting; waits for a transaction that sends a signal with the same key.
+create or replace function queues.signal(task_id uuid, name text, payload jsonb default 'null', key text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _durable constant text := queues.commit_to_disk();
+  _now constant timestamptz := queues.clock();
+  _problem text;
+  _same boolean;
+begin
+  perform queues.check_task_owner(task_id);
+  payload := coalesce(payload, 'null');
+  if name is null or length(name) not between 1 and 200 or length(key) not between 1 and 200 then
+    raise exception using errcode = 'QF400',
+      message = 'the name and the key of a signal must be text of 1 to 200 characters';
+  end if;
+  _problem := queues.document_problem(payload, (select s.value from queues.setting s
+    where s.name = 'max_payload_bytes'));
+  if _problem is not null then
+    raise exception using message = 'payload ' || _problem,
+      errcode = case when _problem like '% bytes%' then 'QF413' else 'QF422' end,
+      hint = 'Store it elsewhere, and send a reference.';
+  elsif exists (select from queues.outcome o where o.task_id = signal.task_id) then
+    return 'ended';
+  end if;
+
+  insert into queues.signal (task_id, sent_at, bytes, name, key, sent_by, payload)
+  values (task_id, _now, octet_length(payload::text), name, key, queues.actor(), payload)
+  on conflict do nothing;
+  if not found then
+    select s.payload = signal.payload into _same from queues.signal s
+    where s.task_id = signal.task_id and s.name = signal.name and s.key = signal.key;
+    return case when _same then 'replayed' else 'conflict' end;
+  end if;
+  perform queues.check_signals(task_id);
+  -- A run that is about to suspend is not seen here: a later look finds the chore. A run whose ready row another
+  -- transaction holds is left to such a look, too, because two applications must not wait for each other.
+  if not exists (select from queues.wait w where w.task_id = signal.task_id and w.signal = signal.name)
+     or queues.wake_runs(array[task_id], _now) = '{}' then
+    insert into queues.chore (kind, added_at, task_id) values ('w', _now, task_id);
+  end if;
+  return 'kept';
+end
+$$;
+
+-- Refuses a signal with which a run would have too many that it has not taken, or too large ones together. Called
+-- after the signal was written, so that a repeated one is not refused. Transactions that are open at the same time do
+-- not see each other's signals, and do not wait for each other: each of them can add as many as the limit. What a
+-- worker reads of them is bounded by read_steps.
+-- Internal: called by signal.
+create or replace function queues.check_signals(task_id uuid)
+returns void
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _most constant bigint := (select s.value from queues.setting s where s.name = 'max_signals');
+  _most_bytes constant bigint := (select s.value from queues.setting s where s.name = 'max_signal_bytes');
+  _count bigint;
+  _bytes bigint;
+begin
+  select count(*), sum(s.bytes) into _count, _bytes
+  from (select s.bytes from queues.signal s where s.task_id = check_signals.task_id limit _most + 1) s;
+  if _count <= _most and _bytes <= _most_bytes then
+    return;
+  end if;
+  -- Those that were taken do not count. Few runs get here, so the others do not look for the steps that took them.
+  select count(*), sum(s.bytes) into _count, _bytes
+  from (
+    select s.bytes from queues.signal s
+    where s.task_id = check_signals.task_id and (
+      select true from queues.step p where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is null
+    limit _most + 1) s;
+  if _count > _most then
+    raise exception using errcode = 'QF429',
+      message = format('run %s has %s signals that it has not taken, and at most %s are kept', task_id, _most, _most),
+      hint = 'Send it again when the run has taken some. holdfast runs show tells what it waits for. '
+        'To keep more, raise max_signals in queues.setting.';
+  elsif _bytes > _most_bytes then
+    raise exception using errcode = 'QF429',
+      message = format('with this one, run %s would have signals of %s bytes that it has not taken, and at most %s are '
+        'kept', task_id, _bytes, _most_bytes),
+      hint = 'Send it again when the run has taken some, or send references. '
+        'To keep more, raise max_signal_bytes in queues.setting.';
+  end if;
+end
+$$;
+
+-- Makes suspended runs due now and returns those that it moved. Skips rows that another transaction holds. A run
+-- that waits for its next attempt after a failure is not suspended, and keeps its delay.
+-- Internal: called by signal, settle_joins and wake_chores, which leave or keep a chore for a run that is skipped.
+-- Locks: ready rows, without waiting.
+create or replace function queues.wake_runs(task_ids uuid[], now timestamptz)
+returns uuid[]
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _moved uuid[];
+  _places tid[];
+  _run_ats timestamptz[];
+begin
+  with locked as materialized (
+    select r.task_id, r.ctid as place from queues.ready r
+    where r.task_id = any (task_ids) and r.run_at > wake_runs.now and r.attempt = 0
+    order by r.task_id for update skip locked)
+  -- A task that came after others may have a time of its own.
+  select coalesce(array_agg(l.task_id), '{}'), array_agg(l.place), array_agg(greatest(wake_runs.now, (
+    select w.until from queues.wait w where w.task_id = l.task_id and w.name = '')))
+  into _moved, _places, _run_ats from locked l;
+  if _moved <> '{}' then
+    perform queues.move_ready(_places, _run_ats, null);
+    perform queues.wake_for(m.task_id) from unnest(_moved) m(task_id);
+  end if;
+  return _moved;
+end
+$$;
+
+-- Sends a signal to the run with this type and idempotency key in the caller's namespace, as signal does.
+-- For holdfast_client, holdfast_process and holdfast_operator. Locks: as signal.
+create or replace function queues.signal_key(
+  type text, idempotency_key text, name text, payload jsonb default 'null', key text default null)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _task_id uuid;
+begin
+  select k.task_id into _task_id from queues.task_key k
+  where k.type = signal_key.type and k.idempotency_key = signal_key.idempotency_key
+    and k.namespace = queues.namespace();
+  if not found then
+    raise exception using errcode = 'QF404',
+      message = format('there is no task of type %s with the key %s', to_json(type), to_json(idempotency_key)),
+      hint = 'Enqueue the run with this key first, in the same namespace; retention may have removed it.';
+  end if;
+  return queues.signal(_task_id, name, payload, key);
+end
+$$;
+
+-- Answers a callback link of a run with one of its choices, counted from 1: sends the signal with the payload of that
+-- choice. Returns kept; answered if the link was answered before, whatever the choice was; expired, ended or unknown.
+-- One link gives one signal. The caller has verified the signature of the link.
+-- For holdfast_operator. Locks: as signal.
+create or replace function queues.answer_callback(task_id uuid, link text, choice integer)
+returns text
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+#variable_conflict use_column
+declare
+  _asked record;
+  _payload jsonb;
+  _answer text;
+begin
+  select r.signal, r.state into _asked from queues.read_callback(task_id, link) r;
+  if not found then
+    return 'unknown';
+  elsif _asked.state <> 'open' then
+    return _asked.state;
+  end if;
+  select s.result->'choices'->(choice - 1)->1 into _payload from queues.step s
+  where s.task_id = answer_callback.task_id and starts_with(s.name, 'callback[') and s.kind = 's'
+    and s.result->>'link' = answer_callback.link and choice >= 1;
+  if _payload is null then
+    raise exception using errcode = 'QF400', message = format('the link has no choice %s', choice),
+      hint = 'Choices are counted from 1.';
+  end if;
+  _answer := queues.signal(task_id, _asked.signal, _payload, 'callback ' || link);
+  return case when _answer in ('replayed', 'conflict') then 'answered' else _answer end;
+end
+$$;
+
+-- Returns what a callback link of a run asks, and whether it may still be answered: open, answered, expired or ended.
+-- No row if the run has no such link. The caller has verified the signature of the link.
+-- For holdfast_operator.
+create or replace function queues.read_callback(task_id uuid, link text)
+returns table (signal text, question text, labels text[], state text)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+as $$
+  select s.result->>'signal', s.result->>'question',
+    array(select c.value->>0 from jsonb_array_elements(s.result->'choices') with ordinality c (value, number)
+      order by c.number),
+    case
+      when exists (select from queues.signal m where m.task_id = s.task_id and m.name = s.result->>'signal'
+          and m.key = 'callback ' || read_callback.link)
+        then 'answered'
+      when exists (select from queues.outcome o where o.task_id = s.task_id)
+          or exists (select from queues.deletion d where d.task_id = s.task_id)
+        then 'ended'
+      when queues.clock() >= to_timestamp((s.result->>'expires_at')::double precision) then 'expired'
+      else 'open'
+    end
+  from queues.step s
+  where s.task_id = read_callback.task_id and starts_with(s.name, 'callback[') and s.kind = 's'
+    and s.result->>'link' = read_callback.link;
+$$;
+
+-- Makes those of the given runs due whose wait is over: a signal has come that none of their steps has taken, or the
+-- awaited tasks have ended. Returns how many got a signal. A worker calls it after the commit of a suspension, and the
+-- chore wake does the same for all runs: a look after the later of two commits sees both.
+-- For holdfast_worker. Locks: chores, then rows of queues.wait, then ready rows, without waiting.
+create or replace function queues.wake_waiting(task_ids uuid[])
+returns integer
+language plpgsql volatile security definer
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _chores constant bigint[] := array(
+    select c.chore_id from queues.chore c
+    where c.task_id = any (task_ids) and c.kind = 'w' limit 1000 for update skip locked);
+begin
+  if _chores = '{}' then
+    return 0;
+  end if;
+  return (select w.woken from queues.wake_chores(_chores, queues.clock()) w);
+end
+$$;
+
+-- Raises the error of a step that takes a signal of another run; returns nothing.
+-- Internal: called by insert_steps for such a step only.
+create or replace function queues.refuse_signal(task_id uuid, signal_id bigint)
+returns bigint
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  raise exception using errcode = 'QF400',
+    message = format('signal %s cannot be taken by a step of task %s', signal_id, task_id),
+    hint = 'A step takes only signals that were sent to its own task.';
+end
+$$;
+
+-- Replaces what runs wait for by the waits of their reports. A wait for a signal or a task that goes on keeps its row,
+-- and so its timeout. A wait for a time takes the new one: a step that failed again is tried later.
+-- Runs that wait for a signal or a task are looked at again after the commit.
+-- Internal: called by finish for runs that it has suspended.
+create or replace function queues.write_waits(results jsonb, places integer[], now timestamptz)
+returns void
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  with given as materialized (
+    select r.task_id, w.name, w.until, w.signal, w.on_task, w.number, w.policy
+    from rows from (jsonb_to_recordset(results) as (task_id uuid, waits jsonb)) with ordinality r(task_id, waits, n)
+    left join lateral jsonb_to_recordset(r.waits) as w(
+      name text, until timestamptz, signal text, on_task uuid, number integer, policy text) on true
+    where r.n = any (places)),
+  dropped as (
+    delete from queues.wait w
+    where w.task_id = any (array(select g.task_id from given g))
+      and not exists (select from given g where g.task_id = w.task_id and g.name = w.name)),
+  added as (
+    insert into queues.wait (task_id, name, until, signal, on_task, number, policy)
+    select g.task_id, g.name, coalesce(g.until, write_waits.now + interval '30 days'), g.signal,
+      coalesce(g.on_task, o.task_id), coalesce(g.number, o.number), g.policy
+    from given g
+    left join lateral queues.first_open_child(g.task_id, g.name, 1) o on g.policy = 'all'
+    where g.name is not null
+    on conflict do nothing),
+  moved as (
+    update queues.wait w set until = g.until
+    from given g
+    where w.task_id = any (array(select g.task_id from given g)) and w.task_id = g.task_id and w.name = g.name
+      and num_nonnulls(w.signal, w.on_task, w.policy, g.signal, g.on_task, g.policy) = 0 and w.until <> g.until),
+  looked_again as (
+    -- The pointer of a join was at its end, and the run waits on: a child that had ended was retried or restored.
+    update queues.wait w set (on_task, number) = (
+      select o.task_id, coalesce(o.number, w.number) from queues.first_open_child(w.task_id, w.name, 1) o)
+    where w.task_id = any (array(select g.task_id from given g where g.policy = 'all')) and w.on_task is null
+      and exists (select from given g where g.task_id = w.task_id and g.name = w.name and g.policy = 'all'))
+  insert into queues.chore (kind, added_at, task_id)
+  select distinct 'w'::"char", write_waits.now, g.task_id from given g
+  where num_nonnulls(g.signal, g.on_task, g.policy) > 0;
+end
+$$;
+
+-- Removes what runs waited for that have ended without success, or that are removed. Children that a step of them
+-- still waits for are to be cancelled, unless they were started to be left.
+-- Internal: called by cancel, cancel_chores, settle_mixed and recover_leases after the outcome was written, and by
+-- prune.
+create or replace function queues.end_waits(task_ids uuid[])
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  delete from queues.wait w where w.task_id = any (task_ids);
+  insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
+  select distinct on (3) 'c', queues.clock(), c.child_id, 'p', c.parent_id,
+    format('its parent %s %s', c.parent_id, coalesce((
+      select 'ended ' || p.status from queues.outcome p where p.task_id = c.parent_id), 'was deleted'))
+  from queues.task t
+  join queues.child c on c.parent_id = t.task_id and c.generation = coalesce(t.generation, 1)
+  where t.task_id = any (task_ids) and c.parent_id = any (task_ids) and c.ends_with_parent
+    and (
+      select true from queues.step s
+      where s.task_id = c.parent_id and s.generation = c.generation and s.name = c.step limit 1) is null
+    and (select true from queues.outcome o where o.task_id = c.child_id limit 1) is null
+  order by 3, 5;
+$$;

@@ -1,9 +1,0 @@
--- The access tokens of the HTTP server, without their hashes.
-create or replace view queues.access_token_status with (security_barrier) as
-select t.token_id, t.name, t.namespace, t.scopes, t.created_at, t.created_by, t.expires_at, t.last_used_at,
-  t.revoked_at, t.revoked_by, t.revoked_at is null and t.expires_at > queues.clock() as good,
-  (select pg_catalog.count(*) from queues.access_session s
-   where s.token_id = t.token_id and least(s.expires_at, t.expires_at) > queues.clock()) as sessions
-from queues.access_token t;
-
-comment on view queues.access_token_status is 'The access tokens of the HTTP server, without their hashes.';
