@@ -39,8 +39,8 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def next_release(release: Release) -> Release:
     """Whatever a release may do to tables, functions, views and grants, all at once."""
-    release.replace("schema/05_fleet.sql", "  term bigint not null,", "  term bigint not null,\n  note text,")
-    release.replace("schema/05_fleet.sql", "  leader_until timestamptz not null\n", "  leader_until date\n")
+    release.replace("schema/20_fleet.sql", "  term bigint not null,", "  term bigint not null,\n  note text,")
+    release.replace("schema/20_fleet.sql", "  leader_until timestamptz not null\n", "  leader_until date\n")
     release.write(
         MIGRATION,
         """
@@ -171,7 +171,7 @@ def test_a_database_of_a_release_without_the_role_that_calls_functions_gets_it(b
 def test_functions_are_replayed_when_the_release_has_others(blank: Database, release: Release) -> None:
     migrate(blank.dsn)
     before = snapshot(blank)
-    release.replace("functions/clock.sql", "the only clock", "a clock")
+    release.replace("functions/clock.sql", "Returns the current time", "Returns the present time")
     assert migrate(blank.dsn, sources=release.sources).action == "replay"
     assert snapshot(blank) != before
     assert migrate(blank.dsn).action == "replay"
