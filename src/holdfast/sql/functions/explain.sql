@@ -1,5 +1,4 @@
--- Why a task is not running now: each possible reason is looked for where it is stored, and told with what would end
--- it.
+-- Why a task is not running now: each possible reason is looked for where it is stored.
 -- Invariant: an explanation is derived from the rows that claims and sweeps decide on, and nothing is stored for it. A
 -- session gets explanations of the tasks that it may see, and no others.
 -- Lock order: none. No function is volatile, so all of them read in one snapshot.

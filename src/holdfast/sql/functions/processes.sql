@@ -1,5 +1,5 @@
 -- Business processes: who owns one, which functions it has, which task runs its supervisor next, and how a missing
--- supervisor is found. Also the triggers that keep facts from being changed.
+-- supervisor is found.
 -- Invariant: an instance that has not ended names the task of its supervisor. If that task is gone, the instance is
 -- marked as orphaned, and the repair function of the process enqueues another one. The functions of a process and its
 -- root table have one owner, and only that role or its members can register it. An instance that has ended does not

@@ -1,7 +1,7 @@
 -- Messages: what is to be sent, and what happened, for e-mail and SMS alike; then business processes. Rows of messages
--- are written once: triggers (functions/processes.sql, functions/messages.sql) refuse changes, also by the owner. Only
--- the address and content of a message can be removed, with the fact of its erasure; all other tables contain ids, and
--- no address or text. views/30_messages.sql shows the rows of one channel.
+-- are written once: triggers refuse changes, also by the owner. Only the address and content of a message can be
+-- removed, with the fact of its erasure; all other tables contain ids, and no address or text. views/30_messages.sql
+-- shows the rows of one channel.
 
 create table comms.message (
   message_id bigint generated always as identity constraint message_pkey primary key,
