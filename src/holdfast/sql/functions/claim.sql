@@ -31,7 +31,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
-  _now constant timestamptz := queues.clock();
+  _now timestamptz := queues.clock();
   _queues constant text[] := coalesce(queues, case when type_prefixes is null then array['default'] end);
   _types constant text[] := case when type_prefixes is not null then queues.types_in_use(type_prefixes) end;
   _least constant uuid := '00000000-0000-0000-0000-000000000000';
@@ -39,6 +39,8 @@ declare
   _limits boolean;
   _paused boolean;
   _lanes record;
+  _in_turn boolean := false;
+  _unlocked boolean := false;
   _picked tid[];
   _blocked tid[] := '{}';
   _misplaced tid[] := '{}';
@@ -96,12 +98,19 @@ begin
     from queues.lock_within_limits(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _queues,
       type_prefixes, _now, max_tasks) w;
   else
-    _picked := coalesce(queues.lock_ready(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _now,
-      max_tasks), '{}');
+    _in_turn := max_tasks >= 50 and cardinality(_lanes.ids) <= 64 and queues.hold_lanes(_lanes.ids);
+    if _in_turn then
+      select p.picked, p.unlocked into _picked, _unlocked
+      from queues.pick_in_turn(_lanes.ids, _lanes.priorities, max_tasks, _now) p;
+      _now := queues.clock();  -- it may have waited
+    else
+      _picked := coalesce(queues.lock_ready(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _now,
+        max_tasks), '{}');
+    end if;
   end if;
 
   -- Nothing is charged or moved before this point, so that looking again costs nothing.
-  if cardinality(_picked) < max_tasks and after is not null then
+  if cardinality(_picked) < max_tasks and after is not null and not _in_turn then
     return query select c.* from queues.claim(worker_id, max_tasks, queues, type_prefixes, lease) c;
     return;
   end if;
@@ -151,7 +160,8 @@ begin
 
   return query
   with gone as (
-    delete from queues.ready r where r.ctid = any (_picked)
+    -- A row that was not locked when it was picked may belong to somebody else by now.
+    delete from queues.ready r where r.ctid = any (_picked) and (r.xmax = '0' or not _unlocked)
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 as attempt),
   -- One scan fetches all tasks by their ids and visits each index page once. They are sorted here and read below in
   -- that order. The sort columns come first, because reaching a column behind variable-width columns means walking over
@@ -372,6 +382,120 @@ begin
     end loop;
     _window := _window * 4;
   end loop;
+end
+$$;
+
+-- Locks lanes until the transaction ends, so that large claims read them one after another, and returns whether it got
+-- them. Large claims that read a lane at the same time step over each other's rows, each of which costs a call of the
+-- lock manager: with 64 workers, that is most of what a task costs. Small claims do not wait: with them, waiting would
+-- cost more than it saves.
+-- A claim waits for a second while claims from these lanes go on. If none has ended in the last two seconds, one may be
+-- in a transaction that stays open, so it waits for 10 ms. Without the lanes, it claims as a small one does. Returns
+-- false under stricter isolation, where a claim that has waited would not see what the others have done.
+-- Internal: called by claim. Locks: the lanes in the order of their ids; waits for large claims.
+create or replace function queues.hold_lanes(lanes bigint[])
+returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
+as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return false;
+  end if;
+  if not exists (
+    select from unnest(lanes[:8]) l(lane_id)
+    cross join lateral (
+      select p.since from queues.claim_position p where p.lane_id = l.lane_id
+      order by p.lane_id desc, p.number desc limit 1) newest
+    where newest.since > queues.clock() - interval '2 seconds')
+  then
+    perform set_config('lock_timeout', '10ms', true);  -- until the function ends
+  end if;
+  perform from queues.lane l where l.lane_id = any (lanes) order by l.lane_id for no key update;
+  return true;
+exception when lock_not_available then
+  return false;
+end
+$$;
+
+-- Picks the first due rows of lanes that the transaction holds, in the order priority desc, run_at, task_id, and records
+-- where it ended in each lane: the next large claim goes on from there, whichever worker makes it. Rows behind that
+-- place, and rows that others had locked, are found once a second, when a claim begins each lane anew. Returns the
+-- ctids, and whether the rows are not locked.
+-- A lane in which another claim has found nothing after this one began is left out: the claims that have waited for
+-- one that emptied it would all look again.
+-- Internal: called by claim. Locks: ready rows, without waiting.
+create or replace function queues.pick_in_turn(
+  lanes bigint[], priorities integer[], max_tasks integer, began timestamptz, out picked tid[], out unlocked boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _number constant bigint := nextval('queues.token');
+  _from record;
+  _begins_anew boolean := false;
+begin
+  picked := '{}';
+  unlocked := false;
+  select array_agg(l.lane_id) as lanes, array_agg(l.priority) as priorities,
+    array_agg(case when l.goes_on then l.run_at else '-infinity' end) as run_ats,
+    array_agg(case when l.goes_on then l.task_id else '00000000-0000-0000-0000-000000000000' end) as task_ids,
+    array_agg(case when l.goes_on then l.since else _now end) as since,
+    array_agg(l.number) as numbers, bool_or(l.goes_on) as goes_on
+  into _from
+  from (
+    select l.lane_id, l.priority, p.run_at, p.task_id, p.since, p.number,
+      p.since > _now - interval '1 second' and p.since <= _now as goes_on
+    from unnest(lanes, priorities) with ordinality l(lane_id, priority, n)
+    left join lateral (
+      select p.* from queues.claim_position p where p.lane_id = l.lane_id
+      order by p.lane_id desc, p.number desc limit 1) p on true
+    where not coalesce(p.is_empty and p.since > began, false)
+    order by l.n offset 0) l;
+  if _from.lanes is null then
+    return;
+  end if;
+
+  -- Nobody else picks rows of a lane that is held, and small claims have locked theirs: no need to lock these.
+  if _from.run_ats[1] > '-infinity' and _from.priorities[2] is distinct from _from.priorities[1] then
+    picked := array(
+      select r.ctid from queues.ready r
+      where r.lane_id = _from.lanes[1] and r.run_at <= _now
+        and (r.run_at, r.task_id) > (_from.run_ats[1], _from.task_ids[1]) and r.xmax = '0'
+      order by r.run_at, r.task_id limit max_tasks);
+    unlocked := cardinality(picked) = max_tasks;
+  end if;
+  if not unlocked then
+    picked := queues.lock_ready(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now, max_tasks);
+    _begins_anew := cardinality(picked) < max_tasks and _from.goes_on;
+    if _begins_anew then
+      picked := queues.lock_ready(_from.lanes, _from.priorities, array_fill('-infinity'::timestamptz,
+        array[cardinality(_from.lanes)]), _from.task_ids, _now, max_tasks);
+    end if;
+  end if;
+
+  with ended as (
+    select l.lane_id, l.number, l.run_at, l.task_id, case when _begins_anew then _now else l.since end as since,
+      last.run_at as last_run_at, last.task_id as last_task_id
+    from unnest(_from.lanes, _from.run_ats, _from.task_ids, _from.since, _from.numbers)
+      l(lane_id, run_at, task_id, since, number)
+    left join (
+      select distinct on (r.lane_id) r.lane_id, r.run_at, r.task_id from queues.ready r
+      where r.ctid = any (case when unlocked then picked[max_tasks:] else picked end)
+      order by r.lane_id, r.run_at desc, r.task_id desc) last on last.lane_id = l.lane_id),
+  added as (
+    insert into queues.claim_position (lane_id, number, run_at, task_id, since, is_empty)
+    select e.lane_id, _number, coalesce(e.last_run_at, e.run_at), coalesce(e.last_task_id, e.task_id),
+      e.since, cardinality(picked) < max_tasks
+    from ended e
+    where e.last_task_id is not null or e.number is not null and cardinality(picked) < max_tasks
+    returning lane_id, since)
+  delete from queues.claim_position p
+  where p.lane_id = any (array(select a.lane_id from added a where a.since = _now));
 end
 $$;
 
