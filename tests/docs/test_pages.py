@@ -110,6 +110,26 @@ def test_every_function_that_takes_locks_is_on_the_page_about_locks() -> None:
                 assert f"`{name}`" in page, name
 
 
+@pytest.mark.parametrize(
+    ("folder", "least", "most", "parts"),
+    [
+        ("functions", 5, 14, ["Invariant", "Lock order", "At the same time"]),
+        ("schema", 1, 4, []),
+        ("views", 1, 4, []),
+    ],
+)
+def test_every_sql_file_opens_with_what_it_is_for(
+    folder: str, least: int, most: int, parts: list[str]
+) -> None:
+    for path in (ROOT / "src/holdfast/sql" / folder).glob("*.sql"):
+        opening = path.read_text().partition("\n\n")[0]
+        lines = opening.splitlines()
+        assert all(line.startswith("-- ") for line in lines), path.name
+        assert least <= len(lines) <= most, path.name
+        named = re.findall(r"^-- (Invariant|Lock order|At the same time): ", opening, re.MULTILINE)
+        assert named == parts, path.name
+
+
 def test_every_decision_is_in_the_list_and_has_its_four_parts() -> None:
     decisions = sorted(DOCS.glob("adr/[0-9]*.md"))
     listed = (DOCS / "adr" / "README.md").read_text()

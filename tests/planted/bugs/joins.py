@@ -233,7 +233,7 @@ BUGS = [
     ),
     Bug(
         "a task runs although one before it has failed",
-        "sql/functions/batches.sql",
+        "sql/functions/joins.sql",
         "and o.status is distinct from 'succeeded'",
         "and false",
         "tests/sql/test_after.py",

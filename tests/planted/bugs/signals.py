@@ -68,7 +68,7 @@ BUGS = [
     ),
     Bug(
         "a mark is removed although its run could not be woken",
-        "sql/functions/chores.sql",
+        "sql/functions/signals.sql",
         "and (c.task_id = any (_woken) or not c.task_id = any (_due))",
         "",
         "tests/concurrency/test_lost_wakeups.py",
@@ -89,9 +89,9 @@ BUGS = [
     ),
     Bug(
         "a signal that was taken wakes the run again",
-        "sql/functions/chores.sql",
-        "where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is null",
-        "where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is not true or true",
+        "sql/functions/signals.sql",
+        "and p.signal_id is not null limit 1) is null\n        limit 1)",
+        "and p.signal_id is not null limit 1) is not true or true\n        limit 1)",
         "tests/sql/test_suspend.py",
     ),
     Bug(

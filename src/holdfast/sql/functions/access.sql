@@ -1,14 +1,13 @@
--- Returns who acts: the login, and the person or program that the login says it acts for. The login cannot be forged;
--- the rest is a statement of the login, such as a web server that acts for its users. A function of a process acts as
--- whoever has it called, whatever it states itself.
-create or replace function queues.actor()
-returns text
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-as $$
-  select coalesce((internal.current_call()).actor,
-    session_user || coalesce(' for ' || nullif(left(current_setting('holdfast.acting_for', true), 200), ''), ''))
-$$;
+-- Who a session is and what it may do: access tokens and sessions of the HTTP server, the roles and the namespace of a
+-- login, and the name under which acts are recorded.
+-- Invariant: only hashes of secrets are stored, and a session of the dashboard is valid no longer than its token. No
+-- login can create or renew a token that allows what the login itself may not do. The namespace follows from
+-- session_user, which no session can choose, or, while a function of a process is called, from the task or instance
+-- that it is called for.
+-- Lock order: the row of a token, then its sessions. Checks write the time of the last use at most once a minute, and
+-- skip the row if it is locked; only the acts on one token, session or login wait.
+-- At the same time: a session may be opened while its token is revoked, and outlive the deletion of the others. That is
+-- harmless, because each check of a session reads the token as well.
 
 -- Returns the owner and the scopes of a session; no row if it is unknown or expired, or if its token is.
 -- For holdfast_operator. Locks: the session's row, at most once a minute, without waiting.
@@ -145,6 +144,22 @@ begin
 end
 $$;
 
+-- Returns whether a login is a member of one of the engine's roles: client, process, worker, dispatcher, operator,
+-- reader or owner. In a database of a single login there are no roles: its owner, and the members of it, have all. The
+-- session's own login has none during the call of a function of a process, so that the owner of the function does not
+-- act with the roles of those who have it called.
+create or replace function queues.has_role(role text, login name default session_user)
+returns boolean
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+as $$
+  select coalesce(pg_has_role(has_role.login,
+    case when pg_get_userbyid(n.nspowner) = 'holdfast_owner' then to_regrole('holdfast_' || has_role.role)
+      else n.nspowner end, 'member'), false)
+    and (has_role.login <> session_user or (internal.current_call()).namespace is null)
+  from pg_namespace n where n.nspname = 'queues'
+$$;
+
 -- Refuses a name of a namespace that is empty, too long or has more than one line.
 create or replace function queues.check_namespace(namespace text)
 returns void
@@ -160,20 +175,16 @@ begin
 end
 $$;
 
--- Returns whether a login is a member of one of the engine's roles: client, process, worker, dispatcher, operator,
--- reader or owner. In a database of a single login there are no roles: its owner, and the members of it, have all. The
--- session's own login has none during the call of a function of a process, so that the owner of the function does not
--- act with the roles of those who have it called.
-create or replace function queues.has_role(role text, login name default session_user)
-returns boolean
+-- Returns who acts: the login, and the person or program that the login says it acts for. The login cannot be forged;
+-- the rest is a statement of the login, such as a web server that acts for its users. A function of a process acts as
+-- whoever has it called, whatever it states itself.
+create or replace function queues.actor()
+returns text
 language sql stable security definer
 set search_path = pg_catalog, pg_temp
 as $$
-  select coalesce(pg_has_role(has_role.login,
-    case when pg_get_userbyid(n.nspowner) = 'holdfast_owner' then to_regrole('holdfast_' || has_role.role)
-      else n.nspowner end, 'member'), false)
-    and (has_role.login <> session_user or (internal.current_call()).namespace is null)
-  from pg_namespace n where n.nspname = 'queues'
+  select coalesce((internal.current_call()).actor,
+    session_user || coalesce(' for ' || nullif(left(current_setting('holdfast.acting_for', true), 200), ''), ''))
 $$;
 
 -- Opens a session with a token, by the hash of the session. Returns the same row as check_token; no row if the token is

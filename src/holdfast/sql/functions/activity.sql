@@ -1,3 +1,13 @@
+-- The figures of the charts: what workers report about the attempts that they have run, and samples of the whole
+-- database.
+-- Invariant: a report counts in one statement for its type, its queue and the total, and in each of the three periods,
+-- so these agree. The end of a task counts nothing, so that charts cost tasks nothing: what a worker has counted when
+-- it is killed is lost.
+-- Lock order: rows of queues.activity, one period after the other and within it by queue and type; then the sample;
+-- then the row of queues.event_order. What is too old is deleted without waiting.
+-- At the same time: reports of several workers add to the same rows and wait for each other for a moment. Two samples
+-- of the same ten seconds are one, by their key; only a sample that counts tasks may complete one that did not.
+
 -- Returns the samples in steps: waiting and running tasks, rates per second, and how long tasks waited. The rates are
 -- those of enqueued and ended tasks and of errors. A step without samples has no row.
 -- For holdfast_reader. Locks: none.

@@ -1,3 +1,16 @@
+-- Tasks that come after others: `after`, chains, and batches with a task after them. Such a task is a ready row that is
+-- due in 90 years, and a row of queues.wait with an empty name, whose pointer joins.sql moves.
+-- Invariant: a task becomes due only when all tasks that queues.child lists for it have ended. If it needs their
+-- success and one ended otherwise, it is cancelled instead, unless it was retried by hand. Once another task waits for
+-- a task, that task cannot be made to wait itself, so no task waits for itself in a circle.
+-- Lock order: nothing when it is enqueued, because no other session can see it yet. To add to a batch: the lease of the
+-- running member, without waiting, then rows of queues.wait by task_id, waiting. To retry: outcomes, level by level and
+-- by task_id, waiting.
+-- At the same time: a task that ends before the commit of those that wait for it is found by a chore, after that
+-- commit. While tasks are added to a batch, the task after it cannot begin: the member that adds them has not ended,
+-- and a look at its join skips the locked row and leaves a chore. A retry that brings tasks back waits for their
+-- outcomes; those that have none any more were brought back by another one.
+
 -- Enqueues a batch like enqueue_many. Each of its tasks waits until all the given tasks have ended. With the condition
 -- succeeded, it is cancelled if one of them ends otherwise, and so are those after it; with ended, it runs in any case.
 -- Without tasks to wait for, it is due at once.
@@ -21,8 +34,8 @@ begin
 end
 $$;
 
--- Returns the tasks that a task comes after, in order: those of its batch, with those that were added since. None
--- if retention has removed it.
+-- Returns the tasks that a task comes after, in order: those of its batch, with those that were added since. None if
+-- retention has removed it.
 -- For holdfast_client (tasks of its namespace) and holdfast_operator. Locks: none.
 create or replace function queues.batch_members(task_id uuid)
 returns setof uuid
@@ -39,8 +52,8 @@ as $$
 $$;
 
 -- Makes tasks that have not begun wait until all the given tasks have ended, as enqueue_after does. A task for which
--- others wait already is refused, so that no task can wait for itself.
--- Those tasks are in the given namespace, or in that of the session; an operator may name all.
+-- others wait already is refused, so that no task can wait for itself. Those tasks are in the given namespace, or in
+-- that of the session; an operator may name all.
 -- Internal: called by insert_arranged, which has inserted the tasks: no other transaction can hold their ready rows.
 create or replace function queues.hold_back(
   task_ids uuid[], after uuid[], condition text default 'succeeded', namespace text default null)
@@ -104,22 +117,6 @@ begin
   select distinct 'w'::"char", _now, g.task_id from unnest(task_ids) g(task_id);
   perform queues.settle_joins('{}', task_ids[:1000], _now);
 end
-$$;
-
--- Returns why a task that needs the success of those before it cannot run: the first of them, between two places, that
--- has ended otherwise, as the task that ended and in words. Null if all of them succeeded.
--- Internal: called by advance_joins.
-create or replace function queues.failed_predecessor(
-  dependant uuid, from_number integer, before_number integer, out task_id uuid, out reason text)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select c.child_id, format('after: %s %s', c.child_id, coalesce('ended ' || o.status, 'was deleted'))
-  from queues.child c
-  left join lateral (select o.status from queues.outcome o where o.task_id = c.child_id offset 0) o on true
-  where c.parent_id = failed_predecessor.dependant and c.generation = 1 and c.step = '' and c.number >= from_number
-    and (before_number is null or c.number < before_number) and o.status is distinct from 'succeeded'
-  order by c.number limit 1
 $$;
 
 -- Brings back tasks that were cancelled because they come after this one, which is retried, and those after them. Those

@@ -1,3 +1,16 @@
+-- Calls of functions that belong to others: those of business processes, and those that tasks of the executor
+-- db_function name.
+-- Invariant: such a function runs with the rights of its owner or with none, never with those of the caller. Meanwhile
+-- the session acts for the namespace of the task or of the process, and has no role of the engine. A call fails, and is
+-- undone, if the function leaves something that would later run with the rights of the caller, or that changes how the
+-- session works.
+-- Lock order: nothing but what the called function locks. internal.call has one row per transaction that is in a call;
+-- the transaction that wrote it deletes it.
+-- At the same time: each call knows only the row of its own transaction, so calls do not see each other. A function
+-- within a function keeps the namespace of the outer call. If the owner replaces a function while it is called, its
+-- version before and after differs, and the call fails. To see that, it has to run under read committed; only a
+-- history, which is always undone, may run under another level.
+
 -- Calls a business function by name and returns its envelope. The function runs with the rights of its owner, and never
 -- with those of the worker. Missing and forbidden functions give the same error, so that names cannot be probed. What
 -- it does in the engine, it does for the namespace of the task for which it is called, or of the instance of a process

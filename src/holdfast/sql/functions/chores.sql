@@ -1,3 +1,17 @@
+-- Chores: what a transaction leaves to be done after its commit, because it must not wait for rows of other tasks, or
+-- cannot see yet what another transaction is about to commit. The leader does them, each kind in a transaction of its
+-- own, in the name of the engine: to wake runs (signals.sql), to look at joins (joins.sql), and to cancel tasks, which
+-- is here.
+-- Invariant: a chore is deleted only after its task was looked at, in a statement that began after the chore was seen.
+-- So of two transactions that do not see each other, the one that commits last is followed by a look that sees both.
+-- What cannot be done now stays for a later look.
+-- Lock order: chores by number, then rows of queues.wait, then ready rows; to cancel: ready rows, leases, then the
+-- outcomes of the causes, shared. Nothing here waits for a row, so a transaction of an application that stays open
+-- delays only its own tasks.
+-- At the same time: any number of sessions may do chores; each takes those that no other has locked. Two rows for one
+-- task do no harm, as the second look finds nothing to do. A retry of the cause of a cancellation either comes first,
+-- and then the chore is dropped or left, or waits for this transaction and brings the task back.
+
 -- Does chores of one kind, up to a number, in the name of the engine, and returns how many it did. Call it for each
 -- kind in a transaction of its own, so that an error of one kind leaves the others alone. Any number of sessions may
 -- call it at once.
@@ -63,54 +77,12 @@ begin
 end
 $$;
 
--- Makes suspended runs due whose wait is over: a signal has come that none of their steps has taken, or the awaited
--- tasks have ended. Looks at the runs of these chores and removes the chores. One whose run another transaction holds
--- stays. Returns how many it removed, and how many runs got a signal.
--- Internal: called by wake_waiting and do_chores, which have locked the chores. Locks: rows of queues.wait, then ready
--- rows, without waiting.
-create or replace function queues.wake_chores(chores bigint[], now timestamptz, out done integer, out woken integer)
-language plpgsql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-#variable_conflict use_column
-declare
-  -- A separate statement, so that it sees what was committed before those rows were.
-  _seen constant uuid[] := array(
-    select distinct c.task_id from queues.chore c where c.kind = 'w' and c.chore_id = any (chores));
-  _due uuid[];
-  _woken uuid[];
-begin
-  _due := array(
-    select r.task_id from unnest(_seen) seen(task_id)
-    cross join lateral (
-      select r.task_id from queues.ready r
-      where r.task_id = seen.task_id and r.run_at > wake_chores.now and r.attempt = 0 offset 0) r
-    where (
-      select true from queues.wait w
-      where w.task_id = r.task_id and (
-        select true from queues.signal s
-        where s.task_id = w.task_id and s.name = w.signal and (
-          select true from queues.step p where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is null
-        limit 1)
-      limit 1));
-  _woken := queues.wake_runs(_due, now);
-  woken := cardinality(_woken);
-  -- Only rows that were seen: another one may have been committed since.
-  delete from queues.chore c
-  where c.kind = 'w' and c.chore_id = any (chores)
-    and (c.task_id = any (_woken) or not c.task_id = any (_due));
-  get diagnostics done = row_count;
-  perform queues.settle_joins(_seen, _seen, now);
-end
-$$;
-
 -- Does these chores of the kind cancel, in the name of the engine, and returns how many it removed. A chore whose task
 -- another transaction holds is left. So is one whose cause another transaction is about to retry; if the cause has not
 -- ended any more, or has succeeded meanwhile, the chore is dropped. Children of the cancelled tasks, and tasks after
 -- them, are the next chores.
--- Internal: called by do_chores, which has locked the chores. Locks: ready rows, then leases,
--- then the outcomes of the causes, shared: a retry of a cause that waits for them sees what was cancelled. All of them
--- without waiting.
+-- Internal: called by do_chores, which has locked the chores. Locks: ready rows, then leases, then the outcomes of the
+-- causes, shared: a retry of a cause that waits for them sees what was cancelled. All of them without waiting.
 create or replace function queues.cancel_chores(chores bigint[], now timestamptz)
 returns integer
 language plpgsql volatile

@@ -1,3 +1,16 @@
+-- Claims: which worker gets which tasks. A claim turns ready rows into leases, counts the attempt, and draws one token
+-- for all of them.
+-- Invariant: a task has at most one lease, and every later claim of it has a higher token, also after a crash of the
+-- server. A claim starts no more tasks under a limit or with a concurrency key than are allowed. It takes tasks in the
+-- order priority, run_at, task_id, but among concurrency keys those with fewer running tasks first.
+-- Lock order: after a crash, the row of queues.crash_detector; the limits of the lanes; ready rows; concurrency keys;
+-- leases of keys that run as many tasks as they may. Except for the first, no lock is waited for longer than some
+-- milliseconds.
+-- At the same time: claims skip rows that others hold and take the next ones, so no two return the same task. Ready
+-- rows are never updated, so the ctid of a locked row stays valid. Claims under the same limit count one after the
+-- other: one that does not get the lock leaves these tasks to the next claim. A task that becomes ready behind the
+-- claim cursor is found by the next claim that looks from the beginning.
+
 -- Leases the first due tasks of the subscribed queues and types, in the order priority desc, run_at, task_id. A worker
 -- subscribes to queues, type prefixes, or both; with neither, to the queue "default". Counts the attempt. Limited
 -- tasks are claimed as far as their limits allow; among concurrency keys, those with fewer running tasks come first.

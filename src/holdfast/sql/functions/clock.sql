@@ -1,3 +1,11 @@
+-- The time, and how durable a commit is. Both are functions of one line, because every other file calls them.
+-- Invariant: every stored time of what has happened comes from queues.clock(), and so from the server; a start that a
+-- worker reports is limited to the time between its claim and now. The clock goes on during a transaction, so most
+-- functions read it once. No function of the engine lowers synchronous_commit.
+-- Lock order: none.
+-- At the same time: sessions read the same clock, but commit in another order than they read it. It may also be set
+-- back: where that matters, a stored time in the future is taken for one from before.
+
 -- Returns the current time: the only clock, from which every stored time comes. Tests replace this function as the
 -- owner. No pinned path, so that PostgreSQL can inline it.
 create or replace function queues.clock()

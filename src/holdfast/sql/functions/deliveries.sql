@@ -1,3 +1,17 @@
+-- Delivery of events: dispatchers claim the events of a subscription, send them and report what became of them. A
+-- breaker protects a receiver that fails.
+-- Invariant: until it is pruned, an event has one row per subscription that gets it: outstanding, delivered or dead. Of
+-- each aggregate of a namespace, only the first outstanding event is claimed, with those that follow it without a gap,
+-- and none while a lease on one of them is valid. So a receiver gets them in order, perhaps more than once; only
+-- redriven ones come late.
+-- Lock order: to claim: first deliveries, breakers, then the deliveries that follow, all without waiting. To settle:
+-- deliveries by subscription, namespace, aggregate and number, waiting; then breakers, skipping locked ones. To
+-- redrive: the subscription, then its dead deliveries.
+-- At the same time: a dispatcher whose lease has ended may still send; another one then sends the same event again, and
+-- only the report with the current token counts. An event that commits late with an earlier number waits until those
+-- behind it that are being sent are settled. A breaker that is to be probed is moved by one claim; others send nothing
+-- of that namespace meanwhile.
+
 -- Leases events of a subscription: of each aggregate of a namespace the first one, and those that follow it in order.
 -- One dispatcher thus sends the events of an aggregate one after another. Returns nothing while the subscription is
 -- paused, none of a namespace whose breaker is open, and one when its breaker is probed. "after_namespace" and

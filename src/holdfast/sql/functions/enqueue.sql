@@ -1,3 +1,16 @@
+-- Enqueueing: a task and its ready row are written in the caller's transaction, one by one or as a batch. The functions
+-- differ in speed and in authority only: the common single task takes the way of enqueue_simple, all others that of
+-- insert_tasks, or of insert_payloads if they differ only in their payloads.
+-- Invariant: a task exists if and only if the transaction that enqueued it has committed, and then it is on disk and
+-- waits in a lane. A batch is inserted as a whole or not at all. An idempotency key has at most one task per type and
+-- namespace. Which executors a caller may name depends on which of the inner functions it may execute.
+-- Lock order: unique keys and their tasks (unique_tasks.sql), then idempotency keys by type and key. Nothing else that
+-- exists is locked, and lanes are read without a lock: see lanes.sql.
+-- At the same time: of two transactions with the same key, the second waits until the first ends, and then uses its
+-- task if it asks for the same or, after a rollback, its own. Without keys, none waits for another. Two that need the
+-- same new lane create two, which is harmless. Notifications are sent by the commit, so a worker that is woken finds
+-- the task.
+
 -- Enqueues one task in the caller's transaction and returns its id. If a task with the same key and spec exists,
 -- returns its id. Options that are not given come from the worker's declaration of the type (queues.register_types).
 -- With shards, a front sends tasks with the same shard_key to the same shard; the engine itself has no use for it.

@@ -1,3 +1,14 @@
+-- Groups of errors: the leader counts the errors of each type that differ only in numbers, ids and quoted values, so
+-- that finish only has to write the error.
+-- Invariant: an error is examined at most once. All errors up to queues.error_progress have been, except those of
+-- queues.error_gap, whose numbers were not visible then.
+-- Lock order: the row of queues.error_progress, without waiting; then groups and counts. Only the holder of that row
+-- writes these, so nothing else needs an order.
+-- At the same time: a second call finds the row locked and does nothing. Numbers are drawn before the commit, so an
+-- error may become visible after one with a higher number. Such a gap is kept until all transactions that were open
+-- when it was noticed have ended: then the number was rolled back. Retention may remove errors before they are counted;
+-- those are not counted.
+
 -- Counts errors that were written since the last call in their groups, and returns how many it has examined. A type has
 -- at most 100 groups; further errors are counted in one group with an empty title. Also merges counts older than a day
 -- into hours and forgets those older than 30 days. Another call that runs at the same time does nothing.

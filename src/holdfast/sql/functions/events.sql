@@ -1,3 +1,15 @@
+-- The outbox and the inbox: events are written here with a delivery for each subscription that matches, and removed
+-- when they are old. deliveries.sql sends them.
+-- Invariant: an event and its deliveries are committed with the change that they describe, or not at all. Which
+-- subscriptions get it is decided when it is emitted. An event of another system is received once per namespace, as
+-- long as the inbox remembers it.
+-- Lock order: emitting locks no existing row, except that of queues.event_order when the database has come to a new
+-- cluster. Receiving waits for a transaction that has received the same event. Pruning skips locked rows.
+-- At the same time: two transactions that emit about one aggregate do not wait for each other, and their events have no
+-- order; if one begins after the other has committed, its events have higher numbers and are sent later. A subscription
+-- that is added meanwhile gets the events that are emitted after it is visible. Deliveries that are written for a
+-- subscription that is being removed are never claimed.
+
 -- Emits an event in the caller's transaction and returns its id, which is the same in every delivery. Events of one
 -- aggregate reach a subscription in the order in which they were emitted, if their transactions followed one another;
 -- other events may overtake. Types that begin with task., worker. or subscription. are reserved for the engine.
@@ -69,8 +81,8 @@ $$;
 
 -- Writes events and a delivery for each matching subscription, in the given order. Events without a matching
 -- subscription are written only if they are to be kept. An event belongs to the namespace that it states, otherwise to
--- that of the session. Runs in the caller's transaction, so that rolled-back events
--- are never sent, and late commits are not overtaken by a cursor.
+-- that of the session. Runs in the caller's transaction, so that rolled-back events are never sent, and late commits
+-- are not overtaken by a cursor.
 -- Internal: called by emit and for events of the engine.
 create or replace function queues.record_events(batch queues.new_event[], now timestamptz, keep boolean)
 returns void

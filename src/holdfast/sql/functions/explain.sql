@@ -1,3 +1,11 @@
+-- Why a task is not running now: each possible reason is looked for where it is stored.
+-- Invariant: an explanation is derived from the rows that claims and sweeps decide on, and nothing is stored for it. A
+-- session gets explanations of the tasks that it may see, and no others.
+-- Lock order: none. No function is volatile, so all of them read in one snapshot.
+-- At the same time: a task may be claimed or end while it is explained. Then the answer describes the moment at which
+-- the statement began. Only what the server tells about sessions and their locks is newer than that snapshot, so a lock
+-- may be gone whose effect is still described.
+
 -- Explains why a task is not running now. What an error or a handler says is in a column of its own, because it may
 -- quote values. Commands that would end the wait are in another one.
 -- For holdfast_client (tasks of its namespace), holdfast_reader and holdfast_worker. Locks: none.

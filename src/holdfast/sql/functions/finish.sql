@@ -1,3 +1,16 @@
+-- The end of an attempt: the worker reports, and the lease becomes an outcome, a ready row with another time, or the
+-- next generation of the run.
+-- Invariant: only the holder of the lease, with its token, can settle an attempt, and only once. The lease is removed
+-- and what the task becomes is written in one statement. A repeated report changes nothing and says so, and no content
+-- of a report keeps a task from ending.
+-- Lock order: leases by task_id, without waiting; then deletions of tasks that were deleted while they ran. What
+-- follows for other tasks, clients and supervisors skips locked rows or leaves chores. To replace or delete the run's
+-- own rows of queues.wait, it waits for a transaction that moves a pointer there.
+-- At the same time: if a transaction has locked the lease, for example to cancel the task, the verdict is busy, nothing
+-- is written, and the other results of the call are settled. If a sweep, a cancel or another worker has ended the
+-- lease, the verdict says lost, cancelled or already_done; it is read in a statement of its own, after the leases were
+-- taken.
+
 -- Settles a batch of results and returns a verdict for each: accepted, already_done, cancelled, lost or busy. Each
 -- result is checked against its token, so a worker that lost its lease changes nothing. Repeating an accepted call also
 -- changes nothing and returns already_done. If another transaction has locked the lease, the verdict is busy: nothing

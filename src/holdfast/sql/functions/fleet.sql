@@ -1,3 +1,13 @@
+-- The workers as a group: their registration, their leader, the types that they declare, and queues that are paused.
+-- Invariant: at most one worker leads at a time by the clock of the database, and the number of the term only grows.
+-- Nothing depends on it: every duty is safe if two perform it. A worker's row only tells others about it; which tasks
+-- it has is decided by leases alone.
+-- Lock order: the leadership, then the worker's row, then its leases, the last without waiting. Types are locked in
+-- their order. A worker that asks while another one leads locks nothing.
+-- At the same time: of two workers that want to lead, the second waits for the row, finds the term of the first and
+-- does not lead. A claim that began before a queue was paused may still take tasks. A worker that was silent for too
+-- long loses its row and its leases, learns that at its next heartbeat, and registers again.
+
 -- Stops claims from a queue and returns whether it was active; running tasks continue.
 -- For holdfast_operator. Locks: the queue's row in paused_queue.
 create or replace function queues.pause(queue text, reason text default null)
@@ -305,8 +315,8 @@ end
 $$;
 
 -- Removes a worker from the registry, ends its leadership, and returns whether it was registered. Its leases end by
--- themselves. But if it lists what it has begun and neither ended nor released, its other leases are given back as by
--- a release, unless a heartbeat has told that the task has begun: the answer of a claim, or a release, was lost. What
+-- themselves. But if it lists what it has begun and neither ended nor released, its other leases are given back as by a
+-- release, unless a heartbeat has told that the task has begun: the answer of a claim, or a release, was lost. What
 -- another transaction has locked ends by itself.
 -- For holdfast_worker. Locks: the leadership, then the worker's row, then its leases, without waiting.
 create or replace function queues.retire_worker(worker_id text, begun jsonb default null)

@@ -1,7 +1,17 @@
+-- Runs that go on by ctx.continue_as, and forks. A generation ends, and the next one begins in the same task, with
+-- another payload and no memory. A fork is a new task that remembers the first steps of another one.
+-- Invariant: a run stays the same task, with its id, keys, signals, deadline and everything that waits for it. Steps,
+-- children and errors carry the number of their generation, so the next one does not see them. queues.generation keeps
+-- the payload of those that have ended. This is the only place where a row of queues.task is updated.
+-- Lock order: leases first, by finish, which calls begin_generations; then the tasks. Only retention locks rows of
+-- queues.task, too, and only of tasks that do not run. A fork locks nothing that exists.
+-- At the same time: no other session can change the run, since its lease has just been removed in this transaction and
+-- its ready row is not visible yet. A fork that reads a run while it goes on copies the steps of the generation that it
+-- has read first. Signals belong to no generation, so one that comes during the change is not lost.
+
 -- Enqueues the current generation of a run again as a new task that remembers the steps before the given one, and
--- returns its id.
--- The metadata of the new task names the original as fork_of. Without a step, it remembers all of them. Signals that
--- the original has not taken are not copied. It does not wait for the tasks that the original came after.
+-- returns its id. The metadata of the new task names the original as fork_of. Without a step, it remembers all of them.
+-- Signals that the original has not taken are not copied. It does not wait for the tasks that the original came after.
 -- For holdfast_client (tasks of its namespace) and holdfast_operator. Locks: no existing rows.
 create or replace function queues.fork(task_id uuid, before_step text default null, reason text default null)
 returns uuid

@@ -1,3 +1,10 @@
+-- The health of the installation: one function per area looks for what is wrong, and health puts the lines together.
+-- Invariant: a check only reads, and how much depends neither on how many tasks wait nor on how many have ended: it has
+-- to answer when queues are long and workers are gone. Each line names what it judges.
+-- Lock order: none. No function is volatile, so all of them read in one snapshot.
+-- At the same time: everything may change while the checks read. The lines agree with each other, because of the
+-- snapshot; only statistics, locks and sessions of the server are those of the moment at which they are read.
+
 -- Returns how many tasks were enqueued and ended, and how many attempts failed, since the statistics began. Two calls
 -- give rates. Costs almost nothing.
 -- For holdfast_reader and holdfast_operator. Locks: none.

@@ -1,3 +1,18 @@
+-- Joins: a step starts tasks (children), and its run is suspended until all of them have ended, or the first. Tasks
+-- that come after others (batches.sql) wait in the same way. All of it is here and in signals.sql: start_children
+-- starts them, finish calls write_waits when the run suspends, and notify_waiters calls mark_joins when a task ends.
+-- After these commits, the workers call wake_joined and wake_waiting, which move pointers and wake runs. Children that
+-- are to be cancelled (end_waits, and insert_steps in steps.sql) are left to chores.sql.
+-- Invariant: queues.child lists what a step waits for, in rows that are written once. How a child has ended is read
+-- from its outcome, its deletion or its absence: there is no counter. queues.wait points to one child that has not
+-- ended, or a look after some commit is still to come: a session that moves a pointer, or finds it locked, leaves a
+-- chore.
+-- Lock order: to start: the lease of the run, without waiting; rows of queues.wait if it extends its batch; keys. To
+-- move a pointer: rows of queues.wait, then ready rows, without waiting. To retry: outcomes by task_id, waiting.
+-- At the same time: a child may end while its run suspends, and neither transaction sees the other. Both look again
+-- after their commit, and the later look sees both. If a worker dies before it looks, the leader finds the chore or the
+-- pointer.
+
 -- Enqueues tasks as the children of a running task and returns them in their order, with the verdict started, or
 -- already if the step has started its children before: then those are returned. If the worker does not hold the task
 -- with this token, nothing is started, and the only row has the verdict lost, cancelled or busy. Held is {"task_id",
@@ -113,8 +128,7 @@ end
 $$;
 
 -- Returns the awaited children of each step of the current generation of a run, one row per step, as read_steps gives
--- them to a worker. None if
--- the session may not read the run.
+-- them to a worker. None if the session may not read the run.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
 create or replace function queues.children_of(task_id uuid)
 returns table (step text, count integer, results jsonb, others jsonb)
@@ -213,8 +227,8 @@ as $$
 $$;
 
 -- Returns the next results of the children of a step, in order, after this place: those that succeeded, about 4 MiB as
--- text, and at least one. None if there are no more, or if the worker does not hold the run with this token.
--- A loop, so that no more results are read than are returned: a hundred thousand of them may have a megabyte each.
+-- text, and at least one. None if there are no more, or if the worker does not hold the run with this token. A loop, so
+-- that no more results are read than are returned: a hundred thousand of them may have a megabyte each.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.read_results(
   worker_id text, task_id uuid, token bigint, step text, after_number integer)
@@ -310,12 +324,11 @@ $$;
 
 -- Moves the pointers of joins that name one of these tasks, and those of the given runs, to the next task that has not
 -- ended. Returns the runs whose pointer moved, and those whose join is over. Each awaited task is looked at once in
--- all.
--- A pointer that moved has to be looked at again after the commit: its task may end before others can see the pointer.
--- Looks at 1,000 of the runs that wait for the ended tasks; the others count as moved.
--- A task that comes after others is to be cancelled if it needs their success and one has ended otherwise.
--- Internal. Locks: rows of queues.wait, without waiting. A run whose row is locked counts as moved: who holds the
--- row may not have seen the end that the caller has seen.
+-- all. A pointer that moved has to be looked at again after the commit: its task may end before others can see the
+-- pointer. Looks at 1,000 of the runs that wait for the ended tasks; the others count as moved. A task that comes after
+-- others is to be cancelled if it needs their success and one has ended otherwise.
+-- Internal. Locks: rows of queues.wait, without waiting. A run whose row is locked counts as moved: who holds the row
+-- may not have seen the end that the caller has seen.
 create or replace function queues.advance_joins(
   ended uuid[], runs uuid[], now timestamptz, out moved uuid[], out over uuid[])
 language plpgsql volatile
@@ -374,6 +387,22 @@ begin
     select distinct w.task_id from queues.wait w
     where w.task_id = any (_runs) and w.policy is not null and not w.task_id = any (_locked));
 end
+$$;
+
+-- Returns why a task that needs the success of those before it cannot run: the first of them, between two places, that
+-- has ended otherwise, as the task that ended and in words. Null if all of them succeeded.
+-- Internal: called by advance_joins.
+create or replace function queues.failed_predecessor(
+  dependant uuid, from_number integer, before_number integer, out task_id uuid, out reason text)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select c.child_id, format('after: %s %s', c.child_id, coalesce('ended ' || o.status, 'was deleted'))
+  from queues.child c
+  left join lateral (select o.status from queues.outcome o where o.task_id = c.child_id offset 0) o on true
+  where c.parent_id = failed_predecessor.dependant and c.generation = 1 and c.step = '' and c.number >= from_number
+    and (before_number is null or c.number < before_number) and o.status is distinct from 'succeeded'
+  order by c.number limit 1
 $$;
 
 -- Leaves a chore for each run whose join points to one of these tasks, which end with this transaction: it is looked at

@@ -1,15 +1,27 @@
--- Marks idle lanes, removes those marked by earlier transactions, and returns how many it changed. Claims then need
--- not read them. Call it until it returns 0 to remove everything that can be removed. The lane of a concurrency key is
--- idle if it has no waiting task five seconds after it was created, other lanes if they have no waiting or running
--- task after a minute.
+-- Lanes: the lists in which tasks wait. A claim reads one index range per lane, so there have to be few of them, and
+-- those that are idle have to go.
+-- Invariant: the lane of every ready row and lease exists. A lane is removed only when it has neither and no open
+-- transaction can still add a task to it. Two lanes for the same queue, type and priority are allowed: claims read
+-- both.
+-- Lock order: an enqueue locks no lane; under stricter isolation than read committed it shares the row, and fails if
+-- the lane was removed. tidy_lanes locks lanes, then ready rows that wait for a concurrency key, then leases, all
+-- without waiting.
+-- At the same time: an enqueue may use a lane that is being marked as idle. tidy_lanes then sees its transaction id
+-- among those that may know the lane, and keeps the lane until they have ended. Two sessions that need a new lane each
+-- create one, instead of waiting for each other.
+
+-- Marks idle lanes, removes those marked by earlier transactions, and returns how many it changed. Claims then need not
+-- read them. Call it until it returns 0 to remove everything that can be removed. The lane of a concurrency key is idle
+-- if it has no waiting task five seconds after it was created, other lanes if they have no waiting or running task
+-- after a minute.
 -- For holdfast_worker. Locks: lanes, without waiting.
 --
 -- An enqueue reads a lane without locking it, and its task becomes visible only when it commits. But before it reads
--- the lane, it has a transaction id and a lock on the table, and keeps both until it ends. So a transaction that
--- starts reading after the mark was committed does not find the lane, and those that read before are known by their
--- ids once the mark is visible; the highest of these ids is stored with the lane. When none of them is left, no task
--- can be added to the lane. Under stricter isolation, a transaction may use an old snapshot; then find_lane locks the
--- lane's row.
+-- the lane, it has a transaction id and a lock on the table, and keeps both until it ends. So a transaction that starts
+-- reading after the mark was committed does not find the lane, and those that read before are known by their ids once
+-- the mark is visible; the highest of these ids is stored with the lane. When none of them is left, no task can be
+-- added to the lane. Under stricter isolation, a transaction may use an old snapshot; then find_lane locks the lane's
+-- row.
 create or replace function queues.tidy_lanes(max_lanes integer default 10000)
 returns integer
 language plpgsql volatile security definer

@@ -1,3 +1,15 @@
+-- Leases while a task runs, and their end without a report: heartbeats renew them, a release gives tasks back, a sweep
+-- takes them from silent workers.
+-- Invariant: a worker reports about a lease only with its token. Without a report, it is taken away only after
+-- lease_until, or when its worker counts as dead or retires. It is removed in the same statement that writes the ready
+-- row or the outcome, so a task is never lost and never in two places.
+-- Lock order: leases, then the worker's row; for dead workers the worker's row, then its leases. All of them without
+-- waiting. Then deletions of tasks that were deleted while they ran.
+-- At the same time: a heartbeat and a sweep of one lease exclude each other by its row: the second skips it, and later
+-- finds it renewed or gone. A worker that is late but not swept keeps its tasks. A lease that an application has
+-- locked, to cancel the task, is not swept, and its heartbeat gets busy; the others of the call are renewed. Any number
+-- of sweeps may run: each takes what no other has locked.
+
 -- Renews the leases of a worker and returns a verdict for each: held, cancelled, deleted, lost or busy. If another
 -- transaction has locked a lease (an application that has called cancel and not committed), its verdict is busy: it is
 -- not renewed, and the others are. Also records the memory of the worker, how many attempts have ended and how many did
@@ -193,8 +205,8 @@ as $$
 $$;
 
 -- Makes tasks of silent workers ready again, or dead_letter if their attempts are used up, and counts both. A worker is
--- silent if its lease has ended or, with silent_since, if it counts as dead. Wakes idle workers for the ready tasks.
--- If its worker has told after the end of a lease that the task has not begun, the answer of the claim was lost or came
+-- silent if its lease has ended or, with silent_since, if it counts as dead. Wakes idle workers for the ready tasks. If
+-- its worker has told after the end of a lease that the task has not begun, the answer of the claim was lost or came
 -- too late, or the task could not be given back: as after a release, the attempt does not count.
 -- Internal: called by sweep, recover_workers and retire_worker, which have locked the leases.
 create or replace function queues.recover_leases(

@@ -1,3 +1,16 @@
+-- Limits: how many tasks of a queue, a type or a concurrency key may run at once, and how many may start per period.
+-- Invariant: a claim counts the running tasks of a limit or key in queues.lease while it holds its row of
+-- queues.limit_lock, until its commit; so no two claims count the same room. A task whose key is full is moved to the
+-- lane of the key, which claims do not read, only while the claim holds the leases of all running tasks of that key and
+-- marks them as awaited.
+-- Lock order: a claim: limits, ready rows, keys, then leases of full keys; it retries limits for some milliseconds and
+-- skips everything else. To change a limit: its row of queues.limit_lock, for at most five seconds, then the limit,
+-- then leases and ready rows, skipping.
+-- At the same time: the end of a task with an awaited lease comes before the mark, and then the waiting task stays
+-- where claims read it; or it gets busy; or it comes later, sees the mark and brings the task back. If a transaction
+-- held that task and then rolled back, tidy_lanes brings it back. Tasks of a claim that did not know a new limit are
+-- counted afterwards, by count_running.
+
 -- Returns how many tasks a rate allows to start at a given time: the rest of the tokens and those added since. A full
 -- bucket contains the tokens of one period.
 create or replace function queues.tokens_at(given queues.task_limit, at timestamptz)

@@ -1,3 +1,12 @@
+-- What people read about tasks: searches, pages, the timeline of a run, and the stream of events. It is installed after
+-- the views, because some functions return their rows.
+-- Invariant: a session gets the tasks of its namespace, or all if it may read all. A search reads a bounded number of
+-- rows, whichever filters are given, and says where the next page begins.
+-- Lock order: none. All functions are stable and read in one snapshot.
+-- At the same time: pages go by task_id, so tasks that are enqueued or end between two pages neither shift the next
+-- page nor appear twice. A reader of events does not miss one that commits late: an event is final only if every
+-- transaction that could come before it has ended.
+
 -- Returns how many tasks have each status, of those that match the filters of find_tasks. Examines the newest 10,000
 -- tasks of each status; with a filter 2,000, or 500 if it has to read documents or errors. "more" says that there are
 -- others.
@@ -520,8 +529,8 @@ begin
 end
 $$;
 
--- Returns the failed attempts and the failed tries of steps of the tasks with these ids. Unlike the view, a front
--- asks only their shards.
+-- Returns the failed attempts and the failed tries of steps of the tasks with these ids. Unlike the view, a front asks
+-- only their shards.
 -- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none. No pinned path, so that PostgreSQL
 -- can inline it.
 create or replace function queues.task_errors_of(task_ids uuid[])

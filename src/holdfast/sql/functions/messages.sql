@@ -1,3 +1,17 @@
+-- E-mails and text messages: a send is a business process that takes one message to its end. The functions for the two
+-- channels only name the channel; what they call is written once.
+-- Invariant: everything that happens to a send is a fact, a row that is written once. The supervisor decides from the
+-- facts alone, so a repeated run decides the same. A send ends once, and an attempt has at most one result. While its
+-- key is remembered, a message counts once under the caps. Only the address and the content of a message can be
+-- removed, and then with a record of it.
+-- Lock order: the root row of the send, the ready row of its supervisor, the row of the process. Caps: the key, then
+-- the counts of the recipient, of the country and of all messages. Erasure: contents by message_id, copies in the
+-- mailbox, counts.
+-- At the same time: the supervisor and the handlers of an attempt lock the root row first, so a decision misses no
+-- result. Handlers may be repeated: the first result stays. A supervisor of which another run has taken the place does
+-- nothing. A send that is started while its message is erased either comes first, and fails later because its content
+-- is gone, or is refused.
+
 -- Counts one message before it is sent, or returns which cap is reached and for how long, without counting. The same
 -- key counts once.
 -- For holdfast_worker. Locks: the key, then the counts of the recipient, the country and all messages, in this order,
@@ -191,8 +205,6 @@ as $$
     from comms.send_task_failed f where f.send_task_id = read_facts.send_task_id) f
 $$;
 
--- One fact each, for one channel. A send of the other channel has none.
-
 -- Cancels a send of a text message that has not ended, and returns how it ended: cancelled, or its earlier end.
 create or replace function comms.cancel_send_sms_task(send_sms_task_id bigint, reason text default null)
 returns text language sql volatile security definer set search_path = pg_catalog, pg_temp
@@ -339,8 +351,8 @@ end
 $$;
 
 -- Erases a recipient's messages, copies in the mailbox and cap counts, recording login and reason. Erases a limited
--- number of messages and returns how many; call it until it returns none. The facts of a send stay,
--- without the address and the text; a send that has not ended fails.
+-- number of messages and returns how many; call it until it returns none. The facts of a send stay, without the address
+-- and the text; a send that has not ended fails.
 -- For holdfast_operator. Locks: the contents by message_id, then the rest.
 create or replace function comms.erase_messages(recipient text, reason text, max_messages integer default 1000)
 returns integer
@@ -1091,6 +1103,8 @@ begin
   end if;
 end
 $$;
+
+-- One fact each, for one channel. A send of the other channel has none.
 
 -- Returns whether the provider has accepted the message.
 create or replace function comms.has_send_email_task_succeeded(send_email_task_id bigint)

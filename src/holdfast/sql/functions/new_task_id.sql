@@ -1,7 +1,14 @@
--- Returns a UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order. If the
--- server has no uuidv7(): 48 bits of milliseconds, 12 bits of their fraction, 18 bits of a sequence, the rest random.
--- Byte 11 is the number of the shard, so that a front finds the task. It is a constant of the function, because reading
--- it from queues.shard would double the cost of an id; holdfast migrate replaces the function when it numbers a shard.
+-- Ids of tasks and events: UUIDv7, so that new rows are inserted at the end of an index, and retention finds the oldest
+-- by id. Without uuidv7() in the server: 48 bits of milliseconds, 12 bits of their fraction, 18 bits of a sequence, the
+-- rest random.
+-- Invariant: ids grow from call to call within a session, so that tasks of one batch keep their order. Byte 11 is the
+-- number of the shard, so that a front finds the task. It is a constant of the function, because reading it from
+-- queues.shard would double the cost of an id; holdfast migrate replaces the function when it numbers a shard.
+-- Lock order: none.
+-- At the same time: sessions draw ids without knowing of each other. Those of different sessions are in order only as
+-- far as their clocks are read in order, and become visible when their transactions commit, so an older id may appear
+-- after a newer one.
+
 create sequence if not exists queues.task_number as bigint cycle;
 
 do $install$

@@ -1,3 +1,15 @@
+-- Business processes: who owns one, which functions it has, which task runs its supervisor next, and how a missing
+-- supervisor is found.
+-- Invariant: an instance that has not ended names the task of its supervisor. If that task is gone, the instance is
+-- marked as orphaned, and the repair function of the process enqueues another one. The functions of a process and its
+-- root table have one owner, and only that role or its members can register it. An instance that has ended does not
+-- begin again.
+-- Lock order: the root row of the process, which its own functions lock; the row of queues.process_instance; waiters. A
+-- nudge locks the ready row of the supervisor. Searches for orphans skip locked rows.
+-- At the same time: a repair locks the root and then asks is_supervised again, so two repairs do not enqueue two
+-- supervisors. A supervisor that runs between two looks of nudge_process has another task: it looks again. The end of
+-- an awaited task nudges the supervisor unless its row is locked; then find_orphans does, in its turn.
+
 -- Cancels an instance of a process with the function that the process has registered, and returns the decision that
 -- ended it: cancelled, or how it had already ended. The function runs with the rights of its owner, for the namespace
 -- of the instance.
@@ -291,6 +303,16 @@ begin
 end
 $$;
 
+-- Returns the status of a process: how it ended, else scheduled before it has started, else running.
+-- Internal.
+create or replace function queues.process_status_of(decision text, ended_at timestamptz)
+returns text
+language sql immutable
+as $$
+  select case when ended_at is not null then decision
+    when decision is null or decision = 'sleep' then 'scheduled' else 'running' end
+$$;
+
 -- Returns every registered process: how many instances have not ended and how many are in trouble, each counted up to
 -- max_counted, and when the newest was started.
 -- For holdfast_reader. Locks: nothing.
@@ -520,16 +542,6 @@ begin
     jsonb_build_array(process_history.process_id, max_steps), _namespace)) with ordinality s(step, place)
   order by s.place;
 end
-$$;
-
--- Returns the status of a process: how it ended, else scheduled before it has started, else running.
--- Internal.
-create or replace function queues.process_status_of(decision text, ended_at timestamptz)
-returns text
-language sql immutable
-as $$
-  select case when ended_at is not null then decision
-    when decision is null or decision = 'sleep' then 'scheduled' else 'running' end
 $$;
 
 -- Returns the processes with instances to repair now, and the repair function of each: one row per process and

@@ -1,3 +1,14 @@
+-- Retention: what ended long ago is deleted, in small steps, as the policies say.
+-- Invariant: only tasks that have ended, or were soft-deleted and do not run, are removed, each with everything that
+-- belongs to it and in one transaction. Children whose results a run that has not ended still reads are kept. The
+-- longest prefix that matches a type decides; without a policy, tasks are kept.
+-- Lock order: the mark of the status, outcomes by task_id, deletions, then keys; rows that others hold are skipped, and
+-- no other transaction can hold those keys. For steps: rows of queues.generation, then outcomes.
+-- At the same time: a retry, a restore or a delete locks the outcome or the deletion first, so retention skips that
+-- task; what they commit before is seen, because it reads again after its own locks. Several sessions may prune: the
+-- mark lets one at a time go on from where the last pass stopped, and those that are told where to begin skip the rows
+-- of each other.
+
 -- Removes a retention policy and returns whether it existed. The policy of the next shorter prefix then applies;
 -- without one, everything is kept.
 -- For holdfast_operator. Locks: the policy's row, then the mark of the status.

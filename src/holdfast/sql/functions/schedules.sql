@@ -1,3 +1,15 @@
+-- Schedules: tasks that are enqueued at given times. The leader computes the times, since the calendar is in Python;
+-- the database decides on them.
+-- Invariant: a nominal time is decided once, by the key of queues.schedule_firing. A decision counts only for the
+-- version of the schedule that it was made for, and each decision and each change of the schedule raises the version. A
+-- schedule enqueues with the authority that its creator had, never with that of the worker that fires it. Schedules
+-- exist on the first shard only.
+-- Lock order: the schedule, before everything that enqueueing locks; declare_schedules takes several by name. Functions
+-- that change a schedule wait for it; decide_schedules skips it.
+-- At the same time: two leaders may decide on the same schedule. The slower one finds the row locked or the version
+-- raised, and does nothing. A schedule that is changed, paused or removed between the look and the decision is not
+-- found with that version, either. An error of one schedule is recorded with it, and the others still fire.
+
 -- Adds a schedule that no application declares; a task is enqueued at each of its times. Returns added, or unchanged if
 -- it already exists; refused if the name has another definition.
 -- For holdfast_client and holdfast_process. Locks: the schedule.
@@ -51,16 +63,16 @@ begin
 end
 $$;
 
--- Adds a schedule for holdfast_client: only executors that act with the rights of the worker. As in enqueue_for_client,
--- the right to execute it is the authority.
+-- Adds a schedule for holdfast_process: every executor, including those with the rights of the database. As in
+-- enqueue_for_process, the right to execute it is the authority.
 -- Locks: the schedule.
-create or replace function queues.add_schedule_for_client(schedule jsonb)
+create or replace function queues.add_schedule_for_process(schedule jsonb)
 returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return queues.insert_schedule(schedule, for_process => false);
+  return queues.insert_schedule(schedule, for_process => true);
 end
 $$;
 
@@ -283,25 +295,25 @@ begin
 end
 $$;
 
--- Adds a schedule for holdfast_process: every executor, including those with the rights of the database. As in
--- enqueue_for_process, the right to execute it is the authority.
+-- Adds a schedule for holdfast_client: only executors that act with the rights of the worker. As in enqueue_for_client,
+-- the right to execute it is the authority.
 -- Locks: the schedule.
-create or replace function queues.add_schedule_for_process(schedule jsonb)
+create or replace function queues.add_schedule_for_client(schedule jsonb)
 returns text
 language plpgsql volatile security definer
 set search_path = pg_catalog, pg_temp
 as $$
 begin
-  return queues.insert_schedule(schedule, for_process => true);
+  return queues.insert_schedule(schedule, for_process => false);
 end
 $$;
 
--- Decides on a batch of schedules that queues.due_schedules has listed, in its order. An element is
--- {name, namespace, version, next_at} with times, the newest due times, to fire it; without times, to plan its next
--- time; with a problem that keeps it from firing. next_at may be infinity. Returns the decisions on due times, and a
--- row with a problem for each schedule that cannot fire: the others still do. A schedule whose version is outdated, or
--- whose row another session holds, is skipped. So are the further schedules of a namespace once the call has taken 200
--- milliseconds; the first one of each namespace is always decided. What was skipped is listed again.
+-- Decides on a batch of schedules that queues.due_schedules has listed, in its order. An element is {name, namespace,
+-- version, next_at} with times, the newest due times, to fire it; without times, to plan its next time; with a problem
+-- that keeps it from firing. next_at may be infinity. Returns the decisions on due times, and a row with a problem for
+-- each schedule that cannot fire: the others still do. A schedule whose version is outdated, or whose row another
+-- session holds, is skipped. So are the further schedules of a namespace once the call has taken 200 milliseconds; the
+-- first one of each namespace is always decided. What was skipped is listed again.
 -- For holdfast_worker. Locks: schedules, without waiting.
 create or replace function queues.decide_schedules(decisions jsonb)
 returns table (name text, namespace text, nominal_at timestamptz, decision text, task_id uuid, problem text)
@@ -513,9 +525,8 @@ $$;
 -- Declares all schedules of an application in the caller's namespace, and returns the result for each. The result is
 -- added, changed, unchanged, or taken if the name belongs to another application of the namespace or was added by hand.
 -- Schedules exist once, on the first shard: on another one the result is elsewhere, and what the application had
--- declared there is removed.
--- Schedules that are no longer declared become orphaned: they stay visible and do not fire. Repeated calls change
--- nothing. Only executors that act with the rights of the worker are allowed.
+-- declared there is removed. Schedules that are no longer declared become orphaned: they stay visible and do not fire.
+-- Repeated calls change nothing. Only executors that act with the rights of the worker are allowed.
 -- For holdfast_client, because a schedule enqueues tasks, which a worker must not be able to do. Locks: schedules, in
 -- the order of their names.
 create or replace function queues.declare_schedules(application text, schedules jsonb)

@@ -1,10 +1,12 @@
--- Returns whether what exists once is in this database: true for the first shard, and for a database without shards.
--- Internal.
-create or replace function queues.is_first_shard()
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$ select not exists (select from queues.shard s where s.shard_number > 0) $$;
+-- Shards: which of several databases this one is, and what a new one takes from the first.
+-- Invariant: the number of a shard never changes, because the ids of its tasks carry it, and neither does the number of
+-- shards that keys are spread over. Only the first may have tasks before it is numbered. What may exist once, such as
+-- schedules, is on the first.
+-- Lock order: the row of this shard; or the settings, limits, policies, pauses, namespaces, tokens and subscriptions
+-- that a new shard takes over. Both wait.
+-- At the same time: only the owner numbers a shard, when it installs or adds one. If two sessions do so at once, the
+-- unique index lets one of them through, and the other one fails. Shards share no transaction: what an operator sets
+-- reaches each of them separately.
 
 -- Records which shard this database is, and returns whether that is new. Numbers never change, because ids carry them,
 -- nor does the number of shards that keys are spread over: a shard that is added later gets only tasks without a key.
@@ -101,3 +103,11 @@ begin
   where s.name = o.name and o.removed_at is null and s.paused_at is not null;
 end
 $$;
+
+-- Returns whether what exists once is in this database: true for the first shard, and for a database without shards.
+-- Internal.
+create or replace function queues.is_first_shard()
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$ select not exists (select from queues.shard s where s.shard_number > 0) $$;

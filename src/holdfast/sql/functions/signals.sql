@@ -1,3 +1,16 @@
+-- Signals, and the waits of suspended runs. A suspended run is a ready row that is due when it has to look again, and
+-- rows of queues.wait that say what it waits for: a signal, a time, or other tasks (joins.sql). To wake a run is to
+-- move its ready row to now.
+-- Invariant: a signal stays in the mailbox of its run until one step takes it, and no second step can take it. If a run
+-- is suspended until a signal comes, and the signal is there, the run is due or a chore is left that makes it due. A
+-- wait keeps its row, and so its timeout, until its run suspends without it or ends.
+-- Lock order: chores, then rows of queues.wait, then ready rows, all without waiting. A signal waits only for a
+-- transaction that sends one with the same key to the same run; what writes or ends the waits of a run waits for their
+-- rows.
+-- At the same time: a signal and a suspension may not see each other. The signal then leaves a chore, the suspension
+-- leaves one in any case, and the look that follows the later commit sees both. A run whose row is locked is skipped,
+-- and its chore stays. A run that waits for its next attempt keeps its delay, and finds the signal when it runs.
+
 -- Sends a signal to a run, which takes it when it waits for this name, now or later, in whichever generation. Returns
 -- kept; replayed if a signal with the same name, key and payload is there already; conflict if it has another payload;
 -- ended if the run has ended. Takes effect when the caller's transaction commits. If the run waits for the signal, it
@@ -54,10 +67,10 @@ begin
 end
 $$;
 
--- Refuses a signal with which a run would have too many that it has not taken, or too large ones together. Called
--- after the signal was written, so that a repeated one is not refused. Transactions that are open at the same time do
--- not see each other's signals, and do not wait for each other: each of them can add as many as the limit. What a
--- worker reads of them is bounded by read_steps.
+-- Refuses a signal with which a run would have too many that it has not taken, or too large ones together. Called after
+-- the signal was written, so that a repeated one is not refused. Transactions that are open at the same time do not see
+-- each other's signals, and do not wait for each other: each of them can add as many as the limit. What a worker reads
+-- of them is bounded by read_steps.
 -- Internal: called by signal.
 create or replace function queues.check_signals(task_id uuid)
 returns void
@@ -98,8 +111,8 @@ begin
 end
 $$;
 
--- Makes suspended runs due now and returns those that it moved. Skips rows that another transaction holds. A run
--- that waits for its next attempt after a failure is not suspended, and keeps its delay.
+-- Makes suspended runs due now and returns those that it moved. Skips rows that another transaction holds. A run that
+-- waits for its next attempt after a failure is not suspended, and keeps its delay.
 -- Internal: called by signal, settle_joins and wake_chores, which leave or keep a chore for a run that is skipped.
 -- Locks: ready rows, without waiting.
 create or replace function queues.wake_runs(task_ids uuid[], now timestamptz)
@@ -241,6 +254,47 @@ begin
 end
 $$;
 
+-- Makes suspended runs due whose wait is over: a signal has come that none of their steps has taken, or the awaited
+-- tasks have ended. Looks at the runs of these chores and removes the chores. One whose run another transaction holds
+-- stays. Returns how many it removed, and how many runs got a signal.
+-- Internal: called by wake_waiting and do_chores, which have locked the chores. Locks: rows of queues.wait, then ready
+-- rows, without waiting.
+create or replace function queues.wake_chores(chores bigint[], now timestamptz, out done integer, out woken integer)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  -- A separate statement, so that it sees what was committed before those rows were.
+  _seen constant uuid[] := array(
+    select distinct c.task_id from queues.chore c where c.kind = 'w' and c.chore_id = any (chores));
+  _due uuid[];
+  _woken uuid[];
+begin
+  _due := array(
+    select r.task_id from unnest(_seen) seen(task_id)
+    cross join lateral (
+      select r.task_id from queues.ready r
+      where r.task_id = seen.task_id and r.run_at > wake_chores.now and r.attempt = 0 offset 0) r
+    where (
+      select true from queues.wait w
+      where w.task_id = r.task_id and (
+        select true from queues.signal s
+        where s.task_id = w.task_id and s.name = w.signal and (
+          select true from queues.step p where p.signal_id = s.signal_id and p.signal_id is not null limit 1) is null
+        limit 1)
+      limit 1));
+  _woken := queues.wake_runs(_due, now);
+  woken := cardinality(_woken);
+  -- Only rows that were seen: another one may have been committed since.
+  delete from queues.chore c
+  where c.kind = 'w' and c.chore_id = any (chores)
+    and (c.task_id = any (_woken) or not c.task_id = any (_due));
+  get diagnostics done = row_count;
+  perform queues.settle_joins(_seen, _seen, now);
+end
+$$;
+
 -- Raises the error of a step that takes a signal of another run; returns nothing.
 -- Internal: called by insert_steps for such a step only.
 create or replace function queues.refuse_signal(task_id uuid, signal_id bigint)
@@ -256,8 +310,8 @@ end
 $$;
 
 -- Replaces what runs wait for by the waits of their reports. A wait for a signal or a task that goes on keeps its row,
--- and so its timeout. A wait for a time takes the new one: a step that failed again is tried later.
--- Runs that wait for a signal or a task are looked at again after the commit.
+-- and so its timeout. A wait for a time takes the new one: a step that failed again is tried later. Runs that wait for
+-- a signal or a task are looked at again after the commit.
 -- Internal: called by finish for runs that it has suspended.
 create or replace function queues.write_waits(results jsonb, places integer[], now timestamptz)
 returns void
@@ -301,8 +355,8 @@ begin
 end
 $$;
 
--- Removes what runs waited for that have ended without success, or that are removed. Children that a step of them
--- still waits for are to be cancelled, unless they were started to be left.
+-- Removes what runs waited for that have ended without success, or that are removed. Children that a step of them still
+-- waits for are to be cancelled, unless they were started to be left.
 -- Internal: called by cancel, cancel_chores, settle_mixed and recover_leases after the outcome was written, and by
 -- prune.
 create or replace function queues.end_waits(task_ids uuid[])

@@ -1,3 +1,14 @@
+-- The memory of runs: each step is recorded once with its result, and a run that begins again reads what it has
+-- recorded and goes on from there.
+-- Invariant: a step is written by the worker that holds the lease of its run with this token, and never changes
+-- afterwards: the first write wins. Each generation has a memory of its own.
+-- Lock order: leases by task_id, without waiting, until the commit. insert_steps locks nothing: its caller holds the
+-- leases or, as finish, has removed them.
+-- At the same time: while a step is being recorded, no sweep can take the lease, so the next claim sees every step of
+-- the one before. A call that is repeated while the first is still open gets busy, and later already. A worker that has
+-- lost its lease records nothing. A step that an application records in its own transaction holds the lease until that
+-- ends.
+
 -- Returns what the current generation of runs remembers, one row per fact: steps, failed tries of steps that have not
 -- ended (the last one of each), signals that no wait has taken, awaited children with their ends, and waits with their
 -- timeouts. A run that the worker does not hold with this token gets one row with the fact lost. Every other run gets
@@ -89,11 +100,20 @@ begin
 end
 $$;
 
+-- Returns the word for the code of a kind of step. No pinned path, so that a view can read it.
+create or replace function queues.step_kind(code "char")
+returns text
+language sql immutable parallel safe
+as $$
+  select case code when 's' then 'step' when 't' then 'transaction' when 'z' then 'sleep' when 'm' then 'signal'
+    when 'c' then 'children' when 'f' then 'first' when 'n' then 'since' when 'r' then 'removed' end
+$$;
+
 -- Records one plain step of a running task that has succeeded at its first try, and returns whether it did. Returns
 -- false if record_steps has to look closer: the lease is locked or this worker does not hold it with this token, the
 -- result or the arguments are large, the name or number cannot be, or the run has too many steps. A name that is
--- recorded already is refused by the primary key: a look before each insert would cost as much as the lease. A run
--- that is alone waits for each of its steps, and this call takes half of the server's time of a batch of one. The lease
+-- recorded already is refused by the primary key: a look before each insert would cost as much as the lease. A run that
+-- is alone waits for each of its steps, and this call takes half of the server's time of a batch of one. The lease
 -- stays locked until the commit, which waits for the disk.
 -- For holdfast_worker. Locks: a lease row, without waiting.
 create or replace function queues.record_step(
@@ -232,10 +252,10 @@ begin
 end
 $$;
 
--- Writes the steps and failed tries of runs whose leases the caller has locked, and returns how many steps were
--- given and how many were new, and which if not all were. Refuses steps without a usable name, number or kind. What is
--- there already stays: the first write wins. Refuses a step that takes a signal of another run. A result that could not
--- be read back is replaced by an error, so that a resumed run never takes a note for its value.
+-- Writes the steps and failed tries of runs whose leases the caller has locked, and returns how many steps were given
+-- and how many were new, and which if not all were. Refuses steps without a usable name, number or kind. What is there
+-- already stays: the first write wins. Refuses a step that takes a signal of another run. A result that could not be
+-- read back is replaced by an error, so that a resumed run never takes a note for its value.
 -- Internal: called by record_steps and finish.
 create or replace function queues.insert_steps(
   runs jsonb, places integer[], now timestamptz, out given integer, out written integer, out names text[])
@@ -403,15 +423,6 @@ begin
   select record_changes.type, n.name, queues.clock() from unnest(names) n(name) where n.name is not null order by n.name
   on conflict do nothing;
 end
-$$;
-
--- Returns the word for the code of a kind of step. No pinned path, so that a view can read it.
-create or replace function queues.step_kind(code "char")
-returns text
-language sql immutable parallel safe
-as $$
-  select case code when 's' then 'step' when 't' then 'transaction' when 'z' then 'sleep' when 'm' then 'signal'
-    when 'c' then 'children' when 'f' then 'first' when 'n' then 'since' when 'r' then 'removed' end
 $$;
 
 -- Returns the last failed try of each step that has not come to an end, of at most 1,000 steps of the current

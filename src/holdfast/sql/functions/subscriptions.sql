@@ -1,3 +1,13 @@
+-- Subscriptions: which events are sent, and where to. events.sql reads them when an event is emitted, and
+-- deliveries.sql when events are claimed.
+-- Invariant: a name belongs to at most one subscription that is not removed. What it matches and where it sends never
+-- changes: for that, it is removed and added again. A removed one keeps its row, without its secrets, until
+-- prune_events has removed what was left of it.
+-- Lock order: the subscription, then its breakers. Sessions that change the same one wait for each other.
+-- At the same time: emitting and claiming lock no subscription. An event is sent to those that the emitting statement
+-- has seen, so one that is added or removed meanwhile begins or ends with the events after its commit. Two calls that
+-- add the same name wait for each other, and the second gets the id of the first, or an error if its settings differ.
+
 -- Stops the delivery of a subscription's events until it is resumed, and returns whether it was active. Events
 -- accumulate meanwhile. Events that are being sent are not affected.
 -- For holdfast_operator. Locks: the subscription.
@@ -42,8 +52,7 @@ begin
 end
 $$;
 
--- Resumes the delivery of a subscription's events at once, and returns whether it was paused. Also resets its
--- breakers.
+-- Resumes the delivery of a subscription's events at once, and returns whether it was paused. Also resets its breakers.
 -- For holdfast_operator. Locks: the subscription, then its breakers.
 create or replace function queues.resume_subscription(name text, reason text default null)
 returns boolean
@@ -114,8 +123,8 @@ end
 $$;
 
 -- Adds a subscription that sends events of these types to a sink, and returns its id. With namespaces, only events of
--- these. Repeating the call with the same
--- arguments changes nothing; the secrets are not compared, because they may have been rotated.
+-- these. Repeating the call with the same arguments changes nothing; the secrets are not compared, because they may
+-- have been rotated.
 -- For holdfast_operator. Locks: the name.
 create or replace function queues.subscribe(
   name text,

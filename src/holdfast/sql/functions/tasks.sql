@@ -1,3 +1,15 @@
+-- What people and applications do with one task: cancel, delete, restore, retry, replay and move it. Also the functions
+-- that get hold of the row of a task, and that move one.
+-- Invariant: a task has exactly one row in queues.ready, queues.lease or queues.outcome, or none and a deletion that
+-- keeps its place. An act is decided on the row that is locked, never on one that was only read, and recorded with who
+-- did it and why. A ready row is never updated: move_ready deletes it and inserts another.
+-- Lock order: ready, lease, outcome, deletion, key. lock_task waits for the row and looks again if it has moved;
+-- act_on_tasks takes several tasks by task_id. What follows an act on other tasks skips locked rows or leaves chores;
+-- only a retry waits for the outcomes of tasks that it brings back.
+-- At the same time: the session that locks the row first decides. A cancel that waited for a claim finds the lease and
+-- cancels the running task; a worker that reports during an open cancel gets busy, and afterwards cancelled. A delete
+-- of a running task marks the lease as well, because a finish that waited for it sees only that row anew.
+
 -- Cancels, retries, deletes, restores or reschedules up to 50 tasks, each by the function for one task and with its
 -- rights, and returns what became of each: a task that is not in a status for it, or that is refused, is not changed,
 -- and problem says why. Tasks that the session may not change are left out. A dry run takes up to 10,000 and changes
@@ -174,8 +186,8 @@ $$;
 -- The row of a task moves: a transaction deletes it and inserts another one, in the same table (move_ready) or in the
 -- next. A session that has waited for the old row finds it deleted, and its statement does not see the new one. So
 -- every function that waits for a row of a task gets it here, where it is looked for until it is found. A function that
--- skips rows of other transactions instead says in its header who looks again.
--- Each round waits for as long as lock_timeout allows. After a hundred rounds it ends with QF503.
+-- skips rows of other transactions instead says in its header who looks again. Each round waits for as long as
+-- lock_timeout allows. After a hundred rounds it ends with QF503.
 create or replace function queues.lock_task(
   task_id uuid, places text[], out place text, out run_at timestamptz, out attempt integer, out status text)
 language plpgsql volatile
@@ -224,6 +236,22 @@ begin
   end loop;
   raise exception using errcode = 'QF503', message = format('task %s changes state too fast; try again', task_id);
 end
+$$;
+
+-- Returns the status of a task, in the one word that users see. No pinned path, so that a view can read it.
+create or replace function queues.status_of(
+  outcome_status text, claimed_at timestamptz, started_at timestamptz, attempt integer, run_at timestamptz,
+  now timestamptz, waits boolean default false)
+returns text
+language sql immutable parallel safe
+as $$
+  select case
+    when outcome_status is not null then outcome_status
+    when claimed_at is not null then case when started_at is null then 'claimed' else 'running' end
+    when attempt > 0 then 'retrying'
+    when run_at > now and waits then 'suspended'
+    when run_at > now then 'scheduled'
+    else 'pending' end
 $$;
 
 -- Returns the status of one task; raises an error if retention has removed it meanwhile.
@@ -308,16 +336,6 @@ begin
   end if;
   return 'deleted';
 end
-$$;
-
--- Returns whether the session may read all tasks; otherwise it may read those of its namespace.
-create or replace function queues.may_read_all()
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select queues.has_role('reader')
-    or queues.has_role('worker')
 $$;
 
 -- Enqueues the same spec again as a new task, whose metadata names the original as replay_of: a run that went on by
@@ -420,9 +438,9 @@ begin
 end
 $$;
 
--- Moves the ready rows at these places: each gets another time, another lane, or both; a null keeps what it has.
--- A move is a new row instead of an update, because claims rely on ready rows never moving. Whoever waits for the old
--- row finds it deleted: see lock_task.
+-- Moves the ready rows at these places: each gets another time, another lane, or both; a null keeps what it has. A move
+-- is a new row instead of an update, because claims rely on ready rows never moving. Whoever waits for the old row
+-- finds it deleted: see lock_task.
 -- Internal: called by every function that moves a waiting task; the caller has locked the rows.
 create or replace function queues.move_ready(places tid[], run_ats timestamptz[], lanes bigint[])
 returns void
@@ -559,20 +577,14 @@ begin
 end
 $$;
 
--- Returns the status of a task, in the one word that users see. No pinned path, so that a view can read it.
-create or replace function queues.status_of(
-  outcome_status text, claimed_at timestamptz, started_at timestamptz, attempt integer, run_at timestamptz,
-  now timestamptz, waits boolean default false)
-returns text
-language sql immutable parallel safe
+-- Returns whether the session may read all tasks; otherwise it may read those of its namespace.
+create or replace function queues.may_read_all()
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
 as $$
-  select case
-    when outcome_status is not null then outcome_status
-    when claimed_at is not null then case when started_at is null then 'claimed' else 'running' end
-    when attempt > 0 then 'retrying'
-    when run_at > now and waits then 'suspended'
-    when run_at > now then 'scheduled'
-    else 'pending' end
+  select queues.has_role('reader')
+    or queues.has_role('worker')
 $$;
 
 -- Returns when a task with a deadline has to have ended. The deadline counts from the enqueue, or from the last retry

@@ -1,3 +1,15 @@
+-- Enqueueing what may be there already, in three ways: an idempotency key names one request; a unique or debounced key
+-- names the last task that was enqueued with it; a spec names a deterministic run whose result can be used again.
+-- Invariant: while a transaction holds the row of a key or spec, no other one decides on it, so two enqueues never both
+-- find nothing. Keys and specs belong to a namespace. A waiting task that a unique key has found is not claimed before
+-- the caller's transaction ends.
+-- Lock order: keys of unique tasks by type and key; for each, the ready row of its task, by lock_task; then idempotency
+-- keys by type and key. Or the row of a spec. All of them wait.
+-- At the same time: the second enqueue of a key waits for the first, and then reads again in a statement of its own. If
+-- the first was rolled back, the key is free. A debounced enqueue does not wait for a worker that holds the former
+-- task: it records that this task is replaced, and if it comes back without having begun, cancel_replaced cancels it.
+-- If it comes back in the same moment, it stays, and is due before the new one.
+
 -- Enqueues a task unless one with the same type and key is there already, and returns it, or that one. With unique
 -- waiting, one that has not begun counts; with unfinished, one that has not ended. With debounce, one that has not
 -- begun is replaced: the new one runs after this time, and at the latest debounce_max after the first one was enqueued.

@@ -1,3 +1,16 @@
+-- Notifications: idle workers learn of new tasks, clients of the end of a task or process. Also what follows the end of
+-- any task, in notify_waiters.
+-- Invariant: a notification is only a hint. A receiver that misses one finds out by looking: a worker after some
+-- seconds, a client in its next poll. So none is sent where no receiver waits, where a worker throttles the wake-ups of
+-- a queue, or where the server's queue of notifications is half full. No worker throttles a queue for longer than half
+-- a second without asking again.
+-- Lock order: rows of queues.wakeup_throttle by queue, and those of queues.waiter by task_id, both waiting; the end of
+-- a task skips waiters, and a worker that rests skips its own row. Those of queues.waiter come after all other rows.
+-- At the same time: a client that begins to watch writes its row first and reads the status afterwards, so it sees
+-- every end that was committed before. An end whose transaction did not see the row sends nothing, and the next poll
+-- finds it. Two workers that want to throttle the same queue wait for each other, and one gets it. release_wakeups
+-- wakes workers for what was enqueued meanwhile.
+
 -- Throttles the wake-ups of queues for half a second: enqueueing sends none, and this worker sends them instead. It
 -- calls notify_idle for that. Calling it again in time extends it; if the worker dies or hangs, it expires. Returns the
 -- queues whose wake-ups this worker now throttles; other workers have the rest.
@@ -65,8 +78,7 @@ $$;
 -- shares, by listening in an open transaction; when it is full, every commit that notifies fails. All notifications of
 -- the engine are hints, so none is sent while more than half of the queue is in use: who misses one polls. A session
 -- that has to prepare its transaction (Citus) sets holdfast.quiet, because PostgreSQL cannot prepare one that has
--- notified. Call it last, once it is known that somebody waits: it takes the lock of the queue, as a notification
--- does.
+-- notified. Call it last, once it is known that somebody waits: it takes the lock of the queue, as a notification does.
 -- Internal. No pinned path, so that PostgreSQL can inline it.
 create or replace function queues.may_notify()
 returns boolean

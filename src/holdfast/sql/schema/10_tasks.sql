@@ -1,3 +1,6 @@
+-- Tasks: the request, the row that says where a task stands (ready, lease, outcome, or a deletion that keeps its
+-- place), what went wrong and what people did. Also what claims read: lanes, limits and pauses.
+
 -- A lane is a list of waiting tasks, in the order in which they are claimed. Tasks of one queue, type and priority
 -- share a lane; those with a concurrency key have one of their own, whatever their keys. Beyond 32 types in a queue
 -- and priority, the other types share a lane. So a claim reads few lanes, however many keys and types there are.

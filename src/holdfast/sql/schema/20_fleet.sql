@@ -1,3 +1,6 @@
+-- What exists beside tasks: workers and their leader, the clients that wait, retention, schedules, the figures of
+-- charts, and the number of a shard.
+
 create table queues.worker (
   worker_id text collate "C" constraint worker_pkey primary key,
   hostname text not null,

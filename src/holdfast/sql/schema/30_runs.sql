@@ -1,3 +1,6 @@
+-- Durable runs: what a run remembers, is sent, starts and waits for, and its generations. Also chores, runs that can be
+-- reused, and groups of errors.
+
 -- The reusable run of each spec, for deterministic tasks. Other tasks have no row here, and no index on their hash.
 create table queues.reusable (
   spec_hash bytea not null,

@@ -1,7 +1,7 @@
--- Messages: what is to be sent, and what happened, for e-mail and SMS alike. Rows are written once and never changed: a
--- trigger (functions/processes.sql) refuses updates and deletes, even by functions of the owner. Only the
--- address and content of a message can be removed, with the fact of its erasure. All other tables contain ids, and no
--- address or text. views/send_email_task.sql and views/send_sms_task.sql show the rows of one channel.
+-- Messages: what is to be sent, and what happened, for e-mail and SMS alike; then business processes. Rows of messages
+-- are written once: triggers refuse changes, also by the owner. Only the address and content of a message can be
+-- removed, with the fact of its erasure; all other tables contain ids, and no address or text. views/30_messages.sql
+-- shows the rows of one channel.
 
 create table comms.message (
   message_id bigint generated always as identity constraint message_pkey primary key,

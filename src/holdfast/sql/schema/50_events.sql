@@ -1,5 +1,5 @@
--- Outgoing events, subscriptions and deliveries. The state of a delivery is the row that it has: delivery while it is
--- outstanding, then delivered or dead_delivery.
+-- Outgoing events, subscriptions and deliveries, and the inbox. The state of a delivery is the row that it has:
+-- delivery while it is outstanding, then delivered or dead_delivery.
 
 create table queues.subscription (
   subscription_id integer generated always as identity constraint subscription_pkey primary key,

@@ -1,4 +1,6 @@
--- Access to the HTTP server, and acts there that do not concern the state of a task. Contains only hashes of secrets.
+-- Access to the HTTP server: tokens, sessions of the dashboard, and acts there that do not concern the state of a task.
+
+-- Contains only hashes of secrets.
 create table queues.access_token (
   token_id bigint generated always as identity constraint access_token_pkey primary key,
   name text not null,

@@ -1,5 +1,6 @@
 -- lz4 compresses documents several times faster than the default method. Not every server is built with it. Without it,
 -- payloads are stored as they are: to compress one takes longer than to write it, and it is kept for a short time only.
+
 do $install$
 begin
   if (select 'lz4' = any (s.enumvals) from pg_catalog.pg_settings s where s.name = 'default_toast_compression') then

@@ -1,3 +1,6 @@
+-- What people read about tasks and runs. A view derives everything from rows that exist anyway. A session that may not
+-- read all tasks sees those of its namespace; security_barrier keeps functions in its queries from seeing others.
+
 -- The history of all tasks, derived from the facts, with the row that each event comes from: act_id of queues.act or
 -- error_id of queues.error, else the largest bigint. So a condition on both limits how many rows of one task are read.
 -- Nothing extra is written for ordinary steps. Rank orders events of the same instant in the order in which they must

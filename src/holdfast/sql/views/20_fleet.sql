@@ -1,3 +1,5 @@
+-- What people read about queues, workers, limits, retention, namespaces, schedules and access.
+
 -- Waiting and running tasks per queue that has tasks, is paused or limited, or is served by a live worker. Counts up to
 -- 100,000 waiting tasks in each lane, the first due first; of a longer one, due tasks are those of the last sample.
 create or replace view queues.queue_status with (security_barrier) as

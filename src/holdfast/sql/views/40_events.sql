@@ -1,3 +1,5 @@
+-- What people read about the outbox: events, their deliveries, subscriptions and dispatchers.
+
 -- Events of the outbox, each with the state of its deliveries. Clients see those of their namespace.
 create or replace view queues.event_status with (security_barrier) as
 select e.event_id, e.event_type, e.occurred_at, e.aggregate_id, coalesce(e.subject, e.aggregate_id) as subject,
@@ -10,8 +12,7 @@ where (select queues.may_read_all()) or e.namespace = (select queues.namespace()
 
 comment on view queues.event_status is 'Events of the outbox, each with the state of its deliveries.';
 
--- Every delivery of every event: outstanding, delivered or dead. Clients see those of events of their
--- namespace.
+-- Every delivery of every event: outstanding, delivered or dead. Clients see those of events of their namespace.
 create or replace view queues.delivery_status with (security_barrier) as
 select e.event_id, e.task_id, e.event_type, e.occurred_at, s.name as subscription, d.status, d.attempt, d.due_at,
   d.settled_at, d.dispatcher_id, d.last_error
