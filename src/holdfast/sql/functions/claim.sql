@@ -3,13 +3,14 @@
 -- Invariant: a task has at most one lease, and every later claim of it has a higher token, also after a crash of the
 -- server. A claim starts no more tasks under a limit or with a concurrency key than are allowed. It takes tasks in the
 -- order priority, run_at, task_id, but among concurrency keys those with fewer running tasks first.
--- Lock order: after a crash, the row of queues.crash_detector; the limits of the lanes; ready rows; concurrency keys;
--- leases of keys that run as many tasks as they may. Except for the first, no lock is waited for longer than some
--- milliseconds.
--- At the same time: claims skip rows that others hold and take the next ones, so no two return the same task. Ready
--- rows are never updated, so the ctid of a locked row stays valid. Claims under the same limit count one after the
--- other: one that does not get the lock leaves these tasks to the next claim. A task that becomes ready behind the
--- claim cursor is found by the next claim that looks from the beginning.
+-- Lock order: after a crash, the row of queues.crash_detector; for large claims, the lanes; the limits of the lanes;
+-- ready rows; concurrency keys; leases of keys that run as many tasks as they may. Except for the first two, no lock is
+-- waited for longer than some milliseconds; for lanes, a second at most.
+-- At the same time: claims skip rows that others hold and take the next ones, so no two return the same task. Large
+-- claims of a lane take turns, and each goes on where the last one ended. Ready rows are never updated, so the ctid of
+-- a row stays valid. Claims under the same limit count one after the other: one that does not get the lock leaves these
+-- tasks to the next claim. A task that becomes ready behind the place where a claim begins is found by the next claim
+-- that looks from the beginning, a second later at most.
 
 -- Leases the first due tasks of the subscribed queues and types, in the order priority desc, run_at, task_id. A worker
 -- subscribes to queues, type prefixes, or both; with neither, to the queue "default". Counts the attempt. Limited
@@ -432,9 +433,9 @@ exception when lock_not_available then
 end
 $$;
 
--- Picks the first due rows of lanes that the transaction holds, in the order priority desc, run_at, task_id, and records
--- where it ended in each lane: the next large claim goes on from there, whichever worker makes it. Rows behind that
--- place, and rows that others had locked, are found once a second, when a claim begins each lane anew. Returns the
+-- Picks the first due rows of lanes that the transaction holds, in the order priority desc, run_at, task_id, and
+-- records where it ended in each lane: the next large claim goes on from there, whichever worker makes it. Rows behind
+-- that place, and rows that others had locked, are found once a second, when a claim begins each lane anew. Returns the
 -- ctids, and whether the rows are not locked.
 -- A lane in which another claim has found nothing after this one began is left out: the claims that have waited for
 -- one that emptied it would all look again.
@@ -450,6 +451,8 @@ declare
   _now constant timestamptz := queues.clock();
   _number constant bigint := nextval('queues.token');
   _from record;
+  _first integer;
+  _alone boolean;
   _begins_anew boolean := false;
 begin
   picked := '{}';
@@ -473,21 +476,26 @@ begin
     return;
   end if;
 
-  -- Nobody else picks rows of a lane that is held, and small claims have locked theirs: no need to lock these.
-  if _from.run_ats[1] > '-infinity' and _from.priorities[2] is distinct from _from.priorities[1] then
-    picked := array(
-      select r.ctid from queues.ready r
-      where r.lane_id = _from.lanes[1] and r.run_at <= _now
-        and (r.run_at, r.task_id) > (_from.run_ats[1], _from.task_ids[1]) and r.xmax = '0'
-      order by r.run_at, r.task_id limit max_tasks);
-    unlocked := cardinality(picked) = max_tasks;
+  -- Nobody else picks rows of a lane that is held, and small claims have locked theirs: no need to lock these. Rows
+  -- that somebody had locked and left are found by the claim that begins the lane anew.
+  if _from.goes_on then
+    select f.n, f.alone into _first, _alone
+    from queues.first_lane(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now) f;
+    if _alone and _from.run_ats[_first] > '-infinity' then
+      picked := array(
+        select r.ctid from queues.ready r
+        where r.lane_id = _from.lanes[_first] and r.run_at <= _now
+          and (r.run_at, r.task_id) > (_from.run_ats[_first], _from.task_ids[_first]) and r.xmax = '0'
+        order by r.run_at, r.task_id limit max_tasks);
+      unlocked := cardinality(picked) = max_tasks;
+    end if;
   end if;
   if not unlocked then
     picked := queues.lock_ready(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now, max_tasks);
     _begins_anew := cardinality(picked) < max_tasks and _from.goes_on;
     if _begins_anew then
-      picked := queues.lock_ready(_from.lanes, _from.priorities, array_fill('-infinity'::timestamptz,
-        array[cardinality(_from.lanes)]), _from.task_ids, _now, max_tasks);
+      picked := queues.lock_ready(_from.lanes, _from.priorities,
+        array_fill('-infinity'::timestamptz, array[cardinality(_from.lanes)]), _from.task_ids, _now, max_tasks);
     end if;
   end if;
 
@@ -536,28 +544,10 @@ declare
   _alone boolean := true;  -- whether no other lane of its priority has one
 begin
   if cardinality(lanes) > 1 then
-    -- Lateral, because the planner may implement exists by reading the whole table once. The lanes are tried in order.
-    select l.n, d.run_at, d.task_id into _first, _run_at, _task_id
-    from (select generate_series(1, cardinality(lanes)) as n) l
-    cross join lateral (
-      select r.run_at, r.task_id from queues.ready r
-      where r.lane_id = lanes[l.n] and r.run_at <= due
-        and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
-      order by r.lane_id, r.run_at, r.task_id limit 1) d
-    limit 1;
+    select f.n, f.run_at, f.task_id, f.alone into _first, _run_at, _task_id, _alone
+    from queues.first_lane(lanes, priorities, from_run_at, from_task_id, due) f;
     if _first is null then
       return _found;
-    end if;
-    if priorities[_first + 1] = priorities[_first] then
-      -- Types whose tasks are all suspended or delayed are such lanes.
-      _alone := (
-        select true from (select generate_series(_first + 1, cardinality(lanes)) as n) l
-        where priorities[l.n] = priorities[_first] and (
-          select true from queues.ready r
-          where r.lane_id = lanes[l.n] and r.run_at <= due
-            and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
-          order by r.lane_id, r.run_at, r.task_id limit 1)
-        limit 1) is null;
     end if;
   end if;
   -- Then no merge is needed, and that lane often fills the batch.
@@ -620,6 +610,41 @@ begin
     end if;
   end loop;
   return _found || _more;
+end
+$$;
+
+-- Finds the first of these lanes with a due task behind its cursor: its place in the list, that task, and whether no
+-- other lane of its priority has one. Nulls if no lane has one.
+-- Internal: called by lock_ready and pick_in_turn. Locks: none.
+create or replace function queues.first_lane(
+  lanes bigint[], priorities integer[], from_run_at timestamptz[], from_task_id uuid[], due timestamptz,
+  out n integer, out run_at timestamptz, out task_id uuid, out alone boolean)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  -- Lateral, because the planner may implement exists by reading the whole table once. The lanes are tried in order.
+  select l.n, d.run_at, d.task_id into first_lane.n, first_lane.run_at, first_lane.task_id
+  from (select generate_series(1, cardinality(lanes)) as n) l
+  cross join lateral (
+    select r.run_at, r.task_id from queues.ready r
+    where r.lane_id = lanes[l.n] and r.run_at <= due
+      and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
+    order by r.lane_id, r.run_at, r.task_id limit 1) d
+  limit 1;
+  alone := true;
+  if priorities[first_lane.n + 1] = priorities[first_lane.n] then
+    -- Types whose tasks are all suspended or delayed are such lanes.
+    alone := (
+      select true from (select generate_series(first_lane.n + 1, cardinality(lanes)) as n) l
+      where priorities[l.n] = priorities[first_lane.n] and (
+        select true from queues.ready r
+        where r.lane_id = lanes[l.n] and r.run_at <= due
+          and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
+        order by r.lane_id, r.run_at, r.task_id limit 1)
+      limit 1) is null;
+  end if;
 end
 $$;
 

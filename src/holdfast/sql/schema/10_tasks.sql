@@ -280,8 +280,8 @@ create unlogged table queues.crash_detector (
 insert into queues.crash_detector default values;
 comment on table queues.crash_detector is 'Has one row, unless the server has crashed since the last claim.';
 
--- Unlogged, because after a crash the next claims begin each lane anew. Only inserted and deleted: a row that is updated
--- would leave a version per claim while an old snapshot is held.
+-- Unlogged, because after a crash the next claims begin each lane anew. Its rows are only inserted and deleted: a row
+-- that is updated would leave a version per claim while an old snapshot is held.
 create unlogged table queues.claim_position (
   lane_id bigint not null,
   number bigint not null,
