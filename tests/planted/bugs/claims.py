@@ -4,6 +4,41 @@ from planted.bug import Bug
 
 BUGS = [
     Bug(
+        "a large claim never looks behind the place where the last one ended",
+        "sql/functions/claim.sql",
+        "p.since > _now - interval '1 second' and p.since <= _now as goes_on",
+        "p.since <= _now as goes_on",
+        "tests/sql/test_large_claims.py",
+    ),
+    Bug(
+        "a large claim waits for a row that another session has locked",
+        "sql/functions/claim.sql",
+        "> (_from.run_ats[_first], _from.task_ids[_first]) and r.xmax = '0'",
+        "> (_from.run_ats[_first], _from.task_ids[_first])",
+        "tests/sql/test_large_claims.py",
+    ),
+    Bug(
+        "a claim trusts that a lane is empty although tasks came after that look",
+        "sql/functions/claim.sql",
+        "not coalesce(p.is_empty and p.since > began, false)",
+        "not coalesce(p.is_empty and p.since < began, false)",
+        "tests/sql/test_large_claims.py",
+    ),
+    Bug(
+        "large claims take turns under stricter isolation, too",
+        "sql/functions/claim.sql",
+        "  if current_setting('transaction_isolation') <> 'read committed' then\n    return false;",
+        "  if current_setting('transaction_isolation') = 'chaos' then\n    return false;",
+        "tests/sql/test_large_claims.py",
+    ),
+    Bug(
+        "the places where claims ended are kept for ever",
+        "sql/functions/claim.sql",
+        "where p.lane_id = any (array(select a.lane_id from added a where a.since = _now));",
+        "where p.lane_id = any (array(select a.lane_id from added a where a.since is null));",
+        "tests/sql/test_large_claims.py",
+    ),
+    Bug(
         "a claim waits for rows that another one has locked",
         "sql/functions/claim.sql",
         "order by r.run_at, r.task_id limit max_tasks\n      for update skip locked);",
@@ -27,8 +62,8 @@ BUGS = [
     Bug(
         "a claim takes all tasks of one type before those of another that came first",
         "sql/functions/claim.sql",
-        "        limit 1) is null;\n    end if;",
-        "        limit 1) is not null;\n    end if;",
+        "      limit 1) is null;\n  end if;",
+        "      limit 1) is not null;\n  end if;",
         "tests/sql/test_claim.py",
     ),
     Bug(
@@ -48,8 +83,8 @@ BUGS = [
     Bug(
         "a rate is charged twice where a claim looks again without its cursor",
         "sql/functions/claim.sql",
-        "  if cardinality(_picked) < max_tasks and after is not null then\n",
-        "  if cardinality(_picked) < max_tasks and after is not null then\n"
+        "  if cardinality(_picked) < max_tasks and after is not null and not _in_turn then\n",
+        "  if cardinality(_picked) < max_tasks and after is not null and not _in_turn then\n"
         "    perform queues.spend_rate(_picked, _lanes.rated, _now);\n",
         "tests/sql/test_limits.py",
     ),

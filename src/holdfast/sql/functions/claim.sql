@@ -3,13 +3,14 @@
 -- Invariant: a task has at most one lease, and every later claim of it has a higher token, also after a crash of the
 -- server. A claim starts no more tasks under a limit or with a concurrency key than are allowed. It takes tasks in the
 -- order priority, run_at, task_id, but among concurrency keys those with fewer running tasks first.
--- Lock order: after a crash, the row of queues.crash_detector; the limits of the lanes; ready rows; concurrency keys;
--- leases of keys that run as many tasks as they may. Except for the first, no lock is waited for longer than some
--- milliseconds.
--- At the same time: claims skip rows that others hold and take the next ones, so no two return the same task. Ready
--- rows are never updated, so the ctid of a locked row stays valid. Claims under the same limit count one after the
--- other: one that does not get the lock leaves these tasks to the next claim. A task that becomes ready behind the
--- claim cursor is found by the next claim that looks from the beginning.
+-- Lock order: after a crash, the row of queues.crash_detector; for large claims, the lanes; the limits of the lanes;
+-- ready rows; concurrency keys; leases of keys that run as many tasks as they may. Except for the first two, no lock is
+-- waited for longer than some milliseconds; for lanes, a second at most.
+-- At the same time: claims skip rows that others hold and take the next ones, so no two return the same task. Large
+-- claims of a lane take turns, and each goes on where the last one ended. Ready rows are never updated, so the ctid of
+-- a row stays valid. Claims under the same limit count one after the other: one that does not get the lock leaves these
+-- tasks to the next claim. A task that becomes ready behind the place where a claim begins is found by the next claim
+-- that looks from the beginning, a second later at most.
 
 -- Leases the first due tasks of the subscribed queues and types, in the order priority desc, run_at, task_id. A worker
 -- subscribes to queues, type prefixes, or both; with neither, to the queue "default". Counts the attempt. Limited
@@ -44,7 +45,7 @@ as $$
 #variable_conflict use_column
 declare
   _checked constant boolean := queues.check_claim(worker_id, max_tasks, queues, type_prefixes, lease, after);
-  _now constant timestamptz := queues.clock();
+  _now timestamptz := queues.clock();
   _queues constant text[] := coalesce(queues, case when type_prefixes is null then array['default'] end);
   _types constant text[] := case when type_prefixes is not null then queues.types_in_use(type_prefixes) end;
   _least constant uuid := '00000000-0000-0000-0000-000000000000';
@@ -52,6 +53,8 @@ declare
   _limits boolean;
   _paused boolean;
   _lanes record;
+  _in_turn boolean := false;
+  _unlocked boolean := false;
   _picked tid[];
   _blocked tid[] := '{}';
   _misplaced tid[] := '{}';
@@ -109,12 +112,19 @@ begin
     from queues.lock_within_limits(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _queues,
       type_prefixes, _now, max_tasks) w;
   else
-    _picked := coalesce(queues.lock_ready(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _now,
-      max_tasks), '{}');
+    _in_turn := max_tasks >= 50 and cardinality(_lanes.ids) <= 64 and queues.hold_lanes(_lanes.ids);
+    if _in_turn then
+      select p.picked, p.unlocked into _picked, _unlocked
+      from queues.pick_in_turn(_lanes.ids, _lanes.priorities, max_tasks, _now) p;
+      _now := queues.clock();  -- it may have waited
+    else
+      _picked := coalesce(queues.lock_ready(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _now,
+        max_tasks), '{}');
+    end if;
   end if;
 
   -- Nothing is charged or moved before this point, so that looking again costs nothing.
-  if cardinality(_picked) < max_tasks and after is not null then
+  if cardinality(_picked) < max_tasks and after is not null and not _in_turn then
     return query select c.* from queues.claim(worker_id, max_tasks, queues, type_prefixes, lease) c;
     return;
   end if;
@@ -164,7 +174,8 @@ begin
 
   return query
   with gone as (
-    delete from queues.ready r where r.ctid = any (_picked)
+    -- A row that was not locked when it was picked may belong to somebody else by now.
+    delete from queues.ready r where r.ctid = any (_picked) and (r.xmax = '0' or not _unlocked)
     returning r.task_id, r.run_at, r.lane_id, r.attempt + 1 as attempt),
   -- One scan fetches all tasks by their ids and visits each index page once. They are sorted here and read below in
   -- that order. The sort columns come first, because reaching a column behind variable-width columns means walking over
@@ -388,6 +399,127 @@ begin
 end
 $$;
 
+-- Locks lanes until the transaction ends, so that large claims read them one after another, and returns whether it got
+-- them. Large claims that read a lane at the same time step over each other's rows, each of which costs a call of the
+-- lock manager: with 64 workers, that is most of what a task costs. Small claims do not wait: with them, waiting would
+-- cost more than it saves.
+-- A claim waits for a second while claims from these lanes go on. If none has ended in the last two seconds, one may be
+-- in a transaction that stays open, so it waits for 10 ms. Without the lanes, it claims as a small one does. Returns
+-- false under stricter isolation, where a claim that has waited would not see what the others have done.
+-- Internal: called by claim. Locks: the lanes in the order of their ids; waits for large claims.
+create or replace function queues.hold_lanes(lanes bigint[])
+returns boolean
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
+as $$
+begin
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return false;
+  end if;
+  if not exists (
+    select from unnest(lanes[:8]) l(lane_id)
+    cross join lateral (
+      select p.since from queues.claim_position p where p.lane_id = l.lane_id
+      order by p.lane_id desc, p.number desc limit 1) newest
+    where newest.since > queues.clock() - interval '2 seconds')
+  then
+    perform set_config('lock_timeout', '10ms', true);  -- until the function ends
+  end if;
+  perform from queues.lane l where l.lane_id = any (lanes) order by l.lane_id for no key update;
+  return true;
+exception when lock_not_available then
+  return false;
+end
+$$;
+
+-- Picks the first due rows of lanes that the transaction holds, in the order priority desc, run_at, task_id, and
+-- records where it ended in each lane: the next large claim goes on from there, whichever worker makes it. Rows behind
+-- that place, and rows that others had locked, are found once a second, when a claim begins each lane anew. Returns the
+-- ctids, and whether the rows are not locked.
+-- A lane in which another claim has found nothing after this one began is left out: the claims that have waited for
+-- one that emptied it would all look again.
+-- Internal: called by claim. Locks: ready rows, without waiting.
+create or replace function queues.pick_in_turn(
+  lanes bigint[], priorities integer[], max_tasks integer, began timestamptz, out picked tid[], out unlocked boolean)
+language plpgsql volatile
+set search_path = pg_catalog, pg_temp
+set enable_bitmapscan = off
+as $$
+#variable_conflict use_column
+declare
+  _now constant timestamptz := queues.clock();
+  _number constant bigint := nextval('queues.token');
+  _from record;
+  _first integer;
+  _alone boolean;
+  _begins_anew boolean := false;
+begin
+  picked := '{}';
+  unlocked := false;
+  select array_agg(l.lane_id) as lanes, array_agg(l.priority) as priorities,
+    array_agg(case when l.goes_on then l.run_at else '-infinity' end) as run_ats,
+    array_agg(case when l.goes_on then l.task_id else '00000000-0000-0000-0000-000000000000' end) as task_ids,
+    array_agg(case when l.goes_on then l.since else _now end) as since,
+    array_agg(l.number) as numbers, bool_or(l.goes_on) as goes_on
+  into _from
+  from (
+    select l.lane_id, l.priority, p.run_at, p.task_id, p.since, p.number,
+      p.since > _now - interval '1 second' and p.since <= _now as goes_on
+    from unnest(lanes, priorities) with ordinality l(lane_id, priority, n)
+    left join lateral (
+      select p.* from queues.claim_position p where p.lane_id = l.lane_id
+      order by p.lane_id desc, p.number desc limit 1) p on true
+    where not coalesce(p.is_empty and p.since > began, false)
+    order by l.n offset 0) l;
+  if _from.lanes is null then
+    return;
+  end if;
+
+  -- Nobody else picks rows of a lane that is held, and small claims have locked theirs: no need to lock these. Rows
+  -- that somebody had locked and left are found by the claim that begins the lane anew.
+  if _from.goes_on then
+    select f.n, f.alone into _first, _alone
+    from queues.first_lane(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now) f;
+    if _alone and _from.run_ats[_first] > '-infinity' then
+      picked := array(
+        select r.ctid from queues.ready r
+        where r.lane_id = _from.lanes[_first] and r.run_at <= _now
+          and (r.run_at, r.task_id) > (_from.run_ats[_first], _from.task_ids[_first]) and r.xmax = '0'
+        order by r.run_at, r.task_id limit max_tasks);
+      unlocked := cardinality(picked) = max_tasks;
+    end if;
+  end if;
+  if not unlocked then
+    picked := queues.lock_ready(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now, max_tasks);
+    _begins_anew := cardinality(picked) < max_tasks and _from.goes_on;
+    if _begins_anew then
+      picked := queues.lock_ready(_from.lanes, _from.priorities,
+        array_fill('-infinity'::timestamptz, array[cardinality(_from.lanes)]), _from.task_ids, _now, max_tasks);
+    end if;
+  end if;
+
+  with ended as (
+    select l.lane_id, l.number, l.run_at, l.task_id, case when _begins_anew then _now else l.since end as since,
+      last.run_at as last_run_at, last.task_id as last_task_id
+    from unnest(_from.lanes, _from.run_ats, _from.task_ids, _from.since, _from.numbers)
+      l(lane_id, run_at, task_id, since, number)
+    left join (
+      select distinct on (r.lane_id) r.lane_id, r.run_at, r.task_id from queues.ready r
+      where r.ctid = any (case when unlocked then picked[max_tasks:] else picked end)
+      order by r.lane_id, r.run_at desc, r.task_id desc) last on last.lane_id = l.lane_id),
+  added as (
+    insert into queues.claim_position (lane_id, number, run_at, task_id, since, is_empty)
+    select e.lane_id, _number, coalesce(e.last_run_at, e.run_at), coalesce(e.last_task_id, e.task_id),
+      e.since, cardinality(picked) < max_tasks
+    from ended e
+    where e.last_task_id is not null or e.number is not null and cardinality(picked) < max_tasks
+    returning lane_id, since)
+  delete from queues.claim_position p
+  where p.lane_id = any (array(select a.lane_id from added a where a.since = _now));
+end
+$$;
+
 -- Locks the first due rows of lanes without limits, in the order priority desc, run_at, task_id, and returns their
 -- ctids.
 -- The lanes are given by descending priority, each with a cursor that says where to start.
@@ -412,28 +544,10 @@ declare
   _alone boolean := true;  -- whether no other lane of its priority has one
 begin
   if cardinality(lanes) > 1 then
-    -- Lateral, because the planner may implement exists by reading the whole table once. The lanes are tried in order.
-    select l.n, d.run_at, d.task_id into _first, _run_at, _task_id
-    from (select generate_series(1, cardinality(lanes)) as n) l
-    cross join lateral (
-      select r.run_at, r.task_id from queues.ready r
-      where r.lane_id = lanes[l.n] and r.run_at <= due
-        and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
-      order by r.lane_id, r.run_at, r.task_id limit 1) d
-    limit 1;
+    select f.n, f.run_at, f.task_id, f.alone into _first, _run_at, _task_id, _alone
+    from queues.first_lane(lanes, priorities, from_run_at, from_task_id, due) f;
     if _first is null then
       return _found;
-    end if;
-    if priorities[_first + 1] = priorities[_first] then
-      -- Types whose tasks are all suspended or delayed are such lanes.
-      _alone := (
-        select true from (select generate_series(_first + 1, cardinality(lanes)) as n) l
-        where priorities[l.n] = priorities[_first] and (
-          select true from queues.ready r
-          where r.lane_id = lanes[l.n] and r.run_at <= due
-            and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
-          order by r.lane_id, r.run_at, r.task_id limit 1)
-        limit 1) is null;
     end if;
   end if;
   -- Then no merge is needed, and that lane often fills the batch.
@@ -496,6 +610,41 @@ begin
     end if;
   end loop;
   return _found || _more;
+end
+$$;
+
+-- Finds the first of these lanes with a due task behind its cursor: its place in the list, that task, and whether no
+-- other lane of its priority has one. Nulls if no lane has one.
+-- Internal: called by lock_ready and pick_in_turn. Locks: none.
+create or replace function queues.first_lane(
+  lanes bigint[], priorities integer[], from_run_at timestamptz[], from_task_id uuid[], due timestamptz,
+  out n integer, out run_at timestamptz, out task_id uuid, out alone boolean)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+begin
+  -- Lateral, because the planner may implement exists by reading the whole table once. The lanes are tried in order.
+  select l.n, d.run_at, d.task_id into first_lane.n, first_lane.run_at, first_lane.task_id
+  from (select generate_series(1, cardinality(lanes)) as n) l
+  cross join lateral (
+    select r.run_at, r.task_id from queues.ready r
+    where r.lane_id = lanes[l.n] and r.run_at <= due
+      and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
+    order by r.lane_id, r.run_at, r.task_id limit 1) d
+  limit 1;
+  alone := true;
+  if priorities[first_lane.n + 1] = priorities[first_lane.n] then
+    -- Types whose tasks are all suspended or delayed are such lanes.
+    alone := (
+      select true from (select generate_series(first_lane.n + 1, cardinality(lanes)) as n) l
+      where priorities[l.n] = priorities[first_lane.n] and (
+        select true from queues.ready r
+        where r.lane_id = lanes[l.n] and r.run_at <= due
+          and (r.run_at, r.task_id) > (from_run_at[l.n], from_task_id[l.n])
+        order by r.lane_id, r.run_at, r.task_id limit 1)
+      limit 1) is null;
+  end if;
 end
 $$;
 

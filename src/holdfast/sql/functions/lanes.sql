@@ -63,6 +63,8 @@ begin
     and not exists (select from queues.ready r where r.lane_id = l.lane_id)
     and not exists (select from queues.lease e where e.lane_id = l.lane_id);
   get diagnostics _removed = row_count;
+  delete from queues.claim_position p
+  where p.lane_id = any (_lanes) and not exists (select from queues.lane l where l.lane_id = p.lane_id);
 
   update queues.lane l set leaving = -_transaction_id
   where l.lane_id = any (array(

@@ -211,3 +211,17 @@ drop table queues.run_of_version_1;
 alter table queues.worker add column troubles jsonb;
 comment on column queues.worker.troubles is
   'Up to 20 of the runs that its last heartbeat named because something delays them: task_id, token, trouble.';
+
+create unlogged table queues.claim_position (
+  lane_id bigint not null,
+  number bigint not null,
+  run_at timestamptz not null,
+  task_id uuid not null,
+  since timestamptz not null,
+  is_empty boolean not null,
+  constraint claim_position_pkey primary key (lane_id, number)
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+comment on table queues.claim_position is
+  'Where the last large claims from a lane have ended. The newest counts; those before it are soon deleted.';
+comment on column queues.claim_position.since is 'When a claim has last begun the lane anew.';
+comment on column queues.claim_position.is_empty is 'Whether that claim found no more due tasks.';

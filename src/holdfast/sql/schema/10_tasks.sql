@@ -280,6 +280,22 @@ create unlogged table queues.crash_detector (
 insert into queues.crash_detector default values;
 comment on table queues.crash_detector is 'Has one row, unless the server has crashed since the last claim.';
 
+-- Unlogged, because after a crash the next claims begin each lane anew. Its rows are only inserted and deleted: a row
+-- that is updated would leave a version per claim while an old snapshot is held.
+create unlogged table queues.claim_position (
+  lane_id bigint not null,
+  number bigint not null,
+  run_at timestamptz not null,
+  task_id uuid not null,
+  since timestamptz not null,
+  is_empty boolean not null,
+  constraint claim_position_pkey primary key (lane_id, number)
+) with (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0);
+comment on table queues.claim_position is
+  'Where the last large claims from a lane have ended. The newest counts; those before it are soon deleted.';
+comment on column queues.claim_position.since is 'When a claim has last begun the lane anew.';
+comment on column queues.claim_position.is_empty is 'Whether that claim found no more due tasks.';
+
 create table queues.error (
   error_id bigint generated always as identity constraint error_pkey primary key,
   task_id uuid not null,
