@@ -50,7 +50,7 @@ LEFT_OUT = "left_out"
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
     """Count those of the full suite that `make test` leaves out by their marker; -k leaves out others too."""
-    if all(item.get_closest_marker("full") for item in items) and items[0].config.option.markexpr:
+    if items and all(item.get_closest_marker("full") for item in items) and items[0].config.option.markexpr:
         items[0].config.stash[_left_out] = len(items)
 
 
