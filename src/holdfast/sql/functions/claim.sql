@@ -184,8 +184,6 @@ begin
     select t.priority, g.run_at, g.task_id, g.lane_id, g.attempt, nullif(g.run_at, t.run_at) as other_run_at,
       t.max_attempts, t.timeout, coalesce(t.lease, claim.lease, interval '30 seconds') as lease, t.type, t.queue,
       t.executor, t.metadata, t.payload, t.namespace, t.concurrency_key, t.generation,
-      case when t.max_attempts = 1 or t.concurrency_key is not null or g.lane_id = any (_lanes.limited)
-        or g.lane_id = any (_lanes.rated) then queues.commit_to_disk() end as durable,
       case when t.deadline is not null then queues.end_of_life(t.task_id, t.created_at, t.deadline) end as ends_at
     from gone g join queues.task t on t.task_id = g.task_id
     where t.task_id = any (array(select task_id from gone))
@@ -201,7 +199,14 @@ begin
         where l.concurrency_key = w.concurrency_key and l.namespace = w.namespace and l.concurrency_key > ''
         limit 1) end,
       claim.worker_id, queues.qualified_key(w.namespace, w.concurrency_key), w.generation
-    from work w)
+    from work w
+    -- Once, whatever the number of tasks. Always true.
+    where coalesce((
+      select queues.commit_to_disk() from work d
+      where d.max_attempts = 1 or d.concurrency_key is not null
+        or _lanes.limited is not null and d.lane_id = any (_lanes.limited)
+        or _lanes.rated is not null and d.lane_id = any (_lanes.rated)
+      limit 1), '') is not null)
   select w.task_id, claim.token, w.type, w.executor, w.payload, w.attempt, w.max_attempts::integer, _now + w.lease,
     w.timeout, w.metadata, w.run_at, w.lane_id, w.queue, w.ends_at
   from work w;
@@ -451,9 +456,9 @@ declare
   _now constant timestamptz := queues.clock();
   _number constant bigint := nextval('queues.token');
   _from record;
-  _first integer;
-  _alone boolean;
-  _begins_anew boolean := false;
+  _first integer := 1;
+  _alone boolean := true;
+  _begins_anew boolean;
 begin
   picked := '{}';
   unlocked := false;
@@ -479,8 +484,10 @@ begin
   -- Nobody else picks rows of a lane that is held, and small claims have locked theirs: no need to lock these. Rows
   -- that somebody had locked and left are found by the claim that begins the lane anew.
   if _from.goes_on then
-    select f.n, f.alone into _first, _alone
-    from queues.first_lane(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now) f;
+    if cardinality(_from.lanes) > 1 then
+      select f.n, f.alone into _first, _alone
+      from queues.first_lane(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now) f;
+    end if;
     if _alone and _from.run_ats[_first] > '-infinity' then
       picked := array(
         select r.ctid from queues.ready r
@@ -488,17 +495,21 @@ begin
           and (r.run_at, r.task_id) > (_from.run_ats[_first], _from.task_ids[_first]) and r.xmax = '0'
         order by r.run_at, r.task_id limit max_tasks);
       unlocked := cardinality(picked) = max_tasks;
-    end if;
-  end if;
-  if not unlocked then
-    picked := queues.lock_ready(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now, max_tasks);
-    _begins_anew := cardinality(picked) < max_tasks and _from.goes_on;
-    if _begins_anew then
-      picked := queues.lock_ready(_from.lanes, _from.priorities,
-        array_fill('-infinity'::timestamptz, array[cardinality(_from.lanes)]), _from.task_ids, _now, max_tasks);
+      if unlocked then
+        insert into queues.claim_position (lane_id, number, run_at, task_id, since, is_empty)
+        select r.lane_id, _number, r.run_at, r.task_id, _from.since[_first], false
+        from queues.ready r where r.ctid = picked[max_tasks];
+        return;
+      end if;
     end if;
   end if;
 
+  picked := queues.lock_ready(_from.lanes, _from.priorities, _from.run_ats, _from.task_ids, _now, max_tasks);
+  _begins_anew := cardinality(picked) < max_tasks and _from.goes_on;
+  if _begins_anew then
+    picked := queues.lock_ready(_from.lanes, _from.priorities,
+      array_fill('-infinity'::timestamptz, array[cardinality(_from.lanes)]), _from.task_ids, _now, max_tasks);
+  end if;
   with ended as (
     select l.lane_id, l.number, l.run_at, l.task_id, case when _begins_anew then _now else l.since end as since,
       last.run_at as last_run_at, last.task_id as last_task_id
@@ -506,7 +517,7 @@ begin
       l(lane_id, run_at, task_id, since, number)
     left join (
       select distinct on (r.lane_id) r.lane_id, r.run_at, r.task_id from queues.ready r
-      where r.ctid = any (case when unlocked then picked[max_tasks:] else picked end)
+      where r.ctid = any (picked)
       order by r.lane_id, r.run_at desc, r.task_id desc) last on last.lane_id = l.lane_id),
   added as (
     insert into queues.claim_position (lane_id, number, run_at, task_id, since, is_empty)
