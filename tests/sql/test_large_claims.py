@@ -25,7 +25,9 @@ def clock(conn: Connection) -> Clock:
     return Clock(conn)
 
 
-def fill(conn: Connection, count: int, *, types: tuple[str, ...] = ("mail.send",), **options: Any) -> list[Any]:
+def fill(
+    conn: Connection, count: int, *, types: tuple[str, ...] = ("mail.send",), **options: Any
+) -> list[Any]:
     """The ids, in the order in which the tasks are due."""
     tasks = [{"type": types[n % len(types)], "queue": "mail", **options} for n in range(count)]
     return [task["task_id"] for task in enqueue_many(conn, tasks)]
@@ -173,8 +175,10 @@ def test_positions_are_few_and_go_with_their_lane(conn: Connection, clock: Clock
 
     while take(conn):
         pass
-    conn.execute("select queues.release('w1', (select jsonb_agg(jsonb_build_object("
-                 "'task_id', l.task_id, 'token', l.token)) from queues.lease l))")
+    conn.execute(
+        "select queues.release('w1', (select jsonb_agg(jsonb_build_object("
+        "'task_id', l.task_id, 'token', l.token)) from queues.lease l))"
+    )
     for task in claim(conn, "w1", max_tasks=1000, queues=["mail"]):
         end(conn, task)
     clock.advance(61)
