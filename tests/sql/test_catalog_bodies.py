@@ -119,6 +119,6 @@ def test_only_these_functions_open_a_subtransaction(admin: Connection) -> None:
     }
 
     # One act of a person may be refused among many, and one schedule of a batch; PostgreSQL 15 cannot check a
-    # JSON path otherwise; what a function of a process has prepared stays after an error; and a large claim does
-    # without its turn if that takes too long.
+    # JSON path otherwise; what a function of a process has prepared stays after an error; and a large claim
+    # does without its turn if that takes too long.
     assert catching == {"act_on_tasks", "check_search", "decide_schedules", "call_checked", "hold_lanes"}
