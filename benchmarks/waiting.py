@@ -5,6 +5,7 @@ import random
 import statistics
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,12 @@ def priorities(count: int, tasks: int) -> Iterator[dict[str, Any]]:
     return ({"priority": 100 - n % count} for n in range(tasks))
 
 
+def scattered(count: int, tasks: int) -> Iterator[dict[str, Any]]:
+    """Of one priority. The order in which they are due is that of `priorities`: far apart in the table."""
+    began = datetime.now(UTC) - timedelta(hours=1)
+    return ({"run_at": (began + timedelta(seconds=n % count)).isoformat()} for n in range(tasks))
+
+
 def used_once(count: int, tasks: int) -> Iterator[dict[str, Any]]:
     """Each of these priorities has one task, which is claimed first."""
     return ({"priority": 100 - n if n < count else -100} for n in range(tasks))
@@ -76,7 +83,13 @@ def waiting(bench: "Bench") -> None:
         ("50,000 concurrency keys, claims of 50, against no key", 50, 3.0, one_type, keys(50_000, 60_000)),
         ("20,000 types, claims of 50", 50, 1.5, one_type, types(20_000, 20_000)),
         ("200 priorities that were used once, claims of 50", 50, 1.5, one_type, used_once(200, 20_000)),
-        ("201 priorities in use, claims of 50", 50, 1.5, one_type, priorities(201, 20_000)),
+        (
+            "201 priorities in use, claims of 50, against one with tasks in the same places",
+            50,
+            1.1,
+            partial(scattered, 201, 20_000),
+            priorities(201, 20_000),
+        ),
     ):
         with bench.database("bench_waiting") as connection:
             sides = (Queue(connection, "one", one()), Queue(connection, "many", many))

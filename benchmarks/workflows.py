@@ -97,7 +97,7 @@ def targets(figures: Figures, scale: float) -> dict[str, Bar]:
             "≤ 100 ms", figures.median("ms from signal to resume, p99"), 100, at_least=False
         ),
         f"join over {children} children": Bar(
-            "≤ 1.2 x the children", figures.ratio("s, joined", "s, children"), 1.2, at_least=False
+            "≤ 1.15 x the children", figures.ratio("s, joined", "s, children"), 1.15, at_least=False
         ),
     }
 

@@ -24,6 +24,9 @@ class Peer:
     jobs: int = 60_000
     """How many a drain gets: some seconds of work, so a slow one gets fewer."""
     singles: int = 5_000
+    hold: str | None = None
+    release: str | None = None
+    """How its backlog is kept from workers until all are there. One without it takes no part in fleets."""
     root: Path = Path(__file__).resolve().parents[2]
     """The tree with its adapter and, of Holdfast, with its code."""
 
@@ -42,6 +45,8 @@ HOLDFAST = Peer(
     unfinished="select (select count(*) from queues.ready) + (select count(*) from queues.lease)",
     finished="select count(*) from queues.outcome where status = 'succeeded'",
     settings={"concurrency": 1000},
+    hold="select queues.pause('bench')",
+    release="select queues.resume('bench')",
 )
 
 FLOOR = Peer("floor", "own", unfinished="select count(*) from floor where status <> 'succeeded'")
@@ -55,6 +60,8 @@ PEERS = (
         unfinished="select count(*) from pgqueuer",
         finished="select count(*) from pgqueuer_log where status = 'successful'",
         settings={"batch_size": 1000},
+        hold="create table held as select * from pgqueuer; truncate pgqueuer",
+        release="insert into pgqueuer overriding system value select * from held",
     ),
     Peer(
         "chancy",
@@ -80,6 +87,11 @@ PEERS = (
         packages=("graphile-worker@0.18.0",),
         unfinished="select count(*) from graphile_worker._private_jobs",
         settings={"concurrency": 200, "localQueue": 2000, "completeDelay": 10},
+        hold="create table held as select task_id, payload, priority, max_attempts "
+        "from graphile_worker._private_jobs; truncate graphile_worker._private_jobs",
+        release="insert into graphile_worker._private_jobs (task_id, payload, priority, max_attempts) "
+        "select task_id, payload, priority, max_attempts from held; "
+        """notify "jobs:insert", '{"r":1,"count":9}'""",
     ),
     Peer(
         "pg-boss",

@@ -9,7 +9,7 @@ LEFT = 150
 ROW = 26
 HEIGHT = 260
 BOTTOM = 40
-COLOURS = ("#2563eb", "#d97706", "#059669")
+COLOURS = ("#2563eb", "#d97706", "#059669", "#be123c")
 OTHERS = "#94a3b8"
 HEAD = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" aria-label="{title}" '

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from benchmarks.peers import processes
 from benchmarks.peers.cluster import Connection, number
@@ -10,6 +11,8 @@ from benchmarks.peers.contender import Contender, Failure, Worker
 
 NEARLY_ALL = 0.985
 PATIENCE = 400.0
+BUSY = 0.3
+"""CPU seconds in a second: a fleet that needs more is still starting."""
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,19 @@ def drain(
     contender: Contender,
     database: str,
     count: int,
-    processes: int = 1,
-    begin: Callable[[], None] | None = None,
+    fleet: int = 1,
+    begin: Callable[[], object] | None = None,
 ) -> Drained:
     """Jobs a second, from the first start of a handler until the database says that nothing is left.
 
-    Where the backlog is held back until every worker is there, `begin` lets it go.
+    Where the backlog is held back, `begin` lets it go as soon as every worker is there and has nothing to do.
     """
     with contender.cluster.connect(database) as connection:
         left = _left(contender, connection, count)
         log = contender.cluster.wal_position()
-        with contender.workers(database, count, processes) as workers:
+        with contender.workers(database, count, fleet) as workers:
             if begin is not None:
+                _wait_until_idle(workers)
                 begin()
             watch = _Watch(contender, workers, count, left)
             ended = watch.until_nothing_is_left()
@@ -66,6 +70,18 @@ def drain(
         wal_bytes=(contender.cluster.wal_position() - log) / count,
         starts=starts,
     )
+
+
+def _wait_until_idle(workers: list[Worker]) -> None:
+    for worker in workers:
+        worker.wait_until(partial(getattr, worker.slots, "is_ready"), 120, "the worker was not ready")
+    pids = [worker.pid for worker in workers]
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        before = processes.cpu_seconds(pids)
+        time.sleep(1)
+        if processes.cpu_seconds(pids) - before < BUSY:
+            return
 
 
 def _left(contender: Contender, connection: Connection, count: int) -> Callable[[], int]:

@@ -1,41 +1,14 @@
-"""What a task costs as work grows: more workers, larger payloads. Of Holdfast alone."""
+"""What a task costs as payloads grow. Of Holdfast alone."""
 
-import time
 from collections.abc import Iterator
 
-from benchmarks.peers.cluster import Connection, number
 from benchmarks.peers.contender import Contender
 from benchmarks.peers.drain import drain
 from benchmarks.peers.measures import BATCH_BYTES, BYTES, SIZES, scaled
 
 Point = dict[str, float]
 
-WORKERS = (1, 2, 4, 8, 16, 32, 64)
 JOBS = 60_000
-
-REGISTERED = "select count(*) from queues.worker"
-
-
-def workers(contender: Contender, scale: float) -> Iterator[Point]:
-    """Tasks a second through n worker processes at once, all started before the first task."""
-    count = scaled(JOBS, scale)
-    for processes in WORKERS:
-        with contender.database() as database, contender.cluster.connect(database) as connection:
-            contender.fill(database, count)
-            connection.execute("select queues.pause('bench')")
-
-            def resume(connection: Connection = connection, processes: int = processes) -> None:
-                while number(connection, REGISTERED) < processes:
-                    time.sleep(0.1)
-                connection.execute("select queues.resume('bench')")
-
-            drained = drain(contender, database, count, processes, begin=resume)
-            yield {
-                "workers": processes,
-                "per_second": drained.per_second,
-                "worker_micros": drained.worker_micros,
-                "postgres_micros": drained.postgres_micros,
-            }
 
 
 def payloads(contender: Contender, scale: float) -> Iterator[Point]:
@@ -55,4 +28,4 @@ def payloads(contender: Contender, scale: float) -> Iterator[Point]:
             }
 
 
-MEASURES = {"workers": workers, "payloads": payloads}
+MEASURES = {"payloads": payloads}

@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 from benchmarks.peers import processes
 from benchmarks.peers.cluster import number
@@ -19,6 +20,9 @@ FULL_LATENCY = 0.2
 FIRST = 200
 IN_FLIGHT = 1000
 WIDTH = 100
+FLEETS = (4, 16, 64)
+FLEET_JOBS = 200_000
+"""Enough that 64 new connections, which compile their statements first, are not most of what is measured."""
 SIZES = (100, 1_000, 10_000, 100_000)
 BYTES = 60_000_000
 """Of each size as many as make up so much, but no more than MOST_DOCUMENTS."""
@@ -121,6 +125,19 @@ def _enqueue(contender: Contender, mode: str, count: int) -> Values:
     return {"per_second": count / took, "wal_bytes": written / count}
 
 
+def fleet(contender: Contender, scale: float, processes: int) -> Values:
+    """Of this many worker processes, all of them there before the first job can be had."""
+    peer, count = contender.peer, scaled(FLEET_JOBS, scale)
+    if peer.hold is None or peer.release is None:
+        return {}
+    with contender.database() as database, contender.cluster.connect(database) as connection:
+        contender.fill(database, count)
+        connection.execute(peer.hold)
+        connection.execute("vacuum analyze")
+        release = partial(connection.execute, peer.release)
+        return drain(contender, database, count, processes, release).values()
+
+
 def _drain(contender: Contender, count: int, processes: int) -> Values:
     with contender.database() as database:
         contender.fill(database, count)
@@ -146,9 +163,10 @@ EVERYONE: dict[str, Measure] = {
     "enqueue_many": enqueue_many,
     "drain_1": drain_alone,
     "drain_2": drain_together,
+    **{f"fleet_{number}": partial(fleet, processes=number) for number in FLEETS},
     "latency": latency,
 }
-"""Of every contender. The floor takes part in the first two."""
+"""Of every contender; fleets, of those whose backlog can be held back. The floor only enqueues."""
 
 AGAINST_THE_FLOOR: dict[str, Measure] = {"documents": documents}
 """Of Holdfast and the floor."""

@@ -9,6 +9,7 @@ from typing import Any
 from benchmarks import costs, sections
 from benchmarks.peers import charts, targets
 from benchmarks.peers.catalog import EVERYONE, FLOOR, HOLDFAST
+from benchmarks.peers.measures import FLEETS
 from benchmarks.peers.report import COLUMNS, cell, figure
 from benchmarks.peers.results import Record, Results
 
@@ -77,6 +78,7 @@ def _page(figures: Figures, results: Results) -> Iterator[str]:
     if "costs" in figures:
         yield from ("", *costs.lines(figures["costs"]))
     yield from ("", "## As work grows", "")
+    yield from _fleets(results)
     yield "Of Holdfast alone, once each."
     yield from _growth(figures)
 
@@ -109,6 +111,33 @@ def _missed(judged: Sequence[targets.Target]) -> Iterator[str]:
             yield from (f"{kind}: {'; '.join(names)}.", "")
 
 
+def _fleets(results: Results) -> Iterator[str]:
+    """Those of which every number of processes was measured."""
+    measured = [name for name in results.contenders if results.median(name, f"fleet_{FLEETS[-1]}.per_second")]
+    if not measured:
+        return
+    yield (
+        "More worker processes, all on this machine and there before the first job: jobs a second of all "
+        "together, and microseconds of CPU per job, workers + server. Medians over the rounds."
+    )
+    columns = {
+        f"{number} processes": (
+            (f"fleet_{number}.per_second",),
+            (f"fleet_{number}.worker_micros", f"fleet_{number}.postgres_micros"),
+        )
+        for number in FLEETS
+    }
+    yield ""
+    yield from _table(
+        ["", *(f"{heading}, {unit}" for heading in columns for unit in ("/s", "µs"))],
+        [
+            [name, *(cell(results, name, each) for pair in columns.values() for each in pair)]
+            for name in measured
+        ],
+    )
+    yield from ("", "![Jobs a second over the number of worker processes](charts/workers.svg)", "")
+
+
 def _growth(figures: Figures) -> Iterator[str]:
     """What was measured: a part that failed is not on the page."""
     growth = figures.get("growth", {})
@@ -121,15 +150,6 @@ def _growth(figures: Figures) -> Iterator[str]:
             ),
             ("tasks", "claim_micros", "finish_micros", "against_1000"),
             "![Microseconds per task over the length of the backlog](charts/backlog.svg)",
-        ),
-        (
-            growth.get("workers"),
-            (
-                "More worker processes, all on this machine: tasks a second of all together, "
-                "and microseconds of CPU per task."
-            ),
-            ("workers", "per_second", "worker_micros", "postgres_micros"),
-            "![Tasks a second over the number of worker processes](charts/workers.svg)",
         ),
         (
             growth.get("payloads"),
@@ -154,9 +174,15 @@ def _charts(figures: Figures, results: Results) -> dict[str, str]:
     drawn = {}
     if found:
         drawn["drain"] = charts.bars("Tasks a second through one worker process", found, HOLDFAST.name)
+    fleets = {
+        name: [results.median(name, f"fleet_{number}.per_second") or 0.0 for number in FLEETS]
+        for name in results.contenders
+        if results.median(name, f"fleet_{FLEETS[-1]}.per_second")
+    }
+    if fleets:
+        drawn["workers"] = charts.lines("Jobs a second over worker processes", [*map(float, FLEETS)], fleets)
     for name, title, points, across, named in (
         ("backlog", "Microseconds per task", figures.get("backlogs"), "tasks", BACKLOG),
-        ("workers", "Tasks a second", growth.get("workers"), "workers", {"run": "per_second"}),
         ("payloads", "Tasks a second", growth.get("payloads"), "bytes", PAYLOADS),
     ):
         if points and len(points) > 1:

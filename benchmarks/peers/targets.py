@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.peers.catalog import PEERS, PYTHON_PEERS
+from benchmarks.peers.measures import FLEETS
 from benchmarks.peers.results import Results
 
 EVERY_PEER = tuple(peer.name for peer in PEERS)
@@ -59,15 +60,24 @@ def evaluate(
         *(_documents(results, label, size) for label, size in DOCUMENTS.items()),
         Target(
             "enqueue one by one",
-            _rate(results, "enqueue_one", EVERY_PEER, "the best peer", 1.1),
+            _rate(results, "enqueue_one", EVERY_PEER, "the best peer", 1.05),
             _rate(results, "enqueue_one", ["floor"], "a plain insert", 0.75),
         ),
         _limits("100 concurrent aenqueue", "x one by one", _concurrent(results), 5.0, 20.0),
         _drain(results, "drain, one process", "drain_1", 1.0, 1.3),
         _drain(results, "drain, two processes", "drain_2", 1.1, 1.4),
+        *(_drain(results, f"drain, {number} processes", f"fleet_{number}", 1.0, 1.0) for number in FLEETS),
+        _limits(
+            "server CPU per task, 64 processes to 4",
+            "x",
+            _growth(results, "fleet_64.postgres_micros", "fleet_4.postgres_micros"),
+            1.6,
+            1.3,
+            at_least=False,
+        ),
         Target(
             "commit → handler start, p50",
-            _latency(results, "p50", ["graphile-worker"], "graphile-worker", 1.2),
+            _latency(results, "p50", ["graphile-worker"], "graphile-worker", 1.1),
             _latency(results, "p50", ["graphile-worker"], "graphile-worker", 1.0),
         ),
         Target(
@@ -98,7 +108,7 @@ def evaluate(
 
 def _documents(results: Results, label: str, size: int) -> Target:
     value = _against(results, f"documents.bytes_{size}", ["floor"])
-    return _limits(f"bulk enqueue, {label} of JSON", "x the floor", value, 0.9, 1.2)
+    return _limits(f"bulk enqueue, {label} of JSON", "x the floor", value, 0.95, 1.2)
 
 
 def _rate(results: Results, measure: str, others: Sequence[str], words: str, factor: float) -> Bar:
@@ -152,9 +162,13 @@ def _against(
 
 
 def _concurrent(results: Results) -> float | None:
-    one = results.by_round("holdfast", "enqueue_one.per_second")
-    many = results.by_round("holdfast", "concurrent.per_second")
-    ratios = [many[number] / one[number] for number in many if number in one]
+    return _growth(results, "concurrent.per_second", "enqueue_one.per_second")
+
+
+def _growth(results: Results, much: str, little: str) -> float | None:
+    """One figure of ours as a multiple of another one in the same round."""
+    most, least = (results.by_round("holdfast", name) for name in (much, little))
+    ratios = [most[number] / least[number] for number in most if number in least]
     return statistics.median(ratios) if ratios else None
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.peers import page
+from benchmarks.peers.measures import FLEETS
 
 from benchmarks import costs, sections
 from support.documents import ROOT
@@ -30,6 +31,10 @@ def _figures() -> dict[str, Any]:
         "records": [
             {"round": 1, "contender": name, "measure": "drain_1", "values": drained, "failure": None}
             for name in ("holdfast", "pgqueuer")
+        ]
+        + [
+            {"round": 1, "contender": "holdfast", "measure": f"fleet_{n}", "values": drained, "failure": None}
+            for n in FLEETS
         ],
         "engine": [
             _ratio("drain", "1 KB payload, claimed and finished", 1.07),
@@ -56,10 +61,6 @@ def _figures() -> dict[str, Any]:
             ],
         },
         "growth": {
-            "workers": [
-                {"workers": count, "per_second": 900.0, "worker_micros": 9.0, "postgres_micros": 8.0}
-                for count in (1.0, 2.0)
-            ],
             "payloads": [
                 {"bytes": size, "enqueued_per_second": 9_000.0, "per_second": 800.0, "wal_bytes": 700.0}
                 for size in (100.0, 1_000.0)
@@ -80,6 +81,7 @@ def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
     assert f"Missed targets: {limited} (0.43, ≥ 0.6 x)." in text
     assert "| claim | Heap INSERT | lease | 1.00 | 125 |" in text
     assert "| 1,000 | 1,000 | 2.5 |" in text
+    assert "| holdfast | 20,000 | 21.5 + 30.0 | 20,000 | 21.5 + 30.0 | 20,000 | 21.5 + 30.0 |" in text
     charts = sorted((tmp_path / "charts").iterdir())
     assert [chart.name for chart in charts] == ["backlog.svg", "drain.svg", "payloads.svg", "workers.svg"]
     for chart in charts:
@@ -89,6 +91,7 @@ def test_a_page_and_its_charts_are_made_of_figures(tmp_path: Path) -> None:
 
 def test_parts_that_failed_are_named_and_the_page_has_the_others(tmp_path: Path) -> None:
     figures = {**_figures(), "growth": {}, "backlogs": [], "failed": ["costs: no pg_waldump"]}
+    figures["records"] = [record for record in figures["records"] if record["measure"] == "drain_1"]
     for part in ("costs", "idle"):
         del figures[part]
 

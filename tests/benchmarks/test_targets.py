@@ -66,6 +66,13 @@ def test_documents_are_compared_with_the_floor_of_their_size() -> None:
     assert (target.must.verdict, target.goal.verdict) == ("met", "MISSED")
 
 
+def test_what_a_task_costs_the_server_with_many_workers_is_compared_with_few() -> None:
+    results = _results(holdfast=[{"fleet_64.postgres_micros": 34.0, "fleet_4.postgres_micros": 20.0}])
+    target = _target(results, "server CPU per task, 64 processes to 4")
+    assert target.must.value == pytest.approx(1.7)
+    assert target.must.verdict == "MISSED"
+
+
 def test_of_the_backlogs_only_the_longest_is_a_target() -> None:
     ratio = {"part": "backlog", "must": 1.3, "goal": 1.1, "at_least": False}
     engine = [{**ratio, "what": "1,000 waiting", "value": 2.0}, {**ratio, "what": "10 waiting", "value": 1.2}]
