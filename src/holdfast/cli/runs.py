@@ -14,7 +14,7 @@ from holdfast.cli.arguments import QueueOption, Reason, TypeOption
 from holdfast.cli.connection import DatabaseUrl, connected
 from holdfast.cli.output import Json, print_json, print_lines, print_table
 from holdfast.cli.task_name import TaskArgument, resolve_task
-from holdfast.engine import Engine, steps, tasks
+from holdfast.engine import Engine, health, steps, tasks
 from holdfast.engine.steps import StepValue, TimelineEntry, UnfinishedRun, WaitingRun
 from holdfast.engine.tasks import FailedTry
 from holdfast.errors import InvalidArgument
@@ -92,7 +92,7 @@ def show_run(
     with connected(database_url) as engine:
         task_id = resolve_task(engine, task)
         entries = engine.run(steps.run_timeline(task_id))
-        now = engine.run(steps.clock())
+        now = engine.run(health.clock())
         stored = engine.run(steps.step_values(task_id, MAX_CHARACTERS)) if values else []
         over = {one.name for one in stored}
         tries = engine.run(tasks.last_tries([task_id])) if values else []
@@ -212,7 +212,7 @@ def _check(engine: Engine, app: App, run: UnfinishedRun) -> list[Finding]:
     timeline = engine.run(steps.run_timeline(run.task_id))
     tried = [entry.name for entry in timeline if entry.happened == "try" and entry.name is not None]
     awaited = [wait.name for wait in engine.run(steps.waits_of(run.task_id))]
-    clock = engine.run(steps.clock())
+    clock = engine.run(health.clock())
     task = ReplayedTask(str(run.task_id), run.type, run.payload, clock.timestamp())
     recorded = engine.run(steps.memory_of(run.task_id))
     children = engine.run(steps.children_of(run.task_id))

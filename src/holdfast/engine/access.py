@@ -7,19 +7,16 @@ from typing import Literal, get_args
 from uuid import UUID
 
 from holdfast.engine.statement import (
-    Bound,
+    BigInt,
     Statement,
     bigint,
     call,
-    first,
-    interval,
     many,
     nothing,
     scalar,
     select,
+    sql_function,
     text,
-    texts,
-    uuid,
 )
 from holdfast.serialization.text import require_storable
 
@@ -81,6 +78,7 @@ class AccessEvent:
     reason: str | None
 
 
+@sql_function("queues.create_token")
 def create_token(
     name: str,
     scopes: Sequence[str],
@@ -89,55 +87,43 @@ def create_token(
     namespace: str | None = None,
 ) -> Statement[int]:
     """Returns the id of the token. Tokens of the same name share a namespace unless one is given."""
-    arguments = {
-        "name": text(name),
-        "scopes": texts(scopes),
-        "token_hash": Bound("bytea", token_hash),
-        "ttl": interval(ttl),
-        "namespace": text(namespace),
-    }
-    return call("queues.create_token", scalar, arguments)
 
 
-def renew_token(token_id: int, ttl: timedelta) -> Statement[bool]:
+@sql_function("queues.renew_token")
+def renew_token(token_id: BigInt, ttl: timedelta) -> Statement[bool]:
     """Returns true if the token is still valid."""
-    return call("queues.renew_token", scalar, {"token_id": bigint(token_id), "ttl": interval(ttl)})
 
 
-def revoke_token(token_id: int, reason: str | None = None) -> Statement[bool]:
+@sql_function("queues.revoke_token")
+def revoke_token(token_id: BigInt, reason: str | None = None) -> Statement[bool]:
     """Returns true if the token was valid until now."""
-    return call("queues.revoke_token", scalar, {"token_id": bigint(token_id), "reason": text(reason)})
 
 
+@sql_function("queues.check_token")
 def check_token(token_hash: bytes) -> Statement[Access | None]:
-    return call("queues.check_token", first(Access), {"token_hash": Bound("bytea", token_hash)})
+    """The token with this hash, if it is valid."""
 
 
+@sql_function("queues.open_session")
 def open_session(
     token_hash: bytes, session_hash: bytes, ttl: timedelta | None = None, address: str | None = None
 ) -> Statement[Access | None]:
-    arguments = {
-        "token_hash": Bound("bytea", token_hash),
-        "session_hash": Bound("bytea", session_hash),
-        "ttl": interval(ttl),
-        "address": text(address),
-    }
-    return call("queues.open_session", first(Access), arguments)
+    """A session of this token, if the token is valid."""
 
 
+@sql_function("queues.check_session")
 def check_session(session_hash: bytes) -> Statement[Access | None]:
-    arguments = {"session_hash": Bound("bytea", session_hash)}
-    return call("queues.check_session", first(Access), arguments)
+    """The session with this hash, if it is valid."""
 
 
+@sql_function("queues.close_session")
 def close_session(session_hash: bytes) -> Statement[bool]:
-    return call("queues.close_session", scalar, {"session_hash": Bound("bytea", session_hash)})
+    """Returns true if the session was open."""
 
 
+@sql_function("queues.record_reveal")
 def record_reveal(task_id: UUID | None, reason: str | None, address: str | None = None) -> Statement[None]:
     """Record that the hidden values of a task were shown, or, without one, those of all tasks."""
-    arguments = {"task_id": uuid(task_id), "reason": text(reason), "address": text(address)}
-    return call("queues.record_reveal", nothing, arguments)
 
 
 def record_message_reveal(
@@ -165,20 +151,19 @@ def reveals_of(task_id: UUID) -> Statement[list[AccessEvent]]:
     return select(many(AccessEvent), "queues.access_event", rest, (task_id,))
 
 
+@sql_function("queues.namespace")
 def namespace() -> Statement[str]:
     """Returns the namespace of the login that is connected."""
-    return call("queues.namespace", scalar, {})
 
 
+@sql_function("queues.add_to_namespace")
 def add_to_namespace(login: str, namespace: str, reason: str | None = None) -> Statement[bool]:
     """For administrators. Returns false if the login uses that namespace already."""
-    arguments = {"login": text(login), "namespace": text(namespace), "reason": text(reason)}
-    return call("queues.add_to_namespace", scalar, arguments)
 
 
+@sql_function("queues.remove_from_namespace")
 def remove_from_namespace(login: str, reason: str | None = None) -> Statement[bool]:
     """For administrators. Returns false if the login has its own namespace already."""
-    return call("queues.remove_from_namespace", scalar, {"login": text(login), "reason": text(reason)})
 
 
 def namespace_members() -> Statement[list[NamespaceMember]]:

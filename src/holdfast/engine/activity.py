@@ -7,15 +7,13 @@ from typing import Literal
 
 from holdfast.engine.statement import (
     Statement,
-    boolean,
     call,
     document,
     integer,
     interval,
     many,
     nothing,
-    only,
-    scalar,
+    sql_function,
     text,
 )
 from holdfast.serialization.text import json_array
@@ -86,18 +84,19 @@ class RankedType:
     mean_seconds: float | None
 
 
+@sql_function("queues.count_activity")
 def count_activity() -> Statement[ActivityCount]:
-    return call("queues.count_activity", only(ActivityCount), {})
+    """How many tasks were enqueued and ended, and how many attempts failed."""
 
 
+@sql_function("queues.take_sample")
 def take_sample(*, count_tasks: bool = True) -> Statement[bool]:
     """Record a sample of size and activity. Returns false if another session has just done so."""
-    return call("queues.take_sample", scalar, {"count_tasks": boolean(count_tasks)})
 
 
+@sql_function("queues.list_activity")
 def list_activity(since: timedelta, step: timedelta) -> Statement[list[Activity]]:
-    arguments = {"since": interval(since), "step": interval(step)}
-    return call("queues.list_activity", many(Activity), arguments)
+    """The activity since then, in steps of this length."""
 
 
 def record_activity(reports: Sequence[str]) -> Statement[None]:
@@ -105,11 +104,11 @@ def record_activity(reports: Sequence[str]) -> Statement[None]:
     return call("queues.record_activity", nothing, {"activity": document(json_array(reports))})
 
 
+@sql_function("queues.list_activity_of")
 def list_activity_of(
     queue: str | None, type_: str | None, since: timedelta, step: timedelta
 ) -> Statement[list[TypeActivity]]:
-    arguments = {"queue": text(queue), "type": text(type_), "since": interval(since), "step": interval(step)}
-    return call("queues.list_activity_of", many(TypeActivity), arguments)
+    """The activity of a queue or a type."""
 
 
 def rank_types(

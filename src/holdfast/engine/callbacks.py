@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
-from holdfast.engine.statement import Rows, Statement, call, first, integer, scalar, select, text, uuid
+from holdfast.engine.statement import Rows, Statement, select, sql_function
 
 CallbackAnswer = Literal["kept", "answered", "expired", "ended", "unknown"]
 
@@ -20,8 +20,9 @@ class Callback:
     state: str
 
 
+@sql_function("queues.read_callback")
 def read_callback(task_id: UUID, link: str) -> Statement[Callback | None]:
-    return call("queues.read_callback", first(Callback), {"task_id": uuid(task_id), "link": text(link)})
+    """What a link asks; None if there is no such link."""
 
 
 def expiry_of(task_id: UUID, link: str) -> Statement[datetime | None]:
@@ -36,7 +37,6 @@ def expiry_of(task_id: UUID, link: str) -> Statement[datetime | None]:
     return select(rows, "queues.step_status", rest, (task_id, link))
 
 
+@sql_function("queues.answer_callback")
 def answer_callback(task_id: UUID, link: str, choice: int) -> Statement[CallbackAnswer]:
     """Send the signal of a choice, counted from 1."""
-    arguments = {"task_id": uuid(task_id), "link": text(link), "choice": integer(choice)}
-    return call("queues.answer_callback", scalar, arguments)

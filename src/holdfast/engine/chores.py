@@ -2,21 +2,21 @@
 
 from typing import Literal
 
-from holdfast.engine.statement import Statement, call, integer, nothing, scalar, text
+from holdfast.engine.statement import Statement, sql_function
 
 Chore = Literal["wake", "join", "cancel", "waiter"]
 
 
+@sql_function("queues.due_chores")
 def due_chores() -> Statement[list[Chore]]:
     """The kinds of chores that are to be done."""
-    return call("queues.due_chores", scalar, {})
 
 
+@sql_function("queues.do_chores")
 def do_chores(kind: Chore, max_chores: int | None = None) -> Statement[int]:
     """Do chores of one kind, and return how many were done."""
-    return call("queues.do_chores", scalar, {"kind": text(kind), "max_chores": integer(max_chores)})
 
 
+@sql_function("queues.postpone_chore")
 def postpone_chore(kind: Chore, error: str) -> Statement[None]:
     """Put the first chore of this kind behind the others, because it fails."""
-    return call("queues.postpone_chore", nothing, {"kind": text(kind), "error": text(error)})

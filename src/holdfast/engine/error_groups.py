@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from holdfast.engine.statement import Statement, call, integer, many, scalar, text, timestamptz
+from holdfast.engine.statement import Statement, sql_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +27,12 @@ class ErrorGroup:
     """That failed last with it, if tries of steps failed."""
 
 
+@sql_function("queues.count_errors")
 def count_errors(max_errors: int | None = None) -> Statement[int]:
     """Count new errors in their groups. Returns how many were examined."""
-    return call("queues.count_errors", scalar, {"max_errors": integer(max_errors)})
 
 
+@sql_function("queues.list_error_groups")
 def list_error_groups(
     since: datetime | None = None,
     type_prefix: str | None = None,
@@ -39,10 +40,3 @@ def list_error_groups(
     max_groups: int | None = None,
 ) -> Statement[list[ErrorGroup]]:
     """Returns the most frequent first. Errors are counted some seconds after they occur."""
-    arguments = {
-        "since": timestamptz(since),
-        "type_prefix": text(type_prefix),
-        "only_group": text(only_group),
-        "max_groups": integer(max_groups),
-    }
-    return call("queues.list_error_groups", many(ErrorGroup), arguments)

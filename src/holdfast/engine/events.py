@@ -7,22 +7,19 @@ from typing import Any, Literal
 from uuid import UUID
 
 from holdfast.engine.statement import (
+    BigInt,
     Bound,
     Rows,
     Statement,
-    bigint,
     call,
     document,
     integer,
     interval,
     many,
-    nothing,
-    scalar,
     select,
+    sql_function,
     text,
     texts,
-    timestamptz,
-    uuid,
 )
 from holdfast.serialization.text import Json, json_array, json_object, report_json
 
@@ -148,6 +145,7 @@ class DispatcherStatus:
     live: bool
 
 
+@sql_function("queues.emit")
 def emit(
     event_type: str,
     payload: Any = None,
@@ -157,22 +155,15 @@ def emit(
     source: str | None = None,
     traceparent: str | None = None,
 ) -> Statement[UUID]:
-    arguments = {
-        "event_type": text(event_type),
-        "payload": None if payload is None else document(payload),
-        "aggregate_id": text(aggregate_id),
-        "subject": text(subject),
-        "source": text(source),
-        "traceparent": text(traceparent),
-    }
-    return call("queues.emit", scalar, arguments)
+    """Returns the id of the event."""
 
 
+@sql_function("queues.receive")
 def receive(event_id: str, source: str) -> Statement[bool]:
     """Returns true if the event was not received before."""
-    return call("queues.receive", scalar, {"event_id": text(event_id), "source": text(source)})
 
 
+@sql_function("queues.subscribe")
 def subscribe(
     name: str,
     sink: str,
@@ -185,45 +176,35 @@ def subscribe(
     max_attempts: int | None = None,
     namespaces: Sequence[str] | None = None,
 ) -> Statement[int]:
-    arguments = {
-        "name": text(name),
-        "sink": text(sink),
-        "target": text(target),
-        "event_types": texts(event_types),
-        "type_prefixes": texts(type_prefixes),
-        "options": None if options is None else document(options),
-        "secrets": texts(secrets),
-        "max_attempts": integer(max_attempts),
-        "namespaces": texts(namespaces),
-    }
-    return call("queues.subscribe", scalar, arguments)
+    """Create or change a subscription. Returns its id."""
 
 
+@sql_function("queues.unsubscribe")
 def unsubscribe(name: str) -> Statement[None]:
-    return call("queues.unsubscribe", nothing, {"name": text(name)})
+    """End a subscription."""
 
 
+@sql_function("queues.pause_subscription")
 def pause_subscription(name: str, reason: str | None = None) -> Statement[bool]:
     """Returns true if it was running until now."""
-    return call("queues.pause_subscription", scalar, {"name": text(name), "reason": text(reason)})
 
 
+@sql_function("queues.resume_subscription")
 def resume_subscription(name: str, reason: str | None = None) -> Statement[bool]:
     """Returns true if it was paused until now."""
-    return call("queues.resume_subscription", scalar, {"name": text(name), "reason": text(reason)})
 
 
+@sql_function("queues.rotate_secret")
 def rotate_secret(name: str, secret: str, keep: int | None = None) -> Statement[int]:
     """Returns how many secrets there are now."""
-    arguments = {"name": text(name), "secret": text(secret), "keep": integer(keep)}
-    return call("queues.rotate_secret", scalar, arguments)
 
 
+@sql_function("queues.test_subscription")
 def test_subscription(name: str) -> Statement[UUID]:
     """Emit a test event to this subscription only. Returns its id."""
-    return call("queues.test_subscription", scalar, {"name": text(name)})
 
 
+@sql_function("queues.redrive_events")
 def redrive_events(
     name: str,
     event_id: UUID | None = None,
@@ -233,14 +214,6 @@ def redrive_events(
     died_until: datetime | None = None,
 ) -> Statement[int]:
     """Send dead events again, or one event, dead or delivered. Returns how many there were."""
-    arguments = {
-        "name": text(name),
-        "event_id": uuid(event_id),
-        "max_events": integer(max_events),
-        "reason": text(reason),
-        "died_until": timestamptz(died_until),
-    }
-    return call("queues.redrive_events", scalar, arguments)
 
 
 def dispatcher_heartbeat(
@@ -296,29 +269,23 @@ def settle_events(dispatcher_id: str, results: Iterable[Settlement]) -> Statemen
     return call("queues.settle_events", verdicts, arguments)
 
 
+@sql_function("queues.retire_dispatcher")
 def retire_dispatcher(dispatcher_id: str) -> Statement[bool]:
     """Returns true if it was registered."""
-    return call("queues.retire_dispatcher", scalar, {"dispatcher_id": text(dispatcher_id)})
 
 
+@sql_function("queues.prune_events")
 def prune_events(
     older_than: timedelta | None = None,
     dead_older_than: timedelta | None = None,
     max_events: int | None = None,
 ) -> Statement[int]:
     """Returns how many events were removed."""
-    arguments = {
-        "older_than": interval(older_than),
-        "dead_older_than": interval(dead_older_than),
-        "max_events": integer(max_events),
-    }
-    return call("queues.prune_events", scalar, arguments)
 
 
+@sql_function("queues.prune_inbox")
 def prune_inbox(older_than: timedelta | None = None, max_events: int | None = None) -> Statement[int]:
     """Returns how many received events were removed."""
-    arguments = {"older_than": interval(older_than), "max_events": integer(max_events)}
-    return call("queues.prune_inbox", scalar, arguments)
 
 
 def outbox_status() -> Statement[list[OutboxStatus]]:
@@ -338,16 +305,11 @@ def event_deliveries(event_id: UUID) -> Statement[list[DeliveryStatus]]:
     return _deliveries("event_id", event_id)
 
 
+@sql_function("queues.tail_events")
 def tail_events(
-    after_transaction: int | None = None, after_number: int | None = None, max_events: int | None = None
+    after_transaction: BigInt | None = None, after_number: BigInt | None = None, max_events: int | None = None
 ) -> Statement[list[TailedEvent]]:
     """Returns events in the order of commits after this position; without a position, the newest."""
-    arguments = {
-        "after_transaction": bigint(after_transaction),
-        "after_number": bigint(after_number),
-        "max_events": integer(max_events),
-    }
-    return call("queues.tail_events", many(TailedEvent), arguments)
 
 
 def _deliveries(column: str, value: UUID) -> Statement[list[DeliveryStatus]]:

@@ -4,13 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, get_args
 
-from holdfast.engine.statement import (
-    Statement,
-    call,
-    many,
-    scalar,
-    select,
-)
+from holdfast.engine.statement import Statement, call, many, select, sql_function
 
 Level = Literal["green", "amber", "red"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -39,8 +33,9 @@ class TableChange:
     deleted: int
 
 
+@sql_function("queues.clock")
 def clock() -> Statement[datetime]:
-    return call("queues.clock", scalar, {})
+    """The time of the engine."""
 
 
 def health() -> Statement[list[HealthLine]]:

@@ -12,17 +12,18 @@ from uuid import UUID
 
 from holdfast.engine.statement import (
     Argument,
+    BigInt,
     Bound,
     Rows,
     Statement,
     bigint,
     call,
     document,
-    first,
     integer,
     interval,
     many,
     only,
+    sql_function,
     text,
     texts,
     uuid,
@@ -148,10 +149,9 @@ def claim(
     return call("queues.claim", Rows(_CLAIMED, _claimed), arguments)
 
 
+@sql_function("queues.next_due")
 def next_due(queues: Sequence[str] | None, type_prefixes: Sequence[str] | None) -> Statement[NextDue]:
     """How long until a claim may find a task."""
-    arguments = {"queues": texts(queues), "type_prefixes": texts(type_prefixes)}
-    return call("queues.next_due", only(NextDue), arguments)
 
 
 def rest(
@@ -276,15 +276,14 @@ def record_killed(worker_id: str, killed: Iterable[str]) -> Statement[list[Verdi
     return _settle("queues.record_killed", worker_id, killed=json_array(killed))
 
 
+@sql_function("queues.sweep")
 def sweep(max_tasks: int | None = None) -> Statement[Swept]:
     """Recover tasks whose leases have expired."""
-    return call("queues.sweep", only(Swept), {"max_tasks": integer(max_tasks)})
 
 
-def last_error(worker_id: str, task_id: UUID, token: int) -> Statement[LastError | None]:
+@sql_function("queues.last_error")
+def last_error(worker_id: str, task_id: UUID, token: BigInt) -> Statement[LastError | None]:
     """How the previous attempt of a task that the worker holds ended."""
-    arguments = {"worker_id": text(worker_id), "task_id": uuid(task_id), "token": bigint(token)}
-    return call("queues.last_error", first(LastError), arguments)
 
 
 def handled_elsewhere(worker_id: str, held: Iterable[str]) -> Statement[list[Handled]]:

@@ -5,17 +5,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from holdfast.engine.statement import (
-    Statement,
-    call,
-    integer,
-    interval,
-    many,
-    nothing,
-    scalar,
-    select,
-    text,
-)
+from holdfast.engine.statement import Statement, call, integer, many, select, sql_function, text
 
 Subject = Literal["queue", "type"]
 
@@ -50,6 +40,7 @@ class WaitingKey:
     running_task_id: UUID | None
 
 
+@sql_function("queues.set_limit")
 def set_limit(
     subject: Subject,
     name: str,
@@ -61,21 +52,11 @@ def set_limit(
     reason: str | None = None,
 ) -> Statement[None]:
     """Replace the limits of a queue or a type. None means unlimited."""
-    arguments = {
-        "subject": text(subject),
-        "name": text(name),
-        "max_running": integer(max_running),
-        "per_key": integer(per_key),
-        "rate": integer(rate),
-        "per": interval(per),
-        "reason": text(reason),
-    }
-    return call("queues.set_limit", nothing, arguments)
 
 
+@sql_function("queues.drop_limit")
 def drop_limit(subject: Subject, name: str) -> Statement[bool]:
     """Returns true if there was a limit."""
-    return call("queues.drop_limit", scalar, {"subject": text(subject), "name": text(name)})
 
 
 def limit_status() -> Statement[list[LimitStatus]]:
@@ -88,6 +69,6 @@ def list_waiting_keys(queue: str | None = None, max_keys: int = 50) -> Statement
     return call("queues.list_waiting_keys", many(WaitingKey), arguments)
 
 
+@sql_function("queues.tidy_lanes")
 def tidy_lanes() -> Statement[int]:
     """Remove empty lanes. Returns how many were removed."""
-    return call("queues.tidy_lanes", scalar, {})

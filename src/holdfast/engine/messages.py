@@ -14,9 +14,9 @@ from holdfast.engine.statement import (
     integer,
     interval,
     many,
-    only,
     scalar,
     select,
+    sql_function,
     text,
     timestamptz,
 )
@@ -100,13 +100,9 @@ class SendPolicy(TypedDict, total=False):
     when_unknown: str | None
 
 
+@sql_function("comms.reserve_send")
 def reserve_send(channel: str, recipient: str, idempotency_key: str) -> Statement[Reservation]:
-    arguments = {
-        "channel": text(channel),
-        "recipient": text(recipient),
-        "idempotency_key": text(idempotency_key),
-    }
-    return call("comms.reserve_send", only(Reservation), arguments)
+    """Count a message against its caps, if they allow it."""
 
 
 def keep_message(
@@ -157,32 +153,21 @@ def mailbox_message(mailbox_message_id: int) -> Statement[MailboxMessage | None]
     return select(first(MailboxMessage), "comms.mailbox", rest, (mailbox_message_id,))
 
 
+@sql_function("comms.clear_mailbox")
 def clear_mailbox() -> Statement[int]:
     """Returns how many messages were removed; call again until there are none."""
-    return call("comms.clear_mailbox", scalar, {})
 
 
+@sql_function("comms.erase_messages")
 def erase_messages(recipient: str, reason: str, max_messages: int | None = None) -> Statement[int]:
     """Returns how many messages were erased; call again until there are none."""
-    arguments = {
-        "recipient": text(recipient),
-        "reason": text(reason),
-        "max_messages": integer(max_messages),
-    }
-    return call("comms.erase_messages", scalar, arguments)
 
 
+@sql_function("comms.record_delivery")
 def record_delivery(
     provider: str, provider_message_id: str, report: str, reason: str | None = None
 ) -> Statement[bool]:
     """Returns true if the id of the provider belongs to a send."""
-    arguments = {
-        "provider": text(provider),
-        "provider_message_id": text(provider_message_id),
-        "report": text(report),
-        "reason": text(reason),
-    }
-    return call("comms.record_delivery", scalar, arguments)
 
 
 def send_email(

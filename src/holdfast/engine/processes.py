@@ -12,6 +12,7 @@ import psycopg
 
 from holdfast.engine.leases import run_function
 from holdfast.engine.statement import (
+    BigInt,
     Bound,
     Engine,
     Rows,
@@ -26,6 +27,7 @@ from holdfast.engine.statement import (
     only,
     scalar,
     select,
+    sql_function,
     text,
 )
 from holdfast.errors import PayloadError, UnexpectedDatabaseError, translate
@@ -170,10 +172,9 @@ def registered_process(process: str) -> Statement[RegisteredProcess | None]:
     return select(first(RegisteredProcess), "queues.registered_process", rest, (process,))
 
 
-def process_history(process: str, process_id: int) -> Statement[list[HistoryStep]]:
+@sql_function("queues.process_history")
+def process_history(process: str, process_id: BigInt) -> Statement[list[HistoryStep]]:
     """Returns the last steps, in order, as the history function of the process tells them."""
-    arguments = {"process": text(process), "process_id": bigint(process_id)}
-    return call("queues.process_history", many(HistoryStep), arguments)
 
 
 def start_process(process: str, body: str) -> Statement[int]:
@@ -194,10 +195,9 @@ def reporting_refusals() -> Iterator[None]:
         raise PayloadError(error.message, hint=error.hint, sqlstate=error.sqlstate) from error
 
 
-def nudge_process(process: str, process_id: int, reason: str | None = None) -> Statement[bool]:
+@sql_function("queues.nudge_process")
+def nudge_process(process: str, process_id: BigInt, reason: str | None = None) -> Statement[bool]:
     """Let the supervisor run now. Returns whether it waited for a later time."""
-    arguments = {"process": text(process), "process_id": bigint(process_id), "reason": text(reason)}
-    return call("queues.nudge_process", scalar, arguments)
 
 
 def process_statuses(wait_keys: Sequence[UUID]) -> Statement[list[ProcessStatus]]:
@@ -212,15 +212,14 @@ def watch_processes(wait_keys: Sequence[UUID], ttl: timedelta | None = None) -> 
     return call("queues.watch_processes", Rows("answer.status", nothing), arguments)
 
 
-def cancel_process(process: str, process_id: int, reason: str | None = None) -> Statement[str]:
+@sql_function("queues.cancel_process")
+def cancel_process(process: str, process_id: BigInt, reason: str | None = None) -> Statement[str]:
     """Cancel by the function that the process has registered. Returns the decision that ended it."""
-    arguments = {"process": text(process), "process_id": bigint(process_id), "reason": text(reason)}
-    return call("queues.cancel_process", scalar, arguments)
 
 
+@sql_function("queues.record_process_files")
 def record_process_files(process: str, files: dict[str, str]) -> Statement[None]:
-    arguments = {"process": text(process), "files": Bound("text::jsonb", files)}
-    return call("queues.record_process_files", nothing, arguments)
+    """Record the SQL files with which a process was applied."""
 
 
 def find_orphans(past: ProcessId | None = None, max_processes: int | None = None) -> Statement[ProcessId]:
@@ -233,14 +232,14 @@ def find_orphans(past: ProcessId | None = None, max_processes: int | None = None
     return call("queues.find_orphans", only(ProcessId), arguments)
 
 
+@sql_function("queues.processes_to_repair")
 def processes_to_repair() -> Statement[list[ToRepair]]:
     """Returns the kinds of processes that have orphans, once for each namespace."""
-    return call("queues.processes_to_repair", many(ToRepair), {})
 
 
+@sql_function("queues.prune_processes")
 def prune_processes(max_processes: int | None = None) -> Statement[int]:
     """Returns how many were removed."""
-    return call("queues.prune_processes", scalar, {"max_processes": integer(max_processes)})
 
 
 def try_function(

@@ -3,14 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from holdfast.engine.statement import (
-    Statement,
-    call,
-    many,
-    scalar,
-    select,
-    text,
-)
+from holdfast.engine.statement import Statement, many, select, sql_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +31,20 @@ class UnservedQueue:
     advice: str
 
 
+@sql_function("queues.pause")
 def pause(queue: str, reason: str | None = None) -> Statement[bool]:
     """Returns true if the queue was running until now."""
-    return call("queues.pause", scalar, {"queue": text(queue), "reason": text(reason)})
 
 
+@sql_function("queues.resume")
 def resume(queue: str, reason: str | None = None) -> Statement[bool]:
     """Returns true if the queue was paused until now."""
-    return call("queues.resume", scalar, {"queue": text(queue), "reason": text(reason)})
 
 
 def queue_status() -> Statement[list[QueueStatus]]:
     return select(many(QueueStatus), "queues.queue_status", "order by answer.queue")
 
 
+@sql_function("queues.unserved_queues")
 def unserved_queues() -> Statement[list[UnservedQueue]]:
     """Returns the queue that has waited longest first."""
-    return call("queues.unserved_queues", many(UnservedQueue), {})

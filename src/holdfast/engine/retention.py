@@ -5,20 +5,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
-from holdfast.engine.statement import (
-    Bound,
-    Statement,
-    boolean,
-    call,
-    integer,
-    many,
-    nothing,
-    only,
-    scalar,
-    select,
-    text,
-    uuid,
-)
+from holdfast.engine.statement import Bound, Statement, call, many, nothing, select, sql_function, text
 
 Prunable = Literal[
     "succeeded", "failed", "dead_letter", "cancelled", "deleted", "history", "messages", "steps"
@@ -60,10 +47,9 @@ def set_retention(
     return call("queues.set_retention", nothing, arguments)
 
 
+@sql_function("queues.drop_retention")
 def drop_retention(status: Prunable, type_prefix: str | None = None) -> Statement[bool]:
     """Returns true if there was such a policy."""
-    arguments = {"status": text(status), "type_prefix": text(type_prefix)}
-    return call("queues.drop_retention", scalar, arguments)
 
 
 def retention_policies() -> Statement[list[RetentionPolicy]]:
@@ -71,6 +57,7 @@ def retention_policies() -> Statement[list[RetentionPolicy]]:
     return select(many(RetentionPolicy), "queues.retention_policy", rest)
 
 
+@sql_function("queues.prune")
 def prune(
     status: Prunable,
     max_tasks: int | None = None,
@@ -82,10 +69,3 @@ def prune(
 
     Without `past`, it goes on where the last such call stopped, and passes over what those before have kept.
     """
-    arguments = {
-        "status": text(status),
-        "max_tasks": integer(max_tasks),
-        "past": uuid(past),
-        "dry_run": boolean(dry_run),
-    }
-    return call("queues.prune", only(Pruned), arguments)

@@ -8,16 +8,15 @@ from uuid import UUID
 
 from holdfast.engine.enqueue import NewTask, arguments_of, task_json
 from holdfast.engine.statement import (
-    Argument,
     Statement,
     call,
     document,
     integer,
     interval,
     many,
-    nothing,
     scalar,
     select,
+    sql_function,
     text,
     timestamptz,
 )
@@ -174,33 +173,34 @@ def declare_schedules(application: str, schedules: Iterable[NewSchedule]) -> Sta
     return call("queues.declare_schedules", many(Declared), arguments)
 
 
+@sql_function("queues.pause_schedule")
 def pause_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
     """Returns true if it was running until now."""
-    return call("queues.pause_schedule", scalar, _names(name, reason, namespace))
 
 
+@sql_function("queues.resume_schedule")
 def resume_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[bool]:
     """Returns true if it was paused until now."""
-    return call("queues.resume_schedule", scalar, _names(name, reason, namespace))
 
 
+@sql_function("queues.remove_schedule")
 def remove_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[None]:
-    return call("queues.remove_schedule", nothing, _names(name, reason, namespace))
+    """The namespace may be left out where only one schedule has the name."""
 
 
+@sql_function("queues.run_schedule")
 def run_schedule(name: str, reason: str | None = None, namespace: str | None = None) -> Statement[UUID]:
     """Enqueue its task now. Returns the id of the task."""
-    return call("queues.run_schedule", scalar, _names(name, reason, namespace))
 
 
+@sql_function("queues.due_schedules")
 def due_schedules(max_schedules: int | None = None) -> Statement[list[DueSchedule]]:
-    arguments = {"max_schedules": integer(max_schedules)}
-    return call("queues.due_schedules", many(DueSchedule), arguments)
+    """The schedules that need a decision."""
 
 
+@sql_function("queues.next_firing")
 def next_firing() -> Statement[timedelta | None]:
     """Returns how long until a schedule needs a decision; None if none ever does."""
-    return call("queues.next_firing", scalar, {})
 
 
 def decide_schedules(decisions: Iterable[Decision]) -> Statement[list[Firing]]:
@@ -209,9 +209,9 @@ def decide_schedules(decisions: Iterable[Decision]) -> Statement[list[Firing]]:
     return call("queues.decide_schedules", many(Firing), {"decisions": document(batch)})
 
 
+@sql_function("queues.prune_firings")
 def prune_firings(max_firings: int | None = None) -> Statement[int]:
     """Returns how many were removed."""
-    return call("queues.prune_firings", scalar, {"max_firings": integer(max_firings)})
 
 
 def schedule_status() -> Statement[list[ScheduleStatus]]:
@@ -224,11 +224,6 @@ def schedule_events(name: str, namespace: str, max_events: int = 20) -> Statemen
       order by answer.occurred_at desc, answer.nominal_at desc limit $3::integer"""
     params = (require_storable("name", name), require_storable("namespace", namespace), max_events)
     return select(many(ScheduleEvent), "queues.schedule_event", rest, params)
-
-
-def _names(name: str, reason: str | None, namespace: str | None) -> dict[str, Argument]:
-    """The namespace may be left out where only one schedule has the name."""
-    return {"name": text(name), "reason": text(reason), "namespace": text(namespace)}
 
 
 def _decision_json(decision: Decision) -> str:

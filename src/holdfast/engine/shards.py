@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from holdfast.engine.statement import Statement, call, integer, many, scalar
+from holdfast.engine.statement import Statement, sql_function
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class ShardStatus:
     problem: str | None
 
 
+@sql_function("holdfast_front.list_shards")
 def list_shards() -> Statement[list[ShardAddress]]:
     """Without asking the shards."""
-    return call("holdfast_front.list_shards", many(ShardAddress), {})
 
 
+@sql_function("holdfast_front.problem_of")
 def problem_of(shard_number: int) -> Statement[str | None]:
     """Why the front cannot reach this shard, or None."""
-    return call("holdfast_front.problem_of", scalar, {"shard_number": integer(shard_number)})
 
 
 def name_of_shard(task_id: UUID, names: Sequence[str]) -> str | None:

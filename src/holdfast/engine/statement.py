@@ -5,14 +5,16 @@ guesses a type. JSON is sent and received as text, so the codecs of the caller's
 """
 
 import asyncio
+import inspect
 import re
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, wraps
 from itertools import takewhile
-from typing import Any, Generic, NamedTuple, TypeVar
+from types import NoneType
+from typing import Annotated, Any, Generic, Literal, NamedTuple, ParamSpec, TypeVar, get_args, get_origin
 from uuid import UUID
 
 import psycopg
@@ -28,6 +30,7 @@ from holdfast.serialization.text import Json, dump_json, load_json, require_stor
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+P = ParamSpec("P")
 Row = Sequence[Any]
 Decode = Callable[[Sequence[Row]], T]
 
@@ -135,6 +138,75 @@ def call(function: str, decode: Rows[T] | Decode[T], arguments: Mapping[str, Arg
     params = tuple([_checked(name, bound) for name, bound in passed])
     casts = tuple([(name, bound.cast) for name, bound in passed])
     return Statement(_called(function, casts, columns), params, decode)
+
+
+BigInt = Annotated[int, "bigint"]
+"""An integer of the database that may be larger than 32 bits."""
+
+_CASTS: dict[Any, str] = {
+    str: "text",
+    int: "integer",
+    BigInt: "bigint",
+    bool: "boolean",
+    bytes: "bytea",
+    UUID: "uuid",
+    datetime: "timestamptz",
+    timedelta: "interval",
+}
+
+
+def sql_function(function: str) -> Callable[[Callable[P, Statement[T]]], Callable[P, Statement[T]]]:
+    """Call an SQL function that takes the arguments of the declared one, by their names.
+
+    The annotations say how each is cast and what the rows become: the only value, a dataclass, or a list of
+    dataclasses. None is not passed, so that the default of the function applies. A name of Python is written
+    with an underscore at its end.
+    """
+
+    def declare(declared: Callable[P, Statement[T]]) -> Callable[P, Statement[T]]:
+        signature = inspect.signature(declared)
+        casts = {name: _cast_of(each.annotation) for name, each in signature.parameters.items()}
+        defaults = {name: each.default for name, each in signature.parameters.items()}
+        decode: Rows[T] | Decode[T] = _decode_of(get_args(signature.return_annotation)[0])
+
+        @wraps(declared)
+        def statement(*args: P.args, **kwargs: P.kwargs) -> Statement[T]:
+            declared(*args, **kwargs)  # does nothing, but refuses wrong arguments as every function does
+            given = {**defaults, **dict(zip(casts, args, strict=False)), **kwargs}
+            arguments = {name.rstrip("_"): _bound(cast, given[name]) for name, cast in casts.items()}
+            return call(function, decode, arguments)
+
+        return statement
+
+    return declare
+
+
+def _bound(cast: str, value: Any) -> Argument:
+    if value is None:
+        return None
+    return Bound(cast, list(value) if cast.endswith("[]") else value)
+
+
+def _cast_of(annotation: Any) -> str:
+    """Of an argument: without None, which every argument may be."""
+    if found := _CASTS.get(annotation):
+        return found
+    options = get_args(annotation)
+    if NoneType in options:
+        return _cast_of(next(option for option in options if option is not NoneType))
+    if get_origin(annotation) is Literal:
+        return "text"
+    if get_origin(annotation) in (Sequence, list) and options[0] in _CASTS:
+        return f"{_CASTS[options[0]]}[]"
+    return "text::jsonb"
+
+
+def _decode_of(annotation: Any) -> Any:
+    if annotation is None:
+        return nothing
+    row: Callable[..., Any] = next(iter(get_args(annotation)), annotation)
+    decode = only if row is annotation else many if get_origin(annotation) is list else first
+    return decode(row) if is_dataclass(row) else scalar
 
 
 def with_lock_limit(statement: Statement[T], milliseconds: int) -> Statement[T]:

@@ -20,6 +20,7 @@ from holdfast.engine.statement import (
     nothing,
     scalar,
     select,
+    sql_function,
     text,
     texts,
     uuid,
@@ -255,20 +256,19 @@ def record_changes(task_type: str, names: Sequence[str]) -> Statement[None]:
     return call("queues.record_changes", nothing, {"type": text(task_type), "names": texts(names)})
 
 
+@sql_function("queues.fork")
 def fork(task_id: UUID, before_step: str | None, reason: str | None) -> Statement[UUID]:
     """Run a task again as a new one that remembers the steps before this one."""
-    arguments = {"task_id": uuid(task_id), "before_step": text(before_step), "reason": text(reason)}
-    return call("queues.fork", scalar, arguments)
 
 
+@sql_function("queues.run_timeline")
 def run_timeline(task_id: UUID) -> Statement[list[TimelineEntry]]:
     """What happened to a run, in order."""
-    return call("queues.run_timeline", many(TimelineEntry), {"task_id": uuid(task_id)})
 
 
+@sql_function("queues.related_to")
 def related_to(task_id: UUID) -> Statement[list[RelatedThing]]:
     """What a task belongs to, and what it came from."""
-    return call("queues.related_to", many(RelatedThing), {"task_id": uuid(task_id)})
 
 
 def waiting_runs(queue: str | None, type_prefix: str | None, limit: int) -> Statement[list[WaitingRun]]:
@@ -308,11 +308,6 @@ def waits_of(task_id: UUID) -> Statement[list[WaitingRun]]:
     """What a suspended run waits for; what is due next comes first."""
     rest = "where answer.task_id = $1 order by answer.until, answer.name"
     return select(many(WaitingRun), "queues.wait_status", rest, (task_id,))
-
-
-def clock() -> Statement[datetime]:
-    """The time of the engine."""
-    return call("queues.clock", scalar, {})
 
 
 def steps_of(task_id: UUID) -> Statement[list[RecordedStep]]:

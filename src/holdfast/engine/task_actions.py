@@ -6,15 +6,7 @@ from datetime import datetime
 from typing import Literal, get_args
 from uuid import UUID
 
-from holdfast.engine.statement import (
-    Bound,
-    Statement,
-    boolean,
-    call,
-    many,
-    text,
-    timestamptz,
-)
+from holdfast.engine.statement import Statement, call, many, sql_function, text, timestamptz
 from holdfast.engine.tasks import Status, TaskFilter, search_arguments
 
 Action = Literal["cancel", "retry", "delete", "restore", "reschedule"]
@@ -61,6 +53,7 @@ class StatusCount:
     more: bool
 
 
+@sql_function("queues.act_on_tasks")
 def act_on_tasks(
     act: Action,
     task_ids: Sequence[UUID],
@@ -70,14 +63,6 @@ def act_on_tasks(
     dry_run: bool = False,
 ) -> Statement[list[ActedTask]]:
     """Act on at most MAX_ACTED tasks; a dry run examines at most MAX_COUNTED and changes nothing."""
-    arguments = {
-        "act": text(act),
-        "task_ids": Bound("uuid[]", list(task_ids)),
-        "reason": text(reason),
-        "run_at": timestamptz(run_at),
-        "dry_run": boolean(dry_run),
-    }
-    return call("queues.act_on_tasks", many(ActedTask), arguments)
 
 
 def statuses_for(act: Action, status: Status | None) -> tuple[Status | None, ...]:

@@ -25,6 +25,7 @@ from holdfast.engine.statement import (
     only,
     scalar,
     select,
+    sql_function,
     text,
     timestamptz,
     uuid,
@@ -259,9 +260,9 @@ class FoundTasks:
 EVERY_TASK = TaskFilter()
 
 
+@sql_function("queues.cancel")
 def cancel(task_id: UUID, reason: str | None = None) -> Statement[Status]:
     """Returns the resulting status: cancelled, or the status with which the task had already ended."""
-    return call("queues.cancel", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
 def cancel_many(task_ids: Sequence[UUID], reason: str | None = None) -> Statement[int]:
@@ -288,19 +289,19 @@ def batch_members(task_id: UUID) -> Statement[list[UUID]]:
     return call("queues.batch_members", members, {"task_id": uuid(task_id)})
 
 
+@sql_function("queues.retry")
 def retry(task_id: UUID, reason: str | None = None) -> Statement[Status]:
     """Give a task that failed, died or was cancelled new attempts. Returns the resulting status."""
-    return call("queues.retry", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
+@sql_function("queues.delete_task")
 def delete_task(task_id: UUID, reason: str | None = None) -> Statement[str]:
     """Soft-delete a task in any status. Returns `deleted`."""
-    return call("queues.delete_task", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
+@sql_function("queues.restore_task")
 def restore_task(task_id: UUID, reason: str | None = None) -> Statement[Status]:
     """Undo a soft delete. Returns the status that the task has again."""
-    return call("queues.restore_task", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
 def reschedule(
@@ -315,9 +316,9 @@ def reschedule(
     return call("queues.reschedule", scalar, arguments)
 
 
+@sql_function("queues.watch")
 def watch(task_id: UUID, ttl: timedelta | None = None) -> Statement[Status]:
     """Request a notification when the task ends. Returns its current status."""
-    return call("queues.watch", scalar, {"task_id": uuid(task_id), "ttl": interval(ttl)})
 
 
 def watch_many(task_ids: Sequence[UUID], ttl: timedelta | None = None) -> Statement[dict[UUID, Status]]:
@@ -331,9 +332,9 @@ def explain(task_id: UUID) -> Statement[Explanation]:
     return call("queues.explain", only(Explanation), {"task_id": uuid(task_id)})
 
 
+@sql_function("queues.replay")
 def replay(task_id: UUID, reason: str | None = None) -> Statement[UUID]:
     """Enqueue a new task with the same specification. Returns its id."""
-    return call("queues.replay", scalar, {"task_id": uuid(task_id), "reason": text(reason)})
 
 
 def list_tasks(

@@ -9,18 +9,13 @@ from uuid import UUID
 from holdfast.engine.leases import FleetState
 from holdfast.engine.statement import (
     Statement,
-    boolean,
     call,
     document,
-    integer,
-    interval,
     many,
-    nothing,
-    only,
     scalar,
     select,
+    sql_function,
     text,
-    texts,
 )
 from holdfast.serialization.text import Json, json_array
 
@@ -118,6 +113,7 @@ class RegisteredType:
     registered_by: str
 
 
+@sql_function("queues.register_worker")
 def register_worker(
     worker_id: str,
     hostname: str,
@@ -132,24 +128,11 @@ def register_worker(
     types: Sequence[str] | None = None,
 ) -> Statement[int]:
     """Register a worker. Returns the setting max_result_bytes."""
-    arguments = {
-        "worker_id": text(worker_id),
-        "hostname": text(hostname),
-        "pid": integer(pid),
-        "version": text(version),
-        "queues": texts(queues),
-        "type_prefixes": texts(type_prefixes),
-        "concurrency": integer(concurrency),
-        "timeout": interval(timeout),
-        "heartbeat": interval(heartbeat),
-        "types": texts(types),
-    }
-    return call("queues.register_worker", scalar, arguments)
 
 
+@sql_function("queues.register_types")
 def register_types(types: Sequence[Mapping[str, Any]]) -> Statement[int]:
     """Declare the defaults of task types. Returns how many have changed."""
-    return call("queues.register_types", scalar, {"types": document(list(types))})
 
 
 def registered_types() -> Statement[list[RegisteredType]]:
@@ -166,54 +149,53 @@ def retire_worker(worker_id: str, begun: Iterable[str] | None = None) -> Stateme
     return call("queues.retire_worker", scalar, {"worker_id": text(worker_id), "begun": listed})
 
 
+@sql_function("queues.fleet_state")
 def fleet_state(worker_id: str) -> Statement[FleetState]:
-    return call("queues.fleet_state", only(FleetState), {"worker_id": text(worker_id)})
+    """What a worker needs to know of the others."""
 
 
+@sql_function("queues.recover_workers")
 def recover_workers(max_tasks: int | None = None) -> Statement[list[LostWorker]]:
     """Remove workers that were silent for too long, and recover their tasks."""
-    arguments = {"max_tasks": integer(max_tasks)}
-    return call("queues.recover_workers", many(LostWorker), arguments)
 
 
+@sql_function("queues.mark_idle")
 def mark_idle(worker_id: str, idle: bool) -> Statement[bool]:
     """Returns true if the worker is registered."""
-    return call("queues.mark_idle", scalar, {"worker_id": text(worker_id), "idle": boolean(idle)})
 
 
+@sql_function("queues.hold_wakeups")
 def hold_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[list[str]]:
     """Suppress notifications of new tasks for half a second. Returns the queues where that succeeded."""
-    return call("queues.hold_wakeups", scalar, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
+@sql_function("queues.release_wakeups")
 def release_wakeups(worker_id: str, queues: Sequence[str]) -> Statement[None]:
     """Let enqueueing wake workers again."""
-    return call("queues.release_wakeups", nothing, {"worker_id": text(worker_id), "queues": texts(queues)})
 
 
+@sql_function("queues.notify_idle")
 def notify_idle(queues: Sequence[str]) -> Statement[bool]:
     """Wake idle workers for tasks that were enqueued meanwhile. Returns true if there were any."""
-    return call("queues.notify_idle", scalar, {"queues": texts(queues)})
 
 
+@sql_function("queues.lead")
 def lead(worker_id: str, term: timedelta | None = None) -> Statement[bool]:
     """Become or stay the leader for a term. Returns true if the worker leads now."""
-    return call("queues.lead", scalar, {"worker_id": text(worker_id), "term": interval(term)})
 
 
+@sql_function("queues.resign")
 def resign(worker_id: str) -> Statement[bool]:
     """Give up leadership. Returns true if the worker led."""
-    return call("queues.resign", scalar, {"worker_id": text(worker_id)})
 
 
 def worker_status() -> Statement[list[WorkerStatus]]:
     return select(many(WorkerStatus), "queues.worker_status", "order by answer.worker_id")
 
 
+@sql_function("queues.held_by")
 def held_by(worker_id: str, max_tasks: int | None = None) -> Statement[list[HeldTask]]:
     """Returns the tasks that a worker holds, those that run for the longest time first."""
-    arguments = {"worker_id": text(worker_id), "max_tasks": integer(max_tasks)}
-    return call("queues.held_by", many(HeldTask), arguments)
 
 
 def worker_losses(limit: int = 10) -> Statement[list[WorkerLoss]]:
@@ -222,9 +204,9 @@ def worker_losses(limit: int = 10) -> Statement[list[WorkerLoss]]:
     return select(many(WorkerLoss), "queues.worker_loss", rest, (limit,))
 
 
+@sql_function("queues.record_environment")
 def record_environment(worker_id: str, environment: Mapping[str, Any]) -> Statement[None]:
-    arguments = {"worker_id": text(worker_id), "environment": document(environment)}
-    return call("queues.record_environment", nothing, arguments)
+    """Record what a worker runs with."""
 
 
 def provenance(worker_ids: Sequence[str]) -> Statement[list[Provenance]]:

@@ -5,7 +5,7 @@ from functools import partial
 from typing import NamedTuple
 
 from holdfast.connections.worker_connection import WorkerConnection
-from holdfast.engine import steps
+from holdfast.engine import health, steps
 from holdfast.errors import HoldfastError, TooLarge, is_about_content
 from holdfast.logs import Log
 from holdfast.worker.jobs import Job, Stop
@@ -125,7 +125,7 @@ class RunReader:
     async def _is_answered(self) -> bool:
         """Whether another connection works at once: then it was lost because of what was read on it."""
         try:
-            await self._connection.run(steps.clock)
+            await self._connection.run(health.clock)
         except HoldfastError:
             return False
         return True
