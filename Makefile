@@ -33,8 +33,8 @@ $(VENV): requirements.lock pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
-up: $(VENV) ## start PostgreSQL, a worker, a dispatcher, the dashboard and an example application; Ctrl-C stops them
-	@$(BIN)/holdfast up
+up: $(VENV) ## start PostgreSQL, a worker, a dispatcher, the dashboard and an example application; Ctrl-C stops them; ARGS="--port 8080"
+	@$(BIN)/holdfast up $(ARGS)
 
 test: SELECTED = -m 'not full'
 test: suite-$(PG) ## run the first look, a few minutes, nothing to install; ARGS="-k claim" goes to pytest, PG as below

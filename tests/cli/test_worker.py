@@ -242,7 +242,7 @@ def test_a_worker_loads_nothing_that_it_does_not_need() -> None:
     program = """
 import sys
 from holdfast.cli import build_app
-build_app(["worker"])
+build_app({"Run": ["worker"]})
 import holdfast.worker
 unwanted = {"holdfast.postgres.embedded_server", "holdfast.schema"}
 print(sorted(unwanted & sys.modules.keys()))

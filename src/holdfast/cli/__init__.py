@@ -3,7 +3,7 @@
 import re
 import signal
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -13,39 +13,32 @@ from typer.core import TyperGroup
 from holdfast import __version__
 from holdfast.errors import HoldfastError, close_to
 
-COMMAND_MODULES = (
-    "dev",
-    "up",
-    "enqueue",
-    "worker",
-    "workers",
-    "serve",
-    "mcp",
-    "skill",
-    "tokens",
-    "namespaces",
-    "task_types",
-    "tasks",
-    "task_actions",
-    "error_groups",
-    "replay",
-    "runs",
-    "queues",
-    "schedules",
-    "limits",
-    "retention",
-    "messages",
-    "events",
-    "dispatch",
-    "commands",
-    "health",
-    "processes",
-    "top",
-    "migrate",
-    "grant",
-    "shards",
-    "postgres",
-)
+COMMANDS = {
+    "Run": ("dev", "up", "worker", "serve", "dispatch", "mcp"),
+    "Tasks": (
+        "enqueue",
+        "tasks",
+        "task_actions",
+        "error_groups",
+        "replay",
+        "runs",
+        "schedules",
+        "task_types",
+    ),
+    "Operate": (
+        "health",
+        "top",
+        "queues",
+        "workers",
+        "limits",
+        "retention",
+        "events",
+        "processes",
+        "messages",
+    ),
+    "Set up": ("migrate", "grant", "tokens", "namespaces", "shards", "postgres", "commands", "skill"),
+}
+"""The modules of the commands, by the headings under which `holdfast --help` lists them."""
 
 EXIT_CODES = (
     "Exit codes: 0 success · 1 refused, such as a key in use or a task that has ended · 2 invalid input · "
@@ -93,8 +86,8 @@ def holdfast(
     pass
 
 
-def build_app(modules: Iterable[str] = COMMAND_MODULES) -> typer.Typer:
-    """The command line with the commands of these modules."""
+def build_app(commands: Mapping[str, Iterable[str]] = COMMANDS) -> typer.Typer:
+    """The command line with the commands of these modules, by their headings."""
     app = typer.Typer(
         name="holdfast",
         cls=HoldfastGroup,
@@ -105,8 +98,11 @@ def build_app(modules: Iterable[str] = COMMAND_MODULES) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(holdfast)
-    for name in modules:
-        import_module(f"holdfast.cli.{name}").register(app)
+    for heading, modules in commands.items():
+        for name in modules:
+            import_module(f"holdfast.cli.{name}").register(app)
+        for listed in (*app.registered_commands, *app.registered_groups):
+            listed.rich_help_panel = listed.rich_help_panel or heading
     return app
 
 
@@ -120,7 +116,7 @@ def __getattr__(name: str) -> typer.Typer:
 
 def app_for(arguments: list[str]) -> typer.Typer:
     """A worker runs for months: modules of other commands would stay in its memory."""
-    return build_app(["worker"] if arguments[:1] == ["worker"] else COMMAND_MODULES)
+    return build_app({"Run": ["worker"]} if arguments[:1] == ["worker"] else COMMANDS)
 
 
 def main() -> None:
