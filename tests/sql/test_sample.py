@@ -44,6 +44,19 @@ def test_the_leader_does_not_count_tasks_and_a_server_adds_their_number(tx: Conn
     assert value(tx, "select due from queues.sample") == 1
 
 
+def test_tasks_are_counted_at_most_for_a_fiftieth_of_the_time(tx: Connection, clock: Clock) -> None:
+    take(tx)
+    tx.execute("update queues.sample set counting = '3s'")  # as with ten million waiting tasks
+    for _ in range(15):
+        clock.advance(10)
+        assert take(tx) is True
+    counted = [
+        row["counted"]
+        for row in rows(tx, "select due is not null as counted from queues.sample order by taken_at")
+    ]
+    assert counted == [True, *[False] * 14, True]
+
+
 def test_old_samples_are_forgotten(tx: Connection, clock: Clock) -> None:
     take(tx)
     clock.advance(3 * 86400)

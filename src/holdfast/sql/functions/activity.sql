@@ -283,7 +283,8 @@ end
 $$;
 
 -- Takes a sample, unless there is one of the same ten seconds, and returns whether it did. Counts the waiting and the
--- running tasks, in all and per queue and type, only if asked, because that reads all of them. Deletes samples and
+-- running tasks, in all and per queue and type, only if asked, because that reads all of them, and for at most a
+-- fiftieth of the time: after a count that took a second, the next one is fifty seconds later. Deletes samples and
 -- activity older than two days, and activity per minute older than two hours. Corrects ids of transactions that another
 -- cluster has given, from which the database was restored.
 -- For holdfast_worker and holdfast_operator. Locks: activity of this minute, in the order of its key; the row of
@@ -299,18 +300,25 @@ as $$
 declare
   _now constant timestamptz := queues.clock();
   _taken_at constant timestamptz := date_bin('10 seconds', _now, '2000-01-01 00:00:00+00');
+  _counts boolean := coalesce(count_tasks, true);
+  _counting_since timestamptz;
+  _counting interval;
   _due bigint;
   _scheduled bigint;
   _running bigint;
   _delays double precision[];
   _next constant bigint := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;
 begin
-  if exists (
-    select from queues.sample s where s.taken_at = _taken_at and (s.due is not null or not coalesce(count_tasks, true)))
-  then
+  if _counts then
+    _counts := coalesce((
+      select s.taken_at + 50 * s.counting <= _taken_at
+      from queues.sample s where s.counting is not null order by s.taken_at desc limit 1), true);
+  end if;
+  if exists (select from queues.sample s where s.taken_at = _taken_at and (s.due is not null or not _counts)) then
     return false;
   end if;
-  if coalesce(count_tasks, true) then
+  if _counts then
+    _counting_since := clock_timestamp();
     -- One pass over the waiting and one over the running tasks.
     with counted as (
       select r.lane_id, count(*) filter (where r.run_at <= _now) as due, count(*) as waiting, 0::bigint as running
@@ -344,16 +352,17 @@ begin
       union all
       select o.claimed_at from queues.outcome o where o.task_id = newest.task_id and o.attempt = 1) held
     where held.claimed_at > _now - interval '5 minutes' and held.claimed_at >= newest.run_at;
+    _counting := clock_timestamp() - _counting_since;
   end if;
 
   insert into queues.sample as s (taken_at, transaction_id, bytes, enqueued_total, finished_total, errors_total,
-    due, scheduled, running, delay_p50, delay_p99)
+    due, scheduled, running, delay_p50, delay_p99, counting)
   values (_taken_at, pg_current_xact_id(), queues.total_bytes(), queues.count_inserted('queues.task'),
     queues.count_inserted('queues.outcome'), queues.count_inserted('queues.error'),
-    _due, _scheduled, _running, _delays[1], _delays[2])
+    _due, _scheduled, _running, _delays[1], _delays[2], _counting)
   on conflict (taken_at) do update
   set due = excluded.due, scheduled = excluded.scheduled, running = excluded.running,
-    delay_p50 = excluded.delay_p50, delay_p99 = excluded.delay_p99
+    delay_p50 = excluded.delay_p50, delay_p99 = excluded.delay_p99, counting = excluded.counting
   where s.due is null and excluded.due is not null;
   if not found then
     return false;

@@ -225,3 +225,7 @@ comment on table queues.claim_position is
   'Where the last large claims from a lane have ended. The newest counts; those before it are soon deleted.';
 comment on column queues.claim_position.since is 'When a claim has last begun the lane anew.';
 comment on column queues.claim_position.is_empty is 'Whether that claim found no more due tasks.';
+
+alter table queues.sample add column counting interval;
+comment on column queues.sample.counting is
+  'How long it took to count the tasks, or null if they were not counted. The next count waits fifty times as long.';

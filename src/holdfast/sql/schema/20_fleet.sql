@@ -241,10 +241,13 @@ create table queues.sample (
   scheduled bigint,
   running bigint,
   delay_p50 double precision,
-  delay_p99 double precision
+  delay_p99 double precision,
+  counting interval
 );
 comment on table queues.sample is
   'Samples for health and for the charts: every minute by the leader, every ten seconds by an HTTP server.';
+comment on column queues.sample.counting is
+  'How long it took to count the tasks, or null if they were not counted. The next count waits fifty times as long.';
 
 -- What workers report about the attempts that they ran, for charts and rankings: per minute, quarter of an hour and
 -- three hours, for each type of a queue, for each queue (type ''), and for everything (queue and type ''). Nothing is
