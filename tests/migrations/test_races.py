@@ -109,6 +109,8 @@ def test_of_two_who_wait_for_each_other_it_is_the_migration_that_gives_way(
         while not observer.execute(waits, [client.info.backend_pid]).fetchall():
             assert not migration.done(), migration.result()
         client.execute("select from queues.lane")  # the migration has it, and waits for us
+        while not lines:
+            assert not migration.done(), migration.result()
         client.commit()
         assert migration.result().action == "upgrade"
     holder = f"session {client.info.backend_pid} of login {client.info.user} holds queues."

@@ -190,7 +190,7 @@ class ShopHour:
         tasks = [self._task(kind) for kind in KINDS for _ in range(4)]
         tasks += [NewTask("mail.newsletter", {"issue": 12}, delay=timedelta(hours=3)) for _ in range(5)]
         self.engine.run(enqueue.enqueue_many(tasks))
-        for task in self.engine.run(leases.claim("w3", 3, queues=["media"])):
+        for task in self.engine.run(leases.claim("w3", 3, queues=["media"], lease=timedelta(hours=1))):
             progress = {"done": 7, "total": 12, "note": "drawing thumbnails"}
             self.engine.run(
                 leases.heartbeat("w3", [holding(task.task_id, task.token, self.clock.now, progress)])
