@@ -101,8 +101,9 @@ def build_app(commands: Mapping[str, Iterable[str]] = COMMANDS) -> typer.Typer:
     for heading, modules in commands.items():
         for name in modules:
             import_module(f"holdfast.cli.{name}").register(app)
-        for listed in (*app.registered_commands, *app.registered_groups):
-            listed.rich_help_panel = listed.rich_help_panel or heading
+        listed: list[Any] = [*app.registered_commands, *app.registered_groups]
+        for one in listed:
+            one.rich_help_panel = one.rich_help_panel or heading
     return app
 
 
