@@ -24,7 +24,8 @@ from holdfast.engine.leases import run_function
 from holdfast.engine.schedules import NewSchedule
 from holdfast.errors import InvalidArgument, InvalidHandler
 from holdfast.handle import Handle, handle_of
-from holdfast.handler import BatchHandlerOptions, Handler, HandlerOptions, build_handler
+from holdfast.handler import Handler, build_handler
+from holdfast.handler_options import BatchHandlerOptions, HandlerOptions
 from holdfast.middleware import Middleware
 from holdfast.options import is_arranged
 from holdfast.schedule import ScheduleOptions, build_schedule
@@ -255,7 +256,7 @@ class App:
 
     def schema(self) -> dict[str, Any]:
         """Every task by type, with its options and the JSON schemas of its arguments and its result."""
-        return {task_type: _described(handler) for task_type, handler in sorted(self._handlers.items())}
+        return {task_type: handler.described() for task_type, handler in sorted(self._handlers.items())}
 
     def run_worker(self, *, shard: str | None = None, **options: Any) -> int:
         """Run a worker for these tasks in this process until it is asked to stop. Takes settings by name.
@@ -376,20 +377,3 @@ def _following(tasks: Iterable[NewTask]) -> list[NewTask]:
             "a task that comes after a batch, or of a chain, has no options after, unique or debounce"
         )
     return asked
-
-
-def _described(handler: Handler) -> dict[str, Any]:
-    return {
-        "description": handler.function.__doc__,
-        "queue": handler.queue,
-        "priority": handler.priority,
-        "max_attempts": handler.max_attempts,
-        "timeout": handler.timeout,
-        "lease": handler.lease,
-        "retry": repr(handler.retry),
-        "executor": handler.executor,
-        "resources": handler.resources.as_message(),
-        "fresh": handler.fresh,
-        "reuse": handler.reuse,
-        **handler.schema(),
-    }

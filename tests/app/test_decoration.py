@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -105,13 +106,24 @@ def test_a_parameter_may_have_the_name_of_an_option(name: str) -> None:
     [
         ({"retry": 3}, "retry takes a policy"),
         ({"executor": "cloud"}, "executor 'cloud' is not one of python, process"),
-        ({"timeout": 0}, "timeout takes seconds above 0"),
-        ({"lease": "1m"}, "lease takes seconds above 0"),
+        ({"timeout": 0}, "timeout takes seconds or a timedelta above 0"),
+        ({"lease": "1m"}, "lease takes seconds or a timedelta above 0"),
+        ({"priority": 101}, "priority takes a whole number from -100 to 100"),
+        ({"max_attempts": True}, "max_attempts takes a whole number from 1 to 1000"),
+        ({"memory": "1G"}, "memory and resources need a child process"),
+        ({"ray": {"num_gpus": 1}}, "the option ray requires executor"),
     ],
 )
 def test_an_option_that_cannot_be_meant_is_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(InvalidHandler, match=reason):
         App().task("decoration.option", **options)(without_context)
+
+
+def test_durations_are_seconds_or_a_timedelta() -> None:
+    handler = build_handler(
+        "decoration.durations", without_context, timeout=timedelta(minutes=1), lease=9, deadline=timedelta(1)
+    )
+    assert (handler.timeout, handler.lease, handler.deadline) == (60.0, 9.0, 86_400.0)
 
 
 @pytest.mark.parametrize(

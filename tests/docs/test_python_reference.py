@@ -1,6 +1,7 @@
 """docs/reference/python.md says what an application can import, pass and call."""
 
 import inspect
+import re
 from dataclasses import fields
 from typing import Any
 
@@ -10,11 +11,12 @@ import holdfast
 from holdfast import comms
 from holdfast.client.results import ProcessHandle
 from holdfast.comms.send_message import EmailContent, SmsContent
-from holdfast.handler import BatchHandlerOptions
+from holdfast.handler_options import handler_options
 from holdfast.options import python_options
 from holdfast.schedule import ScheduleOptions
 from support.documents import DOCS, rows, sections
 
+_LINK = re.compile(r"\[([^]]+)\]\([^)]+\)")
 PAGE = sections(DOCS / "reference" / "python.md")
 
 
@@ -57,8 +59,11 @@ def test_every_member_of_an_app_is_described() -> None:
     }
 
 
-def test_every_option_of_a_task_is_described() -> None:
-    assert described("Options of a task") == {"type", *BatchHandlerOptions.__annotations__}
+def test_the_options_of_a_task_are_described_as_they_are_declared() -> None:
+    [_, *listed] = rows(PAGE["Options of a task"])
+    assert {name: _LINK.sub(r"\1", meaning) for name, _, meaning in listed} == {
+        name: option.help for name, option in handler_options().items()
+    }
 
 
 def test_every_option_of_a_schedule_is_described() -> None:

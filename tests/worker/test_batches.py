@@ -338,7 +338,7 @@ async def test_middleware_runs_once_around_a_batch(shop: Workshop) -> None:
         ({"batch": True}, "from 1 to 10000"),
         ({"batch": 2, "batch_wait": -1}, "0 to 60 seconds"),
         ({"batch": 2, "batch_wait": "x"}, "takes seconds"),
-        ({"batch_wait": 1}, "from 1 to 10000"),
+        ({"batch_wait": 1}, "batch_wait needs batch"),
         ({"batch": 2, "executor": "process"}, "executor python"),
     ],
 )
