@@ -5,6 +5,7 @@ from importlib import import_module
 
 import psycopg
 import pytest
+from psycopg.pq import TransactionStatus
 
 from holdfast.postgres import EmbeddedServer
 from support.attacks import CANARY
@@ -16,24 +17,47 @@ from support.invariant import assert_invariant
 from support.outbox import subscribe
 
 
+class _Session:
+    """One connection for all tests, because a session compiles every function that it calls."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._connection: Connection | None = None
+
+    def connection(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg.connect(self._dsn, prepare_threshold=None)
+        return self._connection
+
+    def roll_back(self) -> None:
+        """A test whose time was up may have left a running statement: then the next test connects anew."""
+        connection = self.connection()
+        if connection.info.transaction_status == TransactionStatus.ACTIVE:
+            connection.cancel_safe()
+            connection.close()
+        else:
+            connection.rollback()
+
+
 @pytest.fixture(scope="session")
-def _session(_shared_database: Database) -> Iterator[Connection]:
-    """One for all tests, because a session compiles every function that it calls."""
-    with psycopg.connect(_shared_database.dsn, prepare_threshold=None) as connection:
-        yield connection
+def _session(_shared_database: Database) -> Iterator[_Session]:
+    session = _Session(_shared_database.dsn)
+    yield session
+    session.connection().close()
 
 
 @pytest.fixture
-def tx(_session: Connection) -> Iterator[Connection]:
+def tx(_session: _Session) -> Iterator[Connection]:
     """A transaction of the test's own, rolled back at the end.
 
     Whatever the test did in it, every task still stands in exactly one place.
     """
+    connection = _session.connection()
     try:
-        yield _session
-        assert_invariant(_session)
+        yield connection
+        assert_invariant(connection)
     finally:
-        _session.rollback()
+        _session.roll_back()
 
 
 @pytest.fixture
