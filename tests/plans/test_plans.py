@@ -49,6 +49,15 @@ def tickets(conn: Connection) -> Row:
     }
 
 
+def limited(conn: Connection) -> Row:
+    """For a while: at first, claims also count what was claimed when nobody knew the limits."""
+    for subject, name in (("queue", "solo"), ("type", "work.a")):
+        limit = {"subject": subject, "name": name, "max_running": 1000, "rate": 1000, "per": "1 s"}
+        engine.call(conn, "queues.set_limit", limit)
+    conn.execute("update queues.test_clock set shifted_by = '1 minute'")
+    return {}
+
+
 def stale_tickets(conn: Connection) -> Row:
     given = tickets(conn)
     engine.finish(conn, json.loads(given["mixed"]), "m")
@@ -114,6 +123,13 @@ CALLS = [
     Call("claim from one lane", "select * from queues.claim('m', 100, array['solo'])", 100),
     Call("claim from many lanes", "select * from queues.claim('m', 100, array['work'])", 100),
     Call("claim by prefix", "select * from queues.claim('m', 100, null, array['work.'])", 100),
+    Call("claim under a limit", "select * from queues.claim('m', 100, array['solo'])", 100, before=limited),
+    Call(
+        "claim where one type has a limit",
+        "select * from queues.claim('m', 100, array['work'])",
+        100,
+        before=limited,
+    ),
     Call("claim one", "select * from queues.claim('m', 1, array['work'])", pages=100),
     Call("ring", "select queues.notify_idle(array['work', 'solo'])", pages=200),
     Call("claim nothing", "select * from queues.claim('m', 100, array['empty'])"),

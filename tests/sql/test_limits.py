@@ -234,8 +234,13 @@ def test_a_few_limited_tasks_among_many_free_ones_all_start(tx: Connection) -> N
     assert may_start(tx) == 0
 
 
-def test_what_one_claim_takes_at_a_higher_priority_counts_for_the_lower_ones(tx: Connection) -> None:
+@pytest.mark.parametrize("keys", [False, True])
+def test_what_one_claim_takes_at_a_higher_priority_counts_for_the_lower_ones(
+    tx: Connection, keys: bool
+) -> None:
     set_limit(tx, "queue", "mail", rate=5, per=timedelta(days=1))
+    if keys:
+        fill(tx, 1, priority=-1, concurrency_key="k")
     urgent = fill(tx, 3, priority=5)
     fill(tx, 2, "mail.free", priority=1)
     last = fill(tx, 4)

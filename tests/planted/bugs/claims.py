@@ -96,6 +96,27 @@ BUGS = [
         "tests/sql/test_limits.py",
     ),
     Bug(
+        "a claim takes more than there is room for where one limit applies to all lanes",
+        "sql/functions/claim.sql",
+        "max_tasks := least(max_tasks, _rooms[_of_queue[1]], _rooms[_of_type[1]]);",
+        "max_tasks := least(max_tasks, 1000 * _rooms[_of_queue[1]], 1000 * _rooms[_of_type[1]]);",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "the limit of one type counts for all types of the queue",
+        "sql/functions/claim.sql",
+        "\n    and cardinality(array_positions(_of_type, _of_type[1])) = cardinality(lanes)",
+        "",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
+        "a claim counts the room of a limit that another claim counts",
+        "sql/functions/limits.sql",
+        "case when queues.limit_lock_of(t.subject, t.name) = any (_held) then\n        least(",
+        "case when true then\n        least(",
+        "tests/sql/test_limits.py",
+    ),
+    Bug(
         "what a claim takes at a higher priority does not count at a lower one",
         "sql/functions/claim.sql",
         "        _rooms[_by_queue] := _rooms[_by_queue] - 1;",

@@ -49,29 +49,36 @@ declare
   _queues constant text[] := coalesce(queues, case when type_prefixes is null then array['default'] end);
   _types constant text[] := case when type_prefixes is not null then queues.types_in_use(type_prefixes) end;
   _least constant uuid := '00000000-0000-0000-0000-000000000000';
-  _no_crash boolean;
-  _limits boolean;
-  _paused boolean;
   _lanes record;
   _in_turn boolean := false;
   _unlocked boolean := false;
+  _allowed record;
   _picked tid[];
-  _blocked tid[] := '{}';
-  _misplaced tid[] := '{}';
   _namespace text;
   _key text;
   _run_at timestamptz;
   _awaited boolean;
   _generation integer;
 begin
-  select exists (select from queues.crash_detector), exists (select from queues.task_limit),
-    exists (select from queues.paused_queue)
-  into _no_crash, _limits, _paused;
-  if not _no_crash then
+  -- One statement for what every claim asks. Where nothing is limited or paused, it is all: looking up limits for each
+  -- lane takes a third of the time of an ordinary claim.
+  select exists (select from queues.crash_detector) as no_crash, exists (select from queues.task_limit) as limits,
+    exists (select from queues.paused_queue) as paused,
+    array_agg(l.lane_id) as ids, array_agg(l.priority) as priorities,
+    array_agg(case when claim.after is null or l.mixed then '-infinity'
+      else coalesce((claim.after -> l.lane_id::text ->> 'run_at')::timestamptz, '-infinity') end) as run_ats,
+    array_agg(case when claim.after is null or l.mixed then _least
+      else coalesce((claim.after -> l.lane_id::text ->> 'task_id')::uuid, _least) end) as task_ids,
+    bool_or(l.mixed) as mixed, null::bigint[] as limited, null::bigint[] as rated
+  into _lanes
+  from (
+    select l.lane_id, l.priority, l.concurrency_key is not null as mixed from queues.lane l
+    where l.queue = any (_queues) and coalesce(l.concurrency_key, '') = '' order by l.priority desc offset 0) l;
+  if not _lanes.no_crash then
     perform queues.skip_lost_tokens();
   end if;
-  -- Cursors do not apply to limited lanes, in which a claim may leave tasks behind.
-  if _limits or _paused or _types is not null then
+  if _lanes.limits or _lanes.paused or _types is not null then
+    -- Cursors do not apply to limited lanes, in which a claim may leave tasks behind.
     select array_agg(l.lane_id) as ids, array_agg(l.priority) as priorities,
       array_agg(coalesce(case when not l.mixed then (claim.after -> l.lane_id::text ->> 'run_at')::timestamptz end,
         '-infinity')) as run_ats,
@@ -83,44 +90,28 @@ begin
     from (
       select l.lane_id, l.priority, limits.max_running, limits.rate,
         coalesce(l.concurrency_key = '' or limits.max_running or limits.rate
-          or l.type = '' and (_limits or (l.queue = any (_queues)) is not true), false) as mixed
+          or l.type = '' and (_lanes.limits or (l.queue = any (_queues)) is not true), false) as mixed
       from queues.lanes_of(_queues, _types) l
       left join lateral (
         select bool_or(t.max_running is not null) as max_running, bool_or(t.rate is not null) as rate
         from queues.task_limit t
-        where _limits and (t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type)) limits
-        on true
+        where _lanes.limits and (t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type))
+        limits on true
       where not exists (select from queues.paused_queue p where p.queue = l.queue)
       order by l.priority desc offset 0) l;
-  else
-    -- The same with nothing to look up: an ordinary claim spends a third of its time on the statement above.
-    select array_agg(l.lane_id) as ids, array_agg(l.priority) as priorities,
-      array_agg(case when claim.after is null or l.mixed then '-infinity'
-        else coalesce((claim.after -> l.lane_id::text ->> 'run_at')::timestamptz, '-infinity') end) as run_ats,
-      array_agg(case when claim.after is null or l.mixed then _least
-        else coalesce((claim.after -> l.lane_id::text ->> 'task_id')::uuid, _least) end) as task_ids,
-      bool_or(l.mixed) as mixed, null::bigint[] as limited, null::bigint[] as rated
-    into _lanes
-    from (
-      select l.lane_id, l.priority, l.concurrency_key is not null as mixed from queues.lane l
-      where l.queue = any (_queues) and coalesce(l.concurrency_key, '') = '' order by l.priority desc offset 0) l;
   end if;
   if _lanes.ids is null then
     return;
   elsif _lanes.mixed then
-    select w.picked, w.blocked, w.misplaced into _picked, _blocked, _misplaced
-    from queues.lock_within_limits(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _queues,
-      type_prefixes, _now, max_tasks) w;
+    _allowed := queues.lock_within_limits(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _queues,
+      type_prefixes, _now, max_tasks);
+    _picked := _allowed.picked;
+  elsif max_tasks >= 50 and cardinality(_lanes.ids) <= 64 and queues.hold_lanes(_lanes.ids) then
+    select p.picked, p.unlocked, true into _picked, _unlocked, _in_turn
+    from queues.pick_in_turn(_lanes.ids, _lanes.priorities, max_tasks, _now) p;
+    _now := queues.clock();  -- it may have waited
   else
-    _in_turn := max_tasks >= 50 and cardinality(_lanes.ids) <= 64 and queues.hold_lanes(_lanes.ids);
-    if _in_turn then
-      select p.picked, p.unlocked into _picked, _unlocked
-      from queues.pick_in_turn(_lanes.ids, _lanes.priorities, max_tasks, _now) p;
-      _now := queues.clock();  -- it may have waited
-    else
-      _picked := coalesce(queues.lock_ready(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _now,
-        max_tasks), '{}');
-    end if;
+    _picked := queues.lock_ready(_lanes.ids, _lanes.priorities, _lanes.run_ats, _lanes.task_ids, _now, max_tasks);
   end if;
 
   -- Nothing is charged or moved before this point, so that looking again costs nothing.
@@ -128,11 +119,13 @@ begin
     return query select c.* from queues.claim(worker_id, max_tasks, queues, type_prefixes, lease) c;
     return;
   end if;
-  if _misplaced <> '{}' then
-    perform queues.set_aside(_misplaced, false);
-  end if;
-  if _blocked <> '{}' then
-    perform queues.set_aside(_blocked, true);
+  if _lanes.mixed then
+    if _allowed.misplaced <> '{}' then
+      perform queues.set_aside(_allowed.misplaced, false);
+    end if;
+    if _allowed.blocked <> '{}' then
+      perform queues.set_aside(_allowed.blocked, true);
+    end if;
   end if;
   if _picked = '{}' then
     return;
@@ -261,9 +254,10 @@ $$;
 
 -- Locks due rows, as many as limits and concurrency keys allow. Returns the ctids of those to claim, of those to set
 -- aside because their key runs as many tasks as it may, and of those that wait in a lane that types share although
--- their type has a limit. Reads the lanes in the order of a claim, in windows, until it has enough. Within a window,
--- tasks whose key has fewer running tasks come first. Charges nothing: the claim does that once, for the tasks that it
--- takes.
+-- their type has a limit. If the same limits apply to all lanes, and no keys, it counts their room once and locks as
+-- many of the first tasks. Else it reads the lanes in the order of a claim, in windows, until it has enough. Within a
+-- window, tasks whose key has fewer running tasks come first. Charges nothing: the claim does that once, for the tasks
+-- that it takes.
 -- The lanes are given by descending priority, each with a cursor that says where to start.
 -- Internal: called by claim. Locks: limits; ready rows; keys; leases of keys that run as many as they may. Waits for
 -- none of them for more than some milliseconds.
@@ -276,9 +270,10 @@ as $$
 #variable_conflict use_column
 declare
   -- Limits of queues and types: how many more tasks may start under each, and which ones apply to each lane.
-  _rooms integer[];
-  _of_queue integer[];
-  _of_type integer[];
+  _limits constant record := queues.rooms_of_lanes(lanes, due);
+  _rooms integer[] := _limits.rooms;
+  _of_queue constant integer[] := _limits.of_queue;
+  _of_type constant integer[] := _limits.of_type;
   -- The same for concurrency keys, as they are met.
   _names text[] := '{}';
   _running integer[] := '{}';
@@ -287,8 +282,8 @@ declare
   _key_of_queue integer[];
   _turns integer[];
   -- Where a key may run several tasks, a claim reads further, to find other keys.
-  _several constant boolean := exists (select from queues.task_limit t where t.per_key > 1);
-  _window integer := case when _several then greatest(200, 4 * max_tasks) else max_tasks end;
+  _several boolean;
+  _window integer;
   _plain constant boolean := not exists (
     select from queues.lane l where l.lane_id = any (lanes) and (l.type = '' or l.concurrency_key = ''));
   _met record;
@@ -301,7 +296,17 @@ begin
   picked := '{}';
   blocked := '{}';
   misplaced := '{}';
-  select r.rooms, r.of_queue, r.of_type into _rooms, _of_queue, _of_type from queues.rooms_of_lanes(lanes, due) r;
+  if _plain and cardinality(array_positions(_of_queue, _of_queue[1])) = cardinality(lanes)
+    and cardinality(array_positions(_of_type, _of_type[1])) = cardinality(lanes)
+  then
+    max_tasks := least(max_tasks, _rooms[_of_queue[1]], _rooms[_of_type[1]]);
+    if max_tasks > 0 then
+      picked := queues.lock_ready(lanes, priorities, from_run_at, from_task_id, due, max_tasks);
+    end if;
+    return;
+  end if;
+  _several := exists (select from queues.task_limit t where t.per_key > 1);
+  _window := case when _several then greatest(200, 4 * max_tasks) else max_tasks end;
   loop
     with candidate as materialized (
       select c.place

@@ -112,9 +112,11 @@ as $$
       case when t.concurrency_key is not null then '' end as key
     from queues.lease e
     join queues.lane l on l.lane_id = e.lane_id
-    join queues.task t on t.task_id = e.task_id
+    -- Looked up one by one: a claim has turned nested loops off, and would read all tasks.
+    cross join lateral (select t.* from queues.task t where t.task_id = e.task_id offset 0) t
     where case count_running.subject when 'queue' then l.queue = count_running.name and e.limited is not true
-      else t.type = count_running.name and (e.limited is not true or l.type = '') end
+        else l.type = count_running.name and e.limited is not true or l.type = '' end
+      and (count_running.subject = 'queue' or t.type = count_running.name)
     for no key update of e skip locked)
   update queues.lease e
   set limited = true, lane_id = case when count_running.subject = 'queue' then e.lane_id
@@ -406,7 +408,9 @@ begin
     from queues.lane l
     join queues.task_limit t on t.subject = 'queue' and t.name = l.queue or t.subject = 'type' and t.name = l.type
     where l.lane_id = any (lanes) and (t.max_running is not null or t.rate is not null)
-      and exists (select from queues.ready r where r.lane_id = l.lane_id and r.run_at <= due));
+      -- Not exists, which the planner may implement by reading all that is due.
+      and (select true from queues.ready r where r.lane_id = l.lane_id and r.run_at <= due
+        order by r.lane_id, r.run_at, r.task_id limit 1));
   if _held = '{}' then
     -- A task that is committed from now on waits for the next claim, because its limit is not locked: there is no room.
     rooms := '{0}';
@@ -496,11 +500,13 @@ begin
   update queues.task_limit t
   set tokens = queues.tokens_at(t, spend_rate.now) - spent.count, counted_at = spend_rate.now
   from (
-    select subject.subject, subject.name, count(*) as count
-    from queues.ready r
-    join queues.lane l on l.lane_id = r.lane_id
+    select subject.subject, subject.name, sum(started.count) as count
+    from (
+      select r.lane_id, count(*) as count from queues.ready r
+      where r.ctid = any (places) and r.lane_id = any (lanes) group by r.lane_id) started
+    join queues.lane l on l.lane_id = started.lane_id
     cross join lateral (values ('queue', l.queue), ('type', l.type)) subject(subject, name)
-    where r.ctid = any (places) and r.lane_id = any (lanes)
+    where l.lane_id = any (lanes)
     group by subject.subject, subject.name) spent
   where t.subject = spent.subject and t.name = spent.name and t.rate is not null;
 end
