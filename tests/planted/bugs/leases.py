@@ -11,6 +11,20 @@ BUGS = [
         "tests/sql/test_finish_tokens.py",
     ),
     Bug(
+        "finish accepts a single success with any token",
+        "sql/functions/finish.sql",
+        " and l.token = (results -> 0 ->> 'token')::bigint\n",
+        "\n",
+        "tests/sql/test_finish_tokens.py",
+    ),
+    Bug(
+        "a finish of one task waits for a transaction that has locked it",
+        "sql/functions/finish.sql",
+        "        and l.worker_id = settle_succeeded.worker_id and l.xmax = '0'\n",
+        "        and l.worker_id = settle_succeeded.worker_id\n",
+        "tests/sql/test_finish_transactions.py",
+    ),
+    Bug(
         "finish accepts a failure with any token",
         "sql/functions/finish.sql",
         "      where l.task_id = g.task_id and l.token = g.token and l.worker_id",

@@ -323,10 +323,10 @@ $$;
 -- Notifies clients that wait for these tasks, subscriptions to task events, and idle workers behind the same limit.
 -- Sends nothing to absent receivers. The worker is one that looks for due tasks by itself, if any. Every finish calls
 -- it, so all checks are one statement, and each is one lookup in an index that is mostly empty. Those who are not
--- notified look again by themselves.
+-- notified look again by themselves. Returns whether anybody may wait for any task.
 -- Internal.
 create or replace function queues.notify_waiters(task_ids uuid[], worker_id text default null)
-returns void
+returns boolean
 language plpgsql volatile
 set search_path = pg_catalog, pg_temp
 as $$
@@ -362,6 +362,7 @@ begin
   if _joined then
     perform queues.mark_joins(task_ids);
   end if;
+  return _awaited or _subscribed or _limited or _joined;
 end
 $$;
 
