@@ -22,8 +22,11 @@ HOT_TABLES = ("task", "ready", "lease", "outcome")
 class Contract:
     name = "holdfast"
 
-    def __init__(self, connection: Connection, *, cursor: bool = False) -> None:
+    def __init__(self, connection: Connection, *, cursor: bool = False, worker: bool = False) -> None:
+        """With the session of our worker: commits wait for the disk only where the engine says so."""
         self.connection = connection
+        if worker:
+            connection.execute("set synchronous_commit = off")
         self.cursor = cursor
         self.after: dict[str, dict[str, str]] = {}
         self.claim_statement = CLAIM.format(CURSOR_COLUMNS if cursor else COLUMNS)

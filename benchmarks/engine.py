@@ -12,7 +12,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks import heartbeat, scenarios
+from benchmarks import calls, heartbeat, scenarios
 from benchmarks.contract import Contract
 from benchmarks.documents import document
 from benchmarks.floor import Floor
@@ -106,8 +106,11 @@ def claim_and_finish(bench: Bench) -> None:
     count = bench.tasks(100_000)
     print(f"Claim and finish {count:,} tasks, batches of 200, one connection")
     for label, payload, target in (("60-byte payload", SMALL, 0.7), ("1 KB payload", LARGE, 1.0)):
-        with bench.database("bench_drain") as connection:
-            floor, ours = Floor(connection), Contract(connection)
+        with (
+            bench.database("bench_drain") as connection,
+            psycopg.connect(connection.info.dsn, autocommit=True) as claiming,
+        ):
+            floor, ours = Floor(connection), Contract(claiming, worker=True)
             fill(floor, payload, count)
             fill(ours, payload, count)
             connection.execute("checkpoint")
@@ -115,6 +118,15 @@ def claim_and_finish(bench: Bench) -> None:
             bench.report(f"{label}, claimed and finished", ratio(*(t.slices for t in timings)), target)
             for timing, name in zip(timings, (floor.name, ours.name), strict=True):
                 say(timing, name)
+
+
+def fixed_costs(bench: Bench) -> None:
+    print("What a call costs the server: microseconds of CPU, one connection")
+    with bench.database("bench_calls") as connection:
+        side = Contract(connection, cursor=True, worker=True)
+        fill(side, SMALL, -(-calls.tasks() // FILL) * FILL)
+        for line in calls.measure(side).lines():
+            print(f"    {line}", flush=True)
 
 
 def against_a_clean_one(
@@ -228,6 +240,7 @@ def heartbeats(bench: Bench) -> None:
 
 PARTS = {
     "drain": claim_and_finish,
+    "calls": fixed_costs,
     "undisturbed": undisturbed,
     "limits": limited,
     "waiting": waiting,
