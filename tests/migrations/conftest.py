@@ -11,8 +11,9 @@ import pytest
 from psycopg.sql import SQL, Identifier
 
 from holdfast.postgres import EmbeddedServer, binaries
+from holdfast.schema import migrate
 from support.database import Database
-from support.releases import Release
+from support.releases import Release, version_1
 from support.server import disposable_server
 
 VERSION = int(os.environ.get("HOLDFAST_TEST_PG", "18"))
@@ -59,6 +60,13 @@ def new_database(bare_server: EmbeddedServer) -> Iterator[Callable[[], Database]
 def blank(new_database: Callable[[], Database]) -> Database:
     """An empty database."""
     return new_database()
+
+
+@pytest.fixture
+def old(blank: Database, tmp_path: Path) -> Database:
+    """A database at version 1."""
+    assert migrate(blank.dsn, sources=version_1(tmp_path / "version_1")).to_version == 1
+    return blank
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """Version 2 of the schema: the chains of tasks of ctx.continue_as become generations of one task."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from holdfast.schema import SCHEMA_VERSION, Migration, install_test_clock, migrate
+from holdfast.schema import SCHEMA_VERSION, Migration, install_test_clock, migrate, script
 from support.clock import Clock
 from support.database import Database
 from support.engine import (
@@ -27,14 +26,6 @@ from support.engine import (
 )
 from support.fingerprint import fingerprint
 from support.invariant import assert_invariant
-from support.releases import version_1
-
-
-@pytest.fixture
-def old(blank: Database, tmp_path: Path) -> Database:
-    """A database at version 1."""
-    assert migrate(blank.dsn, sources=version_1(tmp_path / "version_1")).to_version == 1
-    return blank
 
 
 def _signal(conn: Connection, task_id: UUID, name: str, payload: Any, key: str | None = None) -> str:
@@ -63,13 +54,17 @@ def _remembered(conn: Connection, task: Row, *signals: str) -> list[tuple[str, s
     return [(row["fact"], row["name"], row["result"]) for row in facts if row["fact"] != "run"]
 
 
+@pytest.mark.parametrize("how", ["python", pytest.param("psql", marks=pytest.mark.full)])
 def test_an_upgraded_database_is_the_same_as_a_new_one(
-    old: Database, new_database: Callable[[], Database]
+    old: Database, new_database: Callable[[], Database], psql: Callable[[str, str], str], how: str
 ) -> None:
     fresh = new_database()
     migrate(fresh.dsn)
 
-    assert migrate(old.dsn) == Migration("upgrade", 1, SCHEMA_VERSION)
+    if how == "psql":
+        assert psql(old.dsn, script()) == "done\n"
+    else:
+        assert migrate(old.dsn) == Migration("upgrade", 1, SCHEMA_VERSION)
 
     one, other = fingerprint(old.connect()), fingerprint(fresh.connect())
     names = sorted(one.keys() | other.keys())
@@ -90,8 +85,8 @@ def test_a_chain_that_waits_becomes_one_task_with_the_first_id(old: Database) ->
     )
     _signal(conn, task["task_id"], "note", "unread", "l")
     conn.execute(  # as a transaction does that was open while the first run ended
-        "insert into queues.signal (task_id, sent_at, bytes, name, sent_by, payload)"
-        " values (%s, queues.clock(), 4, 'note', 'late', '\"late\"')",
+        "insert into queues.signal (task_id, sent_at, name, sent_by, payload)"
+        " values (%s, queues.clock(), 'note', 'late', '\"late\"')",
         [first],
     )
     wait = {"name": "wait[word]", "signal": "word"}

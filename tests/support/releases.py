@@ -1,4 +1,4 @@
-"""Other releases: copies of this one's SQL with something changed, and the SQL of version 1 of the schema."""
+"""Other releases: copies of this one's SQL with changes, and the last with version 1 of the schema."""
 
 import re
 import shutil
@@ -7,19 +7,25 @@ from pathlib import Path
 
 from holdfast.schema import Sources
 
-# git archive COMMIT:src/holdfast/sql | xz -9e
+# git archive e8374d9 src/holdfast | xz -9e
 _VERSION_1 = Path(__file__).parent.parent / "migrations/version_1.tar.xz"
 
 
-def version_1(root: Path) -> Sources:
-    """The last release before the first migration, unpacked there."""
+def unpack_version_1(root: Path) -> Path:
+    """The last release with version 1 of the schema. Processes with this directory as PYTHONPATH run it."""
     with tarfile.open(_VERSION_1) as archive:
         archive.extractall(root, filter="data")
-    listing = root / "functions/listing"  # a folder of its own then
+    return root / "src"
+
+
+def version_1(root: Path) -> Sources:
+    """The SQL of that release."""
+    sql = unpack_version_1(root) / "holdfast/sql"
+    listing = sql / "functions/listing"  # a folder of its own then
     text = "\n".join(path.read_text() for path in sorted(listing.glob("*.sql")))
     shutil.rmtree(listing)
-    (root / "functions/listing.sql").write_text(text)
-    return Sources(root)
+    (sql / "functions/listing.sql").write_text(text)
+    return Sources(sql)
 
 
 class Release:

@@ -1,17 +1,5 @@
 -- A run that goes on by ctx.continue_as stays one task: its generations replace the chains of tasks of version 1.
 
--- Facts are rewritten here. The functions of this release put the triggers back.
-do $$
-declare
-  _table text;
-begin
-  foreach _table in array array['task', 'step', 'signal', 'child', 'error', 'act'] loop
-    execute pg_catalog.format('drop trigger append_only on queues.%I', _table);
-    execute pg_catalog.format('drop trigger removed_by_retention_only on queues.%I', _table);
-  end loop;
-end
-$$;
-
 alter table queues.task add column generation integer;
 comment on table queues.task is
   'The request of a task: written once, but that ctx.continue_as changes its payload; removed only by retention.';
@@ -22,10 +10,6 @@ comment on column queues.task.generation is
 alter table queues.lease add column generation integer;
 comment on column queues.lease.generation is
   'The same as that of the task, which does not change while the lease is held.';
-
-alter table queues.error add column generation integer not null default 1;
-comment on column queues.error.generation is 'The generation of the run that failed.';
-drop index queues.one_error_per_try;
 
 alter table queues.act drop constraint known_act;
 alter table queues.act add constraint known_act check (act in (
@@ -49,9 +33,6 @@ comment on column queues.generation.pruned is
   'Whether retention has removed what it remembered. The first stays because an idempotency key belongs to its '
   'payload, and the last because it tells when the current one began.';
 comment on column queues.generation.payload is 'The arguments with which it was called.';
-
-comment on table queues.signal is
-  'The mailbox of each run, for all of its generations: messages that its waits take, oldest first. Append-only.';
 
 -- The tasks of each chain. Retention may have removed the first ones: the oldest that is left gives the task its id.
 create table queues.run_of_version_1 as
@@ -133,7 +114,6 @@ where m.is_last and m.number > 1 and t.task_id = m.first_id;
 delete from queues.task t using queues.run_of_version_1 m where t.task_id = m.task_id and m.task_id <> m.first_id;
 
 -- Rows of steps and children are many: they are written anew, so that the column stands where it takes the least space.
-drop view queues.step_status, queues.signal_status;
 alter table queues.step set schema internal;
 create table queues.step (
   token bigint not null,
@@ -187,7 +167,10 @@ create table queues.child (
 );
 insert into queues.child (parent_id, generation, step, number, child_id, awaited, ends_with_parent, needs_success, key)
 select coalesce(p.first_id, c.parent_id), coalesce(p.number, 1), c.step, c.number, coalesce(m.first_id, c.child_id),
-  c.awaited, c.ends_with_parent, c.needs_success, c.key
+  c.awaited, c.ends_with_parent, case when c.step = '' then
+    exists (select from queues.wait w where w.task_id = c.parent_id and w.name = '' and w.policy = 'succeeded')
+    or exists (select from queues.chore h where h.task_id = c.parent_id and h.cause = 'd')
+    or exists (select from queues.outcome o where o.task_id = c.parent_id and o.cause = 'd') end, c.key
 from internal.child c
 left join queues.run_of_version_1 p on p.task_id = c.parent_id
 left join queues.run_of_version_1 m on m.task_id = c.child_id;
@@ -207,10 +190,6 @@ comment on column queues.child.key is 'By which a resumed run finds it, where it
 
 drop table queues.continuation;
 drop table queues.run_of_version_1;
-
-alter table queues.worker add column troubles jsonb;
-comment on column queues.worker.troubles is
-  'Up to 20 of the runs that its last heartbeat named because something delays them: task_id, token, trouble.';
 
 create unlogged table queues.claim_position (
   lane_id bigint not null,
