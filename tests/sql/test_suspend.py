@@ -100,7 +100,9 @@ def test_a_signal_wakes_the_run_that_waits_for_it(tx: Connection, clock: Clock) 
 
 def _untaken(tx: Connection, task: Row, **more: Any) -> list[tuple[Any, ...]]:
     facts = call(tx, "queues.read_steps", {"worker_id": "w1", "held": held(task, **more)})
-    return [(row["name"], row["number"], row["result"]) for row in facts if row["fact"] == "signal"]
+    return [
+        (row["name"], row["number"], row["result"]) for row in facts if row["fact"] in ("signal", "unread")
+    ]
 
 
 def test_only_signals_that_are_waited_for_or_asked_for_are_read(tx: Connection, clock: Clock) -> None:

@@ -149,10 +149,10 @@ class Memory:
                 self.bytes += len(row.result or "")
             case "try":
                 self.tries[name] = FailedTry(row.number or 0, row.until or 0.0)
-            case "signal" if row.signal_id is not None:
-                signal = Signal(row.signal_id, row.result or "null")
-                self.inbox.setdefault(name, deque()).append(signal)
             case "signal":
+                signal = Signal(row.signal_id or 0, row.result or "null")
+                self.inbox.setdefault(name, deque()).append(signal)
+            case "unread":
                 self.unread.add(name)
             case "children":
                 self.children[name] = Children(row.number or 0, row.result, load_json(row.error))

@@ -4,6 +4,20 @@ from planted.bug import Bug
 
 BUGS = [
     Bug(
+        "signals that were not read look like one without a payload to workers of the release before",
+        "sql/functions/steps.sql",
+        "select m.task_id, 'unread', m.name",
+        "select m.task_id, 'signal', m.name",
+        "tests/sql/test_record_steps.py",
+    ),
+    Bug(
+        "an upgraded task that was cancelled with those before it no longer needs their success",
+        "sql/migrations/0002_generations.sql",
+        "\n    or exists (select from queues.outcome o where o.task_id = c.parent_id and o.cause = 'd')",
+        "",
+        "tests/migrations/test_version_1.py",
+    ),
+    Bug(
         "a change that no worker has announced is taken for a new one",
         "workflows/run.py",
         "first_seen = first_seen_of(change, memory)",

@@ -46,3 +46,12 @@ $install$;
 
 comment on function queues.new_task_id() is
   'Returns a UUIDv7 that grows from call to call within a session, so that tasks of one batch keep their order.';
+
+-- Returns the id of the nth task of a batch: the id of the batch with its last 24 bits counting up. Only for calls of
+-- the release before that a migration held up: they go on as they began.
+-- Internal.
+create or replace function queues.nth_task_id(first_id uuid, n bigint)
+returns uuid
+language sql immutable parallel safe
+set search_path = pg_catalog, pg_temp
+as $$ select (left(first_id::text, 30) || lpad(to_hex(n), 6, '0'))::uuid $$;

@@ -15,7 +15,7 @@
 -- one row with the fact run: when its generation began, which is when it was enqueued or went on, the limits of its
 -- memory, and the changes of its type. A signal has its payload if the run waits for its name, or if held names it in
 -- "signals": the oldest first, about 1 MiB for each name. Of all others, there is one row for each name, with their
--- number.
+-- number, and the fact unread.
 -- For holdfast_worker. Locks: none.
 create or replace function queues.read_steps(worker_id text, held jsonb)
 returns table (
@@ -87,7 +87,7 @@ begin
      select s.payload from queues.signal s where s.signal_id = m.signal_id limit 1), null
    from mail m where m.is_read order by m.signal_id)
   union all
-  select m.task_id, 'signal', m.name, count(*)::integer, null, null, null, null, null
+  select m.task_id, 'unread', m.name, count(*)::integer, null, null, null, null, null
   from mail m where not m.is_read group by m.task_id, m.name
   union all
   select k.task_id, 'children', c.step, c.count, null, null, null, c.results, c.others
