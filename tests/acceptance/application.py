@@ -174,6 +174,19 @@ async def flow(ctx: Context, label: str, signals: int, parts: int) -> Receipt:
     return receipt(ctx)
 
 
+@app.task("acceptance.chain", retry=Linear(step=0.05))
+async def chain(ctx: Context, label: str, left: int) -> Receipt:
+    """A run that goes on with other arguments, and books each time that it begins anew."""
+    note(ctx, "started", label)
+    async with ctx.transaction("book") as db:
+        await db.execute("insert into ledger values (%s, %s)", [ctx.task_id, f"{label} {left}"])
+    await ctx.sleep(0.05)
+    if left:
+        ctx.continue_as(label=label, left=left - 1)
+    note(ctx, "ended", label)
+    return receipt(ctx)
+
+
 @app.task("acceptance.member", retry=Linear(step=0.05))
 async def member(ctx: Context, label: str, more: int = 0) -> Receipt:
     """A task of a batch, which may add others to it."""

@@ -4,11 +4,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic, time
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from acceptance.fleet import Fleet
-from acceptance.producer import Producer
 from acceptance.witness import Line, Witness
 from support import engine
 from support.engine import Connection
@@ -40,6 +39,13 @@ class Ended:
     failed: list[int]
 
 
+class Told(Protocol):
+    """What a producer was told."""
+
+    acknowledged: dict[str, UUID]
+    rolled_back: set[str]
+
+
 @dataclass
 class Verdict:
     """All that a test may ask further, and every rule that was found broken."""
@@ -60,33 +66,46 @@ class Verdict:
         return self.ended[task_id]
 
 
-def check(conn: Connection, witness: Witness, fleet: Fleet, *producers: Producer) -> Verdict:
+def check(conn: Connection, witness: Witness, fleet: Fleet, *producers: Told) -> Verdict:
     """After all is quiet. Fails with every rule that does not hold."""
     return check_all([conn], witness, fleet, *producers)
 
 
-def check_all(conns: Sequence[Connection], witness: Witness, fleet: Fleet, *producers: Producer) -> Verdict:
+def check_all(conns: Sequence[Connection], witness: Witness, fleet: Fleet, *producers: Told) -> Verdict:
     """The same for databases that have the tasks together."""
     for conn in conns:
         assert_invariant(conn)
     ended = {row["task_id"]: Ended(**row) for conn in conns for row in engine.rows(conn, _ENDED)}
-    verdict = Verdict(ended, witness.starts())
+    return _judge(conns, Verdict(ended, witness.starts()), witness, fleet, producers)
+
+
+def check_only(conn: Connection, witness: Witness, fleet: Fleet, producer: Told) -> Verdict:
+    """The same for the tasks of one producer, beside others that have rules of their own."""
+    assert_invariant(conn)
+    wanted = set(producer.acknowledged.values())
+    ended = {row["task_id"]: Ended(**row) for row in engine.rows(conn, _ENDED) if row["task_id"] in wanted}
+    return _judge([conn], Verdict(ended, witness.starts()), witness, fleet, [producer])
+
+
+def _judge(
+    conns: Sequence[Connection], verdict: Verdict, witness: Witness, fleet: Fleet, producers: Sequence[Told]
+) -> Verdict:
     for producer in producers:
         verdict.broken += _acknowledged_and_not_ended(verdict, producer)
         for conn in conns:
             verdict.broken += _rolled_back_and_yet_there(conn, witness, producer)
     for conn in conns:
         verdict.broken += _left_behind(conn)
-    verdict.broken += _accepted_twice(fleet)
+    verdict.broken += _accepted_twice(verdict, fleet)
     finished = Counter((line.task_id, line.token, line.pid) for line in witness.lines("ended"))
-    for task in ended.values():
+    for task in verdict.ended.values():
         starts = verdict.starts.get(task.task_id, [])
         verdict.broken += _miscounted(task, starts) + _not_fenced(task, starts, finished)
     assert not verdict.broken, "\n".join(verdict.broken[:20])
     return verdict
 
 
-def _acknowledged_and_not_ended(verdict: Verdict, producer: Producer) -> list[str]:
+def _acknowledged_and_not_ended(verdict: Verdict, producer: Told) -> list[str]:
     return [
         f"{key} was acknowledged as {task_id} and did not succeed"
         for key, task_id in producer.acknowledged.items()
@@ -94,7 +113,7 @@ def _acknowledged_and_not_ended(verdict: Verdict, producer: Producer) -> list[st
     ]
 
 
-def _rolled_back_and_yet_there(conn: Connection, witness: Witness, producer: Producer) -> list[str]:
+def _rolled_back_and_yet_there(conn: Connection, witness: Witness, producer: Told) -> list[str]:
     ran = {line.label for line in witness.lines()}
     kept = "select idempotency_key as key from queues.task where idempotency_key = any(%s)"
     found = {row["key"] for row in engine.rows(conn, kept, [list(producer.rolled_back)])}
@@ -110,8 +129,9 @@ def _left_behind(conn: Connection) -> list[str]:
     return [f"{counts[table]} rows are left in {table}" for table in ("ready", "lease") if counts[table]]
 
 
-def _accepted_twice(fleet: Fleet) -> list[str]:
-    twice = {task_id: times for task_id, times in fleet.accepted().items() if times > 1}
+def _accepted_twice(verdict: Verdict, fleet: Fleet) -> list[str]:
+    times_of = {task_id: times for task_id, times in fleet.accepted().items() if task_id in verdict.ended}
+    twice = {task_id: times for task_id, times in times_of.items() if times > 1}
     return [f"{task_id} was accepted as a success {times} times" for task_id, times in twice.items()]
 
 

@@ -22,6 +22,7 @@ Session = psycopg.Connection[Any]
 
 SIGNALS, PARTS = 3, 3
 MEMBERS, ADDED = 4, 2
+GENERATIONS = 4
 DEBOUNCED, DEBOUNCE = 6, timedelta(seconds=0.1)
 KEYS, PER_KEY, MAX_RUNNING = 4, 1, 3
 ATTEMPTS = 50
@@ -50,19 +51,21 @@ def prepare(conn: Connection) -> None:
 class Mixed:
     """A client for each kind of work, which begins the next case after a pause."""
 
-    def __init__(self, url: str, pauses: dict[str, float] | None = None) -> None:
+    def __init__(self, url: str, pauses: dict[str, float] | None = None, first: int = 1) -> None:
+        """The numbers in the labels begin with `first`."""
         self.cases: list[Case] = []
         self.repeated = 0
         self.held_back = False
         """While this is set, clients begin nothing new."""
         self._url = url
         self._pauses = pauses or {}
-        self._numbers = count(1)
+        self._numbers = count(first)
         self._ended = threading.Event()
         self._failures: list[BaseException] = []
         self._kinds: dict[str, Callable[[_Client, Case], None]] = {
             "plain": self._plain,
             "flow": self._flow,
+            "chain": self._chain,
             "batch": self._batch,
             "bulk": self._bulk,
             "debounced": self._debounced,
@@ -110,6 +113,9 @@ class Mixed:
         for number in range(SIGNALS):
             signal = steps.signal(case.tasks[0], "next", number, f"{case.label}-{number}")
             client.insist(lambda session: Engine(session).run(signal))  # noqa: B023 - called at once
+
+    def _chain(self, client: "_Client", case: Case) -> None:
+        case.tasks += client.enqueue_many([_task("chain", case.label, left=GENERATIONS - 1)])
 
     def _batch(self, client: "_Client", case: Case) -> None:
         members = [_task("member", f"{case.label}.{n}", more=ADDED if n == 0 else 0) for n in range(MEMBERS)]
