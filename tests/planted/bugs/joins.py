@@ -171,7 +171,7 @@ BUGS = [
     Bug(
         "a run keeps the children of all its generations for ever",
         "sql/functions/retention.sql",
-        "\n          and (c.step = '' or c.generation = queues.current_generation(c.parent_id))",
+        "\n            and (c.step = '' or c.generation = queues.current_generation(c.parent_id))",
         "",
         "tests/sql/test_generations.py::test_retention_removes_the_children_of_former_generations",
     ),
