@@ -114,14 +114,14 @@ BUGS = [
     ),
     Bug(
         "the others of a race go on after the first has won",
-        "sql/functions/steps.sql",
+        "sql/functions/joins.sql",
         "where r.n = any (places) and s.kind in ('children', 'first') order by 3",
         "where r.n = any (places) and s.kind in ('children') order by 3",
         "tests/worker/test_children.py::test_first_returns_the_first_success_and_cancels_the_others",
     ),
     Bug(
         "a join that took too long leaves its children",
-        "sql/functions/steps.sql",
+        "sql/functions/joins.sql",
         "where r.n = any (places) and s.kind in ('children', 'first') order by 3",
         "where r.n = any (places) and s.kind in ('first') order by 3",
         "tests/sql/test_children.py",
