@@ -6,9 +6,30 @@ BUGS = [
     Bug(
         "the results of a join are read as one array, however large",
         "sql/functions/joins.sql",
-        "select case when a.bytes * s.steps <= 4194304 then (",
-        "select case when true then (",
+        "if _bytes * _steps > 4194304 then",
+        "if false then",
         "tests/sql/test_children.py",
+    ),
+    Bug(
+        "the results of a join are in the order of the ids of its tasks",
+        "sql/functions/joins.sql",
+        "children = array(select distinct c.id from unnest(children) c(id) order by c.id)",
+        "true",
+        "tests/sql/test_children_results.py",
+    ),
+    Bug(
+        "a join whose tasks have all ended counts as one in which all succeeded",
+        "sql/functions/joins.sql",
+        "array_agg(o.task_id order by o.task_id) filter (where o.status = 'succeeded')",
+        "array_agg(o.task_id order by o.task_id)",
+        "tests/sql/test_children_results.py",
+    ),
+    Bug(
+        "of a large join that is open, a run that has not been suspended reads everything",
+        "sql/functions/joins.sql",
+        "      _open := count > 100 and _ended < count\n",
+        "      _open := false and _ended < count\n",
+        "tests/sql/test_children_results.py",
     ),
     Bug(
         "a worker reads the results of a join past the limit",
@@ -114,14 +135,14 @@ BUGS = [
     ),
     Bug(
         "the others of a race go on after the first has won",
-        "sql/functions/steps.sql",
+        "sql/functions/joins.sql",
         "where r.n = any (places) and s.kind in ('children', 'first') order by 3",
         "where r.n = any (places) and s.kind in ('children') order by 3",
         "tests/worker/test_children.py::test_first_returns_the_first_success_and_cancels_the_others",
     ),
     Bug(
         "a join that took too long leaves its children",
-        "sql/functions/steps.sql",
+        "sql/functions/joins.sql",
         "where r.n = any (places) and s.kind in ('children', 'first') order by 3",
         "where r.n = any (places) and s.kind in ('first') order by 3",
         "tests/sql/test_children.py",
@@ -360,8 +381,8 @@ BUGS = [
     Bug(
         "a generation reads the children of the first one",
         "sql/functions/joins.sql",
-        "then 1\n          else queues.current_generation(read_children.parent_id) end)",
-        "then 1 else 1 end)",
+        "  _generation constant integer := queues.current_generation(parent_id);",
+        "  _generation constant integer := 1;",
         "tests/sql/test_generations.py",
     ),
     Bug(

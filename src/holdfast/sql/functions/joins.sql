@@ -1,12 +1,12 @@
 -- Joins: a step starts tasks (children), and its run is suspended until all of them have ended, or the first. Tasks
--- that come after others (batches.sql) wait in the same way. All of it is here and in signals.sql: start_children
--- starts them, finish calls write_waits when the run suspends, and notify_waiters calls mark_joins when a task ends.
--- After these commits, the workers call wake_joined and wake_waiting, which move pointers and wake runs. Children that
--- are to be cancelled (end_waits, and insert_steps in steps.sql) are left to chores.sql.
+-- after others (batches.sql) wait in the same way. All of it is here and in signals.sql: start_children starts them.
+-- When finish suspends the run, write_waits (signals.sql) points to the first that has not ended; when that one ends,
+-- mark_joins leaves a chore. After these commits, wake_joined, wake_waiting (signals.sql) and the leader's chores call
+-- settle_joins, which moves the pointer or wakes the run; read_children tells it how they ended. Children that nobody
+-- waits for any more (cancel_unawaited; end_waits in signals.sql) are left to chores.sql.
 -- Invariant: queues.child lists what a step waits for, in rows that are written once. How a child has ended is read
--- from its outcome, its deletion or its absence: there is no counter. queues.wait points to one child that has not
--- ended, or a look after some commit is still to come: a session that moves a pointer, or finds it locked, leaves a
--- chore.
+-- from its outcome, its deletion or its absence, without a counter. The pointer names a child that has not ended, or a
+-- look after some commit is still to come: a session that moves a pointer, or finds it locked, leaves a chore.
 -- Lock order: to start: the lease of the run, without waiting; rows of queues.wait if it extends its batch; keys. To
 -- move a pointer: rows of queues.wait, then ready rows, without waiting. To retry: outcomes by task_id, waiting.
 -- At the same time: a child may end while its run suspends, and neither transaction sees the other. Both look again
@@ -127,144 +127,16 @@ begin
 end
 $$;
 
--- Returns the awaited children of each step of the current generation of a run, one row per step, as read_steps gives
--- them to a worker. None if the session may not read the run.
--- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
-create or replace function queues.children_of(task_id uuid)
-returns table (step text, count integer, results jsonb, others jsonb)
-language sql stable security definer
-set search_path = pg_catalog, pg_temp
-set enable_seqscan = off
-set jit = off
-as $$
-  select c.step, c.count, c.results, c.others
-  from (select t.task_id from queues.task_status t where t.task_id = children_of.task_id offset 0) t
-  cross join lateral queues.read_children(t.task_id) c
-$$;
-
--- Returns the children of each step of the current generation of a run, and of the tasks before it, one row per step:
--- how many there are, the results of those that succeeded, in order, and {"open": how many have not ended, "others":
--- [[place, task_id, status, reason]] of all that have not succeeded, "keys": of all}. Of more than a hundred, nothing
--- else is read while one is open. Results that may have more than 4 MiB, for all steps of the run together, are not
--- returned: {"paged": true} says so, and queues.read_results reads them. Their sizes are taken from the rows, because
--- to read a result is what costs: one that is compressed counts as 255 times its size, the most that lz4 and pglz can
--- reach, or as 1 MiB.
--- Internal: called by read_steps and children_of.
-create or replace function queues.read_children(parent_id uuid)
-returns table (step text, count integer, results jsonb, others jsonb)
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select s.step, s.count, e.results, case when s.is_open and s.count > 100 then '{"open": 1}' else e.others end
-  from (
-    select c.step, max(c.number) as count, count(*) over () as steps,
-      (select o.number is not null from queues.first_open_child(read_children.parent_id, c.step, coalesce((
-        select w.number from queues.wait w
-        where w.task_id = read_children.parent_id and w.name = c.step), 1)) o) as is_open
-    from queues.child c
-    where c.parent_id = read_children.parent_id and c.awaited
-      and c.generation in (1, queues.current_generation(read_children.parent_id))
-      and (c.step = '' or c.generation = queues.current_generation(read_children.parent_id))
-    group by c.step) s
-  left join lateral (
-    with child as materialized (
-      select c.number, c.child_id, c.key, o.result, o.reason, case
-        when o.status = 'succeeded' then o.status
-        when (select true from queues.deletion d where d.task_id = c.child_id limit 1) then 'deleted'
-        when (select true from queues.task t where t.task_id = c.child_id limit 1) is null then 'removed'
-        else coalesce(o.status, 'open') end as status
-      from queues.child c
-      left join lateral (
-        select o.status, o.result, o.reason from queues.outcome o where o.task_id = c.child_id offset 0) o on true
-      where c.parent_id = read_children.parent_id and c.step = s.step
-        and c.generation = case when s.step = '' then 1
-          else queues.current_generation(read_children.parent_id) end)
-    select case when a.bytes * s.steps <= 4194304 then (
-        select jsonb_agg(coalesce(c.result, 'null') order by c.number) from child c where c.status = 'succeeded')
-        end as results,
-      case when a.bytes * s.steps <= 4194304 then a.others else a.others || '{"paged": true}' end as others
-    from (
-      select coalesce(sum(case when pg_column_compression(c.result) is null then pg_column_size(c.result)
-          else least(255 * pg_column_size(c.result)::bigint, 1048576) end) filter (where c.status = 'succeeded'), 0)
-          as bytes,
-        jsonb_build_object('open', count(*) filter (where c.status = 'open'), 'others',
-          jsonb_agg(jsonb_build_array(c.number, c.child_id, c.status, left(c.reason, 500)) order by c.number)
-          filter (where c.status <> 'succeeded'),
-        'keys', case when bool_or(c.key is not null) then jsonb_agg(c.key order by c.number) end) as others
-      from child c) a) e on not (s.is_open and s.count > 100)
-$$;
-
--- Returns the first child of a step, from a place on, that has not ended, and its place. A child has also ended if it
--- was deleted, or if retention has removed it. Without a step: the first task before it.
+-- Leaves a chore for each run whose join points to one of these tasks, which end with this transaction: it is looked at
+-- after the commit, if the worker that ended the tasks does not (wake_joined).
 -- Internal.
-create or replace function queues.first_open_child(
-  parent_id uuid, step text, from_number integer, out number integer, out task_id uuid)
-language sql stable
+create or replace function queues.mark_joins(task_ids uuid[])
+returns void
+language sql volatile
 set search_path = pg_catalog, pg_temp
 as $$
-  select c.number, c.child_id
-  from queues.child c
-  where c.parent_id = first_open_child.parent_id
-    and c.generation = case when first_open_child.step = '' then 1
-      else queues.current_generation(first_open_child.parent_id) end
-    and c.step = first_open_child.step and c.number >= from_number
-    -- Most have an outcome: a look there costs less than the call.
-    and case when (select true from queues.outcome o where o.task_id = c.child_id limit 1) then false
-      else queues.is_open(c.child_id) end
-  order by c.number limit 1
-$$;
-
--- Returns whether a task exists, has not ended and is not deleted.
--- Internal.
-create or replace function queues.is_open(task_id uuid)
-returns boolean
-language sql stable
-set search_path = pg_catalog, pg_temp
-as $$
-  select (select true from queues.outcome o where o.task_id = is_open.task_id limit 1) is null
-    and (select true from queues.deletion d where d.task_id = is_open.task_id limit 1) is null
-    and (select true from queues.task t where t.task_id = is_open.task_id limit 1) is true
-$$;
-
--- Returns the next results of the children of a step, in order, after this place: those that succeeded, about 4 MiB as
--- text, and at least one. None if there are no more, or if the worker does not hold the run with this token. A loop, so
--- that no more results are read than are returned: a hundred thousand of them may have a megabyte each.
--- For holdfast_worker. Locks: none.
-create or replace function queues.read_results(
-  worker_id text, task_id uuid, token bigint, step text, after_number integer)
-returns table (number integer, result jsonb)
-language plpgsql stable security definer rows 1000
-set search_path = pg_catalog, pg_temp
-set plan_cache_mode = force_generic_plan
-set enable_seqscan = off
-set enable_bitmapscan = off
-set jit = off
-as $$
-#variable_conflict use_column
-declare
-  _generation constant integer := (
-    select coalesce(l.generation, 1) from queues.lease l
-    where l.task_id = read_results.task_id and l.token = read_results.token and l.worker_id = read_results.worker_id);
-  _bytes bigint := 0;
-begin
-  if _generation is null then
-    return;
-  end if;
-  for number, result in
-    select c.number, coalesce(o.result, 'null')
-    from queues.child c
-    cross join lateral (
-      select o.status, o.result from queues.outcome o where o.task_id = c.child_id offset 0) o
-    where c.parent_id = read_results.task_id
-      and c.generation = case when read_results.step = '' then 1 else _generation end
-      and c.step = read_results.step and c.number > after_number and o.status = 'succeeded'
-    order by c.number
-  loop
-    return next;
-    _bytes := _bytes + octet_length(result::text);
-    exit when _bytes >= 4194304;
-  end loop;
-end
+  insert into queues.chore (kind, added_at, task_id)
+  select distinct 'w'::"char", queues.clock(), w.task_id from queues.wait w where w.on_task = any (task_ids);
 $$;
 
 -- Looks at the joins that wait for one of these tasks, which have just ended: moves their pointers, and makes runs due
@@ -389,6 +261,38 @@ begin
 end
 $$;
 
+-- Returns the first child of a step, from a place on, that has not ended, and its place. A child has also ended if it
+-- was deleted, or if retention has removed it. Without a step: the first task before it.
+-- Internal.
+create or replace function queues.first_open_child(
+  parent_id uuid, step text, from_number integer, out number integer, out task_id uuid)
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select c.number, c.child_id
+  from queues.child c
+  where c.parent_id = first_open_child.parent_id
+    and c.generation = case when first_open_child.step = '' then 1
+      else queues.current_generation(first_open_child.parent_id) end
+    and c.step = first_open_child.step and c.number >= from_number
+    -- Most have an outcome: a look there costs less than the call.
+    and case when (select true from queues.outcome o where o.task_id = c.child_id limit 1) then false
+      else queues.is_open(c.child_id) end
+  order by c.number limit 1
+$$;
+
+-- Returns whether a task exists, has not ended and is not deleted.
+-- Internal.
+create or replace function queues.is_open(task_id uuid)
+returns boolean
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select (select true from queues.outcome o where o.task_id = is_open.task_id limit 1) is null
+    and (select true from queues.deletion d where d.task_id = is_open.task_id limit 1) is null
+    and (select true from queues.task t where t.task_id = is_open.task_id limit 1) is true
+$$;
+
 -- Returns why a task that needs the success of those before it cannot run: the first of them, between two places, that
 -- has ended otherwise, as the task that ended and in words. Null if all of them succeeded.
 -- Internal: called by advance_joins.
@@ -403,18 +307,6 @@ as $$
   where c.parent_id = failed_predecessor.dependant and c.generation = 1 and c.step = '' and c.number >= from_number
     and (before_number is null or c.number < before_number) and o.status is distinct from 'succeeded'
   order by c.number limit 1
-$$;
-
--- Leaves a chore for each run whose join points to one of these tasks, which end with this transaction: it is looked at
--- after the commit, if the worker that ended the tasks does not (wake_joined).
--- Internal.
-create or replace function queues.mark_joins(task_ids uuid[])
-returns void
-language sql volatile
-set search_path = pg_catalog, pg_temp
-as $$
-  insert into queues.chore (kind, added_at, task_id)
-  select distinct 'w'::"char", queues.clock(), w.task_id from queues.wait w where w.on_task = any (task_ids);
 $$;
 
 -- Looks at joins, as far as it comes, and returns how many of the tasks that they wait for have ended. Where it stopped
@@ -452,6 +344,189 @@ begin
   perform queues.settle_joins(_ended, '{}', now);
   return cardinality(_ended);
 end
+$$;
+
+-- Returns the children of each step of the current generation of a run, and of the tasks before it, one row per step:
+-- how many there are, the results of those that succeeded, in order, and {"open": how many have not ended, "others":
+-- [[place, task_id, status, reason]] of all that have not succeeded, "keys": of all}. Of more than a hundred, nothing
+-- else is returned while one is open. Results that may have more than 4 MiB, for all steps of the run together, are not
+-- returned: {"paged": true} says so, and queues.read_results reads them. Their sizes are taken from the rows, because
+-- to read a result is what costs: one that is compressed counts as 255 times its size, the most that lz4 and pglz can
+-- reach, or as 1 MiB. Those that succeeded are read in one scan: a lookup for each would take three times as long.
+-- Internal: called by read_steps and children_of. Locks: none.
+create or replace function queues.read_children(parent_id uuid)
+returns table (step text, count integer, results jsonb, others jsonb)
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+#variable_conflict use_column
+declare
+  _generation constant integer := queues.current_generation(parent_id);
+  _children uuid[];
+  _succeeded uuid[];
+  _keys jsonb;
+  _steps bigint;
+  _bytes bigint;
+  _ended bigint;
+  _open boolean;
+begin
+  for step, count, _children, _keys, _steps in
+    select c.step, max(c.number), array_agg(c.child_id order by c.number),
+      case when bool_or(c.key is not null) then jsonb_agg(c.key order by c.number) end, count(*) over ()
+    from queues.child c
+    where c.parent_id = read_children.parent_id and c.awaited
+      and c.generation in (1, _generation) and (c.step = '' or c.generation = _generation)
+    group by c.step
+  loop
+    _open := count > 100 and (
+      select o.number from queues.wait w
+      cross join lateral queues.first_open_child(w.task_id, w.name, w.number) o
+      where w.task_id = read_children.parent_id and w.name = read_children.step) is not null;
+    if not _open then
+      select coalesce(array_agg(o.task_id order by o.task_id) filter (where o.status = 'succeeded'), '{}'),
+        coalesce(sum(case when pg_column_compression(o.result) is null then pg_column_size(o.result)
+          else least(255 * pg_column_size(o.result)::bigint, 1048576) end) filter (where o.status = 'succeeded'), 0),
+        count(*)
+      into _succeeded, _bytes, _ended
+      from queues.outcome o where o.task_id = any (_children);
+      -- Without a pointer, and some have no outcome.
+      _open := count > 100 and _ended < count
+        and (select o.number from queues.first_open_child(parent_id, step, 1) o) is not null;
+    end if;
+    results := null;
+    if _open then
+      others := '{"open": 1}';
+    else
+      others := jsonb_build_object('keys', _keys) || case when _succeeded = _children then '{"open": 0, "others": null}'
+        else queues.children_without_success(_children) end;
+      if _bytes * _steps > 4194304 then
+        others := others || '{"paged": true}';
+      else
+        results := queues.results_in_order(_children, _succeeded);
+      end if;
+    end if;
+    return next;
+  end loop;
+end
+$$;
+
+-- Returns which of these children have not succeeded, as read_children does: {"open", "others"}.
+-- Internal: called by read_children. Locks: none.
+create or replace function queues.children_without_success(children uuid[])
+returns jsonb
+language sql stable
+set search_path = pg_catalog, pg_temp
+as $$
+  select jsonb_build_object('open', count(*) filter (where c.status = 'open'), 'others',
+    jsonb_agg(jsonb_build_array(c.number, c.child_id, c.status, left(c.reason, 500)) order by c.number))
+  from (
+    select c.number, c.child_id, o.reason, case
+      when (select true from queues.deletion d where d.task_id = c.child_id limit 1) then 'deleted'
+      when (select true from queues.task t where t.task_id = c.child_id limit 1) is null then 'removed'
+      else coalesce(o.status, 'open') end as status
+    from unnest(children) with ordinality c(child_id, number)
+    left join lateral (select o.status, o.reason from queues.outcome o where o.task_id = c.child_id offset 0) o on true
+    where o.status is distinct from 'succeeded') c
+$$;
+
+-- Returns the results of those of these children that succeeded, in the order of the children. Ids of a batch are in
+-- that order already; those of tasks that were there before, found by their keys, may not be.
+-- Internal: called by read_children. Locks: none.
+create or replace function queues.results_in_order(children uuid[], succeeded uuid[])
+returns jsonb
+language plpgsql stable
+set search_path = pg_catalog, pg_temp
+as $$
+begin
+  if children = succeeded or children = array(select distinct c.id from unnest(children) c(id) order by c.id) then
+    return (
+      select jsonb_agg(coalesce(o.result, 'null') order by o.task_id) from queues.outcome o
+      where o.task_id = any (succeeded));
+  end if;
+  return (
+    select jsonb_agg(coalesce(o.result, 'null') order by c.number)
+    from unnest(children) with ordinality c(child_id, number)
+    cross join lateral (
+      select o.result from queues.outcome o where o.task_id = c.child_id and o.status = 'succeeded' offset 0) o);
+end
+$$;
+
+-- Returns the next results of the children of a step, in order, after this place: those that succeeded, about 4 MiB as
+-- text, and at least one. None if there are no more, or if the worker does not hold the run with this token. A loop, so
+-- that no more results are read than are returned: a hundred thousand of them may have a megabyte each.
+-- For holdfast_worker. Locks: none.
+create or replace function queues.read_results(
+  worker_id text, task_id uuid, token bigint, step text, after_number integer)
+returns table (number integer, result jsonb)
+language plpgsql stable security definer rows 1000
+set search_path = pg_catalog, pg_temp
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set enable_bitmapscan = off
+set jit = off
+as $$
+#variable_conflict use_column
+declare
+  _generation constant integer := (
+    select coalesce(l.generation, 1) from queues.lease l
+    where l.task_id = read_results.task_id and l.token = read_results.token and l.worker_id = read_results.worker_id);
+  _bytes bigint := 0;
+begin
+  if _generation is null then
+    return;
+  end if;
+  for number, result in
+    select c.number, coalesce(o.result, 'null')
+    from queues.child c
+    cross join lateral (
+      select o.status, o.result from queues.outcome o where o.task_id = c.child_id offset 0) o
+    where c.parent_id = read_results.task_id
+      and c.generation = case when read_results.step = '' then 1 else _generation end
+      and c.step = read_results.step and c.number > after_number and o.status = 'succeeded'
+    order by c.number
+  loop
+    return next;
+    _bytes := _bytes + octet_length(result::text);
+    exit when _bytes >= 4194304;
+  end loop;
+end
+$$;
+
+-- Returns the awaited children of each step of the current generation of a run, one row per step, as read_steps gives
+-- them to a worker. None if the session may not read the run.
+-- For holdfast_reader, and holdfast_client for tasks of its namespace. Locks: none.
+create or replace function queues.children_of(task_id uuid)
+returns table (step text, count integer, results jsonb, others jsonb)
+language sql stable security definer
+set search_path = pg_catalog, pg_temp
+set enable_seqscan = off
+set jit = off
+as $$
+  select c.step, c.count, c.results, c.others
+  from (select t.task_id from queues.task_status t where t.task_id = children_of.task_id offset 0) t
+  cross join lateral queues.read_children(t.task_id) c
+$$;
+
+-- Leaves a chore for each child that its step no longer waits for: the others of a race, or of a join that took too
+-- long.
+-- Internal: called by insert_steps for such steps, whose leases are locked. Locks: none.
+create or replace function queues.cancel_unawaited(runs jsonb, places integer[], now timestamptz)
+returns void
+language sql volatile
+set search_path = pg_catalog, pg_temp
+as $$
+  insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
+  select distinct on (3) 'c'::"char", cancel_unawaited.now, c.child_id, 's'::"char", r.task_id,
+    format('%s of its parent %s is over', s.name, r.task_id)
+  from rows from (jsonb_to_recordset(runs) as (task_id uuid, steps jsonb)) with ordinality r(task_id, steps, n)
+  cross join lateral jsonb_to_recordset(r.steps) as s(name text, kind text)
+  cross join lateral (
+    select c.child_id from queues.child c
+    where c.parent_id = r.task_id and c.generation = queues.current_generation(r.task_id) and c.step = s.name
+      and c.ends_with_parent
+      and (select true from queues.outcome o where o.task_id = c.child_id limit 1) is null
+    offset 0) c
+  where r.n = any (places) and s.kind in ('children', 'first') order by 3;
 $$;
 
 -- Brings back children that were cancelled because this run, which is retried, had ended, and theirs. Those that the

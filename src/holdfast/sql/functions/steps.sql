@@ -313,19 +313,7 @@ begin
   from (select count(*) from step) s, (select count(*), array_agg(k.step) as names from kept k) k;
 
   if jsonb_path_exists(runs, '$[*].steps[*] ? (@.kind == "first" || @.kind == "children" && exists (@.error))') then
-    -- The step no longer waits for those that have not ended: the others of a race, or of a join that took too long.
-    insert into queues.chore (kind, added_at, task_id, cause, cause_id, reason)
-    select distinct on (3) 'c'::"char", insert_steps.now, c.child_id, 's'::"char", r.task_id,
-      format('%s of its parent %s is over', s.name, r.task_id)
-    from rows from (jsonb_to_recordset(runs) as (task_id uuid, steps jsonb)) with ordinality r(task_id, steps, n)
-    cross join lateral jsonb_to_recordset(r.steps) as s(name text, kind text)
-    cross join lateral (
-      select c.child_id from queues.child c
-      where c.parent_id = r.task_id and c.generation = queues.current_generation(r.task_id) and c.step = s.name
-        and c.ends_with_parent
-        and (select true from queues.outcome o where o.task_id = c.child_id limit 1) is null
-      offset 0) c
-    where r.n = any (places) and s.kind in ('children', 'first') order by 3;
+    perform queues.cancel_unawaited(runs, places, insert_steps.now);
   end if;
   if jsonb_path_exists(runs, '$[*].tries') then
     perform queues.insert_tries(runs, places, insert_steps.now);
