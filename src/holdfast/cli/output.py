@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -41,7 +42,7 @@ def json_value(value: Any) -> Any:
             return value.astimezone().isoformat()
         case timedelta():
             return value.total_seconds()
-        case UUID():
+        case UUID() | Path():
             return str(value)
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)

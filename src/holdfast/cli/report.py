@@ -51,14 +51,16 @@ class Report:
     """The answer of a command: a document, what people see instead, and the exit code."""
 
     def __init__(self, document: Any, *shown: Any, exit_code: int = 0) -> None:
-        """`shown` are notes, tables, fields and lines. Anything else is printed as its text."""
+        """The document may be a function that makes it. `shown` are notes, tables, fields and lines; anything
+        else is printed as its text.
+        """
         self.document = document
         self.shown = shown
         self.exit_code = exit_code
 
     def print(self, *, as_json: bool) -> None:
         if as_json:
-            print_json(self.document)
+            print_json(self.document() if callable(self.document) else self.document)
         else:
             for part in self.shown:
                 _print(part)
