@@ -60,7 +60,7 @@ def show(
         raise TaskNotFound(
             f"the mailbox has no {what} {message_id}", hint="List messages: holdfast mailbox list"
         )
-    return Report(message, *([message.html_body] if html else _shown(message)))
+    return Report(message, message.html_body if html else _shown(message))
 
 
 def clear(engine: Engine) -> Report:

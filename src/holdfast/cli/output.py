@@ -106,7 +106,7 @@ def _cell(value: Any) -> Text:
     )
 
 
-def print_lines(lines: Sequence[Text], title: str = "") -> None:
+def print_lines(lines: Iterable[Text], title: str = "") -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     if title:
         console.print(f"\n{title}")

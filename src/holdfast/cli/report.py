@@ -1,6 +1,6 @@
 """What a command answers: one JSON document for programs, and text and tables for people."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
@@ -47,12 +47,23 @@ class Fields:
         print_fields(self.pairs)
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Styled lines, never wrapped."""
+
+    lines: Iterable[Text]
+
+    def print(self) -> None:
+        print_lines(self.lines)
+
+
 class Report:
     """The answer of a command: a document, what people see instead, and the exit code."""
 
     def __init__(self, document: Any, *shown: Any, exit_code: int = 0) -> None:
-        """The document may be a function that makes it. `shown` are notes, tables, fields and lines; anything
-        else is printed as its text.
+        """The document may be a function that makes it, and a part of `shown` a generator of parts.
+
+        Only what is printed is made.
         """
         self.document = document
         self.shown = shown
@@ -62,19 +73,21 @@ class Report:
         if as_json:
             print_json(self.document() if callable(self.document) else self.document)
         else:
-            for part in self.shown:
-                _print(part)
+            _print_all(self.shown)
         if self.exit_code:
             raise typer.Exit(self.exit_code)
 
 
-def _print(part: Any) -> None:
-    if isinstance(part, Note | Table | Fields):
-        part.print()
-    elif isinstance(part, Text):
-        print_lines([part])
-    else:
-        typer.echo(part)
+def _print_all(parts: Iterable[Any]) -> None:
+    for part in parts:
+        if isinstance(part, Note | Table | Fields | Lines):
+            part.print()
+        elif isinstance(part, Text):
+            print_lines([part])
+        elif isinstance(part, Iterator):
+            _print_all(part)
+        else:
+            typer.echo(part)
 
 
 def table(rows: Iterable[Any], columns: str, **texts: Callable[[Any], Any]) -> Table:
