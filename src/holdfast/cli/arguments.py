@@ -145,6 +145,6 @@ WhereOption = Annotated[
     typer.Option(
         "--where",
         metavar="JSONPATH",
-        help="Only tasks in whose payload this finds something: '$.invoice ? (@ == 7)'.",
+        help="Only tasks whose payload matches this JSON path: '$.invoice ? (@ == 7)'.",
     ),
 ]

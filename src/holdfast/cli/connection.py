@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from uuid import UUID
 
 import psycopg
@@ -11,14 +11,12 @@ import typer
 
 from holdfast.connections.limited import LimitedConnection
 from holdfast.connections.session import DatabaseAddress, is_front, open_connection
-from holdfast.engine import Engine, Statement
+from holdfast.engine import Engine
 from holdfast.engine.shards import list_shards, name_of_shard
 from holdfast.errors import HoldfastError
 from holdfast.postgres import resolve_database_url
 from holdfast.serialization.text import visible
 from holdfast.settings import Settings
-
-T = TypeVar("T")
 
 DatabaseUrl = Annotated[
     str | None,
@@ -85,9 +83,3 @@ def shard_field(task_id: UUID, names: list[str]) -> dict[str, str]:
 def _print_warning(notice: psycopg.errors.Diagnostic) -> None:
     if notice.severity_nonlocalized == "WARNING" and notice.message_primary:
         typer.echo(f"holdfast: {visible(notice.message_primary)}", err=True)
-
-
-def run_statement(database_url: str | None, statement: Statement[T]) -> T:
-    """Run a single statement on its own connection."""
-    with connected(database_url) as engine:
-        return engine.run(statement)

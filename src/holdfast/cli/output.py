@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import typer
@@ -16,7 +16,6 @@ from holdfast.errors import HoldfastError, close_to
 from holdfast.serialization.text import visible
 
 MAX_KNOWN = 10
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _COLOURS = {
     "scheduled": "cyan",

@@ -122,7 +122,7 @@ def fork_run(
     engine: Engine,
     task: TaskArgument,
     before: Annotated[
-        str | None, typer.Option(metavar="STEP", help="Run again from this step; by default after all.")
+        str | None, typer.Option(metavar="STEP", help="First step to run again. Default: keep all steps.")
     ] = None,
     reason: Reason = None,
 ) -> Report:
@@ -136,7 +136,7 @@ def check_runs(
     application: Application,
     *,
     type_prefix: TypeOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=100000, help="Maximum number of runs, a sample.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, max=100000, help="Check at most this many runs.")] = 1000,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 for warnings, too.")] = False,
 ) -> Report:
     """Replay unfinished runs with this code on what they remember, and exit with 1 if one does not fit.

@@ -100,7 +100,9 @@ class Times:
     anchor: Annotated[
         datetime | None,
         typer.Option(
-            parser=instant, metavar="TIME", help="Time from which --every counts. Default: a Monday."
+            parser=instant,
+            metavar="TIME",
+            help="Time from which --every counts. Default: Monday, 2001-01-01T00:00Z.",
         ),
     ] = None
     catch_up: Annotated[

@@ -21,7 +21,7 @@ from holdfast.cli.arguments import (
 )
 from holdfast.cli.bulk_actions import BulkAction
 from holdfast.cli.frame import Json, Yes, add_commands, confirm
-from holdfast.cli.output import count_of, describe_error, print_error, print_json
+from holdfast.cli.output import count_of, describe_error, print_error
 from holdfast.cli.report import Report
 from holdfast.cli.task_name import TaskArguments, no_task, resolve_tasks
 from holdfast.engine import Engine, Statement, tasks
@@ -50,8 +50,6 @@ _HELP = {
     "restore": "Restore deleted tasks.",
     "retry": "Retry tasks that are failed or dead_letter, or cancelled if asked, with a new set of attempts.",
 }
-
-
 _ONE: dict[Action, Callable[[UUID, str | None], Statement[str]]] = {
     "cancel": tasks.cancel,
     "delete": tasks.delete_task,
@@ -136,8 +134,7 @@ def reschedule(
 def _act(bulk: BulkAction, selection: Selection, options: ActionOptions) -> Report | None:
     named = resolve_tasks(bulk.engine, selection.names or ())
     if named and not options.dry_run:
-        act_on_each(named, lambda task_id: _act_on_one(bulk, task_id), bulk.quiet)
-        return None
+        return act_on_each(named, lambda task_id: _act_on_one(bulk, task_id), bulk.quiet)
     if named:
         found = bulk.possible(named)
     else:
@@ -168,7 +165,7 @@ def _act_on_one(bulk: BulkAction, task_id: UUID) -> str:
     return status
 
 
-def act_on_each(task_ids: Iterable[UUID], act: Callable[[UUID], str], as_json: bool) -> None:
+def act_on_each(task_ids: Iterable[UUID], act: Callable[[UUID], str], as_json: bool) -> Report:
     """Apply an action to each task and continue after refusals. The first error determines the exit code."""
     results: list[dict[str, Any]] = []
     failure: HoldfastError | None = None
@@ -185,7 +182,4 @@ def act_on_each(task_ids: Iterable[UUID], act: Callable[[UUID], str], as_json: b
             results.append({"task_id": task_id, "status": status, "error": None})
             if not as_json:
                 typer.echo(f"{task_id}  {status}")
-    if as_json:
-        print_json({"tasks": results})
-    if failure:
-        raise typer.Exit(failure.exit_code)
+    return Report({"tasks": results}, exit_code=failure.exit_code if failure else 0)
